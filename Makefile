@@ -1,0 +1,39 @@
+# The two commands of the README are `make demo` and `make test`; both set up what they need.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test unit integration e2e lint generate check-generated bench clean
+
+demo: $(READY)
+	@$(BIN)/elasticjob dev demo $(if $(KEEP),--keep)
+
+test: $(READY)
+	$(BIN)/python -m pytest tests
+
+unit integration e2e: $(READY)
+	$(BIN)/python -m pytest tests/$@
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+generate: $(READY)
+	$(BIN)/python -m elasticjob_api.generate
+
+check-generated: $(READY)
+	$(BIN)/python -m elasticjob_api.generate --check
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ElasticJob needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Set PYTHON=python3.x")'
+	@echo "Making the virtual environment in $(VENV) (once; about a minute)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,83 @@
+"""Which 127/8 address a pod has.
+
+There is no cluster network, so a pod's address is derived from its name in the network. Whoever knows namespace,
+subdomain and host name knows the address, before the pod is there and after it came back; a Service is found under
+the address of the pod whose host name is the Service's name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+HOST_IP = "127.0.0.1"
+_SPAN = 254
+
+
+class Identity(NamedTuple):
+    """A pod's name in the network; `instance` tells apart pods that claim one name at the same time."""
+
+    namespace: str
+    subdomain: str
+    hostname: str
+    instance: str = ""
+
+
+def derive(identity: Identity, attempt: int = 0) -> str:
+    """Return an address from 127.1.0.1 to 127.254.255.254, the same for the same arguments for ever."""
+    digest = hashlib.sha256("\0".join([*identity, str(attempt)]).encode()).digest()
+    return f"127.{1 + digest[0] % _SPAN}.{digest[1]}.{1 + digest[2] % _SPAN}"
+
+
+class Addresses:
+    """The addresses given out by one node: one for each identity, never one for two.
+
+    An identity keeps its address while the node lives, so that a relaunched pod is found where its predecessor was.
+    """
+
+    def __init__(self) -> None:
+        self._address: dict[Identity, str] = {}
+        self._identity: dict[str, Identity] = {}
+        self._holder: dict[str, str] = {}
+
+    def of(self, identity: Identity) -> str:
+        """Return the identity's address, given out now if it has none yet."""
+        known = self._address.get(identity)
+        if known is not None:
+            return known
+        attempt = 0
+        while (address := derive(identity, attempt)) in self._identity:
+            attempt += 1
+        self._address[identity] = address
+        self._identity[address] = identity
+        return address
+
+    def adopt(self, identity: Identity, address: str, uid: str) -> None:
+        """Take over what an earlier life of the node gave to a pod."""
+        if address not in self._identity and identity not in self._address:
+            self._address[identity] = address
+            self._identity[address] = identity
+            self._holder[address] = uid
+
+    def claim(self, identity: Identity, uid: str, leaving: Iterable[str]) -> str:
+        """Return the pod's address; a second live pod of the same name gets one of its own.
+
+        Args:
+            identity: the pod's name in the network.
+            uid: the pod.
+            leaving: pods that have ended or are about to: their address passes to a successor.
+        """
+        address = self.of(identity)
+        holder = self._holder.get(address)
+        if holder not in (None, uid) and holder not in set(leaving):
+            address = self.of(identity._replace(instance=uid))
+        self._holder[address] = uid
+        return address
+
+    def release(self, uid: str) -> None:
+        """Forget that a pod holds an address."""
+        for address in [address for address, holder in self._holder.items() if holder == uid]:
+            del self._holder[address]
+            if (identity := self._identity[address]).instance:
+                del self._identity[address], self._address[identity]

@@ -1,0 +1,78 @@
+"""The pod as the node reads it: typed metadata, and the spec and status as plain JSON.
+
+The spec stays JSON because the node must see the fields it does not know, to refuse them.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+Json = dict[str, Any]
+
+
+class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The part of an object's metadata that the node uses; a watch's bookmark has little more than a version."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+
+
+class Pod(msgspec.Struct, frozen=True):
+    """One pod bound to this node."""
+
+    metadata: Metadata
+    spec: Json = {}
+    status: Json = {}
+
+    @property
+    def key(self) -> str:
+        """Namespace and name, for people."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def containers(self) -> list[Json]:
+        """The containers that run together."""
+        return self.spec.get("containers") or []
+
+    @property
+    def init_containers(self) -> list[Json]:
+        """The containers that run first, one after the other."""
+        return self.spec.get("initContainers") or []
+
+    @property
+    def restart_policy(self) -> str:
+        """Always, OnFailure or Never."""
+        policy: str = self.spec.get("restartPolicy", "Always")
+        return policy
+
+    @property
+    def hostname(self) -> str:
+        """What the pod calls itself."""
+        name: str = self.spec.get("hostname") or self.metadata.name[:63].rstrip("-.")
+        return name
+
+    @property
+    def grace_seconds(self) -> float:
+        """How long a container may take to end."""
+        asked = self.metadata.deletion_grace_period_seconds
+        return float(self.spec.get("terminationGracePeriodSeconds", 30) if asked is None else asked)
+
+
+def timestamp(seconds: float) -> str:
+    """Return a time as the API writes it, in whole seconds."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def seconds_of(stamp: str) -> float:
+    """Return the time that an RFC 3339 stamp stands for."""
+    return datetime.fromisoformat(stamp).timestamp()

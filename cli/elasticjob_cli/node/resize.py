@@ -1,0 +1,61 @@
+"""In-place resize of a pod's CPU and memory (KEP-1287). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from decimal import Decimal
+
+from elasticjob_cli.node.model import Pod
+from elasticjob_cli.node.quantity import parse, total
+from elasticjob_cli.node.status import Record, Running
+
+Conditions = dict[str, tuple[str, str]]
+
+
+def resize(
+    pod: Pod,
+    records: list[Record],
+    *,
+    allocatable: Mapping[str, str],
+    elsewhere: Mapping[str, Decimal],
+    usage: Callable[[str], int],
+) -> tuple[list[Record], Conditions]:
+    """Return the containers with the resources they may have now, and the conditions that tell what is outstanding.
+
+    Args:
+        pod: whose spec says what is wanted.
+        records: its containers with what is enforced, in the order of the spec.
+        allocatable: what the node has.
+        elsewhere: what the node's other pods have requested.
+        usage: the bytes of memory that a container, by name, uses now.
+    """
+    wanted = {container["name"]: container.get("resources") or {} for container in pod.containers}
+    if all(record.resources == wanted[record.name] for record in records):
+        return records, {}
+    for name in ("cpu", "memory"):
+        asked, has = total(pod.containers, "requests", name), parse(allocatable[name])
+        if asked > has:
+            message = f"Node didn't have enough capacity: {name}, requested: {asked}, capacity: {has}"
+            return records, {"PodResizePending": ("Infeasible", message)}
+        used = elsewhere.get(name, Decimal(0))
+        if asked + used > has:
+            message = f"Node didn't have enough resource: {name}, requested: {asked}, used: {used}, capacity: {has}"
+            return records, {"PodResizePending": ("Deferred", message)}
+    refused: list[str] = []
+    changed = []
+    for record in records:
+        limit = memory_limit(replace(record, resources=wanted[record.name]))
+        running = isinstance(record.state, Running) and record.resources != wanted[record.name]
+        if running and limit is not None and (used_now := usage(record.name)) > limit:
+            refused.append(f"{record.name}: memory limit ({limit}) below current usage ({used_now})")
+            changed.append(record)
+        else:
+            changed.append(replace(record, resources=wanted[record.name]))
+    return changed, {"PodResizeInProgress": ("Error", "; ".join(refused))} if refused else {}
+
+
+def memory_limit(record: Record) -> int | None:
+    """Return the enforced memory limit of a container in bytes."""
+    limit = (record.resources.get("limits") or {}).get("memory")
+    return None if limit is None else int(parse(limit))

@@ -1,0 +1,144 @@
+"""A list-and-watch cache of one collection, decoded to small structs.
+
+The cache can be behind the API server, never wrong about what it once saw: it is replaced at once by every list, and
+an older version of an object never replaces a newer one. A writer tells it the server's answers to its own writes
+(`observe`), so it reads what it wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from elasticjob_kube.errors import Expired, KubeError
+from elasticjob_kube.resources import Resource
+from elasticjob_kube.session import Kube
+
+log = logging.getLogger(__name__)
+_PAUSES = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+class Metadata(Protocol):
+    """What the cache reads of an object's metadata."""
+
+    @property
+    def uid(self) -> str: ...  # noqa: D102
+    @property
+    def resource_version(self) -> str: ...  # noqa: D102
+
+
+class Cached(Protocol):
+    """An object that can be cached."""
+
+    @property
+    def metadata(self) -> Metadata: ...  # noqa: D102
+
+
+T = TypeVar("T", bound=Cached)
+Change = Callable[[T | None, T | None], None]
+"""Called with (before, after); None before means new, None after means gone."""
+
+
+class Informer(Generic[T]):
+    """The present objects of one collection by UID, kept current by `run`."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        resource: Resource,
+        as_type: type[T],
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        on_change: Change[T],
+    ) -> None:
+        self._kube = kube
+        self._resource = resource
+        self._namespace = namespace
+        self._selectors = {"label_selector": label_selector, "field_selector": field_selector}
+        self._decoder = msgspec.json.Decoder(as_type)
+        self._as_type = as_type
+        self._on_change = on_change
+        self._objects: dict[str, T] = {}
+        self._deleted_at: dict[str, int] = {}
+        self.synced = asyncio.Event()
+
+    def __iter__(self) -> Iterable[T]:
+        return iter(self._objects.values())
+
+    def get(self, uid: str) -> T | None:
+        """Return the object with this UID as last seen, or None."""
+        return self._objects.get(uid)
+
+    async def run(self) -> None:
+        """List, then watch, for ever; a broken watch goes on where it ended, an expired one lists again."""
+        version, failures = "", 0
+        while True:
+            try:
+                if not version:
+                    version = await self._list()
+                    self.synced.set()
+                async for event in self._kube.watch(
+                    self._resource, self._namespace, resource_version=version, **self._selectors
+                ):
+                    version = self._apply(event.type, event.object) or version
+                    failures = 0
+            except Expired:
+                version = ""
+            except KubeError as error:
+                pause = _PAUSES[min(failures, len(_PAUSES) - 1)]
+                failures += 1
+                log.warning("watch of %s: %s; again in %g s", self._resource.plural, error, pause)
+                await asyncio.sleep(pause)
+
+    async def refresh(self) -> None:
+        """List now: for a writer that lost an answer and must know the outcome before it decides again."""
+        await self._list()
+
+    def observe(self, item: T) -> None:
+        """Take the server's answer to a write of our own, ahead of the watch."""
+        self._put(item)
+
+    async def _list(self) -> str:
+        page = await self._kube.list(self._resource, self._namespace, **self._selectors)
+        version: str = page["metadata"]["resourceVersion"]
+        items = [msgspec.convert(item, self._as_type) for item in page.get("items") or ()]
+        listed = {item.metadata.uid for item in items}
+        for uid, old in list(self._objects.items()):
+            # What was written after the list was made is not in it and not gone.
+            if uid not in listed and int(old.metadata.resource_version) <= int(version):
+                self._remove(uid, version)
+        for item in items:
+            self._put(item)
+        return version
+
+    def _apply(self, kind: str, raw: msgspec.Raw) -> str | None:
+        item = self._decoder.decode(raw)
+        if kind == "DELETED":
+            self._remove(item.metadata.uid, item.metadata.resource_version)
+        elif kind != "BOOKMARK":
+            self._put(item)
+        return item.metadata.resource_version or None
+
+    def _put(self, item: T) -> None:
+        uid, version = item.metadata.uid, int(item.metadata.resource_version)
+        old = self._objects.get(uid)
+        if old is not None and int(old.metadata.resource_version) >= version:
+            return
+        if self._deleted_at.get(uid, -1) >= version:
+            return  # the answer to our create came after the watch had told of its deletion
+        self._objects[uid] = item
+        self._on_change(old, item)
+
+    def _remove(self, uid: str, version: str) -> None:
+        old = self._objects.pop(uid, None)
+        self._deleted_at[uid] = int(version)
+        if len(self._deleted_at) > 10_000:
+            del self._deleted_at[next(iter(self._deleted_at))]
+        if old is not None:
+            self._on_change(old, None)

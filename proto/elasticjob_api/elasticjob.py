@@ -1,0 +1,346 @@
+"""The ElasticJob resource, field by field. `crds/elasticjobs.yaml` is generated from here."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import Meta, field
+
+from elasticjob_api.frameworks import FRAMEWORKS
+from elasticjob_api.meta import Column, Condition, Object, ObjectMeta, Quantity, Rule, Time
+
+Framework = Literal["horovod", "pytorch", "tensorflow", "mxnet", "jax", "custom"]
+Phase = Literal["Pending", "Starting", "Running", "Scaling", "Suspended", "Succeeded", "Failed"]
+PodTemplate = Annotated[
+    dict[str, Any],
+    Meta(
+        description="A pod template, kept as written; reserved are only names that start with elasticjob.",
+        extra_json_schema={"x-kubernetes-preserve-unknown-fields": True},
+    ),
+]
+Count = Annotated[int, Meta(ge=0, le=10_000)]
+Seconds = Annotated[int, Meta(ge=0, le=31_536_000)]
+
+
+class RestartRule(Object, frozen=True):
+    """What to do when a member's pod fails in this way. Every condition that is given must hold."""
+
+    action: Annotated[
+        Literal["Ignore", "Restart", "RestartWithMoreMemory", "FailJob"],
+        Meta(description="Ignore: restart, uncounted. Restart: restart, counted. FailJob: end the job."),
+    ]
+    exit_codes: Annotated[
+        list[Annotated[int, Meta(ge=0, le=255)]],
+        Meta(description="Exit codes of the training container.", max_length=64),
+    ] = []
+    signals: Annotated[
+        list[Annotated[int, Meta(ge=1, le=64)]], Meta(description="Signals that ended it.", max_length=64)
+    ] = []
+    reasons: Annotated[
+        list[str], Meta(description="Reasons of the container or the pod, such as OOMKilled or Evicted.", max_length=32)
+    ] = []
+    message_pattern: Annotated[
+        Annotated[str, Meta(max_length=256)] | None,
+        Meta(description="A regular expression found in the termination message."),
+    ] = None
+    pod_conditions: Annotated[
+        list[str], Meta(description="Types of pod conditions that are True, such as DisruptionTarget.", max_length=16)
+    ] = []
+
+
+class Completion(Object, frozen=True):
+    """When a role decides the end of the job. Unset: every member must succeed."""
+
+    min_succeeded: Annotated[
+        Annotated[int, Meta(ge=1)] | None, Meta(description="The job succeeds when this many members have succeeded.")
+    ] = None
+    min_failed: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="The job fails when this many members have failed for good."),
+    ] = None
+
+
+class ReplicaSpec(Object, frozen=True):
+    """One role of the job."""
+
+    template: PodTemplate
+    replicas: Annotated[
+        Count, Meta(description="Members asked for; a change becomes a ScalePlan, as does `kubectl scale`.")
+    ] = 1
+    min_replicas: Annotated[Count, Meta(description="Fewest members; the job can start with them.")] = 1
+    max_replicas: Annotated[
+        Count | None, Meta(description="Most members; unset: no bound, and no automatic growth.")
+    ] = None
+    slots_per_replica: Annotated[int, Meta(description="Training processes in one member.", ge=1, le=256)] = 1
+    restart_limit: Annotated[
+        int, Meta(description="Counted restarts of one member before the job fails.", ge=0, le=10_000)
+    ] = 3
+    restart_rules: Annotated[
+        list[RestartRule], Meta(description="The first rule that matches a failure decides.", max_length=32)
+    ] = []
+    auto_scale: Annotated[bool, Meta(description="Whether the auto-scaler may change this role.")] = True
+    drain_seconds: Annotated[
+        Seconds, Meta(description="Seconds a leaving member has to finish its step and to save its state.")
+    ] = 30
+    process_restart_limit: Annotated[
+        int, Meta(description="Crashes of the training process that are retried inside the pod.", ge=0, le=10_000)
+    ] = 0
+    pod_force_delete_seconds: Annotated[
+        Seconds | None,
+        Meta(
+            description="Seconds after which a pod that does not end, on a lost node, is removed by force. "
+            "Unset: never, so that no two pods ever have one rank."
+        ),
+    ] = None
+    completion: Annotated[Completion, Meta(description="When this role ends the job.")] = Completion()
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule("self.minReplicas <= self.replicas", "replicas must not be below minReplicas"),
+        Rule("!has(self.maxReplicas) || self.replicas <= self.maxReplicas", "replicas must not be above maxReplicas"),
+        Rule("self.template == oldSelf.template", "template is immutable; create a new job to change it"),
+    )
+
+
+class Agent(Object, frozen=True):
+    """Where the agent in the worker pods comes from."""
+
+    source: Annotated[
+        Literal["InitContainer", "Image"],
+        Meta(
+            description="InitContainer: copied into the pod, the image needs no change. "
+            "Image: the image has elasticjob-agent on its PATH."
+        ),
+    ] = "InitContainer"
+    image: Annotated[
+        str | None, Meta(description="Image of the init container; unset: the one the operator was started with.")
+    ] = None
+
+
+class MasterSpec(Object, frozen=True):
+    """The job's master pod."""
+
+    image: Annotated[str | None, Meta(description="Image; unset: the one the operator was started with.")] = None
+    resources: Annotated[
+        dict[str, Any],
+        Meta(
+            description="Resources of the container.", extra_json_schema={"x-kubernetes-preserve-unknown-fields": True}
+        ),
+    ] = field(default_factory=lambda: {"requests": {"cpu": "100m", "memory": "128Mi"}})
+    template: Annotated[
+        dict[str, Any],
+        Meta(
+            description="Overrides of the pod: labels, annotations, nodeSelector, tolerations and the like.",
+            extra_json_schema={"x-kubernetes-preserve-unknown-fields": True},
+        ),
+    ] = {}
+    restart_limit: Annotated[int, Meta(description="Counted restarts before the job fails.", ge=0, le=10_000)] = 10
+
+
+class Objective(Object, frozen=True):
+    """What the auto-scaler strives for."""
+
+    min_marginal_efficiency: Annotated[
+        float,
+        Meta(
+            description="A further member must add at least this part of the throughput of an average member.",
+            gt=0,
+            le=1,
+        ),
+    ] = 0.5
+
+
+class ResourceLimits(Object, frozen=True):
+    """Upper bounds of what all members of the job may request together."""
+
+    cpu: Annotated[Quantity | None, Meta(description="CPU, in cores.")] = None
+    memory: Annotated[Quantity | None, Meta(description="Memory, in bytes.")] = None
+    gpu: Annotated[Quantity | None, Meta(description="GPUs.")] = None
+
+
+class Autoscaling(Object, frozen=True):
+    """The master's own scaling."""
+
+    enabled: Annotated[bool, Meta(description="Whether the master may emit ScalePlans.")] = False
+    role: Annotated[str, Meta(description="The role that is scaled.", max_length=20)] = "worker"
+    objective: Annotated[Objective, Meta(description="What it strives for.")] = Objective()
+    cooldown_seconds: Annotated[
+        int, Meta(description="Seconds a size is held, and measured, before the next plan.", ge=1, le=86_400)
+    ] = 300
+    resource_limits: Annotated[ResourceLimits, Meta(description="Bounds of all members together.")] = ResourceLimits()
+    resize: Annotated[
+        Literal["InPlaceOrReplace", "Replace"],
+        Meta(description="How CPU and memory change: in place where the cluster can, or always by new pods."),
+    ] = "InPlaceOrReplace"
+
+
+class SchedulingPolicy(Object, frozen=True):
+    """How the pods are scheduled together."""
+
+    gang: Annotated[
+        Literal["none", "volcano", "coscheduling"], Meta(description="Which gang scheduler gets a PodGroup.")
+    ] = "none"
+    queue: Annotated[Annotated[str, Meta(max_length=63)] | None, Meta(description="Queue of the gang scheduler.")] = (
+        None
+    )
+    priority_class_name: Annotated[
+        Annotated[str, Meta(max_length=253)] | None, Meta(description="Priority class of all pods.")
+    ] = None
+
+
+class RunPolicy(Object, frozen=True):
+    """The job's life."""
+
+    suspend: Annotated[bool, Meta(description="True: no pods; members are drained first.")] = False
+    clean_pod_policy: Annotated[
+        Literal["Running", "All", "None"],
+        Meta(description="Which pods are deleted at the end; the master's always is."),
+    ] = "Running"
+    ttl_seconds_after_finished: Annotated[
+        Seconds | None, Meta(description="Seconds after which a finished job is deleted; unset: never.")
+    ] = None
+    active_deadline_seconds: Annotated[
+        Annotated[int, Meta(ge=1)] | None, Meta(description="Seconds the job may be active; then it fails.")
+    ] = None
+    backoff_limit: Annotated[int, Meta(description="Counted restarts of all members together.", ge=0)] = 10
+    start_policy: Annotated[
+        Literal["AnyMin", "AllReady"], Meta(description="Start with minReplicas, or wait for all replicas.")
+    ] = "AnyMin"
+    pending_deadline_seconds: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="Seconds a pod may be unschedulable or without its image; then the job fails."),
+    ] = None
+    scheduling_policy: Annotated[SchedulingPolicy, Meta(description="Scheduling.")] = SchedulingPolicy()
+    managed_by: Annotated[
+        str | None, Meta(description="Another controller that manages the job; this operator then leaves it alone.")
+    ] = None
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.managedBy) == has(oldSelf.managedBy) && "
+            "(!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",
+            "managedBy is immutable",
+        ),
+    )
+
+
+class ElasticJobSpec(Object, frozen=True):
+    """What the user wants."""
+
+    framework: Annotated[Framework, Meta(description="Decides roles, ports and environment of the members.")]
+    replica_specs: Annotated[
+        dict[Annotated[str, Meta(pattern="^[a-z]([-a-z0-9]*[a-z0-9])?$", max_length=20)], ReplicaSpec],
+        Meta(description="The roles, by name.", min_length=1, max_length=8),
+    ]
+    agent: Annotated[Agent, Meta(description="Where the agent comes from.")] = Agent()
+    master: Annotated[MasterSpec, Meta(description="The master pod.")] = MasterSpec()
+    autoscaling: Annotated[Autoscaling, Meta(description="Automatic scaling.")] = Autoscaling()
+    run_policy: Annotated[RunPolicy, Meta(description="The job's life.")] = RunPolicy()
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule("self.framework == oldSelf.framework", "framework is immutable"),
+        Rule(
+            "self.replicaSpecs.all(r, r in oldSelf.replicaSpecs) && "
+            "oldSelf.replicaSpecs.all(r, r in self.replicaSpecs)",
+            "roles can be neither added nor removed",
+        ),
+        Rule(
+            "self.replicaSpecs.all(r, r.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && r != 'master' && r.size() <= 20)",
+            "a role's name is at most 20 lower-case letters, digits and dashes, and not master",
+        ),
+        Rule(
+            "self.autoscaling.role in self.replicaSpecs || !self.autoscaling.enabled",
+            "autoscaling.role must be one of replicaSpecs",
+        ),
+        *(
+            Rule(
+                f"self.framework != '{framework}' || self.replicaSpecs.all(r, r in {list(roles)})",
+                f"roles of framework {framework}: {', '.join(roles)}",
+            )
+            for framework, roles in ((name, f.roles) for name, f in FRAMEWORKS.items() if f.roles)
+        ),
+    )
+
+
+class ReplicaStatus(Object, frozen=True):
+    """One role as it is. `indices` is the size the operator holds the job to."""
+
+    desired: Annotated[int, Meta(description="Members the operator holds the role to.")] = 0
+    indices: Annotated[str, Meta(description="Their indices, such as 0,2-4.")] = ""
+    active: Annotated[int, Meta(description="Pods that are neither finished nor being deleted.")] = 0
+    ready: Annotated[int, Meta(description="Pods that are Ready.")] = 0
+    succeeded: Annotated[int, Meta(description="Members that have succeeded.")] = 0
+    succeeded_indices: Annotated[str, Meta(description="Their indices.")] = ""
+    failed: Annotated[int, Meta(description="Members that have failed for good.")] = 0
+    restarts: Annotated[int, Meta(description="Counted restarts.")] = 0
+    restarts_by_index: Annotated[dict[str, int], Meta(description="Counted restarts, by index.")] = {}
+    highest_index: Annotated[int, Meta(description="The highest index ever used; -1 for none.")] = -1
+    incarnations: Annotated[int, Meta(description="Names given out for indices used before.")] = 0
+    resources: Annotated[
+        dict[str, Quantity], Meta(description="Resources set by a plan, in place of the template's.")
+    ] = {}
+    resources_by_index: Annotated[
+        dict[str, dict[str, Quantity]], Meta(description="Resources of single members set by a plan, by index.")
+    ] = {}
+
+
+class MasterStatus(Object, frozen=True):
+    """The master pod as it is."""
+
+    incarnations: Annotated[int, Meta(description="Pods created so far.")] = 0
+    restarts: Annotated[int, Meta(description="Counted restarts.")] = 0
+
+
+class Progress(Object, frozen=True):
+    """How the training goes; written by the master only."""
+
+    step: Annotated[int, Meta(description="The last finished step.")] = 0
+    total_steps: Annotated[int | None, Meta(description="All steps, if the training tells.")] = None
+    samples_per_second: Annotated[float | None, Meta(description="Throughput of all members together.")] = None
+    eta_seconds: Annotated[int | None, Meta(description="Seconds to go at this rate.")] = None
+    last_report_time: Annotated[Time | None, Meta(description="When a member last reported a step.")] = None
+    metrics: Annotated[dict[str, float], Meta(description="What the training reports, such as loss.")] = {}
+    rate: Annotated[str, Meta(description="samplesPerSecond for people.")] = ""
+    steps: Annotated[str, Meta(description="step/totalSteps for people.")] = ""
+
+
+class ElasticJobStatus(Object, frozen=True):
+    """The job as it is."""
+
+    phase: Annotated[Phase | None, Meta(description="The job's phase.")] = None
+    conditions: Annotated[list[Condition], Meta(description="Standard conditions.")] = []
+    observed_generation: Annotated[int, Meta(description="Generation of the spec this was computed from.")] = 0
+    replica_statuses: Annotated[dict[str, ReplicaStatus], Meta(description="The roles, by name.")] = {}
+    workers: Annotated[str, Meta(description="ready/desired of the elastic role, for people.")] = ""
+    selector: Annotated[str, Meta(description="Label selector of the elastic role's pods, for autoscalers.")] = ""
+    current_plan: Annotated[str | None, Meta(description="The ScalePlan that is being executed.")] = None
+    master: Annotated[MasterStatus, Meta(description="The master pod.")] = MasterStatus()
+    master_address: Annotated[str | None, Meta(description="host:port of the master's gRPC services.")] = None
+    progress: Annotated[Progress | None, Meta(description="How the training goes.")] = None
+    start_time: Annotated[Time | None, Meta(description="When the operator took the job up.")] = None
+    completion_time: Annotated[Time | None, Meta(description="When the job ended.")] = None
+    message: Annotated[str, Meta(description="Why the phase is what it is.")] = ""
+
+
+class ElasticJob(Object, frozen=True):
+    """An elastic deep-learning job."""
+
+    metadata: ObjectMeta
+    spec: Annotated[ElasticJobSpec, Meta(description="What the user wants.")]
+    status: Annotated[ElasticJobStatus, Meta(description="The job as it is.")] = ElasticJobStatus()
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.metadata.name.size() <= 40 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+            "metadata.name is at most 40 lower-case letters, digits and dashes, and starts with a letter: "
+            "it becomes part of host names",
+        ),
+    )
+    COLUMNS: ClassVar[tuple[Column, ...]] = (
+        Column("Phase", ".status.phase"),
+        Column("Workers", ".status.workers", description="ready/desired"),
+        Column("Step", ".status.progress.steps"),
+        Column("Rate", ".status.progress.rate"),
+        Column("Plan", ".status.currentPlan", priority=1),
+        Column("Message", ".status.message", priority=1),
+        Column("Age", ".metadata.creationTimestamp", "date"),
+    )

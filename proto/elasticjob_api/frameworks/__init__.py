@@ -1,0 +1,31 @@
+"""What each framework calls its roles and reads from its environment. Pure: operator, master and schema share it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from elasticjob_api.frameworks.horovod import HOROVOD
+from elasticjob_api.frameworks.jax import JAX
+from elasticjob_api.frameworks.mxnet import MXNET
+from elasticjob_api.frameworks.peer import Framework, Peer
+from elasticjob_api.frameworks.pytorch import PYTORCH
+from elasticjob_api.frameworks.tensorflow import TENSORFLOW
+
+__all__ = ["FRAMEWORKS", "Framework", "Peer"]
+
+
+def _no_environment(_world: Sequence[Peer], _rank: int) -> dict[str, str]:
+    return {}
+
+
+FRAMEWORKS: Mapping[str, Framework] = MappingProxyType(
+    {
+        "horovod": HOROVOD,
+        "pytorch": PYTORCH,
+        "tensorflow": TENSORFLOW,
+        "mxnet": MXNET,
+        "jax": JAX,
+        "custom": Framework(roles=(), environment=_no_environment),
+    }
+)

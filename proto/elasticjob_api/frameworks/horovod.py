@@ -1,0 +1,15 @@
+"""Horovod: the elastic driver in the launcher finds hosts by discovery; workers adapt without being restarted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from elasticjob_api.frameworks.peer import Framework, Peer
+
+
+def environment(world: Sequence[Peer], rank: int) -> dict[str, str]:
+    """Return the host name that Horovod's driver knows this member by."""
+    return {"HOROVOD_HOSTNAME": world[rank].name, "HOROVOD_ELASTIC": "1"}
+
+
+HOROVOD = Framework(roles=("launcher", "worker"), environment=environment, deciding_role="launcher", adapts_itself=True)

@@ -1,0 +1,21 @@
+"""JAX: `jax.distributed.initialize()` reads these three variables; rank 0 is the coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from elasticjob_api.frameworks.peer import Framework, Peer
+
+PORT = 8476
+
+
+def environment(world: Sequence[Peer], rank: int) -> dict[str, str]:
+    """Return the coordinator's address, the number of processes and this one's id."""
+    return {
+        "JAX_COORDINATOR_ADDRESS": f"{world[0].address}:{PORT}",
+        "JAX_NUM_PROCESSES": str(len(world)),
+        "JAX_PROCESS_ID": str(rank),
+    }
+
+
+JAX = Framework(roles=("worker",), environment=environment)

@@ -1,0 +1,43 @@
+"""What a framework's module has to tell, and what it is told of the world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One member of a world, as registered. Its rank is its position in the world."""
+
+    name: str
+    role: str
+    index: int
+    address: str
+    slots: int = 1
+
+
+Environment = Callable[[Sequence[Peer], int], dict[str, str]]
+"""(world, rank) to the variables the framework reads in the training process of that rank."""
+
+
+@dataclass(frozen=True)
+class Framework:
+    """A framework's roles and conventions.
+
+    Attributes:
+        roles: role names it knows; empty means any.
+        environment: renders the variables of one rank.
+        deciding_role: the role whose members end the job when they succeed; None means every role.
+        adapts_itself: the training process takes world changes itself; the agent does not restart it.
+    """
+
+    roles: tuple[str, ...]
+    environment: Environment
+    deciding_role: str | None = None
+    adapts_itself: bool = False
+
+
+def of_role(world: Sequence[Peer], role: str) -> list[Peer]:
+    """Return the members of one role, in the order of their indices."""
+    return sorted((peer for peer in world if peer.role == role), key=lambda peer: peer.index)

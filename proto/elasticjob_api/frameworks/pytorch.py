@@ -1,0 +1,24 @@
+"""PyTorch: the `env://` rendezvous of torch.distributed; one process a member, rank 0 listens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from elasticjob_api.frameworks.peer import Framework, Peer
+
+PORT = 29500
+
+
+def environment(world: Sequence[Peer], rank: int) -> dict[str, str]:
+    """Return what `torch.distributed.init_process_group()` reads."""
+    return {
+        "MASTER_ADDR": world[0].address,
+        "MASTER_PORT": str(PORT),
+        "WORLD_SIZE": str(len(world)),
+        "RANK": str(rank),
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+    }
+
+
+PYTORCH = Framework(roles=("worker",), environment=environment)

@@ -1,0 +1,93 @@
+"""What all custom resources share: object metadata, conditions, quantities, and the rules the schema carries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+from msgspec import Meta
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A CEL rule of a schema: what must hold, and what the user reads when it does not."""
+
+    rule: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that `kubectl get` prints."""
+
+    name: str
+    path: str
+    type: str = "string"
+    description: str = ""
+    priority: int = 0
+
+
+class Object(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """Base of every structure in a custom resource: immutable, camelCase outside, defaults left out."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = ()
+
+
+class OwnerReference(Object, frozen=True):
+    """The part of an owner reference that tells who owns."""
+
+    uid: str
+    kind: str = ""
+    name: str = ""
+    controller: bool = False
+
+
+class ObjectMeta(Object, frozen=True):
+    """The part of an object's metadata that is read here."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: list[OwnerReference] = []
+
+
+Quantity = Annotated[
+    int | str,
+    Meta(
+        description="A Kubernetes quantity, such as 500m, 2 or 4Gi.",
+        extra_json_schema={
+            "x-kubernetes-int-or-string": True,
+            "pattern": r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)(([KMGTPE]i)|[numkMGTPE]|([eE][+-]?[0-9]+))?$",
+        },
+    ),
+]
+
+Time = Annotated[str, Meta(description="When, as RFC 3339 in UTC.", extra_json_schema={"format": "date-time"})]
+
+
+class Resources(Object, frozen=True):
+    """Resources of one pod: requests and limits of the container that trains are both set to these."""
+
+    cpu: Annotated[Quantity | None, Meta(description="CPU, in cores.")] = None
+    memory: Annotated[Quantity | None, Meta(description="Memory, in bytes.")] = None
+    gpu: Annotated[Quantity | None, Meta(description="GPUs.")] = msgspec.field(default=None, name="nvidia.com/gpu")
+
+
+class Condition(Object, frozen=True):
+    """A standard condition (metav1.Condition)."""
+
+    type: Annotated[str, Meta(description="What is told, in CamelCase.")]
+    status: Annotated[str, Meta(description="True, False or Unknown.", pattern="^(True|False|Unknown)$")]
+    reason: Annotated[str, Meta(description="Why, in CamelCase, for programs.")] = ""
+    message: Annotated[str, Meta(description="Why, for people.")] = ""
+    last_transition_time: Annotated[Time, Meta(description="When the status last changed.")] = ""
+    observed_generation: Annotated[int, Meta(description="Generation of the object this was computed from.")] = 0

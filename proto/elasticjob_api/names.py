@@ -1,0 +1,109 @@
+"""Names that more than one part of the system must spell alike: labels, ports, environment variables, object names.
+
+Standard library only: the agent and the training processes import this module.
+"""
+
+from __future__ import annotations
+
+GROUP = "elasticjob.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+# --- labels, on every object that belongs to a job ------------------------------------------------------------------
+LABEL_JOB_NAME = f"{GROUP}/job-name"
+LABEL_JOB_UID = f"{GROUP}/job-uid"
+LABEL_ROLE = f"{GROUP}/role"
+LABEL_INDEX = f"{GROUP}/index"
+LABEL_INCARNATION = f"{GROUP}/incarnation"
+
+# --- field managers of server-side apply ----------------------------------------------------------------------------
+OPERATOR = "elasticjob-operator"
+MASTER = "elasticjob-master"
+
+# --- roles ----------------------------------------------------------------------------------------------------------
+ROLE_MASTER = "master"
+ROLE_WORKER = "worker"
+"""The elastic role: the scale subresource, ScaleIn, ScaleOut and the auto-scaler act on it unless told otherwise."""
+
+# --- ports of the master --------------------------------------------------------------------------------------------
+GRPC_PORT = 50051
+HTTP_PORT = 50080
+
+TLS_SERVER_NAME = "elasticjob-master"
+"""A name in every master's certificate, so that agents can check it whatever address they reach the master by."""
+
+# --- keys of the per-job Secret -------------------------------------------------------------------------------------
+SECRET_TOKEN = "token"  # noqa: S105
+SECRET_CA = "ca.crt"  # noqa: S105
+SECRET_CERT = "tls.crt"  # noqa: S105
+SECRET_KEY = "tls.key"  # noqa: S105
+
+TOKEN_METADATA = "authorization"  # noqa: S105
+"""gRPC metadata key and HTTP header that carry `Bearer <token>`."""
+
+# --- environment the operator gives to every container of ours ------------------------------------------------------
+ENV_JOB_NAME = "ELASTICJOB_JOB_NAME"
+ENV_JOB_UID = "ELASTICJOB_JOB_UID"
+ENV_NAMESPACE = "ELASTICJOB_NAMESPACE"
+ENV_POD_NAME = "ELASTICJOB_POD_NAME"
+ENV_POD_UID = "ELASTICJOB_POD_UID"
+ENV_POD_IP = "ELASTICJOB_POD_IP"
+ENV_NODE_NAME = "ELASTICJOB_NODE_NAME"
+ENV_ROLE = "ELASTICJOB_ROLE"
+ENV_INDEX = "ELASTICJOB_INDEX"
+ENV_INCARNATION = "ELASTICJOB_INCARNATION"
+ENV_SLOTS = "ELASTICJOB_SLOTS"
+ENV_FRAMEWORK = "ELASTICJOB_FRAMEWORK"
+ENV_MASTER_SERVICE = "ELASTICJOB_MASTER_SERVICE"
+"""Name of the master's Service; see `master_hosts`."""
+ENV_TOKEN = "ELASTICJOB_TOKEN"  # noqa: S105
+ENV_CA = "ELASTICJOB_CA"
+ENV_TLS_CERT = "ELASTICJOB_TLS_CERT"
+ENV_TLS_KEY = "ELASTICJOB_TLS_KEY"
+ENV_PROCESS_RESTART_LIMIT = "ELASTICJOB_PROCESS_RESTART_LIMIT"
+ENV_DRAIN_SECONDS = "ELASTICJOB_DRAIN_SECONDS"
+ENV_TERMINATION_LOG = "ELASTICJOB_TERMINATION_LOG"
+"""Where the termination message goes; unset means the container's /dev/termination-log."""
+
+# --- environment the agent adds for the training process ------------------------------------------------------------
+ENV_SOCKET = "ELASTICJOB_SOCKET"
+ENV_ROUND = "ELASTICJOB_ROUND"
+ENV_RANK = "ELASTICJOB_RANK"
+ENV_WORLD_SIZE = "ELASTICJOB_WORLD_SIZE"
+
+EXIT_DRAINED = 143
+"""Exit code of an agent that left because it was asked to: as if ended by SIGTERM, never counted as a failure."""
+
+
+def master_service(job: str) -> str:
+    """Return the name of the job's master Service, Secret, ServiceAccount and Role, and the master's host name."""
+    return f"{job}-master"
+
+
+def master_pod(job: str, incarnation: int) -> str:
+    """Return the name of the master pod of an incarnation, counted from 0."""
+    return master_service(job) if incarnation == 0 else f"{master_service(job)}-{incarnation}"
+
+
+def state_config_map(job: str) -> str:
+    """Return the name of the ConfigMap in which the master keeps its state."""
+    return f"{job}-master-state"
+
+
+def member_pod(job: str, role: str, index: int, incarnation: int) -> str:
+    """Return the name of a member's pod; incarnation 0 means the first use of the index in this job.
+
+    A later use gets a name never used before, because Horovod blacklists host names for good.
+    """
+    first = f"{job}-{role}-{index}"
+    return first if incarnation == 0 else f"{first}-{incarnation}"
+
+
+def member_hostname(role: str, index: int) -> str:
+    """Return the stable host name of a member: `<hostname>.<job>.<namespace>.svc` in the cluster's DNS."""
+    return f"{role}-{index}"
+
+
+def service_host_env(service: str) -> str:
+    """Return the variable in which a kubelet tells the address of a Service."""
+    return service.upper().replace("-", "_") + "_SERVICE_HOST"

@@ -1,0 +1,120 @@
+"""The ScalePlan resource: one change of a job's size or resources, executed exactly once."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta
+
+from elasticjob_api.elasticjob import Count, Seconds
+from elasticjob_api.meta import Column, Object, ObjectMeta, Resources, Rule, Time
+
+Source = Literal["Manual", "Auto", "ScaleIn", "ScaleOut", "Spec", "Disruption"]
+PlanPhase = Literal[
+    "Pending", "Draining", "Executing", "Succeeded", "PartiallySucceeded", "Failed", "Superseded", "Cancelled"
+]
+FINISHED: frozenset[PlanPhase] = frozenset({"Succeeded", "PartiallySucceeded", "Failed", "Superseded", "Cancelled"})
+JobName = Annotated[str, Meta(description="The ElasticJob, in the same namespace.", min_length=1, max_length=40)]
+RoleName = Annotated[str, Meta(min_length=1, max_length=20)]
+
+
+class RolePlan(Object, frozen=True):
+    """What a role shall become."""
+
+    replicas: Annotated[Count | None, Meta(description="Members; unset: as many as now.")] = None
+    resource: Annotated[Resources, Meta(description="Resources of every member; unset: as they are.")] = Resources()
+
+
+class PodToCreate(Object, frozen=True):
+    """A member to add."""
+
+    role: Annotated[RoleName, Meta(description="Its role.")] = "worker"
+    index: Annotated[
+        Annotated[int, Meta(ge=0, le=100_000)] | None, Meta(description="Its index; unset: the lowest free one.")
+    ] = None
+    resource: Annotated[Resources, Meta(description="Its resources; unset: the role's.")] = Resources()
+
+
+class PodToRemove(Object, frozen=True):
+    """A member to remove: by pod name, or by role and index."""
+
+    name: Annotated[Annotated[str, Meta(max_length=253)] | None, Meta(description="Its pod's name.")] = None
+    role: Annotated[RoleName | None, Meta(description="Its role.")] = None
+    index: Annotated[Annotated[int, Meta(ge=0, le=100_000)] | None, Meta(description="Its index.")] = None
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule("has(self.name) != (has(self.role) && has(self.index))", "give either name, or role and index"),
+    )
+
+
+class PodToMigrate(PodToRemove, frozen=True):
+    """A member to replace by a new one, under the same index, possibly with other resources."""
+
+    resource: Annotated[Resources, Meta(description="Resources of the new pod; unset: as they are.")] = Resources()
+
+
+class ScalePlanSpec(Object, frozen=True):
+    """What shall change. All of it is one step in the job's history."""
+
+    job_name: JobName
+    source: Annotated[Source, Meta(description="Who wants it.")] = "Manual"
+    reason: Annotated[str, Meta(description="Why, for people, with the numbers.", max_length=1024)] = ""
+    replica_resource_specs: Annotated[
+        dict[str, RolePlan], Meta(description="Count and resources per role.", max_length=8)
+    ] = {}
+    create_pods: Annotated[list[PodToCreate], Meta(description="Members to add.", max_length=1000)] = []
+    remove_pods: Annotated[list[PodToRemove], Meta(description="Members to remove.", max_length=1000)] = []
+    migrate_pods: Annotated[list[PodToMigrate], Meta(description="Members to replace.", max_length=1000)] = []
+    drain_seconds: Annotated[
+        Seconds | None, Meta(description="Seconds leaving members have; unset: their role's drainSeconds.")
+    ] = None
+    timeout_seconds: Annotated[
+        Annotated[int, Meta(ge=1, le=31_536_000)], Meta(description="Seconds the new pods have to become ready.")
+    ] = 600
+    on_timeout: Annotated[
+        Literal["Keep", "Rollback"], Meta(description="What becomes of pods that are not ready in time.")
+    ] = "Keep"
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule("self == oldSelf", "spec is immutable; create another ScalePlan"),
+        Rule(
+            " || ".join(
+                f"(has(self.{field}) && size(self.{field}) > 0)"
+                for field in ("replicaResourceSpecs", "createPods", "removePods", "migratePods")
+            ),
+            "nothing to do: give replicaResourceSpecs, createPods, removePods or migratePods",
+        ),
+    )
+
+
+class ScalePlanStatus(Object, frozen=True):
+    """How far the plan is. `targets` is fixed when the plan begins, so a new operator carries on with the same."""
+
+    phase: Annotated[PlanPhase | None, Meta(description="How far it is.")] = None
+    message: Annotated[str, Meta(description="Why, with field, value and bound.")] = ""
+    targets: Annotated[dict[str, str], Meta(description="Indices per role when the plan is done, such as 0,2-4.")] = {}
+    spec_replicas: Annotated[dict[str, int], Meta(description="replicas in the job's spec when the plan began.")] = {}
+    draining_pods: Annotated[list[str], Meta(description="Pods the master is draining.")] = []
+    created_pods: Annotated[list[str], Meta(description="Pods created.")] = []
+    removed_pods: Annotated[list[str], Meta(description="Pods removed.")] = []
+    forced_pods: Annotated[list[str], Meta(description="Pods removed that had not ended in time.")] = []
+    resized_pods: Annotated[list[str], Meta(description="Pods whose resources changed.")] = []
+    start_time: Annotated[Time | None, Meta(description="When the plan began.")] = None
+    execution_time: Annotated[Time | None, Meta(description="When draining was over.")] = None
+    completion_time: Annotated[Time | None, Meta(description="When the plan ended.")] = None
+
+
+class ScalePlan(Object, frozen=True):
+    """One change of a job's size or resources."""
+
+    metadata: ObjectMeta
+    spec: Annotated[ScalePlanSpec, Meta(description="What shall change.")]
+    status: Annotated[ScalePlanStatus, Meta(description="How far it is.")] = ScalePlanStatus()
+
+    COLUMNS: ClassVar[tuple[Column, ...]] = (
+        Column("Job", ".spec.jobName"),
+        Column("Source", ".spec.source"),
+        Column("Phase", ".status.phase"),
+        Column("Message", ".status.message", priority=1),
+        Column("Age", ".metadata.creationTimestamp", "date"),
+    )

@@ -1,0 +1,81 @@
+"""The ScaleIn and ScaleOut resources: short forms of the two most common ScalePlans."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta
+
+from elasticjob_api.meta import Column, Object, ObjectMeta, Rule, Time
+from elasticjob_api.scaleplan import JobName, RoleName
+
+ScalerPhase = Literal["Pending", "Scaling", "ScaleSucceeded", "ScaleFailed"]
+ScaleCount = Annotated[int, Meta(ge=1, le=10_000)]
+TimeoutSeconds = Annotated[int, Meta(ge=1, le=31_536_000)]
+
+
+class ScaleOutSpec(Object, frozen=True):
+    """Add members."""
+
+    job_name: JobName
+    count: Annotated[ScaleCount, Meta(description="Members to add.")]
+    role: Annotated[RoleName, Meta(description="Their role.")] = "worker"
+    timeout_seconds: Annotated[TimeoutSeconds, Meta(description="Seconds they have to become ready.")] = 600
+
+    RULES: ClassVar[tuple[Rule, ...]] = (Rule("self == oldSelf", "spec is immutable; create another ScaleOut"),)
+
+
+class ScaleInSpec(Object, frozen=True):
+    """Remove members: the ones with the highest indices, or the named ones."""
+
+    job_name: JobName
+    role: Annotated[RoleName, Meta(description="Their role.")] = "worker"
+    count: Annotated[ScaleCount | None, Meta(description="Members to remove, the highest indices first.")] = None
+    pod_names: Annotated[
+        list[Annotated[str, Meta(min_length=1, max_length=253)]],
+        Meta(description="Pods to remove.", max_length=1000),
+    ] = []
+    timeout_seconds: Annotated[TimeoutSeconds, Meta(description="Seconds the removal may take.")] = 600
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule("self == oldSelf", "spec is immutable; create another ScaleIn"),
+        Rule("has(self.count) != (has(self.podNames) && size(self.podNames) > 0)", "give either count or podNames"),
+    )
+
+
+class ScalerStatus(Object, frozen=True):
+    """How far it is; follows the plan's."""
+
+    phase: Annotated[ScalerPhase | None, Meta(description="How far it is.")] = None
+    message: Annotated[str, Meta(description="Why, with field, value and bound.")] = ""
+    plan: Annotated[str | None, Meta(description="The ScalePlan it became.")] = None
+    pods: Annotated[list[str], Meta(description="Pods added or removed.")] = []
+    completion_time: Annotated[Time | None, Meta(description="When it ended.")] = None
+
+
+_COLUMNS = (
+    Column("Job", ".spec.jobName"),
+    Column("Phase", ".status.phase"),
+    Column("Message", ".status.message", priority=1),
+    Column("Age", ".metadata.creationTimestamp", "date"),
+)
+
+
+class ScaleOut(Object, frozen=True):
+    """Adds members to a job."""
+
+    metadata: ObjectMeta
+    spec: Annotated[ScaleOutSpec, Meta(description="What shall be added.")]
+    status: Annotated[ScalerStatus, Meta(description="How far it is.")] = ScalerStatus()
+
+    COLUMNS: ClassVar[tuple[Column, ...]] = _COLUMNS
+
+
+class ScaleIn(Object, frozen=True):
+    """Removes members from a job."""
+
+    metadata: ObjectMeta
+    spec: Annotated[ScaleInSpec, Meta(description="What shall be removed.")]
+    status: Annotated[ScalerStatus, Meta(description="How far it is.")] = ScalerStatus()
+
+    COLUMNS: ClassVar[tuple[Column, ...]] = _COLUMNS
