@@ -1,0 +1,3 @@
+"""The worker's side: `elasticjob-agent run -- CMD` is the container's process and keeps CMD in step with the job."""
+
+VERSION = "0.1.0"

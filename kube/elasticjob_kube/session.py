@@ -22,7 +22,7 @@ from elasticjob_kube.resources import Resource
 
 T = TypeVar("T")
 Json = dict[str, Any]
-PatchKind = Literal["json-patch", "merge-patch", "apply-patch"]
+PatchKind = Literal["json-patch", "merge-patch", "strategic-merge-patch", "apply-patch"]
 
 REQUEST_SECONDS = 30.0
 WATCH_SECONDS = 300
@@ -103,8 +103,11 @@ class Kube:
         uid: str | None = None,
         grace_seconds: int | None = None,
         propagation: Literal["Background", "Foreground", "Orphan"] | None = None,
-    ) -> None:
-        """Delete an object; with `uid`, only that one (`Conflict` when the name now belongs to another)."""
+    ) -> Json:
+        """Delete an object; with `uid`, only that one (`Conflict` when the name now belongs to another).
+
+        Returns the object while it lives on for its grace period or finalizers, else the server's `Status`.
+        """
         options: Json = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if uid is not None:
             options["preconditions"] = {"uid": uid}
@@ -112,7 +115,7 @@ class Kube:
             options["gracePeriodSeconds"] = grace_seconds
         if propagation is not None:
             options["propagationPolicy"] = propagation
-        await self.request("DELETE", resource.path(namespace, name), body=options)
+        return _object(await self.request("DELETE", resource.path(namespace, name), body=options))
 
     async def request(
         self,

@@ -1,0 +1,1 @@
+"""The master of one elastic training job."""

@@ -1,0 +1,1 @@
+"""The operator: watches jobs and plans, decides purely (core/), and carries decisions out."""

@@ -95,9 +95,23 @@ class ReplicaSpec(Object, frozen=True):
     completion: Annotated[Completion, Meta(description="When this role ends the job.")] = Completion()
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule("self.minReplicas <= self.replicas", "replicas must not be below minReplicas"),
-        Rule("!has(self.maxReplicas) || self.replicas <= self.maxReplicas", "replicas must not be above maxReplicas"),
-        Rule("self.template == oldSelf.template", "template is immutable; create a new job to change it"),
+        Rule(
+            "self.minReplicas <= self.replicas",
+            "replicas is %d, below minReplicas, which is %d",
+            field=".replicas",
+            values=("self.replicas", "self.minReplicas"),
+        ),
+        Rule(
+            "!has(self.maxReplicas) || self.replicas <= self.maxReplicas",
+            "replicas is %d, above maxReplicas, which is %d",
+            field=".replicas",
+            values=("self.replicas", "self.maxReplicas"),
+        ),
+        Rule(
+            "self.template == oldSelf.template",
+            "template is immutable; create a new job to change it",
+            field=".template",
+        ),
     )
 
 
@@ -219,6 +233,7 @@ class RunPolicy(Object, frozen=True):
             "has(self.managedBy) == has(oldSelf.managedBy) && "
             "(!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",
             "managedBy is immutable",
+            field=".managedBy",
         ),
     )
 
@@ -237,24 +252,30 @@ class ElasticJobSpec(Object, frozen=True):
     run_policy: Annotated[RunPolicy, Meta(description="The job's life.")] = RunPolicy()
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule("self.framework == oldSelf.framework", "framework is immutable"),
+        Rule("self.framework == oldSelf.framework", "framework is immutable", field=".framework"),
         Rule(
             "self.replicaSpecs.all(r, r in oldSelf.replicaSpecs) && "
             "oldSelf.replicaSpecs.all(r, r in self.replicaSpecs)",
             "roles can be neither added nor removed",
+            field=".replicaSpecs",
         ),
         Rule(
             "self.replicaSpecs.all(r, r.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && r != 'master' && r.size() <= 20)",
             "a role's name is at most 20 lower-case letters, digits and dashes, and not master",
+            field=".replicaSpecs",
         ),
         Rule(
             "self.autoscaling.role in self.replicaSpecs || !self.autoscaling.enabled",
-            "autoscaling.role must be one of replicaSpecs",
+            "autoscaling.role is %s, which is not one of replicaSpecs",
+            field=".autoscaling.role",
+            values=("self.autoscaling.role",),
         ),
         *(
             Rule(
                 f"self.framework != '{framework}' || self.replicaSpecs.all(r, r in {list(roles)})",
-                f"roles of framework {framework}: {', '.join(roles)}",
+                f"framework {framework} has no role %s; its roles are {', '.join(roles)}",
+                field=".replicaSpecs",
+                values=(f"self.replicaSpecs.filter(r, !(r in {list(roles)}))",),
             )
             for framework, roles in ((name, f.roles) for name, f in FRAMEWORKS.items() if f.roles)
         ),
@@ -333,6 +354,7 @@ class ElasticJob(Object, frozen=True):
             "self.metadata.name.size() <= 40 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
             "metadata.name is at most 40 lower-case letters, digits and dashes, and starts with a letter: "
             "it becomes part of host names",
+            field=".metadata.name",
         ),
     )
     COLUMNS: ClassVar[tuple[Column, ...]] = (

@@ -27,5 +27,8 @@ def parse_indices(text: str) -> frozenset[int]:
         first, _, last = part.partition("-")
         if not (first.isdecimal() and (last.isdecimal() or not last)) or part.endswith("-"):
             raise ValueError(f"indices {text!r}: {part!r} is neither a number nor a range such as 2-4")
-        found.update(range(int(first), int(last or first) + 1))
+        members = range(int(first), int(last or first) + 1)
+        if not members:
+            raise ValueError(f"indices {text!r}: the range {part!r} ends below its start")
+        found.update(members)
     return frozenset(found)

@@ -13,10 +13,19 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Rule:
-    """A CEL rule of a schema: what must hold, and what the user reads when it does not."""
+    """A CEL rule of a schema: what must hold, and what the user reads when it does not.
+
+    Attributes:
+        rule: the condition, in CEL.
+        message: what the user reads.
+        field: the field the message is about, such as `.replicas`; empty for the structure itself.
+        values: CEL for the values of the message's %d and %s.
+    """
 
     rule: str
     message: str
+    field: str = ""
+    values: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,6 +75,8 @@ Quantity = Annotated[
         description="A Kubernetes quantity, such as 500m, 2 or 4Gi.",
         extra_json_schema={
             "x-kubernetes-int-or-string": True,
+            "minimum": 0,
+            "maxLength": 32,
             "pattern": r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)(([KMGTPE]i)|[numkMGTPE]|([eE][+-]?[0-9]+))?$",
         },
     ),

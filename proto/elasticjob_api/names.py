@@ -16,6 +16,9 @@ LABEL_ROLE = f"{GROUP}/role"
 LABEL_INDEX = f"{GROUP}/index"
 LABEL_INCARNATION = f"{GROUP}/incarnation"
 
+ANNOTATION_RESTARTS = f"{GROUP}/restarts"
+"""On a member's pod: counted restarts of its index when it was created, so that a failure is counted once."""
+
 # --- field managers of server-side apply ----------------------------------------------------------------------------
 OPERATOR = "elasticjob-operator"
 MASTER = "elasticjob-master"

@@ -24,6 +24,14 @@ class RolePlan(Object, frozen=True):
     replicas: Annotated[Count | None, Meta(description="Members; unset: as many as now.")] = None
     resource: Annotated[Resources, Meta(description="Resources of every member; unset: as they are.")] = Resources()
 
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.replicas) || has(self.resource.cpu) || has(self.resource.memory)"
+            " || has(self.resource.nvidia__dot__com__slash__gpu)",
+            "nothing to do: give replicas or resource",
+        ),
+    )
+
 
 class PodToCreate(Object, frozen=True):
     """A member to add."""
@@ -43,7 +51,10 @@ class PodToRemove(Object, frozen=True):
     index: Annotated[Annotated[int, Meta(ge=0, le=100_000)] | None, Meta(description="Its index.")] = None
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule("has(self.name) != (has(self.role) && has(self.index))", "give either name, or role and index"),
+        Rule(
+            "has(self.role) == has(self.index) && has(self.name) != has(self.role)",
+            "give either name, or role and index",
+        ),
     )
 
 
@@ -93,6 +104,7 @@ class ScalePlanStatus(Object, frozen=True):
     phase: Annotated[PlanPhase | None, Meta(description="How far it is.")] = None
     message: Annotated[str, Meta(description="Why, with field, value and bound.")] = ""
     targets: Annotated[dict[str, str], Meta(description="Indices per role when the plan is done, such as 0,2-4.")] = {}
+    before: Annotated[dict[str, str], Meta(description="Indices per role when the plan began.")] = {}
     spec_replicas: Annotated[dict[str, int], Meta(description="replicas in the job's spec when the plan began.")] = {}
     draining_pods: Annotated[list[str], Meta(description="Pods the master is draining.")] = []
     created_pods: Annotated[list[str], Meta(description="Pods created.")] = []

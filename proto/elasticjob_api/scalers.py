@@ -33,7 +33,7 @@ class ScaleInSpec(Object, frozen=True):
     count: Annotated[ScaleCount | None, Meta(description="Members to remove, the highest indices first.")] = None
     pod_names: Annotated[
         list[Annotated[str, Meta(min_length=1, max_length=253)]],
-        Meta(description="Pods to remove.", max_length=1000),
+        Meta(description="Pods to remove.", max_length=1000, extra_json_schema={"x-kubernetes-list-type": "set"}),
     ] = []
     timeout_seconds: Annotated[TimeoutSeconds, Meta(description="Seconds the removal may take.")] = 600
 

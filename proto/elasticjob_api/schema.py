@@ -10,7 +10,7 @@ import msgspec
 from msgspec import NODEFAULT
 from msgspec import inspect as mi
 
-from elasticjob_api.meta import Column, Json, Object
+from elasticjob_api.meta import Column, Json, Object, Rule
 
 _BOUNDS = {"ge": "minimum", "le": "maximum", "pattern": "pattern", "min_length": "minLength", "max_length": "maxLength"}
 
@@ -23,13 +23,32 @@ def crd(
     plural: str,
     short_name: str,
     columns: tuple[Column, ...],
+    selectable: tuple[str, ...] = (),
     scale: Mapping[str, str] | None = None,
 ) -> Json:
-    """Return the CustomResourceDefinition of a resource type; `scale` holds the paths of the scale subresource."""
+    """Return the CustomResourceDefinition of a resource type.
+
+    Args:
+        resource: the type; its name is the kind.
+        group: API group.
+        version: API version.
+        plural: plural of the kind, as in URLs.
+        short_name: what people type.
+        columns: what `kubectl get` prints.
+        selectable: paths of the fields that lists and watches can be filtered by.
+        scale: paths of the scale subresource; None for no such subresource.
+    """
     kind = resource.__name__
-    subresources: Json = {"status": {}}
-    if scale:
-        subresources["scale"] = dict(scale)
+    served: Json = {
+        "name": version,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}} | ({"scale": dict(scale)} if scale else {}),
+        "additionalPrinterColumns": [_column(column) for column in columns],
+    }
+    if selectable:
+        served["selectableFields"] = [{"jsonPath": path} for path in selectable]
+    served["schema"] = {"openAPIV3Schema": _root(resource)}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -45,16 +64,7 @@ def crd(
                 "shortNames": [short_name],
                 "categories": ["all"],
             },
-            "versions": [
-                {
-                    "name": version,
-                    "served": True,
-                    "storage": True,
-                    "subresources": subresources,
-                    "additionalPrinterColumns": [_column(column) for column in columns],
-                    "schema": {"openAPIV3Schema": _root(resource)},
-                }
-            ],
+            "versions": [served],
         },
     }
 
@@ -72,12 +82,20 @@ def _root(resource: type[Object]) -> Json:
     schema["properties"] = {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
-        "metadata": {"type": "object"},
+        "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},  # so that a rule can point at it
         "spec": schema["properties"]["spec"],
-        "status": schema["properties"]["status"],
+        "status": _without_defaults(schema["properties"]["status"]),
     }
     schema["required"] = ["spec"]
     return schema
+
+
+def _without_defaults(schema: Json) -> Json:
+    """Return the schema without defaults: what a controller has not written stays unwritten, whoever reads it."""
+    nested = {"properties": {key: _without_defaults(value) for key, value in schema.get("properties", {}).items()}}
+    nested |= {key: _without_defaults(schema[key]) for key in ("items", "additionalProperties") if key in schema}
+    kept = {key: value for key, value in schema.items() if key != "default"}
+    return kept | {key: value for key, value in nested.items() if value}
 
 
 def _struct(info: mi.StructType) -> Json:
@@ -86,10 +104,19 @@ def _struct(info: mi.StructType) -> Json:
     schema: Json = {"description": _summary(info.cls), "type": "object", "properties": properties}
     if required:
         schema["required"] = required
-    rules = [{"rule": rule.rule, "message": rule.message} for rule in getattr(info.cls, "RULES", ())]
+    rules = [_rule(rule) for rule in getattr(info.cls, "RULES", ())]
     if rules:
         schema["x-kubernetes-validations"] = rules
     return schema
+
+
+def _rule(rule: Rule) -> Json:
+    found: Json = {"rule": rule.rule}
+    if rule.values:  # by format: the API server knows no bound for the cost of putting strings together with +
+        found["messageExpression"] = f"{msgspec.json.encode(rule.message).decode()}.format([{', '.join(rule.values)}])"
+    else:
+        found["message"] = rule.message
+    return found | ({"fieldPath": rule.field} if rule.field else {})
 
 
 def _field(field: mi.Field) -> Json:
@@ -143,10 +170,10 @@ def _union(info: mi.UnionType) -> Json:
 
 def _map(info: mi.DictType) -> Json:
     limits = {"minProperties": info.min_length, "maxProperties": info.max_length}
-    schema = {"type": "object"} | {key: value for key, value in limits.items() if value is not None}
+    schema: Json = {"type": "object"} | {key: value for key, value in limits.items() if value is not None}
     if not isinstance(info.value_type, mi.AnyType):
         schema["additionalProperties"] = _schema(info.value_type)
-    return cast(Json, schema)
+    return schema
 
 
 def _list_kind(info: mi.ListType) -> Json:

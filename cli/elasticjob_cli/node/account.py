@@ -8,11 +8,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-
-from elasticjob_cli.node.model import Json, Pod, seconds_of
+from elasticjob_kube.errors import NotFound, Refused
 from elasticjob_kube.resources import SERVICE_ACCOUNTS
 from elasticjob_kube.session import Kube
 
+from elasticjob_cli.node.environment import ConfigError
+from elasticjob_cli.node.model import Json, Pod, seconds_of
+from elasticjob_cli.node.patience import patiently
+
+KUBECONFIG = "kubeconfig"
+"""The name of the file in the pod's directory."""
 _LIFETIME = 3607
 _RENEW_AT = 0.8
 
@@ -25,8 +30,22 @@ class ApiServer(NamedTuple):
     """Base64 of PEM."""
 
 
-async def request_token(kube: Kube, pod: Pod, file: Path) -> float:
-    """Write a new token of the pod's service account to a file; return when to ask for the next."""
+async def provide(kube: Kube, api: ApiServer, pod: Pod, directory: Path) -> float:
+    """Write a kubeconfig with a new token to a pod's directory; return when to do so again.
+
+    Raises:
+        ConfigError: when the API server refuses a token.
+    """
+    token = directory / "token"
+    try:
+        due = await _request_token(kube, pod, token)
+    except (Refused, NotFound) as error:
+        raise ConfigError(f"no token for the pod's service account: {error}") from error
+    _write_private(directory / KUBECONFIG, msgspec.json.encode(_kubeconfig(api, pod.metadata.namespace, token)))
+    return due
+
+
+async def _request_token(kube: Kube, pod: Pod, file: Path) -> float:
     bound = {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid}
     body = {
         "apiVersion": "authentication.k8s.io/v1",
@@ -35,14 +54,15 @@ async def request_token(kube: Kube, pod: Pod, file: Path) -> float:
     }
     account = pod.spec.get("serviceAccountName") or "default"
     path = SERVICE_ACCOUNTS.path(pod.metadata.namespace, account, "token")
-    status = msgspec.json.decode(await kube.request("POST", path, body=body))["status"]
-    write_private(file, status["token"].encode())
+    answer = await patiently(lambda: kube.request("POST", path, body=body), Refused, NotFound)
+    status = msgspec.json.decode(answer)["status"]
+    _write_private(file, status["token"].encode())
     now = time.time()
     return now + _RENEW_AT * (seconds_of(status["expirationTimestamp"]) - now)
 
 
-def kubeconfig(api: ApiServer, namespace: str, token_file: Path) -> Json:
-    """Return a kubeconfig that reads its token from a file, so that a renewed token is used at once."""
+def _kubeconfig(api: ApiServer, namespace: str, token_file: Path) -> Json:
+    # The token is read from its file for each use, so that a renewed one is used at once.
     return {
         "apiVersion": "v1",
         "kind": "Config",
@@ -53,8 +73,9 @@ def kubeconfig(api: ApiServer, namespace: str, token_file: Path) -> Json:
     }
 
 
-def write_private(file: Path, data: bytes) -> None:
-    """Replace a file at once; only its owner can read it."""
+def _write_private(file: Path, data: bytes) -> None:
+    # Put in place at once: a reader never sees half of it, and only its owner can read it.
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     new = file.with_name(file.name + ".new")
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
         stream.write(data)

@@ -165,14 +165,14 @@ def _source(kind: SourceKind, reference: Json, facts: Facts) -> Json | None:
 
 def _text(kind: SourceKind, source: Json, key: str) -> str | None:
     value = (source.get("data") or {}).get(key)
-    if value is None or kind == "ConfigMap":
-        return value
-    return base64.b64decode(value).decode(errors="surrogateescape")
+    if value is None:
+        return None
+    return str(value) if kind == "ConfigMap" else base64.b64decode(value).decode(errors="surrogateescape")
 
 
 def _field(path: str, facts: Facts) -> str:
     pod = facts.pod
-    simple = {
+    simple: dict[str, str] = {
         "metadata.name": pod.metadata.name,
         "metadata.namespace": pod.metadata.namespace,
         "metadata.uid": pod.metadata.uid,

@@ -8,10 +8,11 @@ import logging
 import time
 from datetime import UTC, datetime
 
-from elasticjob_cli.node.model import Pod
 from elasticjob_kube.errors import KubeError
 from elasticjob_kube.resources import EVENTS
 from elasticjob_kube.session import Kube
+
+from elasticjob_cli.node.model import Pod
 
 log = logging.getLogger(__name__)
 CONTROLLER = "elasticjob.dev/process-node"

@@ -7,6 +7,7 @@ grown to `LIMIT` becomes the `.1` of the next, and the one before is dropped, as
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections import deque
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+log = logging.getLogger(__name__)
 LIMIT = 16 * 1024 * 1024
 _LONGEST = 16 * 1024
 
@@ -56,8 +58,10 @@ class Log:
             self._file.close()
             self.path.replace(_older(self.path))
             self._file, self._size = self.path.open("ab", buffering=0), 0
-        self._file.write(data)
-        self._size += len(data)
+        try:
+            self._size += self._file.write(data)
+        except OSError as error:  # a full disk: the container goes on, what it says is lost
+            log.warning("%s: output is lost: %s", self.path, error)
         self._wake()
 
     def _wake(self) -> None:

@@ -17,6 +17,7 @@ from elasticjob_cli.node.model import Json
 from elasticjob_cli.node.processes import Reaper, kill
 
 _OUTPUT_BYTES = 1024
+_CHECK = "/grpc.health.v1.Health/Check"
 _SERVING = b"\x08\x01"
 """A grpc.health.v1.HealthCheckResponse that says SERVING."""
 
@@ -49,7 +50,64 @@ async def probe(spec: Json, target: Target) -> str | None:
         return f"no answer within {seconds:g} s"
 
 
-async def watch(spec: Json, target: Target, settled: Callable[[bool, str], None]) -> None:
+class Probing:
+    """The probes of one running container."""
+
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def add(self, spec: Json, target: Target, settled: Callable[[bool, str], None]) -> None:
+        """Begin one of them."""
+        self._tasks.append(asyncio.create_task(_watch(spec, target, settled)))
+
+    def cancel(self) -> None:
+        """End those that have begun; more may be added."""
+        for task in self._tasks:
+            task.cancel()
+        self._tasks = []
+
+
+def look_after(
+    container: Json,
+    target: Target,
+    *,
+    started: Callable[[], None],
+    failed: Callable[[Json, str], None],
+    ready: Callable[[bool, str], None],
+) -> Probing:
+    """Begin a container's probes: first the one for its start, then the others.
+
+    Args:
+        container: its spec.
+        target: what is probed.
+        started: called once, when the container counts as started; at once where there is no startup probe.
+        failed: called with a probe's spec and the problem when the container must be restarted.
+        ready: called after each readiness probe that reached a threshold.
+    """
+    probing = Probing()
+
+    def begin() -> None:
+        if liveness := container.get("livenessProbe"):
+            probing.add(liveness, target, lambda good, message: None if good else failed(liveness, message))
+        if readiness := container.get("readinessProbe"):
+            probing.add(readiness, target, ready)
+        started()
+
+    def settled(good: bool, message: str) -> None:
+        if good:
+            probing.cancel()
+            begin()
+        else:
+            failed(container["startupProbe"], message)
+
+    if startup := container.get("startupProbe"):
+        probing.add(startup, target, settled)
+    else:
+        begin()
+    return probing
+
+
+async def _watch(spec: Json, target: Target, settled: Callable[[bool, str], None]) -> None:
     """Probe for ever; call `settled(success, message)` whenever a threshold is reached."""
     await asyncio.sleep(spec.get("initialDelaySeconds", 0))
     thresholds = {True: spec.get("successThreshold", 1), False: spec.get("failureThreshold", 3)}
@@ -73,7 +131,7 @@ async def _exec(argv: list[str], target: Target) -> str | None:
             pid = spawn(replace(target.command, argv=argv), output.fileno())
         except StartError as error:
             return str(error)
-        target.reaper.watch(pid, lambda status: ended.done() or ended.set_result(status))
+        target.reaper.watch(pid, lambda status: None if ended.done() else ended.set_result(status))
         try:
             code = exit_of(await ended, time.time()).code
         finally:
@@ -107,13 +165,21 @@ async def _tcp(spec: Json, target: Target) -> str | None:
 
 async def _grpc(spec: Json, target: Target) -> str | None:
     where, name = f"{target.address}:{_port(spec, target)}", spec.get("service", "").encode()
-    request = b"\x0a" + bytes([len(name)]) + name if name else b""
+    request = b"\x0a" + _varint(len(name)) + name if name else b""
     async with grpc.aio.insecure_channel(where) as channel:
         try:
-            answer = await channel.unary_unary("/grpc.health.v1.Health/Check")(request)
+            answer = await channel.unary_unary(_CHECK, _as_is, _as_is)(request)
         except grpc.aio.AioRpcError as error:
             return f"{where}: {error.code().name}: {error.details()}"
     return None if answer == _SERVING else f"{where}: not serving"
+
+
+def _varint(number: int) -> bytes:
+    return bytes([number]) if number < 128 else bytes([number & 127 | 128]) + _varint(number >> 7)
+
+
+def _as_is(message: bytes) -> bytes:
+    return message
 
 
 def _port(spec: Json, target: Target) -> int:

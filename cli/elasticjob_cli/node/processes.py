@@ -35,9 +35,9 @@ class Process:
 def process_table() -> dict[int, Process]:
     """Return every living process by its id."""
     table: dict[int, Process] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and (process := _read(int(entry))):
-            table[int(entry)] = process
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (process := _read(int(entry.name))):
+            table[int(entry.name)] = process
     return table
 
 
@@ -144,8 +144,7 @@ class Reaper:
 
 def _children() -> list[int]:
     try:
-        threads = os.listdir("/proc/self/task")
-        found = [Path(f"/proc/self/task/{thread}/children").read_text().split() for thread in threads]
+        found = [(task / "children").read_text().split() for task in Path("/proc/self/task").iterdir()]
         return [int(pid) for pids in found for pid in pids]
     except FileNotFoundError:  # a kernel without CONFIG_PROC_CHILDREN
         me = os.getpid()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 
-from elasticjob_cli.node.model import Pod
+from elasticjob_cli.node.model import Json, Pod
 from elasticjob_cli.node.quantity import parse, total
 from elasticjob_cli.node.status import Record, Running
 
@@ -42,17 +42,37 @@ def resize(
         if asked + used > has:
             message = f"Node didn't have enough resource: {name}, requested: {asked}, used: {used}, capacity: {has}"
             return records, {"PodResizePending": ("Deferred", message)}
+    policies = {container["name"]: container.get("resizePolicy") or [] for container in pod.containers}
     refused: list[str] = []
     changed = []
     for record in records:
         limit = memory_limit(replace(record, resources=wanted[record.name]))
-        running = isinstance(record.state, Running) and record.resources != wanted[record.name]
-        if running and limit is not None and (used_now := usage(record.name)) > limit:
+        in_place = isinstance(record.state, Running) and not needs_restart(policies[record.name], record, wanted)
+        if (
+            in_place
+            and record.resources != wanted[record.name]
+            and limit is not None
+            and (used_now := usage(record.name)) > limit
+        ):
             refused.append(f"{record.name}: memory limit ({limit}) below current usage ({used_now})")
             changed.append(record)
         else:
             changed.append(replace(record, resources=wanted[record.name]))
     return changed, {"PodResizeInProgress": ("Error", "; ".join(refused))} if refused else {}
+
+
+def needs_restart(policies: list[Json], record: Record, wanted: Mapping[str, Json]) -> bool:
+    """Say whether a container must be started anew to get the resources wanted for it."""
+    kinds = ("requests", "limits")
+    new = wanted[record.name]
+    changed = {
+        name
+        for name in ("cpu", "memory")
+        if any((record.resources.get(kind) or {}).get(name) != (new.get(kind) or {}).get(name) for kind in kinds)
+    }
+    return any(
+        policy["resourceName"] in changed and policy["restartPolicy"] == "RestartContainer" for policy in policies
+    )
 
 
 def memory_limit(record: Record) -> int | None:

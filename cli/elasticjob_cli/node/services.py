@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 
-from elasticjob_cli.node.model import Json
 from elasticjob_kube.resources import SERVICES
 from elasticjob_kube.session import Kube
+
+from elasticjob_cli.node.model import Json
 
 
 class Services:

@@ -114,6 +114,7 @@ def pod_status(
     now: float,
     address: str,
     started_at: str,
+    known: Mapping[str, Json] | None = None,
     verdict: Verdict | None = None,
     resize: Mapping[str, tuple[str, str]] | None = None,
 ) -> Json:
@@ -126,6 +127,7 @@ def pod_status(
         now: seconds since the epoch.
         address: the pod's address; empty when it has none.
         started_at: when the node first saw the pod.
+        known: this node's own conditions as last computed, ahead of those of `pod`.
         verdict: set when the pod failed as a whole.
         resize: conditions of a resize under way: type to (reason, message).
     """
@@ -138,7 +140,9 @@ def pod_status(
         "startTime": started_at,
         "hostIP": HOST_IP,
         "hostIPs": [{"ip": HOST_IP}],
-        "conditions": _conditions(pod, init, main, at, now=now, networked=bool(address), resize=resize or {}),
+        "conditions": _conditions(
+            pod, init, main, at, now=now, networked=bool(address), known=known or {}, resize=resize or {}
+        ),
         "initContainerStatuses": [_container_status(record) for record in init],
         "containerStatuses": [_container_status(record) for record in main],
     }
@@ -155,6 +159,7 @@ def _conditions(
     *,
     now: float,
     networked: bool,
+    known: Mapping[str, Json],
     resize: Mapping[str, tuple[str, str]],
 ) -> list[Json]:
     over = at in ("Succeeded", "Failed")
@@ -163,6 +168,7 @@ def _conditions(
     unready = [record.name for record in main if not record.ready]
     gates = [gate["conditionType"] for gate in pod.spec.get("readinessGates") or ()]
     before = {condition["type"]: condition for condition in pod.status.get("conditions") or ()}
+    before |= known
     closed = [gate for gate in gates if before.get(gate, {}).get("status") != "True"]
 
     found: list[tuple[str, bool, str, str]] = [("PodReadyToStartContainers", networked and not over, "", "")]
@@ -187,9 +193,7 @@ def _conditions(
     return answer + [{"$patch": "delete", "type": kind} for kind in gone]
 
 
-def _condition(
-    before: Json | None, kind: str, holds: bool, reason: str, message: str, *, pod: Pod, now: float
-) -> Json:
+def _condition(before: Json | None, kind: str, holds: bool, reason: str, message: str, *, pod: Pod, now: float) -> Json:
     value = str(holds)
     same = before is not None and before.get("status") == value
     return {
@@ -240,7 +244,9 @@ def remembered(pod: Pod, container: Json, *, now: float) -> Record:
     """
     everyone = [*(pod.status.get("initContainerStatuses") or ()), *(pod.status.get("containerStatuses") or ())]
     status = next((status for status in everyone if status["name"] == container["name"]), None)
-    record = Record(name=container["name"], image=container.get("image", ""), resources=container.get("resources") or {})
+    record = Record(
+        name=container["name"], image=container.get("image", ""), resources=container.get("resources") or {}
+    )
     if status is None:
         return replace(record, state=Waiting("PodInitializing" if pod.init_containers else "ContainerCreating"))
     record = replace(

@@ -1,0 +1,1 @@
+"""The master's decisions, pure: time is an argument, and commands and messages are values."""

@@ -131,6 +131,7 @@ class AgentMessage(_message.Message):
     STARTED_FIELD_NUMBER: _builtins.int
     EXITED_FIELD_NUMBER: _builtins.int
     ACK_FIELD_NUMBER: _builtins.int
+    LEAVING_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -143,6 +144,8 @@ class AgentMessage(_message.Message):
     def exited(self) -> Global___ProcessExited: ...
     @_builtins.property
     def ack(self) -> Global___CommandAck: ...
+    @_builtins.property
+    def leaving(self) -> Global___Leaving: ...
     def __init__(
         self,
         *,
@@ -152,12 +155,13 @@ class AgentMessage(_message.Message):
         started: Global___ProcessStarted | None = ...,
         exited: Global___ProcessExited | None = ...,
         ack: Global___CommandAck | None = ...,
+        leaving: Global___Leaving | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "started", b"started", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "message", b"message", "started", b"started", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "started", b"started", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "message", b"message", "started", b"started", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "step", "started", "exited", "ack"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "step", "started", "exited", "ack", "leaving"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -352,6 +356,23 @@ class ProcessExited(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ProcessExited: _TypeAlias = ProcessExited  # noqa: Y015
+
+@_typing.final
+class Leaving(_message.Message):
+    """Leaving tells that the agent was asked to end by its node (SIGTERM): it drains as if the master had said so."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Leaving: _TypeAlias = Leaving  # noqa: Y015
 
 @_typing.final
 class CommandAck(_message.Message):

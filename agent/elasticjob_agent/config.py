@@ -1,0 +1,93 @@
+"""What the agent is told by its environment, checked once, so that a wrong pod fails at its start with a clear word."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from elasticjob_api import names
+
+DEFAULT_DRAIN_SECONDS = 30
+
+
+class ConfigError(Exception):
+    """An environment variable is missing or has a bad value."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Who this member is, where its master is, and how patient the agent has to be."""
+
+    pod_name: str
+    pod_uid: str
+    role: str
+    index: int
+    incarnation: int
+    address: str
+    node_name: str
+    slots: int
+    master_host: str
+    token: str | None
+    ca: bytes | None
+    process_restart_limit: int
+    drain_seconds: float
+
+
+def load(environment: Mapping[str, str]) -> Config:
+    """Return the configuration in an environment.
+
+    Raises:
+        ConfigError: a variable is missing or bad; the message names it, its value and what it must be.
+    """
+    token, ca = environment.get(names.ENV_TOKEN), environment.get(names.ENV_CA)
+    if bool(token) != bool(ca):
+        missing = names.ENV_CA if token else names.ENV_TOKEN
+        raise ConfigError(f"{missing} is not set: the token and the CA are needed together (or neither, without TLS)")
+    pod_name = _text(environment, names.ENV_POD_NAME)
+    return Config(
+        pod_name=pod_name,
+        pod_uid=_text(environment, names.ENV_POD_UID),
+        role=_text(environment, names.ENV_ROLE),
+        index=_number(environment, names.ENV_INDEX),
+        incarnation=_number(environment, names.ENV_INCARNATION, default=0),
+        address=environment.get(names.ENV_POD_IP) or _own_address(),
+        node_name=environment.get(names.ENV_NODE_NAME, ""),
+        slots=_number(environment, names.ENV_SLOTS, default=1, least=1),
+        master_host=_master_host(environment),
+        token=token or None,
+        ca=ca.encode() if ca else None,
+        process_restart_limit=_number(environment, names.ENV_PROCESS_RESTART_LIMIT, default=0),
+        drain_seconds=_number(environment, names.ENV_DRAIN_SECONDS, default=DEFAULT_DRAIN_SECONDS),
+    )
+
+
+def _text(environment: Mapping[str, str], name: str) -> str:
+    value = environment.get(name)
+    if not value:
+        raise ConfigError(f"{name} is not set; the operator sets it in the pods of an ElasticJob")
+    return value
+
+
+def _number(environment: Mapping[str, str], name: str, *, default: int | None = None, least: int = 0) -> int:
+    text = environment.get(name, "") if default is not None else _text(environment, name)
+    if not text and default is not None:
+        return default
+    if not (text.isascii() and text.isdigit() and int(text) >= least):
+        raise ConfigError(f"{name}={text!r} must be a whole number, {least} or more")
+    return int(text)
+
+
+def _master_host(environment: Mapping[str, str]) -> str:
+    """Return the Service's address as the kubelet tells it, else its DNS name."""
+    service = _text(environment, names.ENV_MASTER_SERVICE)
+    address = environment.get(names.service_host_env(service))
+    return address or f"{service}.{_text(environment, names.ENV_NAMESPACE)}.svc"
+
+
+def _own_address() -> str:
+    """Return this host's address: what its name resolves to, as in any container."""
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError as error:
+        raise ConfigError(f"{names.ENV_POD_IP} is not set and the host name does not resolve: {error}") from error

@@ -1,0 +1,167 @@
+"""The socket on which the training process talks to its agent: JSON lines, so that any interpreter can speak it.
+
+Up: step reports, {"stopping": true} when the process ends because of a stop, and calls with an id. Down: answers with
+the same id, and {"stop": true}. Whoever can open the socket is trusted with the shards of this pod and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+
+from elasticjob_agent.leases import BadCall, Leases
+from elasticjob_agent.reports import Report
+
+LINE_BYTES = 1 << 20
+
+
+@dataclass(eq=False)
+class _Peer:
+    """One connection of the training process."""
+
+    writer: asyncio.StreamWriter
+    leases: Leases
+    round: int
+    calls: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def send(self, message: dict[str, Any]) -> None:
+        if not self.writer.is_closing():
+            self.writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+
+
+class Local:
+    """Serves the training process of one agent."""
+
+    def __init__(self, *, channel: grpc.aio.Channel, pod_uid: str, on_report: Callable[[Report], None]) -> None:
+        """Serve shards over a channel to the master, and hand reports on."""
+        self._channel = channel
+        self._pod_uid = pod_uid
+        self._on_report = on_report
+        self._folder = Path(tempfile.mkdtemp(prefix="elasticjob-"))
+        self._peers: set[_Peer] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._round = 0
+        self._stop = False
+        self.confirmed = False
+        """The process has said that it ends because of a stop."""
+
+    @property
+    def path(self) -> Path:
+        """Where the socket is."""
+        return self._folder / "agent.sock"
+
+    @property
+    def used(self) -> bool:
+        """Whether the present process uses the library, and so can be asked to stop."""
+        return any(peer.round == self._round for peer in self._peers)
+
+    async def open(self) -> None:
+        """Start serving."""
+        self._server = await asyncio.start_unix_server(self._serve, path=str(self.path), limit=LINE_BYTES)
+
+    async def close(self) -> None:
+        """Stop serving and remove the socket."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        for peer in self._peers:
+            peer.writer.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def begin(self, round_: int) -> None:
+        """Expect the process of a round; what an earlier one has said or was told does not count."""
+        self._round, self._stop, self.confirmed = round_, False, False
+
+    def stop(self) -> None:
+        """Ask the present process to stop; also those of its connections that are still to come."""
+        self._stop = True
+        for peer in self._peers:
+            peer.send({"stop": True})
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = _Peer(writer, Leases(self._channel, self._pod_uid), self._round)
+        self._peers.add(peer)
+        try:
+            if self._stop:
+                peer.send({"stop": True})
+            while line := await reader.readline():
+                self._take(peer, line)
+        except (ConnectionError, ValueError):
+            pass  # the process is gone, or sent a line beyond all bounds: the connection ends
+        finally:
+            self._peers.discard(peer)
+            writer.close()
+            self._spawn(_give_back(peer))
+
+    def _take(self, peer: _Peer, line: bytes) -> None:
+        try:
+            message = json.loads(line)
+        except ValueError:
+            message = None
+        if not isinstance(message, dict):
+            peer.send({"id": None, "error": "not a JSON object"})
+        elif "id" in message:
+            call = self._spawn(_answer(peer, message))
+            peer.calls.add(call)
+            call.add_done_callback(peer.calls.discard)
+        elif message.get("stopping") is True:
+            self.confirmed = self.confirmed or peer.round == self._round
+        elif "step" in message:
+            self._report(peer, message)
+        else:
+            peer.send({"id": None, "error": "neither a step, nor a call with an id"})
+
+    def _report(self, peer: _Peer, message: dict[str, Any]) -> None:
+        try:
+            report = Report(
+                round=peer.round,
+                step=_count(message["step"]),
+                total=_count(message.get("total") or 0),
+                samples=float(message.get("samples", 0)),
+                seconds=float(message.get("seconds", 0)),
+                metrics={str(name): float(value) for name, value in (message.get("metrics") or {}).items()},
+                time=float(message.get("time", 0)),
+            )
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
+            peer.send({"id": None, "error": f"bad step report: {error}"})
+            return
+        self._on_report(report)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _count(value: Any) -> int:
+    number = int(value)
+    if not 0 <= number < 1 << 63:
+        raise ValueError(f"{number} is not a step number")
+    return number
+
+
+async def _answer(peer: _Peer, message: dict[str, Any]) -> None:
+    try:
+        peer.send({"id": message["id"], "result": await peer.leases.call(message)})
+    except BadCall as error:
+        peer.send({"id": message["id"], "error": str(error)})
+
+
+async def _give_back(peer: _Peer) -> None:
+    await asyncio.gather(*peer.calls, return_exceptions=True)  # a lease may still be on its way
+    try:
+        await peer.leases.give_back()
+    except BadCall:
+        return  # the master no longer knows the data set or this pod: nothing is left to give back

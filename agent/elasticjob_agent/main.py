@@ -1,0 +1,60 @@
+"""`elasticjob-agent run -- CMD…`: the command line of the worker's side."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+
+from elasticjob_agent import VERSION, config, termination
+
+EX_CONFIG = 78
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the agent; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="elasticjob-agent", description="Keeps a training process in step with its job."
+    )
+    parser.add_argument("--version", action="version", version=VERSION)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="run a training command as a member of a job")
+    run.add_argument("command", nargs="+", metavar="CMD", help="the command and its arguments, after --")
+    return _run(parser.parse_args(arguments).command)
+
+
+def _run(command: list[str]) -> int:
+    if (refusal := _cannot_run(command[0])) is not None:
+        code, reason = refusal
+        return _refuse(f"cannot run {command[0]!r}: {reason}", code)
+    try:
+        settings = config.load(os.environ)
+    except config.ConfigError as error:
+        return _refuse(str(error), EX_CONFIG)
+
+    from elasticjob_agent import agent, process  # only now: gRPC takes a while to load
+
+    process.collect_orphans()
+    return agent.run(settings, command, dict(os.environ))
+
+
+def _cannot_run(program: str) -> tuple[int, str] | None:
+    """Return the exit code and the reason if a program is missing, as a shell would; it is told before any start."""
+    if shutil.which(program):
+        return None
+    present = shutil.which(program, mode=os.F_OK)
+    if present is None:
+        return 127, "no such file" if "/" in program else f"no such file in PATH ({os.environ.get('PATH', '')})"
+    return 126, "not an executable file"
+
+
+def _refuse(message: str, code: int) -> int:
+    sys.stderr.write(f"elasticjob-agent: {message}\n")
+    termination.write(os.environ, f"elasticjob-agent: {message}")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""Step reports on their way to the master: merged, so that any number of steps costs the same.
+
+A merged report tells the newest step and the sums of samples and seconds, so nothing is lost by merging, and what has
+to be kept while the master is away is one report a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+MOST_ROUNDS = 16
+
+
+@dataclass(frozen=True)
+class Report:
+    """Steps of one round that have not been told yet."""
+
+    round: int
+    step: int
+    total: int = 0
+    samples: float = 0.0
+    seconds: float = 0.0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    time: float = 0.0
+
+
+def merge(older: Report, newer: Report) -> Report:
+    """Return both reports of one round as one."""
+    return Report(
+        round=newer.round,
+        step=max(older.step, newer.step),
+        total=newer.total or older.total,
+        samples=older.samples + newer.samples,
+        seconds=older.seconds + newer.seconds,
+        metrics={**older.metrics, **newer.metrics},
+        time=newer.time,
+    )
+
+
+class Pending:
+    """Reports that wait for the master, one a round; the oldest rounds are dropped when there are too many."""
+
+    def __init__(self) -> None:
+        self._reports: dict[int, Report] = {}
+
+    def add(self, report: Report) -> None:
+        """Take a report."""
+        older = self._reports.get(report.round)
+        self._reports[report.round] = merge(older, report) if older else report
+        while len(self._reports) > MOST_ROUNDS:
+            del self._reports[next(iter(self._reports))]
+
+    def take(self) -> Report | None:
+        """Take out the report of the oldest round."""
+        if not self._reports:
+            return None
+        return self._reports.pop(next(iter(self._reports)))
+
+    def __len__(self) -> int:
+        """Return the number of reports that wait."""
+        return len(self._reports)

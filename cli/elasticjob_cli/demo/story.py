@@ -1,0 +1,169 @@
+"""What the demo does, step by step. Every step waits until it is really seen; the first one that is not ends it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from elasticjob_api.v1 import job_pb2
+
+from elasticjob_cli.demo.kubectl import Kubectl
+from elasticjob_cli.demo.sight import NotObserved, Sight
+from elasticjob_cli.demo.timeline import Timeline
+
+T = TypeVar("T")
+
+LEAVING = "digits-worker-1"
+"""The worker that examples/digits-scale-in.yaml names."""
+MIN_ACCURACY = 0.95
+TRAINING_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Story:
+    """The demo's plot: one job, from its creation to its end."""
+
+    examples: Path
+    kubectl: Kubectl
+    sight: Sight
+    timeline: Timeline
+
+    async def tell(self) -> None:
+        """Run all steps in order.
+
+        Raises:
+            NotObserved: a step did not happen.
+        """
+        await self._start()
+        await self._scale_out()
+        await self._scale_in()
+        await self._scale_by_itself()
+        await self._finish()
+
+    async def _start(self) -> None:
+        self.timeline.heading("A job with two workers")
+        began = time.monotonic()
+        await self.kubectl("apply", "-f", self._file("digits.yaml"))
+        await self._until("the master pod runs", lambda: self._running("digits-master"))
+        self.timeline.done("master pod up", since=began, proof="pod digits-master is Running")
+        await self._world(2)
+        proof = f"round {self.sight.status.round}, world size 2, step {self.sight.status.progress.step}"
+        self.timeline.done("two workers registered and training", since=began, proof=proof)
+        self._figure("apply → first training step (goal ≤ 10 s)", began)
+        # The size has to be held for a while, or there is nothing the auto-scaler can compare with later.
+        await self._until("progress and rate in the job's status", self._measured)
+        await self.kubectl("get", "ej")
+
+    async def _scale_out(self) -> None:
+        self.timeline.heading("ScaleOut: two more workers")
+        began = time.monotonic()
+        before = set(self.sight.hosts)
+        await self.kubectl("apply", "-f", self._file("digits-scale-out.yaml"))
+        await self._until("four hosts in discovery", lambda: len(self.sight.hosts) == 4)
+        self.timeline.done("host discovery shows four", since=began, proof=" ".join(self.sight.hosts))
+        await self._world(4)
+        self.timeline.done("the new workers train", since=began, proof=f"round {self.sight.status.round}, world size 4")
+        self._figure("ScaleOut applied → new workers in the world (goal ≤ 5 s)", began)
+        new = [host.partition(":")[0] for host in self.sight.hosts if host not in before]
+        delays = [self.sight.listed_at[name] - self.sight.ready_at[name] for name in new if name in self.sight.ready_at]
+        if delays:
+            shown = f"{max(0.0, max(delays)) * 1000:.0f} ms"
+            self.timeline.figures["worker ready → visible in discovery (goal ≤ 100 ms)"] = shown
+        await self.kubectl("wait", "--for=jsonpath={.status.phase}=ScaleSucceeded", "scaleout/digits-more")
+
+    async def _scale_in(self) -> None:
+        self.timeline.heading(f"ScaleIn: {LEAVING} leaves")
+        began = time.monotonic()
+        await self.kubectl("apply", "-f", self._file("digits-scale-in.yaml"))
+        code = await self._until("the agent's confirmation", lambda: self._exit_code(LEAVING))
+        await self._until("the pod is deleted", lambda: LEAVING not in self.sight.pods)
+        await self.kubectl("wait", "--for=jsonpath={.status.phase}=ScaleSucceeded", "scalein/digits-fewer")
+        plan = next(plan for plan in self.sight.plans.values() if plan.spec.source == "ScaleIn")
+        if plan.status.forced_pods:
+            raise NotObserved(f"a confirmed drain: the pods {plan.status.forced_pods} had to be forced")
+        await self._world(3)
+        proof = f"its agent confirmed (exit code {code}) before the pod was deleted; the world is 3"
+        self.timeline.done("the named worker was drained", since=began, proof=proof)
+
+    async def _scale_by_itself(self) -> None:
+        self.timeline.heading("Auto-scaling: the master decides by what it has measured")
+        began = time.monotonic()
+        patch = '{"spec":{"autoscaling":{"enabled":true}}}'
+        await self.kubectl("patch", "ej", "digits", "--type=merge", "-p", patch)
+        plan = await self._until(
+            "a ScalePlan from the master",
+            lambda: next((plan for plan in self.sight.plans.values() if plan.spec.source == "Auto"), None),
+        )
+        name = plan.metadata.name
+        await self._until("the plan's success", lambda: self.sight.plans[name].status.phase == "Succeeded")
+        self.timeline.done("the master scaled the job by itself", since=began, proof=plan.spec.reason)
+        await self.kubectl("get", "ej,sp,scalein,scaleout")
+
+    async def _finish(self) -> None:
+        self.timeline.heading("Training goes on to its end")
+        began = time.monotonic()
+        job = self.sight
+        await self._until("the job's success", lambda: job.job is not None and job.job.status.phase == "Succeeded")
+        assert job.job is not None
+        # The master writes its last word while it ends, after the phase.
+        progress = await self._until(
+            "the final progress",
+            lambda: (
+                job.job.status.progress
+                if job.job
+                and job.job.status.progress
+                and job.job.status.progress.step == job.job.status.progress.total_steps
+                else None
+            ),
+        )
+        accuracy = progress.metrics.get("accuracy", 0.0)
+        if accuracy < MIN_ACCURACY:
+            raise NotObserved(f"accuracy {accuracy:.4f} is below {MIN_ACCURACY}")
+        proof = f"step {progress.step} of {progress.total_steps}, test accuracy {accuracy:.4f}"
+        self.timeline.done("the job succeeded", since=began, proof=proof)
+        self._check_ledger()
+        await self._until("no pod left over", lambda: not job.pods)
+        self.timeline.done("nothing is left over", since=began, proof="0 pods of the job")
+        await self.kubectl("get", "ej,sp,scalein,scaleout")
+
+    def _check_ledger(self) -> None:
+        ledgers = self.sight.status.datasets
+        if not ledgers or any(ledger.done != ledger.total for ledger in ledgers):
+            raise NotObserved(f"every shard done: the master's ledger says {[str(ledger) for ledger in ledgers]}")
+        shown = ", ".join(f"{ledger.dataset}: {ledger.done} of {ledger.total} done" for ledger in ledgers)
+        returned = sum(ledger.returned for ledger in ledgers)
+        self.timeline.figures["shards accounted for"] = f"{shown}, {returned} given back and done by another worker"
+
+    async def _world(self, size: int) -> None:
+        """Wait until a world of this size is formed and has trained a step."""
+        training = job_pb2.JOB_PHASE_TRAINING
+
+        def formed() -> bool:
+            status = self.sight.status
+            return status.world_size == size and status.phase == training and status.progress.step > 0
+
+        await self._until(f"a training world of {size}", formed)
+        step = self.sight.status.progress.step
+        await self._until("a further step", lambda: self.sight.status.progress.step > step)
+
+    async def _until(self, what: str, seen: Callable[[], T | None]) -> T:
+        return await self.sight.until(what, seen, seconds=TRAINING_SECONDS)
+
+    def _running(self, pod: str) -> bool:
+        return pod in self.sight.pods and self.sight.pods[pod].status.phase == "Running"
+
+    def _exit_code(self, pod: str) -> int | None:
+        return self.sight.ended.get(pod)
+
+    def _measured(self) -> bool:
+        job = self.sight.job
+        return bool(job and job.status.progress and job.status.progress.samples_per_second)
+
+    def _figure(self, name: str, began: float) -> None:
+        self.timeline.figures[name] = f"{time.monotonic() - began:.1f} s"
+
+    def _file(self, name: str) -> str:
+        return str(self.examples / name)

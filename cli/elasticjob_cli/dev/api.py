@@ -1,0 +1,57 @@
+"""The few questions that are put to the API server while it comes up: plain, synchronous, one connection each."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from pathlib import Path
+from typing import Any
+
+
+
+def ask(pki: Path, port: int, path: str, *, seconds: float = 5.0) -> Any:
+    """Return the JSON answer (text when it is none) to a GET, or None when there is no successful answer."""
+    try:
+        trust = ssl.create_default_context(cafile=pki / "ca.crt")
+        trust.load_cert_chain(pki / "admin.crt", pki / "admin.key")
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=seconds, context=trust)
+        try:
+            connection.request("GET", path, headers={"Accept": "application/json"})
+            response = connection.getresponse()
+            body = response.read()
+        finally:
+            connection.close()
+    except (OSError, http.client.HTTPException):
+        return None
+    if response.status != 200:
+        return None
+    try:
+        return json.loads(body)
+    except ValueError:
+        return body.decode(errors="replace")
+
+
+def api_ready(pki: Path, port: int) -> bool:
+    """Whether the API server says that it serves."""
+    return ask(pki, port, "/readyz") == "ok"
+
+
+def accepts_pods(pki: Path, port: int) -> bool:
+    """Whether pods can be created: their service account is there, and the authority mounted with its token."""
+    namespace = "/api/v1/namespaces/default"
+    return bool(
+        ask(pki, port, f"{namespace}/serviceaccounts/default")
+        and ask(pki, port, f"{namespace}/configmaps/kube-root-ca.crt")
+    )
+
+
+def nodes(pki: Path, port: int) -> dict[str, bool]:
+    """Return every node's name and whether it is ready and takes pods."""
+    answer = ask(pki, port, "/api/v1/nodes")
+    return {} if answer is None else {node["metadata"]["name"]: _is_ready(node) for node in answer["items"]}
+
+
+def _is_ready(node: dict[str, Any]) -> bool:
+    conditions = {item["type"]: item["status"] for item in node.get("status", {}).get("conditions", ())}
+    return conditions.get("Ready") == "True" and not node["spec"].get("taints")

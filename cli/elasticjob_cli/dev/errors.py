@@ -1,0 +1,15 @@
+"""The one error of the embedded cluster: it says what went wrong and what the user can do about it."""
+
+from __future__ import annotations
+
+
+class DevError(Exception):
+    """A failure that the user can act upon.
+
+    Attributes:
+        detail: lines that help to find the cause, such as the end of a log; may be empty.
+    """
+
+    def __init__(self, message: str, *, detail: str = "") -> None:
+        super().__init__(message)
+        self.detail = detail

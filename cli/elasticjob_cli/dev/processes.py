@@ -1,0 +1,101 @@
+"""Processes that outlive the command that started them, and are found again for certain.
+
+A process is known by its id and the kernel's start time, so a reused id is never mistaken for ours. Each also carries
+the cluster's directory in its environment: what a crash kept from being written down is found by that.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+MARK = "ELASTICJOB_DEV_CLUSTER"
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process for good: an id and the start time, in the kernel's ticks after boot."""
+
+    pid: int
+    started: int
+
+    def alive(self) -> bool:
+        """Whether it still runs; a process that has ended but was not waited for does not."""
+        return _started(self.pid) == self.started
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal, if it still runs."""
+        if self.alive():
+            try:
+                os.kill(self.pid, number)
+            except ProcessLookupError:
+                pass  # it ended in between
+
+
+def start(
+    name: str, command: Sequence[str | Path], *, state: Path, environ: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own, working in the state directory, and write down that it is ours."""
+    with (state / "logs" / f"{name}.log").open("ab") as log:
+        child = subprocess.Popen(
+            command,
+            cwd=state,
+            env={**environ, MARK: str(state)},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    (state / "pids" / name).write_text(f"{child.pid} {_started(child.pid) or 0}\n")
+    return child
+
+
+def recorded(state: Path) -> dict[str, Process]:
+    """Return the processes that were written down, by name, alive or not."""
+    result = {}
+    for path in sorted((state / "pids").glob("*")):
+        words = path.read_text().split()
+        if len(words) == 2 and all(word.isdecimal() for word in words):
+            result[path.name] = Process(int(words[0]), int(words[1]))
+    return result
+
+
+def marked(state: Path) -> set[Process]:
+    """Return all live processes of the cluster, also those that were never written down, and their children."""
+    mark = f"{MARK}={state}".encode()
+    result = set()
+    for path in Path("/proc").iterdir():
+        if path.name.isdecimal() and int(path.name) != os.getpid():
+            try:
+                is_ours = mark in (path / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue  # another user's, or it has just ended
+            started = _started(int(path.name))
+            if is_ours and started is not None:
+                result.add(Process(int(path.name), started))
+    return result
+
+
+def stop(processes: Iterable[Process], *, seconds: float) -> None:
+    """Ask the processes to end, wait at most that long, then kill; return when none of them runs."""
+    processes = list(processes)
+    for number, limit in ((signal.SIGTERM, seconds), (signal.SIGKILL, 5.0)):
+        for process in processes:
+            process.send(number)
+        deadline = time.monotonic() + limit
+        while any(process.alive() for process in processes) and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+
+def _started(pid: int) -> int | None:
+    try:
+        # The second field is the program's name in brackets, which may hold blanks and brackets itself.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])

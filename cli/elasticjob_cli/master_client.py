@@ -1,0 +1,65 @@
+"""A connection to a job's master for people: address from the job's status, token and authority from its Secret."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import grpc.aio
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_kube.resources import ELASTIC_JOBS, SECRETS
+from elasticjob_kube.session import Kube
+
+
+class NoMaster(Exception):
+    """There is no master to ask; the message says why."""
+
+
+@dataclass(frozen=True)
+class MasterAccess:
+    """What it takes to talk to one job's master: `host:port`, the job's token, and the PEM of its authority."""
+
+    address: str
+    token: str
+    authority: bytes
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """The gRPC metadata that every call must carry."""
+        return ((names.TOKEN_METADATA, f"Bearer {self.token}"),)
+
+    @asynccontextmanager
+    async def channel(self) -> AsyncIterator[grpc.aio.Channel]:
+        """Open a TLS channel; the certificate is checked by the name that every master has."""
+        options = (("grpc.ssl_target_name_override", names.TLS_SERVER_NAME),)
+        credentials = grpc.ssl_channel_credentials(self.authority)
+        async with grpc.aio.secure_channel(self.address, credentials, options=options) as channel:
+            yield channel
+
+
+async def master_access(kube: Kube, namespace: str, job: str, *, address: str | None = None) -> MasterAccess:
+    """Find out how to reach the master of a job.
+
+    Args:
+        kube: a session whose user may get the job and its Secret.
+        namespace: of the job.
+        job: its name.
+        address: `host:port` to use in place of the one in the job's status, for instance a forwarded port.
+
+    Raises:
+        NoMaster: the job has no master now.
+        NotFound: there is no such job, or its Secret is not there yet.
+        Refused: the user may not read one of them.
+    """
+    found = await kube.get(ELASTIC_JOBS, namespace, job, as_type=ElasticJob)
+    if found.status.phase in ("Succeeded", "Failed"):
+        raise NoMaster(f"job {namespace}/{job} is {found.status.phase}; a finished job has no master")
+    address = address or found.status.master_address
+    if not address:
+        raise NoMaster(f"job {namespace}/{job} has no master yet (phase {found.status.phase or 'Pending'})")
+    secret = await kube.get(SECRETS, namespace, names.master_service(job))
+    token, authority = (base64.b64decode(secret["data"][key]) for key in (names.SECRET_TOKEN, names.SECRET_CA))
+    return MasterAccess(address=address, token=token.decode(), authority=authority)

@@ -1,0 +1,60 @@
+"""Command line of the process node; `elasticjob dev up` starts it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+from elasticjob_cli.node.node import Settings, run
+from elasticjob_cli.node.quantity import parse
+
+
+def main() -> None:
+    """Read the command line and be a node."""
+    parser = argparse.ArgumentParser(prog="python -m elasticjob_cli.node", description=__doc__)
+    parser.add_argument("--kubeconfig", type=Path, required=True, help="of the user system:node:NAME")
+    parser.add_argument("--serving-cert", type=Path, required=True, help="certificate for 127.0.0.1 (PEM)")
+    parser.add_argument("--serving-key", type=Path, required=True, help="its key (PEM)")
+    parser.add_argument(
+        "--client-ca", type=Path, required=True, help="who vouches for the API server as a client (PEM)"
+    )
+    parser.add_argument("--name", default="process-node", help="name of the node (default: %(default)s)")
+    parser.add_argument("--state", type=Path, required=True, help="directory for logs and scratch files")
+    parser.add_argument(
+        "--capacity",
+        action="append",
+        default=[],
+        type=_amount,
+        metavar="RESOURCE=QUANTITY",
+        help="tell the scheduler another amount than the machine has, for example cpu=64; may be repeated",
+    )
+    given = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    settings = Settings(
+        kubeconfig=given.kubeconfig,
+        serving_cert=given.serving_cert,
+        serving_key=given.serving_key,
+        client_ca=given.client_ca,
+        name=given.name,
+        state=given.state,
+        capacity=dict(given.capacity),
+    )
+    asyncio.run(run(settings))
+
+
+def _amount(text: str) -> tuple[str, str]:
+    name, equals, quantity = text.partition("=")
+    try:
+        parse(quantity)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"expected RESOURCE=QUANTITY, not {text!r}")
+    return name, quantity
+
+
+if __name__ == "__main__":
+    main()

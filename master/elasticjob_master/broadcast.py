@@ -1,0 +1,31 @@
+"""A value that many wait for: everyone gets the newest one at once, nobody's slowness delays another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Broadcast(Generic[T]):
+    """The present value, and a way to follow it."""
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+        self._next: asyncio.Event = asyncio.Event()
+
+    def publish(self, value: T) -> None:
+        """Replace the value and wake whoever follows it."""
+        self.value = value
+        self._next.set()
+        self._next = asyncio.Event()
+
+    async def follow(self) -> AsyncIterator[T]:
+        """Yield the present value, then every newer one; values in between may be skipped."""
+        while True:
+            newer, value = self._next, self.value
+            yield value
+            if newer is self._next:
+                await newer.wait()

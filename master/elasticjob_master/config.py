@@ -1,0 +1,130 @@
+"""What the master is told by its environment and command line, checked once, with a clear word for what is wrong."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from elasticjob_api import names
+from elasticjob_api.frameworks import FRAMEWORKS
+
+from elasticjob_master.core.rendezvous import RoleSize
+
+
+class ConfigError(Exception):
+    """A setting is missing or bad; the message names it and says what to do."""
+
+
+@dataclass(frozen=True)
+class Tls:
+    """The certificate, its key and the authority that signed it, as PEM."""
+
+    certificate: bytes
+    key: bytes
+    authority: bytes
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that is fixed while the master runs.
+
+    Attributes:
+        token: what callers must show; None only with `--insecure`.
+        tls: None only with `--insecure`.
+        sizes: the roles of a master without Kubernetes; None with Kubernetes, which tells them.
+    """
+
+    job_name: str
+    job_uid: str
+    namespace: str
+    pod_name: str
+    framework: str
+    address: str
+    grpc_port: int
+    http_port: int
+    token: str | None
+    tls: Tls | None
+    sizes: Mapping[str, RoleSize] | None = None
+    state_file: Path | None = None
+    log_level: str = "INFO"
+
+    @property
+    def standalone(self) -> bool:
+        """There is no Kubernetes."""
+        return self.sizes is not None
+
+
+def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
+    """Return the configuration. Raises `ConfigError`; exits for `--help` and for a bad command line."""
+    options = _parser().parse_args(arguments)
+    framework = options.framework or environment.get(names.ENV_FRAMEWORK) or ("custom" if options.standalone else "")
+    if framework not in FRAMEWORKS:
+        raise ConfigError(f"{names.ENV_FRAMEWORK} is {framework!r}; it must be one of {', '.join(FRAMEWORKS)}")
+    if options.insecure and not options.standalone:
+        raise ConfigError("--insecure is only possible with --standalone")
+    need = _optional if options.standalone else _required
+    return Config(
+        job_name=need(environment, names.ENV_JOB_NAME) or "standalone",
+        job_uid=need(environment, names.ENV_JOB_UID),
+        namespace=need(environment, names.ENV_NAMESPACE),
+        pod_name=need(environment, names.ENV_POD_NAME),
+        framework=framework,
+        address=options.address
+        or environment.get(names.ENV_POD_IP)
+        or ("127.0.0.1" if options.insecure else "0.0.0.0"),  # noqa: S104
+        grpc_port=options.grpc_port,
+        http_port=options.http_port,
+        token=None if options.insecure else _required(environment, names.ENV_TOKEN),
+        tls=None if options.insecure else _tls(environment),
+        sizes=_sizes(options) if options.standalone else None,
+        state_file=options.state_file,
+        log_level=options.log_level.upper(),
+    )
+
+
+def _tls(environment: Mapping[str, str]) -> Tls:
+    values = (_required(environment, name) for name in (names.ENV_TLS_CERT, names.ENV_TLS_KEY, names.ENV_CA))
+    return Tls(*(value.encode() for value in values))
+
+
+def _sizes(options: argparse.Namespace) -> dict[str, RoleSize]:
+    desired = options.workers if options.workers is not None else options.max or options.min
+    if not 1 <= options.min <= desired or (options.max is not None and desired > options.max):
+        raise ConfigError(
+            f"--min {options.min}, --workers {desired}, --max {options.max}: not 1 <= min <= workers <= max"
+        )
+    return {names.ROLE_WORKER: RoleSize(options.min, desired)}
+
+
+def _required(environment: Mapping[str, str], name: str) -> str:
+    value = environment.get(name)
+    if not value:
+        raise ConfigError(f"{name} is not set; the operator sets it in a master's pod (or try --standalone --insecure)")
+    return value
+
+
+def _optional(environment: Mapping[str, str], name: str) -> str:
+    return environment.get(name, "")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="elasticjob-master",
+        description="The master of one elastic training job. In a pod everything comes from the environment.",
+    )
+    parser.add_argument("--standalone", action="store_true", help="run without Kubernetes, for tests and local use")
+    parser.add_argument("--min", type=int, default=1, metavar="N", help="standalone: fewest workers (default 1)")
+    parser.add_argument("--max", type=int, metavar="N", help="standalone: most workers")
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="standalone: workers expected (default: --max or --min)"
+    )
+    parser.add_argument("--insecure", action="store_true", help="standalone: neither TLS nor token")
+    parser.add_argument("--framework", choices=sorted(FRAMEWORKS), help=f"instead of ${names.ENV_FRAMEWORK}")
+    parser.add_argument("--address", metavar="IP", help=f"where to listen (default: ${names.ENV_POD_IP})")
+    parser.add_argument("--grpc-port", type=int, default=names.GRPC_PORT, metavar="PORT", help="0: any free one")
+    parser.add_argument("--http-port", type=int, default=names.HTTP_PORT, metavar="PORT", help="0: any free one")
+    parser.add_argument("--state-file", type=Path, metavar="FILE", help="keep the state there, not in a ConfigMap")
+    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    return parser

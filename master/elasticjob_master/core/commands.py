@@ -1,0 +1,54 @@
+"""What the rendezvous wants done: values, carried out by the shell in the order in which they come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Start:
+    """Start the member's training process in the present world."""
+
+    uid: str
+    round: int
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Stop the member's training process of a round; 0 seconds of grace: at once."""
+
+    uid: str
+    round: int
+    grace_seconds: float
+
+
+@dataclass(frozen=True)
+class Drain:
+    """Stop the member's training process and end its agent."""
+
+    uid: str
+    grace_seconds: float
+
+
+@dataclass(frozen=True)
+class Exit:
+    """End the agent with its process' exit code."""
+
+    uid: str
+
+
+@dataclass(frozen=True)
+class Release:
+    """The member's training process is gone: whatever was leased to it is free again."""
+
+    uid: str
+
+
+@dataclass(frozen=True)
+class Removed:
+    """The member is forgotten; its stream, if any, is closed and it may register again."""
+
+    uid: str
+
+
+Command = Start | Stop | Drain | Exit | Release | Removed

@@ -1,0 +1,141 @@
+"""How far the training is and how fast it goes, from the members' step reports.
+
+A report tells the seconds it stands for, so a burst of reports after a reconnection says as much as reports in time.
+One report costs the same whatever the number of members; sums over members are made when somebody asks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+MOST_METRICS = 64
+LONGEST_NAME = 64
+_LARGEST_STEP = 2**53
+_MEMORY_SECONDS = 5.0
+_SILENT_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """One step report, as told."""
+
+    round: int
+    step: int
+    total_steps: int = 0
+    samples: float = 0.0
+    seconds: float = 0.0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def problem(self) -> str | None:
+        """Return what is wrong with it: field, value and bound; None when nothing is."""
+        for name, value in (("step", self.step), ("total_steps", self.total_steps)):
+            if not 0 <= value <= _LARGEST_STEP:
+                return f"{name} is {value}; it must be between 0 and {_LARGEST_STEP}"
+        for name, amount in (("samples", self.samples), ("seconds", self.seconds)):
+            if not (math.isfinite(amount) and 0.0 <= amount <= 1e15):
+                return f"{name} is {amount}; it must be a number between 0 and 1e15"
+        if len(self.metrics) > MOST_METRICS:
+            return f"metrics has {len(self.metrics)} entries; at most {MOST_METRICS} are taken"
+        long = next((name for name in self.metrics if not 0 < len(name) <= LONGEST_NAME), None)
+        if long is not None:
+            return f"metrics has a name of {len(long)} characters; it must have 1 to {LONGEST_NAME}"
+        return None
+
+
+@dataclass(slots=True)
+class Pace:
+    """Recent samples and steps of one member: sums that fade with the seconds they stand for."""
+
+    step: int
+    samples: float = 0.0
+    steps: float = 0.0
+    seconds: float = 0.0
+    told_at: float = 0.0
+    interval: float = 0.0
+
+    def add(self, report: Report, now: float) -> None:
+        """Take a report."""
+        elapsed = report.seconds or max(0.0, now - self.told_at)
+        keep = math.exp(-elapsed / _MEMORY_SECONDS)
+        self.samples = self.samples * keep + report.samples
+        self.steps = self.steps * keep + max(0, report.step - self.step)
+        self.seconds = self.seconds * keep + elapsed
+        self.interval, self.told_at, self.step = elapsed, now, report.step
+
+    def silent(self, now: float) -> bool:
+        """Tell whether the member has stopped reporting."""
+        return now - self.told_at > max(_SILENT_SECONDS, 5 * self.interval)
+
+
+class Progress:
+    """The job's progress."""
+
+    def __init__(self) -> None:
+        self.round = 0
+        self.step = 0
+        self.total_steps = 0
+        self.samples = 0.0
+        self.metrics: dict[str, float] = {}
+        self.reported_at: float | None = None
+        self._paces: dict[str, Pace] = {}
+
+    def report(self, uid: str, report: Report, *, now: float, wall: float) -> None:
+        """Take a member's report, whose `problem` is None. One of an earlier round counts its samples only.
+
+        Args:
+            uid: the member.
+            report: what it tells.
+            now: the clock of the decisions.
+            wall: seconds since the epoch, for people.
+        """
+        self.samples += report.samples
+        if report.round < self.round:
+            return
+        if report.round > self.round:
+            # A new world may have gone back to a checkpoint.
+            self.round, self.step, self._paces = report.round, report.step, {}
+        pace = self._paces.get(uid)
+        if pace is None:
+            pace = self._paces[uid] = Pace(step=report.step, told_at=now - report.seconds)
+        pace.add(report, now)
+        self.step = max(self.step, report.step)
+        self.total_steps = report.total_steps or self.total_steps
+        self.reported_at = wall
+        for name, value in report.metrics.items():
+            if math.isfinite(value) and (name in self.metrics or len(self.metrics) < MOST_METRICS):
+                self.metrics[name] = value
+
+    def forget(self, uid: str) -> None:
+        """A member's process is gone: it adds nothing to the rate any more."""
+        self._paces.pop(uid, None)
+
+    def reporters(self) -> int:
+        """Return how many members have reported in this round."""
+        return len(self._paces)
+
+    def samples_per_second(self, now: float) -> float:
+        """Return the throughput of all members together."""
+        return sum(p.samples / p.seconds for p in self._paces.values() if p.seconds > 0 and not p.silent(now))
+
+    def eta_seconds(self, now: float) -> float | None:
+        """Return the seconds to go at the present rate, or None when that is not known."""
+        rates = [p.steps / p.seconds for p in self._paces.values() if p.seconds > 0 and not p.silent(now)]
+        fastest = max(rates, default=0.0)
+        if not self.total_steps or fastest <= 0:
+            return None
+        return max(0, self.total_steps - self.step) / fastest
+
+
+def people_rate(rate: float) -> str:
+    """Return a rate for a printed column, such as `950/s` or `1.2k/s`."""
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if rate >= limit:
+            return f"{rate / limit:.1f}{unit}/s"
+    return f"{rate:.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
+
+
+def people_steps(step: int, total: int) -> str:
+    """Return steps for a printed column, such as `123/480`, or `123` when the total is not known."""
+    return f"{step}/{total}" if total else str(step)

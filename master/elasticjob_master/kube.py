@@ -1,0 +1,197 @@
+"""The master's side of Kubernetes: reads its ElasticJob and the ScalePlans, writes progress and plans of its own.
+
+Whatever the API server does, training goes on: nothing here is waited for by an agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.scaleplan import FINISHED, ScalePlan
+from elasticjob_kube.errors import AlreadyExists, KubeError, NotFound
+from elasticjob_kube.informer import Informer
+from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
+from elasticjob_kube.session import Kube, connect
+
+from elasticjob_master import view
+from elasticjob_master.config import Config
+from elasticjob_master.controller import Controller
+from elasticjob_master.core.autoscale import Decision
+
+log = logging.getLogger(__name__)
+
+PROGRESS_SECONDS = 5.0
+_LOOK_SECONDS = 0.5
+_LAST_WORDS_SECONDS = 3.0
+_AGAIN_SECONDS = 5.0
+
+
+@asynccontextmanager
+async def open_job(config: Config, controller: Controller) -> AsyncIterator[Job]:
+    """Connect to the API server as the pod may."""
+    async with connect(user_agent=f"{names.MASTER}/{config.job_name}", connections=8) as kube:
+        yield Job(kube, config, controller)
+
+
+class Job:
+    """The ElasticJob of this master, and its plans."""
+
+    def __init__(self, kube: Kube, config: Config, controller: Controller) -> None:
+        self.kube = kube
+        self._config = config
+        self._controller = controller
+        self._job: ElasticJob | None = None
+        self._told: dict[str, Any] | None = None
+        self._asked: asyncio.Queue[tuple[str, Decision]] = asyncio.Queue()
+        self._jobs = Informer(
+            kube,
+            ELASTIC_JOBS,
+            ElasticJob,
+            namespace=config.namespace,
+            field_selector=f"metadata.name={config.job_name}",
+            on_change=self._job_changed,
+        )
+        self._plans = Informer(kube, SCALE_PLANS, ScalePlan, namespace=config.namespace, on_change=self._plan_changed)
+        self._mine: dict[str, ScalePlan] = {}
+        controller.scaler.ask = self._ask
+
+    def work(self) -> list[Awaitable[None]]:
+        """Return what has to run as long as the master does."""
+        return [
+            _for_ever("the ElasticJob", self._jobs),
+            _for_ever("the ScalePlans", self._plans),
+            self._write_progress(),
+            self._make_plans(),
+        ]
+
+    async def last_words(self) -> None:
+        """Write the progress as it is at the end."""
+        try:
+            async with asyncio.timeout(_LAST_WORDS_SECONDS):
+                await self._tell_progress()
+        except TimeoutError:
+            log.warning("the last progress is not written: the API server does not answer")
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def _job_changed(self, _before: ElasticJob | None, after: ElasticJob | None) -> None:
+        if after is None or after.metadata.uid != self._config.job_uid:
+            return  # the operator ends this pod; agents need nothing from here any more
+        self._job = after
+        sizes = view.sizes(after)
+        self._controller.resize(
+            sizes,
+            all_ready=after.spec.run_policy.start_policy == "AllReady",
+            stop_seconds=view.drain_seconds(after, names.ROLE_WORKER),
+        )
+        self._update()
+
+    def _plan_changed(self, before: ScalePlan | None, after: ScalePlan | None) -> None:
+        plan = after or before
+        if plan is None or plan.spec.job_name != self._config.job_name:
+            return
+        if after is None:
+            self._mine.pop(plan.metadata.uid, None)
+        else:
+            self._mine[plan.metadata.uid] = after
+        ended = before is not None and after is not None and before.status.phase not in FINISHED
+        if after is not None and ended and after.spec.source == "Auto":
+            if after.status.phase in ("Failed", "PartiallySucceeded"):
+                self._controller.scaler.plan_failed(f"{after.metadata.name}: {after.status.message}")
+        self._update()
+
+    def _update(self) -> None:
+        """Tell the controller who shall leave, and how the job may be scaled."""
+        job = self._job
+        if job is None:
+            return
+        unfinished = [plan for plan in self._mine.values() if plan.status.phase not in FINISHED]
+        self._controller.drain(view.draining(job, unfinished))
+        self._controller.scaler.scaling = view.scaling(job, plan_unfinished=bool(unfinished))
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    async def _write_progress(self) -> None:
+        while True:
+            await asyncio.sleep(PROGRESS_SECONDS if await self._tell_progress() else _LOOK_SECONDS)
+
+    async def _tell_progress(self) -> bool:
+        """Write the progress if it has changed; tell whether the API server was asked."""
+        progress = view.progress(self._controller.progress, self._controller.now())
+        if progress is None or progress == self._told:
+            return False
+        body = {
+            "apiVersion": ELASTIC_JOBS.api_version,
+            "kind": ELASTIC_JOBS.kind,
+            # With the UID nothing is written to another job that has got this job's name.
+            "metadata": {"name": self._config.job_name, "uid": self._config.job_uid},
+            "status": {"progress": progress},
+        }
+        try:
+            await self.kube.patch(
+                ELASTIC_JOBS,
+                self._config.namespace,
+                self._config.job_name,
+                body,
+                kind="apply-patch",
+                subresource="status",
+                field_manager=names.MASTER,
+                force=True,
+            )
+        except NotFound:
+            log.info("the ElasticJob is gone")
+        except KubeError as error:
+            log.warning("progress is not written, trying again: %s", error)
+            return True
+        self._told = progress
+        return True
+
+    def _ask(self, role: str, decision: Decision) -> None:
+        self._asked.put_nowait((role, decision))
+
+    async def _make_plans(self) -> None:
+        while True:
+            role, decision = await self._asked.get()
+            scaler = self._controller.scaler
+            number = scaler.plans_emitted + 1
+            try:
+                made = await self.kube.create(
+                    SCALE_PLANS, self._config.namespace, view.plan(self._config, number, role, decision)
+                )
+                self._plans.observe(msgspec.convert(made, ScalePlan))
+            except AlreadyExists:
+                # An earlier master made it and had no time to remember; the watch tells what becomes of it.
+                scaler.plans_emitted = number
+                await self._refresh()
+                scaler.answered(None)
+            except KubeError as error:
+                log.warning("no ScalePlan for now: %s", error)
+                await asyncio.sleep(_AGAIN_SECONDS)
+                scaler.answered(None)
+            else:
+                log.info("ScalePlan %s-auto-%d made", self._config.job_name, number)
+                scaler.plans_emitted = number
+                scaler.answered(decision)
+
+    async def _refresh(self) -> None:
+        try:
+            await self._plans.refresh()
+        except KubeError as error:
+            log.warning("the ScalePlans cannot be listed: %s", error)
+
+
+async def _for_ever(what: str, informer: Informer[Any]) -> None:
+    """Watch; an object that cannot be read is told, and does not end the master."""
+    while True:
+        try:
+            await informer.run()
+        except msgspec.DecodeError as error:
+            log.error("cannot read %s: %s", what, error)
+            await asyncio.sleep(_AGAIN_SECONDS)

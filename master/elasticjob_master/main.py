@@ -1,0 +1,122 @@
+"""`elasticjob-master`: the parts put together, and their life from start to SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import uvloop
+from elasticjob_api import names
+
+from elasticjob_master import memory
+from elasticjob_master.config import Config, ConfigError, load
+from elasticjob_master.controller import Controller
+from elasticjob_master.core.state import Unreadable, decode
+from elasticjob_master.http import Http
+from elasticjob_master.metrics import Metrics
+from elasticjob_master.server import Server
+from elasticjob_master.store import ConfigMapStore, Failed, FileStore, Keeper, NoStore, Store, TakenOver
+
+log = logging.getLogger(__name__)
+
+
+async def serve(config: Config, stop: asyncio.Event) -> None:
+    """Be the master until `stop`. Raises `TakenOver` when another master of the job has begun."""
+    async with AsyncExitStack() as stack:
+        controller = Controller(framework=config.framework, sizes=config.sizes)
+        job = None
+        store: Store = FileStore(config.state_file) if config.state_file else NoStore()
+        if not config.standalone:
+            from elasticjob_master.kube import open_job
+
+            job = await stack.enter_async_context(open_job(config, controller))
+            if config.state_file is None:
+                store = ConfigMapStore(job.kube, config.namespace, names.state_config_map(config.job_name))
+        keeper = Keeper(store, lambda: memory.encode(controller, job_uid=config.job_uid))
+        await _remember(controller, store, config)
+        controller.on_change = keeper.changed
+        keeper.changed()
+        await _flush(keeper)  # from here on an earlier master that still lives knows that it is not the one any more
+
+        server, http = Server(controller, keeper, config), Http(controller, Metrics(controller), config)
+        grpc_port, http_port = await server.start(), await http.start()
+        stack.push_async_callback(http.stop)
+        stack.push_async_callback(_flush, keeper)
+        stack.push_async_callback(server.stop)
+        log.info("start %d: gRPC on %s:%d, HTTP on port %d", controller.starts, config.address, grpc_port, http_port)
+        work: list[Awaitable[None]] = [controller.run(), keeper.run()]
+        if job is not None:
+            work += job.work()
+            stack.push_async_callback(job.last_words)
+        await _until(stop, work)
+
+
+async def _until(stop: asyncio.Event, work: list[Awaitable[None]]) -> None:
+    """Run all of it until `stop`, or until one of them fails."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    waiter: asyncio.Task[object] = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({waiter, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        for task in (waiter, *tasks):
+            task.cancel()
+        await asyncio.gather(waiter, *tasks, return_exceptions=True)
+
+
+async def _remember(controller: Controller, store: Store, config: Config) -> None:
+    """Go on from the stored state, if there is one of this job."""
+    data = await store.load()
+    if not data:
+        return
+    try:
+        state = decode(data)
+    except Unreadable as error:
+        log.error("starting anew: %s", error)
+        return
+    if state.job_uid != config.job_uid:
+        log.warning("starting anew: the stored state belongs to job UID %s", state.job_uid)
+        return
+    memory.restore(controller, state)
+
+
+async def _flush(keeper: Keeper) -> None:
+    try:
+        await keeper.flush()
+    except Failed as error:
+        log.error("the state is not stored: %s", error)
+
+
+@asynccontextmanager
+async def _signals() -> AsyncIterator[asyncio.Event]:
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    yield stop
+
+
+async def _run(config: Config) -> None:
+    async with _signals() as stop:
+        await serve(config, stop)
+
+
+def main() -> None:
+    """Run the master of one job."""
+    try:
+        config = load(sys.argv[1:], os.environ)
+    except ConfigError as error:
+        sys.exit(f"elasticjob-master: {error}")
+    logging.basicConfig(
+        level=config.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    try:
+        uvloop.run(_run(config))
+    except TakenOver as error:
+        sys.exit(f"elasticjob-master: {error}")

@@ -1,0 +1,119 @@
+"""The gRPC server: TLS, the job's token on every call, and limits on what a caller may cost."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+from elasticjob_api import names
+from elasticjob_api.v1 import (
+    agent_pb2,
+    agent_pb2_grpc,
+    discovery_pb2,
+    discovery_pb2_grpc,
+    job_pb2,
+    job_pb2_grpc,
+    shards_pb2,
+    shards_pb2_grpc,
+)
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from elasticjob_master.config import Config
+from elasticjob_master.controller import Controller
+from elasticjob_master.services.agents import AgentService
+from elasticjob_master.services.hosts import DiscoveryService
+from elasticjob_master.services.job import JobService
+from elasticjob_master.services.shards import ShardService
+from elasticjob_master.store import Keeper
+
+LONGEST_MESSAGE = 1024 * 1024
+_OPTIONS = [
+    ("grpc.max_receive_message_length", LONGEST_MESSAGE),
+    ("grpc.max_send_message_length", -1),  # a world of thousands of members is large
+    ("grpc.max_metadata_size", 16 * 1024),
+    ("grpc.max_concurrent_streams", 256),  # of one connection; an agent needs two
+    # A node that is gone says nothing: find it out before its members would be taken for lost.
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.keepalive_timeout_ms", 4_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.so_reuseport", 0),
+]
+_SERVICES = tuple(
+    module.DESCRIPTOR.services_by_name[name].full_name
+    for module, name in (
+        (agent_pb2, "AgentService"),
+        (discovery_pb2, "DiscoveryService"),
+        (shards_pb2, "ShardService"),
+        (job_pb2, "JobService"),
+    )
+)
+_OPEN = "/grpc.health.v1.Health/"
+"""What needs no token: whether the master lives is no secret."""
+
+
+def authorized(shown: str | bytes | None, token: str | None) -> bool:
+    """Tell whether a caller's `authorization` is the job's token; compared in constant time."""
+    if token is None:
+        return True
+    given = shown.encode() if isinstance(shown, str) else shown or b""
+    return hmac.compare_digest(given, f"Bearer {token}".encode())
+
+
+class TokenInterceptor(grpc.aio.ServerInterceptor):
+    """Refuses every call that does not show the token, before its message is read."""
+
+    def __init__(self, token: str | None) -> None:
+        self._token = token
+        self._refusal: Any = grpc.stream_stream_rpc_method_handler(_refuse)
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
+    ) -> Any:
+        """Pass the call on, or refuse it."""
+        shown = dict(details.invocation_metadata or ()).get(names.TOKEN_METADATA)
+        if details.method.startswith(_OPEN) or authorized(shown, self._token):
+            return await continuation(details)
+        return self._refusal
+
+
+async def _refuse(_messages: Any, context: Any) -> None:
+    await context.abort(grpc.StatusCode.UNAUTHENTICATED, f"{names.TOKEN_METADATA} must be 'Bearer <token of this job>'")
+
+
+class Server:
+    """The gRPC server of one master."""
+
+    def __init__(self, controller: Controller, keeper: Keeper, config: Config) -> None:
+        self._config = config
+        self._server = server = grpc.aio.server(interceptors=[TokenInterceptor(config.token)], options=_OPTIONS)
+        agent_pb2_grpc.add_AgentServiceServicer_to_server(AgentService(controller), server)
+        discovery_pb2_grpc.add_DiscoveryServiceServicer_to_server(DiscoveryService(controller), server)
+        shards_pb2_grpc.add_ShardServiceServicer_to_server(ShardService(controller, keeper), server)
+        job_pb2_grpc.add_JobServiceServicer_to_server(JobService(controller, config), server)
+        self._health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection((*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+
+    async def start(self) -> int:
+        """Listen and serve; return the port."""
+        at = f"{self._config.address}:{self._config.grpc_port}"
+        if self._config.tls is None:
+            port = self._server.add_insecure_port(at)
+        else:
+            pair = (self._config.tls.key, self._config.tls.certificate)
+            port = self._server.add_secure_port(at, grpc.ssl_server_credentials([pair]))
+        await self._server.start()
+        for service in ("", *_SERVICES):
+            await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        return port
+
+    async def stop(self) -> None:
+        """Refuse new calls, give the present ones a moment, and end."""
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(0.2)

@@ -1,0 +1,195 @@
+"""Where the state is kept between two masters, and when it is written.
+
+The first change is written at once, later ones together after a pause. A stored state belongs to one running master: a
+second one that takes over makes the first one stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+from elasticjob_kube.errors import Conflict, KubeError
+from elasticjob_kube.resources import CONFIG_MAPS
+from elasticjob_kube.session import Kube
+
+log = logging.getLogger(__name__)
+
+_KEY = "state"
+_ANSWER_SECONDS = 8.0
+_RETRY_SECONDS = 1.0
+
+
+class NotStored(Exception):
+    """The state could not be stored in time; the caller tries again later."""
+
+
+class TakenOver(Exception):
+    """Another master of this job has written the state: this one must end."""
+
+
+class Failed(Exception):
+    """Writing did not succeed; it is tried again."""
+
+
+class Store(Protocol):
+    """One place for the state."""
+
+    pause: float
+
+    async def load(self) -> bytes | None:
+        """Return what is stored, or None."""
+
+    async def save(self, data: bytes) -> None:
+        """Store, all or nothing. Raises `Failed` or `TakenOver`."""
+
+
+class NoStore:
+    """A state that ends with the process."""
+
+    pause = 0.0
+
+    async def load(self) -> bytes | None:
+        """Return nothing."""
+        return None
+
+    async def save(self, data: bytes) -> None:
+        """Forget it."""
+
+
+class FileStore:
+    """A file, replaced as a whole."""
+
+    pause = 0.05
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def load(self) -> bytes | None:
+        """Return the file's content, or None when there is none."""
+        return self._path.read_bytes() if self._path.exists() else None
+
+    async def save(self, data: bytes) -> None:
+        """Write beside it, then rename."""
+        beside = self._path.with_name(f".{self._path.name}.new")
+        try:
+            beside.write_bytes(data)
+            beside.replace(self._path)
+        except OSError as error:
+            raise Failed(f"cannot write {self._path}: {error}") from error
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+
+
+class _ConfigMap(msgspec.Struct, rename="camel"):
+    metadata: _Metadata
+    binary_data: dict[str, str] | None = None
+
+
+class ConfigMapStore:
+    """The job's ConfigMap; each write names the version it replaces."""
+
+    pause = 1.0
+
+    def __init__(self, kube: Kube, namespace: str, name: str) -> None:
+        self._kube = kube
+        self._namespace = namespace
+        self._name = name
+        self._written: str | None = None
+        self._version = ""
+
+    async def load(self) -> bytes | None:
+        """Return what the ConfigMap holds. Raises KubeError, also when it is not there: the operator makes it."""
+        found = await self._kube.get(CONFIG_MAPS, self._namespace, self._name, as_type=_ConfigMap)
+        self._version = found.metadata.resource_version
+        self._written = (found.binary_data or {}).get(_KEY)
+        try:
+            return base64.b64decode(self._written, validate=True) if self._written else None
+        except binascii.Error:
+            return b"damaged"
+
+    async def save(self, data: bytes) -> None:
+        """Replace the state if nobody else has."""
+        text = base64.b64encode(data).decode()
+        body = {"metadata": {"resourceVersion": self._version}, "binaryData": {_KEY: text}}
+        try:
+            answer = await self._kube.patch(CONFIG_MAPS, self._namespace, self._name, body)
+        except Conflict:
+            await self._look(text)
+        except KubeError as error:
+            raise Failed(str(error)) from error
+        else:
+            self._written, self._version = text, answer["metadata"]["resourceVersion"]
+
+    async def _look(self, text: str) -> None:
+        """Find out who has moved the ConfigMap: nobody's state of ours, or another master."""
+        before = self._written
+        try:
+            await self.load()
+        except KubeError as error:
+            raise Failed(str(error)) from error
+        if self._written == text:
+            return  # it was this very write, whose answer got lost
+        if self._written != before:
+            raise TakenOver(f"ConfigMap {self._namespace}/{self._name} was written by another master")
+        raise Failed("the ConfigMap was touched by somebody; writing it again")
+
+
+class Keeper:
+    """Writes the state when it has changed, and lets others wait until it is stored."""
+
+    def __init__(self, store: Store, snapshot: Callable[[], bytes]) -> None:
+        self._store = store
+        self._snapshot = snapshot
+        self._changes = 0
+        self._stored = 0
+        self._wake = asyncio.Event()
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    def changed(self) -> None:
+        """Note a change; it is written soon."""
+        self._changes += 1
+        self._wake.set()
+
+    async def stored(self) -> None:
+        """Return when every change so far is stored. Raises `NotStored` when that takes too long."""
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append((self._changes, future))
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                await future
+        except TimeoutError as error:
+            raise NotStored("the master's state cannot be stored at the moment; report again") from error
+
+    async def run(self) -> None:
+        """Write whenever something has changed, for ever. Raises `TakenOver`."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self.flush()
+            except Failed as error:
+                log.warning("the state is not stored, trying again: %s", error)
+                self._wake.set()
+                await asyncio.sleep(_RETRY_SECONDS)
+            await asyncio.sleep(self._store.pause)
+
+    async def flush(self) -> None:
+        """Write now if something has changed."""
+        changes = self._changes
+        if changes != self._stored:
+            await self._store.save(self._snapshot())
+            self._stored = changes
+        done = [future for number, future in self._waiting if number <= self._stored]
+        self._waiting = [(number, future) for number, future in self._waiting if number > self._stored]
+        for future in done:
+            if not future.done():
+                future.set_result(None)

@@ -1,0 +1,115 @@
+"""Between the wire's messages and the core's values."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+
+from elasticjob_api.frameworks import Peer
+from elasticjob_api.v1 import agent_pb2 as agent
+from elasticjob_api.v1 import discovery_pb2 as discovery
+from elasticjob_api.v1 import shards_pb2 as shards
+
+from elasticjob_master.core.discovery import HostList
+from elasticjob_master.core.members import Identity, Member, Usage
+from elasticjob_master.core.progress import Report
+from elasticjob_master.core.shards import Ledger
+
+_STATES = {
+    "waiting": agent.MEMBER_STATE_WAITING,
+    "training": agent.MEMBER_STATE_TRAINING,
+    "draining": agent.MEMBER_STATE_DRAINING,
+    "suspected": agent.MEMBER_STATE_SUSPECTED,
+    "succeeded": agent.MEMBER_STATE_SUCCEEDED,
+}
+
+
+def identity(request: agent.RegisterRequest, roles: Iterable[str]) -> Identity:
+    """Return who registers. Raises ValueError with field, value and bound; `roles` empty means any."""
+    for field, longest in (("pod_name", 253), ("pod_uid", 128), ("role", 20), ("node_name", 253)):
+        value = getattr(request, field)
+        if len(value) > longest or (not value and field != "node_name"):
+            raise ValueError(f"{field} has {len(value)} characters; it must have 1 to {longest}")
+        if not value.isprintable() or ":" in value or " " in value:
+            raise ValueError(f"{field} is {value!r}; it must be a name without spaces and colons")
+    known = tuple(roles)
+    if known and request.role not in known:
+        raise ValueError(f"role is {request.role!r}; this job has {', '.join(known)}")
+    if request.index > 100_000:
+        raise ValueError(f"index is {request.index}; it must be at most 100000")
+    if not 1 <= request.slots <= 256:
+        raise ValueError(f"slots is {request.slots}; it must be between 1 and 256")
+    try:
+        ipaddress.ip_address(request.address)
+    except ValueError as error:
+        raise ValueError(f"address is {request.address[:80]!r}; it must be an IP address") from error
+    return Identity(
+        pod_name=request.pod_name,
+        pod_uid=request.pod_uid,
+        role=request.role,
+        index=request.index,
+        incarnation=request.incarnation,
+        address=request.address,
+        node_name=request.node_name,
+        slots=request.slots,
+    )
+
+
+def usage(message: agent.ResourceUsage) -> Usage:
+    """Return what a heartbeat tells."""
+    return Usage(message.cpu_cores, message.memory_bytes, message.gpu_percent, message.gpu_memory_bytes)
+
+
+def report(message: agent.StepReport) -> Report:
+    """Return what a step report tells."""
+    return Report(
+        message.round, message.step, message.total_steps, message.samples, message.seconds, dict(message.metrics)
+    )
+
+
+def member(source: Member) -> agent.Member:
+    """Return a member as others are told of it."""
+    who, used = source.identity, source.usage
+    return agent.Member(
+        pod_name=who.pod_name,
+        pod_uid=who.pod_uid,
+        role=who.role,
+        index=who.index,
+        incarnation=who.incarnation,
+        address=who.address,
+        node_name=who.node_name,
+        slots=who.slots,
+        state=_STATES[source.state],
+        step=source.step,
+        usage=agent.ResourceUsage(
+            cpu_cores=used.cpu_cores,
+            memory_bytes=used.memory_bytes,
+            gpu_percent=used.gpu_percent,
+            gpu_memory_bytes=used.gpu_memory_bytes,
+        ),
+    )
+
+
+def peer(source: Member) -> Peer:
+    """Return a member as the frameworks' environments need it."""
+    who = source.identity
+    return Peer(who.pod_name, who.role, who.index, who.address, who.slots)
+
+
+def host_list(source: HostList) -> discovery.HostList:
+    """Return a published host list."""
+    hosts = [discovery.Host(name=host.name, slots=host.slots, address=host.address) for host in source.hosts]
+    return discovery.HostList(version=source.version, hosts=hosts)
+
+
+def ledger(source: Ledger) -> shards.Ledger:
+    """Return where a data set's shards are."""
+    account = source.account()
+    return shards.Ledger(
+        dataset=source.dataset.name,
+        total=account.total,
+        done=account.done,
+        leased=account.leased,
+        waiting=account.waiting,
+        returned=account.returned,
+    )

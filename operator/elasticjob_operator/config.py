@@ -1,0 +1,64 @@
+"""The operator's settings, from its command line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+IMAGE = "elasticjob-master:0.1.0"
+AGENT_IMAGE = "elasticjob-agent:0.1.0"
+
+
+@dataclass(frozen=True)
+class Config:
+    """What the operator was started with.
+
+    Attributes:
+        namespace: the only namespace it looks at; None means all.
+        lease_namespace: where the Lease is that says which operator leads.
+        master_image: image of master pods whose job names none.
+        agent_image: image of the agent's init container where a job names none.
+        kubeconfig: a kubeconfig; None means $KUBECONFIG, the pod's service account, or ~/.kube/config.
+        health_port: port of the liveness endpoint; 0 for none.
+        json_logs: whether log lines are JSON.
+        identity: tells this process from any other operator.
+    """
+
+    namespace: str | None
+    lease_namespace: str
+    master_image: str
+    agent_image: str
+    kubeconfig: Path | None
+    health_port: int
+    json_logs: bool
+    identity: str
+
+
+def parse(arguments: Sequence[str] | None = None) -> Config:
+    """Return the settings; ends the process with a message when the command line is wrong."""
+    parser = argparse.ArgumentParser(
+        prog="elasticjob-operator", description="Turns ElasticJobs, ScalePlans, ScaleIns and ScaleOuts into pods."
+    )
+    parser.add_argument("--namespace", help="look at this namespace only (default: all)")
+    parser.add_argument("--lease-namespace", default=os.environ.get("POD_NAMESPACE"), help="namespace of the Lease")
+    parser.add_argument("--master-image", default=IMAGE, help="image of master pods (default: %(default)s)")
+    parser.add_argument("--agent-image", default=AGENT_IMAGE, help="image of the agent (default: %(default)s)")
+    parser.add_argument("--kubeconfig", type=Path, help="default: $KUBECONFIG, the service account, ~/.kube/config")
+    parser.add_argument("--health-port", type=int, default=0, help="serve /healthz on this port (default: not at all)")
+    parser.add_argument("--log-format", choices=("text", "json"), default="text")
+    chosen = parser.parse_args(arguments)
+    return Config(
+        namespace=chosen.namespace,
+        lease_namespace=chosen.lease_namespace or chosen.namespace or "default",
+        master_image=chosen.master_image,
+        agent_image=chosen.agent_image,
+        kubeconfig=chosen.kubeconfig,
+        health_port=chosen.health_port,
+        json_logs=chosen.log_format == "json",
+        identity=f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}",
+    )

@@ -1,0 +1,242 @@
+"""The pods of a job: the user's template kept as written, plus what makes it a member; and the master's pod."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
+
+from elasticjob_operator.core.observed import Defaults, Pod, owner_reference
+
+Json = dict[str, Any]
+
+_AGENT_VOLUME = "elasticjob-agent"
+_AGENT_DIRECTORY = "/opt/elasticjob"
+_SECONDS_TO_EXIT = 5
+"""What an agent needs on top of its drain time to report and to exit."""
+
+
+def labels(job: ElasticJob, role: str) -> dict[str, str]:
+    """Return the labels of an object of this role of the job."""
+    return {
+        names.LABEL_JOB_NAME: job.metadata.name,
+        names.LABEL_JOB_UID: job.metadata.uid,
+        names.LABEL_ROLE: role,
+    }
+
+
+def no_command(job: ElasticJob) -> str | None:
+    """Return the message for a role whose training container has no command; the agent could not start it."""
+    for role, spec in job.spec.replica_specs.items():
+        where = f"spec.replicaSpecs.{role}.template.spec.containers"
+        containers = (spec.template.get("spec") or {}).get("containers")
+        if not containers:
+            return f"{where}: must have at least one container"
+        if not containers[0].get("command"):
+            return (
+                f"{where}[0].command: must be set, because the agent starts it and the image's own entry point "
+                "is not known"
+            )
+    return None
+
+
+def member_pod(
+    job: ElasticJob,
+    role: str,
+    index: int,
+    incarnation: int,
+    *,
+    wanted: Mapping[str, Any],
+    restarts: int,
+    defaults: Defaults,
+) -> Json:
+    """Return the manifest of a member's pod.
+
+    Args:
+        job: the job.
+        role: the member's role.
+        index: its index.
+        incarnation: 0 for an index never used before, else the number that makes the name new.
+        wanted: resources set by a plan, in place of the template's.
+        restarts: counted restarts of the index so far.
+        defaults: what the job may leave out.
+    """
+    spec = job.spec.replica_specs[role]
+    template_metadata = spec.template.get("metadata") or {}
+    pod_spec: Json = dict(spec.template.get("spec") or {})
+    first, *others = pod_spec["containers"]
+    pod_spec["containers"] = [_member_container(job, role, index, incarnation, spec, first, wanted), *others]
+    pod_spec |= {
+        "hostname": names.member_hostname(role, index),
+        "subdomain": job.metadata.name,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": max(
+            pod_spec.get("terminationGracePeriodSeconds") or 0, spec.drain_seconds + _SECONDS_TO_EXIT
+        ),
+    }
+    if job.spec.run_policy.scheduling_policy.priority_class_name:
+        pod_spec["priorityClassName"] = job.spec.run_policy.scheduling_policy.priority_class_name
+    if job.spec.agent.source == "InitContainer":
+        _add_agent(pod_spec, job.spec.agent.image or defaults.agent_image)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": names.member_pod(job.metadata.name, role, index, incarnation),
+            "namespace": job.metadata.namespace,
+            "labels": {
+                **(template_metadata.get("labels") or {}),
+                **labels(job, role),
+                names.LABEL_INDEX: str(index),
+                names.LABEL_INCARNATION: str(incarnation),
+            },
+            "annotations": {**(template_metadata.get("annotations") or {}), names.ANNOTATION_RESTARTS: str(restarts)},
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": pod_spec,
+    }
+
+
+def with_resources(resources: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
+    """Return a container's resources with some of them changed.
+
+    A limit is changed where there is one and not added, so that the pod's quality-of-service class, which Kubernetes
+    does not let a running pod change, stays what the user chose.
+    """
+    limits = dict(resources.get("limits") or {})
+    changed: Json = {**resources, "requests": {**(resources.get("requests") or {}), **wanted}}
+    if limits:
+        changed["limits"] = {**limits, **{name: value for name, value in wanted.items() if name in limits}}
+    return changed
+
+
+def resized(job: ElasticJob, pod: Pod, wanted: Mapping[str, Any]) -> Json:
+    """Return the resources the training container of a pod shall have."""
+    container = job.spec.replica_specs[pod.role].template["spec"]["containers"][0]
+    return with_resources(container.get("resources") or {}, wanted)
+
+
+def master_pod(job: ElasticJob, incarnation: int, *, restarts: int, defaults: Defaults) -> Json:
+    """Return the manifest of the master's pod; its host name is the same in every incarnation."""
+    name = names.master_service(job.metadata.name)
+    master = job.spec.master
+    template_metadata = master.template.get("metadata") or {}
+    secret_env = (
+        (names.ENV_TOKEN, names.SECRET_TOKEN),
+        (names.ENV_CA, names.SECRET_CA),
+        (names.ENV_TLS_CERT, names.SECRET_CERT),
+        (names.ENV_TLS_KEY, names.SECRET_KEY),
+    )
+    container = {
+        "name": names.ROLE_MASTER,
+        "image": master.image or defaults.master_image,
+        "command": ["elasticjob-master"],
+        "env": [
+            *_identity(job),
+            {"name": names.ENV_FRAMEWORK, "value": job.spec.framework},
+            *(_from_secret(variable, name, key) for variable, key in secret_env),
+        ],
+        "ports": [
+            {"name": "grpc", "containerPort": names.GRPC_PORT},
+            {"name": "http", "containerPort": names.HTTP_PORT},
+        ],
+        "resources": master.resources,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "readinessProbe": {"tcpSocket": {"port": names.GRPC_PORT}, "periodSeconds": 2, "failureThreshold": 3},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": names.master_pod(job.metadata.name, incarnation),
+            "namespace": job.metadata.namespace,
+            "labels": {
+                **(template_metadata.get("labels") or {}),
+                **labels(job, names.ROLE_MASTER),
+                names.LABEL_INCARNATION: str(incarnation),
+            },
+            "annotations": {**(template_metadata.get("annotations") or {}), names.ANNOTATION_RESTARTS: str(restarts)},
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": {
+            **(master.template.get("spec") or {}),
+            "hostname": name,
+            "restartPolicy": "Never",
+            "serviceAccountName": name,
+            "containers": [container],
+        },
+    }
+
+
+def _member_container(
+    job: ElasticJob,
+    role: str,
+    index: int,
+    incarnation: int,
+    spec: ReplicaSpec,
+    container: Json,
+    wanted: Mapping[str, Any],
+) -> Json:
+    agent = "elasticjob-agent" if job.spec.agent.source == "Image" else f"{_AGENT_DIRECTORY}/bin/elasticjob-agent"
+    master = names.master_service(job.metadata.name)
+    ours = [
+        *_identity(job),
+        _from_field(names.ENV_POD_UID, "metadata.uid"),
+        _from_field(names.ENV_NODE_NAME, "spec.nodeName"),
+        {"name": names.ENV_ROLE, "value": role},
+        {"name": names.ENV_INDEX, "value": str(index)},
+        {"name": names.ENV_INCARNATION, "value": str(incarnation)},
+        {"name": names.ENV_SLOTS, "value": str(spec.slots_per_replica)},
+        {"name": names.ENV_FRAMEWORK, "value": job.spec.framework},
+        {"name": names.ENV_MASTER_SERVICE, "value": master},
+        _from_secret(names.ENV_TOKEN, master, names.SECRET_TOKEN),
+        _from_secret(names.ENV_CA, master, names.SECRET_CA),
+        {"name": names.ENV_PROCESS_RESTART_LIMIT, "value": str(spec.process_restart_limit)},
+        {"name": names.ENV_DRAIN_SECONDS, "value": str(spec.drain_seconds)},
+    ]
+    reserved = {variable["name"] for variable in ours}
+    users = [variable for variable in container.get("env") or () if variable.get("name") not in reserved]
+    changed = {
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        **container,
+        "command": [agent, "run", "--"],
+        "args": [*container["command"], *(container.get("args") or ())],
+        "env": [*ours, *users],
+    }
+    if wanted:
+        changed["resources"] = with_resources(container.get("resources") or {}, wanted)
+    if job.spec.agent.source == "InitContainer":
+        mount = {"name": _AGENT_VOLUME, "mountPath": _AGENT_DIRECTORY, "readOnly": True}
+        changed["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
+    return changed
+
+
+def _add_agent(pod_spec: Json, image: str) -> None:
+    install = {
+        "name": _AGENT_VOLUME,
+        "image": image,
+        "command": ["elasticjob-agent", "install", _AGENT_DIRECTORY],
+        "volumeMounts": [{"name": _AGENT_VOLUME, "mountPath": _AGENT_DIRECTORY}],
+    }
+    pod_spec["initContainers"] = [install, *(pod_spec.get("initContainers") or ())]
+    pod_spec["volumes"] = [*(pod_spec.get("volumes") or ()), {"name": _AGENT_VOLUME, "emptyDir": {}}]
+
+
+def _identity(job: ElasticJob) -> list[Json]:
+    return [
+        {"name": names.ENV_JOB_NAME, "value": job.metadata.name},
+        {"name": names.ENV_JOB_UID, "value": job.metadata.uid},
+        {"name": names.ENV_NAMESPACE, "value": job.metadata.namespace},
+        _from_field(names.ENV_POD_NAME, "metadata.name"),
+        _from_field(names.ENV_POD_IP, "status.podIP"),
+    ]
+
+
+def _from_field(variable: str, path: str) -> Json:
+    return {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _from_secret(variable: str, secret: str, key: str) -> Json:
+    return {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}

@@ -1,0 +1,204 @@
+"""The job's status for people and programs: phase, conditions, counts and the strings that `kubectl get` prints."""
+
+from __future__ import annotations
+
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus, Phase, ReplicaStatus
+from elasticjob_api.frameworks import FRAMEWORKS
+from elasticjob_api.indices import format_indices, parse_indices
+from elasticjob_api.meta import Condition
+from msgspec.structs import replace
+
+from elasticjob_operator.core.clock import format_time
+from elasticjob_operator.core.members import lost_for_good
+from elasticjob_operator.core.observed import Observed
+from elasticjob_operator.core.plan import Indices
+
+ENDED: tuple[Phase, ...] = ("Succeeded", "Failed")
+_RUNNING = "Running"
+
+
+def taken_up(job: ElasticJob, now: float) -> ElasticJobStatus:
+    """Return the first status of a job: from here on it is held to the size its spec asks for now."""
+    roles = {
+        role: ReplicaStatus(desired=spec.replicas, indices=format_indices(range(spec.replicas)))
+        for role, spec in job.spec.replica_specs.items()
+    }
+    shown = elastic_role(job)
+    return replace(
+        job.status,
+        phase="Pending",
+        replica_statuses=roles,
+        selector=f"{names.LABEL_JOB_UID}={job.metadata.uid},{names.LABEL_ROLE}={shown}",
+        workers=f"0/{roles[shown].desired}",
+        observed_generation=job.metadata.generation,
+        start_time=format_time(now),
+    )
+
+
+def ended(job: ElasticJob, status: ElasticJobStatus, phase: Phase, message: str, now: float) -> ElasticJobStatus:
+    """Return the status of a job that has come to its end."""
+    status = replace(
+        status, phase=phase, message=message, completion_time=format_time(now), current_plan=None,
+        observed_generation=job.metadata.generation,
+    )  # fmt: skip
+    status = _with_condition(job, status, phase, True, phase, message, now)
+    for kind in (_RUNNING, "Scaling", "MasterReady"):
+        if any(c.type == kind for c in status.conditions):
+            status = _with_condition(job, status, kind, False, f"Job{phase}", "", now)
+    return status
+
+
+def has_succeeded(job: ElasticJob, status: ElasticJobStatus, staying: Indices) -> bool:
+    """Whether every role that decides has enough members that have succeeded."""
+    roles = _deciding_roles(job)
+    done = []
+    for role in roles:
+        succeeded = parse_indices(status.replica_statuses[role].succeeded_indices)
+        least = job.spec.replica_specs[role].completion.min_succeeded
+        if least is not None:
+            done.append(len(succeeded) >= least)
+        else:
+            done.append(bool(staying[role] or len(roles) > 1) and staying[role] <= succeeded)
+    return all(done) and any(status.replica_statuses[role].succeeded_indices for role in roles)
+
+
+def with_counts(seen: Observed, status: ElasticJobStatus) -> ElasticJobStatus:
+    """Return the status with what the pods are doing. These fields change often and nothing is decided by them."""
+    job = seen.job
+    counts = {role: [0, 0] for role in status.replica_statuses}
+    for pod in seen.pods:
+        if pod.role in counts:
+            counts[pod.role][0] += not pod.finished and not pod.leaving
+            counts[pod.role][1] += pod.ready
+    replicas = {
+        role: replace(
+            replica,
+            active=counts[role][0],
+            ready=counts[role][1],
+            succeeded=len(parse_indices(replica.succeeded_indices)),
+            failed=len(lost_for_good(job.spec.replica_specs[role], replica)),
+        )
+        for role, replica in status.replica_statuses.items()
+    }
+    shown = replicas[elastic_role(job)]
+    return replace(status, replica_statuses=replicas, workers=f"{shown.ready}/{shown.desired}")
+
+
+def with_phase(seen: Observed, status: ElasticJobStatus, now: float) -> ElasticJobStatus:
+    """Return the status with phase, conditions and the master's address; `status` has the counts."""
+    job = seen.job
+    master = next((pod for pod in seen.masters if not pod.finished and not pod.leaving), None)
+    ready = master is not None and master.ready
+    if master is not None and master.status.pod_ip:
+        status = replace(status, master_address=f"{master.status.pod_ip}:{names.GRPC_PORT}")
+    status = _with_condition(
+        job,
+        status,
+        "MasterReady",
+        ready,
+        "Ready" if ready else "NotReady",
+        "" if ready else "the master is not ready",
+        now,
+    )
+    enough = _enough(job, status)
+    started = any(c.type == _RUNNING and c.status == "True" for c in status.conditions) or enough
+    status = _with_condition(
+        job,
+        status,
+        _RUNNING,
+        started,
+        "Started" if started else "Waiting",
+        "" if started else _waits_for(job, status),
+        now,
+    )
+    scaling = status.current_plan is not None
+    if scaling or any(c.type == "Scaling" for c in status.conditions):
+        reason = "PlanRunning" if scaling else "AtRest"
+        status = _with_condition(job, status, "Scaling", scaling, reason, status.current_plan or "", now)
+    phase: Phase = "Starting" if any(replica.active for replica in status.replica_statuses.values()) else "Pending"
+    if started:
+        phase = "Scaling" if scaling else "Running"
+    message = "" if started else _waits_for(job, status)
+    return replace(status, phase=phase, message=message, observed_generation=job.metadata.generation)
+
+
+def suspended(job: ElasticJob, status: ElasticJobStatus, now: float) -> ElasticJobStatus:
+    """Return the status of a job that is suspended."""
+    message = "spec.runPolicy.suspend is true"
+    status = replace(
+        status, phase="Suspended", message=message, current_plan=None, observed_generation=job.metadata.generation
+    )
+    return _with_condition(job, status, _RUNNING, False, "Suspended", message, now)
+
+
+def elastic_role(job: ElasticJob) -> str:
+    """Return the role that `kubectl get` shows: worker, or the first one of a job that has none."""
+    return names.ROLE_WORKER if names.ROLE_WORKER in job.spec.replica_specs else next(iter(job.spec.replica_specs))
+
+
+def only_counts_differ(before: ElasticJobStatus, after: ElasticJobStatus) -> bool:
+    """Whether the difference can wait a moment, so that many small changes become one write."""
+
+    def without_counts(status: ElasticJobStatus) -> ElasticJobStatus:
+        replicas = {
+            role: replace(replica, active=0, ready=0, succeeded=0, failed=0)
+            for role, replica in status.replica_statuses.items()
+        }
+        return replace(status, replica_statuses=replicas, workers="", message="", conditions=[
+            replace(condition, message="") for condition in status.conditions
+        ])  # fmt: skip
+
+    return without_counts(before) == without_counts(after)
+
+
+def _enough(job: ElasticJob, status: ElasticJobStatus) -> bool:
+    return all(_start_size(job, role, status.replica_statuses[role]) <= _at_work(status.replica_statuses[role])
+               for role in status.replica_statuses)  # fmt: skip
+
+
+def _start_size(job: ElasticJob, role: str, replica: ReplicaStatus) -> int:
+    if job.spec.run_policy.start_policy == "AllReady":
+        return replica.desired
+    return min(job.spec.replica_specs[role].min_replicas, replica.desired)
+
+
+def _at_work(replica: ReplicaStatus) -> int:
+    return replica.ready + replica.succeeded
+
+
+def _waits_for(job: ElasticJob, status: ElasticJobStatus) -> str:
+    short = [
+        f"{_at_work(replica)} of {size} {role}s ready"
+        for role, replica in status.replica_statuses.items()
+        if _at_work(replica) < (size := _start_size(job, role, replica))
+    ]
+    return f"waiting: {', '.join(short)}" if short else ""
+
+
+def _deciding_roles(job: ElasticJob) -> list[str]:
+    decider = FRAMEWORKS[job.spec.framework].deciding_role
+    for role in (decider, names.ROLE_WORKER if decider else None):
+        if role is not None and role in job.spec.replica_specs:
+            return [role]
+    return list(job.spec.replica_specs)
+
+
+def _with_condition(
+    job: ElasticJob, status: ElasticJobStatus, kind: str, holds: bool, reason: str, message: str, now: float
+) -> ElasticJobStatus:
+    """Set one condition; others, also foreign ones, stay as they are."""
+    old = next((condition for condition in status.conditions if condition.type == kind), None)
+    text = str(holds)
+    same = old is not None and old.status == text
+    new = Condition(
+        type=kind,
+        status=text,
+        reason=reason,
+        message=message,
+        last_transition_time=old.last_transition_time if old is not None and same else format_time(now),
+        observed_generation=job.metadata.generation,
+    )
+    if old is None:
+        return replace(status, conditions=[*status.conditions, new])
+    return replace(status, conditions=[new if condition is old else condition for condition in status.conditions])

@@ -1,0 +1,39 @@
+"""Waiting for the custom resource definitions: an operator may be started before them, never the other way round."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from elasticjob_api import names
+from elasticjob_kube.errors import KubeError, NotFound
+from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS
+from elasticjob_kube.session import Kube
+
+log = logging.getLogger(__name__)
+_KINDS = (ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS)
+_PAUSE_SECONDS = 1.0
+_REMIND_EVERY = 10
+
+
+async def wait_until_served(kube: Kube) -> None:
+    """Return when the API server serves all four kinds; say what is missing at first and every ten seconds."""
+    for attempt in range(10**9):
+        missing = await _missing(kube)
+        if not missing:
+            return
+        if attempt % _REMIND_EVERY == 0:
+            log.warning("waiting: %s; apply the definitions: kubectl apply --server-side -f crds/", missing)
+        await asyncio.sleep(_PAUSE_SECONDS)
+
+
+async def _missing(kube: Kube) -> str:
+    """Return what keeps us from starting, in words; empty when nothing does."""
+    try:
+        for kind in _KINDS:
+            await kube.request("GET", kind.path(), params={"limit": "1"})
+    except NotFound:
+        return f"the cluster does not serve {kind.plural}.{names.GROUP} ({names.VERSION})"
+    except KubeError as error:
+        return f"cannot list {kind.plural}.{names.GROUP}: {error}"
+    return ""

@@ -1,0 +1,186 @@
+"""Carries out what was decided, in order.
+
+Each class of error has one consequence here. A conflict or a vanished object means that the decision was made on an
+old state: what is now there is read, and decided on again. A refusal becomes the job's trouble, in words, and is tried
+again after a pause, like an error that may pass.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import msgspec
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_kube.errors import AlreadyExists, Conflict, NotFound, Refused, TryLater
+from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
+from elasticjob_kube.session import Kube
+
+from elasticjob_operator.core import actions as do
+from elasticjob_operator.ensure import ensure_infrastructure
+from elasticjob_operator.events import Events
+from elasticjob_operator.pod_work import PodWork
+from elasticjob_operator.queue import Retry
+from elasticjob_operator.store import Store
+from elasticjob_operator.trouble import Outdated
+
+log = logging.getLogger(__name__)
+KINDS = {resource.kind: resource for resource in (SCALE_PLANS, SCALE_INS, SCALE_OUTS)}
+_POD_ACTIONS = (do.CreatePod, do.DeletePod, do.ResizePod)
+
+
+@dataclass(frozen=True)
+class Executor:
+    """Carries out decisions on one cluster."""
+
+    kube: Kube
+    store: Store
+    pod_work: PodWork
+    events: Events
+
+    async def carry_out(self, job: ElasticJob, decided: Iterable[do.Action]) -> None:
+        """Carry out actions in order; those on pods that stand next to each other at the same time.
+
+        Raises:
+            Retry: something could not be done; it is to be decided again after a pause.
+            Outdated: it is to be decided again now.
+        """
+        try:
+            for on_pods, group in groupby(decided, key=lambda action: isinstance(action, _POD_ACTIONS)):
+                if on_pods:
+                    await self.pod_work.carry_out(job, list(group))
+                    continue
+                for action in group:
+                    job = await self._one(job, action)
+        except Refused as error:
+            self.store.note_trouble(job, error.message)
+            raise Retry(error.message) from error
+        except TryLater as error:
+            raise Retry(error.message, after=error.retry_after) from error
+        self.store.note_trouble(job, "")
+
+    async def _one(self, job: ElasticJob, action: do.Action) -> ElasticJob:
+        """Carry out one action; return the job as it is afterwards."""
+        match action:
+            case do.PatchJobStatus(patch):
+                job = await self._patch_job(job, {"status": patch}, subresource="status")
+                self.store.note_written(job, time.time())
+                return job
+            case do.WriteBackReplicas():
+                return await self._write_back(job, action)
+            case do.PatchStatus():
+                await self.patch_request(job.metadata.namespace, action, {"status": action.patch}, subresource="status")
+            case do.Adopt():
+                owners = [dict(owner) for owner in action.owner_references]
+                await self.patch_request(job.metadata.namespace, action, {"metadata": {"ownerReferences": owners}})
+            case do.CreatePlan(body):
+                await self._create_plan(job, body)
+            case do.DeletePlan(name, uid):
+                await self._delete(SCALE_PLANS, job, name, uid)
+            case do.DeleteJob():
+                await self._delete(ELASTIC_JOBS, job, job.metadata.name, job.metadata.uid)
+            case do.EnsureInfrastructure():
+                await ensure_infrastructure(self.kube, job)
+            case do.EmitEvent():
+                self.events.emit(job, action)
+            case _:
+                raise AssertionError(f"not an action outside of pods: {action}")
+        return job
+
+    # --- the job and its plans ------------------------------------------------------------------------------------
+
+    async def _patch_job(self, job: ElasticJob, patch: dict[str, Any], *, subresource: str) -> ElasticJob:
+        metadata = {"resourceVersion": job.metadata.resource_version, "uid": job.metadata.uid}
+        body = {**patch, "metadata": metadata}
+        try:
+            answer = await self.kube.patch(
+                ELASTIC_JOBS, job.metadata.namespace, job.metadata.name, body, subresource=subresource
+            )
+        except (Conflict, NotFound) as error:
+            await self.look_again(job)
+            raise Outdated from error
+        self.store.see(ELASTIC_JOBS, "MODIFIED", answer)
+        return msgspec.convert(answer, ElasticJob)
+
+    async def _write_back(self, job: ElasticJob, action: do.WriteBackReplicas) -> ElasticJob:
+        """Set the count in the spec unless somebody has edited it since the plan began: then the edit stands."""
+        path = f"/spec/replicaSpecs/{action.role}/replicas"
+        patch = [
+            {"op": "test", "path": "/metadata/uid", "value": job.metadata.uid},
+            {"op": "test", "path": path, "value": action.expected},
+            {"op": "replace", "path": path, "value": action.replicas},
+        ]
+        try:
+            answer = await self.kube.patch(
+                ELASTIC_JOBS, job.metadata.namespace, job.metadata.name, patch, kind="json-patch"
+            )
+        except (Conflict, NotFound, Refused) as error:
+            if await self.look_again(job) and isinstance(error, Refused) and not self._edited(job, action):
+                raise
+            raise Outdated from error
+        self.store.see(ELASTIC_JOBS, "MODIFIED", answer)
+        return msgspec.convert(answer, ElasticJob)
+
+    def _edited(self, job: ElasticJob, action: do.WriteBackReplicas) -> bool:
+        now = self.store.observed(job).job.spec.replica_specs[action.role].replicas
+        return now != action.expected
+
+    async def look_again(self, job: ElasticJob) -> bool:
+        """Read the job from the API server into the store; False when it is gone."""
+        try:
+            found = await self.kube.get(ELASTIC_JOBS, job.metadata.namespace, job.metadata.name)
+        except NotFound:
+            self.store.forget(job)
+            return False
+        if found["metadata"]["uid"] != job.metadata.uid:
+            self.store.forget(job)
+        self.store.see(ELASTIC_JOBS, "MODIFIED", found)
+        return True
+
+    async def patch_request(
+        self, namespace: str, action: do.PatchStatus | do.Adopt, patch: Mapping[str, Any], *, subresource: str = ""
+    ) -> None:
+        """Patch a ScalePlan, ScaleIn or ScaleOut.
+
+        Raises:
+            Outdated: it has changed, or is gone.
+            KubeError: as the API server answers.
+        """
+        resource = KINDS[action.kind]
+        versioned = {"resourceVersion": action.resource_version, "uid": action.uid}
+        body = {**patch, "metadata": {**patch.get("metadata", {}), **versioned}}
+        try:
+            answer = await self.kube.patch(resource, namespace, action.name, body, subresource=subresource)
+        except (Conflict, NotFound) as error:
+            await self._look_at_request(resource, namespace, action)
+            raise Outdated from error
+        self.store.see(resource, "MODIFIED", answer)
+
+    async def _look_at_request(self, resource: Resource, namespace: str, action: do.PatchStatus | do.Adopt) -> None:
+        try:
+            found = await self.kube.get(resource, namespace, action.name)
+        except NotFound:
+            found = None
+        if found is None or found["metadata"]["uid"] != action.uid:
+            self.store.forget_uid(action.uid)
+        if found is not None:
+            self.store.see(resource, "MODIFIED", found)
+
+    async def _create_plan(self, job: ElasticJob, body: do.Json) -> None:
+        try:
+            answer = await self.kube.create(SCALE_PLANS, job.metadata.namespace, body)
+        except AlreadyExists:
+            # Ours: the name derives from what asks for it, and the answer to our create was lost or is on its way.
+            answer = await self.kube.get(SCALE_PLANS, job.metadata.namespace, body["metadata"]["name"])
+        self.store.see(SCALE_PLANS, "ADDED", answer)
+
+    async def _delete(self, resource: Resource, job: ElasticJob, name: str, uid: str) -> None:
+        try:
+            await self.kube.delete(resource, job.metadata.namespace, name, uid=uid, propagation="Background")
+        except (NotFound, Conflict):
+            log.debug("%s %s was gone already", resource.kind, name)
+        self.store.forget_uid(uid)

@@ -1,0 +1,154 @@
+"""One operator at a time: a Lease says which. A second one waits, and goes on as soon as the first is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from elasticjob_api import names
+from elasticjob_kube.errors import Conflict, KubeError, NotFound
+from elasticjob_kube.resources import LEASES
+from elasticjob_kube.session import Kube
+
+log = logging.getLogger(__name__)
+NAME = names.OPERATOR
+DURATION_SECONDS = 15
+RENEW_SECONDS = 10.0
+"""A leader that could not renew for so long stops writing: before anybody else may start."""
+RETRY_SECONDS = 2.0
+
+
+class LeaseLost(Exception):
+    """This process is no longer the leader and must not write any more."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A process that wants to lead. `identity` is unique to it, such as host name and a random part."""
+
+    kube: Kube
+    namespace: str
+    identity: str
+
+    @asynccontextmanager
+    async def leadership(self) -> AsyncIterator[None]:
+        """Wait to become the leader, then stay it inside the `async with`; given back at its end.
+
+        Raises:
+            LeaseLost: into the block's task, when the lease could not be renewed in time.
+        """
+        lease = await self._acquire()
+        log.info("leading as %s", self.identity)
+        holder = asyncio.current_task()
+        assert holder is not None
+        lost = False
+
+        def stop(renewing: asyncio.Task[None]) -> None:
+            nonlocal lost
+            if not renewing.cancelled():
+                lost = True
+                holder.cancel()
+
+        renewing = asyncio.create_task(self._renew(lease))
+        renewing.add_done_callback(stop)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if lost:
+                raise LeaseLost("the lease could not be renewed; another operator may be leading") from None
+            raise
+        finally:
+            renewing.cancel()
+            if not lost:
+                await self._release()
+
+    async def _acquire(self) -> dict[str, Any]:
+        seen, since, told = "", time.monotonic(), ""
+        while True:
+            try:
+                found = await self.kube.get(LEASES, self.namespace, NAME)
+            except NotFound:
+                try:
+                    return await self.kube.create(LEASES, self.namespace, self._body({}, transitions=0))
+                except Conflict:
+                    continue
+            except KubeError as error:
+                log.warning("lease %s/%s: %s", self.namespace, NAME, error)
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            # Clocks of two machines differ: what counts is how long we have seen the lease unchanged.
+            if (version := found["metadata"]["resourceVersion"]) != seen:
+                seen, since = version, time.monotonic()
+            holder = found["spec"].get("holderIdentity") or ""
+            if holder and time.monotonic() - since < found["spec"].get("leaseDurationSeconds", DURATION_SECONDS):
+                if holder != told:
+                    log.info("waiting: %s is leading", holder)
+                    told = holder
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            transitions = found["spec"].get("leaseTransitions", 0) + 1
+            try:
+                body = self._body(found["metadata"], transitions=transitions)
+                return await self.kube.replace(LEASES, self.namespace, NAME, body)
+            except KubeError as error:
+                log.info("lease %s/%s: %s", self.namespace, NAME, error)
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _renew(self, lease: dict[str, Any]) -> None:
+        """Renew until that has not worked for RENEW_SECONDS, or somebody else has taken the lease."""
+        renewed = time.monotonic()
+        while time.monotonic() - renewed < RENEW_SECONDS:
+            await asyncio.sleep(RETRY_SECONDS)
+            try:
+                async with asyncio.timeout(RENEW_SECONDS - (time.monotonic() - renewed)):
+                    body = self._body(lease["metadata"], transitions=lease["spec"].get("leaseTransitions", 0))
+                    lease = await self.kube.replace(LEASES, self.namespace, NAME, body)
+                renewed = time.monotonic()
+            except TimeoutError:
+                log.warning("lease %s/%s: no answer", self.namespace, NAME)
+            except Conflict:
+                # Our own write whose answer was lost, or another leader: the lease itself tells.
+                lease = await self._still_ours(lease)
+                if not lease:
+                    return
+            except KubeError as error:
+                log.warning("lease %s/%s: %s", self.namespace, NAME, error)
+
+    async def _still_ours(self, lease: dict[str, Any]) -> dict[str, Any]:
+        try:
+            found = await self.kube.get(LEASES, self.namespace, NAME)
+        except KubeError as error:
+            log.warning("lease %s/%s: %s", self.namespace, NAME, error)
+            return lease
+        return found if found["spec"].get("holderIdentity") == self.identity else {}
+
+    async def _release(self) -> None:
+        """Give the lease back, so that the next operator need not wait for it to run out."""
+        try:
+            found = await self.kube.get(LEASES, self.namespace, NAME)
+            if found["spec"].get("holderIdentity") == self.identity:
+                found["spec"]["holderIdentity"] = ""
+                await self.kube.replace(LEASES, self.namespace, NAME, found)
+        except KubeError as error:
+            log.info("lease %s/%s not given back: %s", self.namespace, NAME, error)
+
+    def _body(self, metadata: dict[str, Any], *, transitions: int) -> dict[str, Any]:
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        kept = {key: metadata[key] for key in ("resourceVersion", "labels", "annotations") if key in metadata}
+        return {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": NAME, "namespace": self.namespace, **kept},
+            "spec": {
+                "holderIdentity": self.identity,
+                "leaseDurationSeconds": DURATION_SECONDS,
+                "renewTime": now,
+                "leaseTransitions": transitions,
+            },
+        }

@@ -1,0 +1,111 @@
+"""The operator's process: connect, wait for the definitions, wait to lead, then watch and reconcile until the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import kopf
+import uvloop
+from elasticjob_api import names
+from elasticjob_kube.informer import Informer
+from elasticjob_kube.resources import PODS, Resource
+from elasticjob_kube.session import Kube, connect
+from kubernetes.aio.config import ConfigException
+
+from elasticjob_operator import handlers
+from elasticjob_operator.config import Config, parse
+from elasticjob_operator.core.observed import Defaults, Pod
+from elasticjob_operator.crds import wait_until_served
+from elasticjob_operator.events import Events
+from elasticjob_operator.executor import Executor
+from elasticjob_operator.lease import Candidate, LeaseLost
+from elasticjob_operator.pod_work import PodWork
+from elasticjob_operator.queue import Queue
+from elasticjob_operator.reconcile import Reconciler
+from elasticjob_operator.store import JobKey, Store
+
+log = logging.getLogger(__name__)
+CONNECTIONS = 200
+
+
+def main() -> None:
+    """Run the operator until SIGTERM or SIGINT; exit code 1 when it cannot run or has lost the lead."""
+    config = parse()
+    _log(config)
+    if config.kubeconfig:
+        # One place says which cluster, for our session and for kopf's.
+        os.environ["KUBECONFIG"] = str(config.kubeconfig)
+    try:
+        with contextlib.suppress(asyncio.CancelledError):
+            uvloop.run(_run(config))
+    except ConfigException as error:
+        sys.exit(f"elasticjob-operator: no cluster to work on: {error}")
+    except LeaseLost as error:
+        sys.exit(f"elasticjob-operator: {error}")
+
+
+async def _run(config: Config) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)  # until kopf takes the signals over
+    async with connect(user_agent=names.OPERATOR, connections=CONNECTIONS) as kube:
+        await wait_until_served(kube)
+        async with Candidate(kube, config.lease_namespace, config.identity).leadership():
+            await _lead(kube, config)
+
+
+async def _lead(kube: Kube, config: Config) -> None:
+    """Watch and reconcile until a signal comes; then finish what has been begun."""
+    store = Store()
+
+    def saw_pod(before: Pod | None, after: Pod | None) -> None:
+        if key := store.see_pod(before, after):
+            queue.add(key)
+
+    def saw(resource: Resource, kind: str | None, raw: Mapping[str, Any]) -> None:
+        if key := store.see(resource, kind, raw):
+            queue.add(key)
+
+    pods = Informer(kube, PODS, Pod, namespace=config.namespace, label_selector=names.LABEL_JOB_UID, on_change=saw_pod)
+    events = Events(kube, config.identity)
+    executor = Executor(kube, store, PodWork(kube, pods, events), events)
+    defaults = Defaults(master_image=config.master_image, agent_image=config.agent_image)
+    queue: Queue[JobKey] = Queue(Reconciler(kube, store, executor, defaults).reconcile)
+    watching = asyncio.create_task(pods.run())
+    try:
+        # Nothing is decided before the pods are known: a job without its pods would be given new ones.
+        await pods.synced.wait()
+        await kopf.operator(
+            registry=handlers.registry(saw),
+            settings=handlers.settings(),
+            standalone=True,
+            clusterwide=config.namespace is None,
+            namespaces=[config.namespace] if config.namespace else [],
+            liveness_endpoint=f"http://0.0.0.0:{config.health_port}/healthz" if config.health_port else None,
+        )
+        log.info("ending: finishing what has been begun")
+        await queue.close()
+        await events.flush()
+    finally:
+        watching.cancel()
+
+
+def _log(config: Config) -> None:
+    logging.captureWarnings(True)
+    if config.json_logs:
+        kopf.configure(log_format=kopf.LogFormat.JSON)
+    else:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Creates, deletes and resizes pods, a bounded number at a time.
+
+A lost answer to a create is asked for again under the same name, which no other pod of the job ever has: however often
+that happens, there is one pod in the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_kube.errors import AlreadyExists, Conflict, KubeError, NotFound, TryLater
+from elasticjob_kube.informer import Informer
+from elasticjob_kube.resources import PODS
+from elasticjob_kube.session import Json, Kube
+
+from elasticjob_operator.core import actions as do
+from elasticjob_operator.core.observed import Pod
+from elasticjob_operator.events import Events
+from elasticjob_operator.store import controller
+from elasticjob_operator.trouble import Outdated
+
+PodAction = do.CreatePod | do.DeletePod | do.ResizePod
+AT_ONCE = 50
+"""Pod changes of one job at a time; below the session's connections, so that a large job leaves some for the others."""
+_CREATE_PAUSES = (0.1, 0.3, 1.0, 3.0)
+
+
+@dataclass(frozen=True)
+class PodWork:
+    """Carries out pod actions. `pods` is told the answers, so that the next decision knows them."""
+
+    kube: Kube
+    pods: Informer[Pod]
+    events: Events
+
+    async def carry_out(self, job: ElasticJob, actions: Sequence[do.Action]) -> None:
+        """Carry out all of them, at the same time as far as allowed; then raise the first error, if any.
+
+        Raises:
+            Outdated: a pod was not as it was when this was decided.
+            KubeError: as the API server answers.
+        """
+        places = asyncio.Semaphore(AT_ONCE)
+        failures: list[KubeError | Outdated] = []
+
+        async def carry_out_one(action: do.Action) -> None:
+            async with places:
+                # After a refusal (a quota, a webhook) the others of its kind would only be refused as well.
+                if failures and isinstance(action, do.CreatePod):
+                    return
+                try:
+                    await self._one(job, action)
+                except (KubeError, Outdated) as error:
+                    failures.append(error)
+
+        await asyncio.gather(*(carry_out_one(action) for action in actions))
+        if failures:
+            raise failures[0]
+
+    async def _one(self, job: ElasticJob, action: do.Action) -> None:
+        match action:
+            case do.CreatePod():
+                await self._create(job, action)
+            case do.DeletePod(name, uid, grace_seconds):
+                await self._delete(job, name, uid, grace_seconds)
+            case do.ResizePod():
+                await self._resize(job, action)
+
+    async def _create(self, job: ElasticJob, action: do.CreatePod) -> None:
+        for pause in (*_CREATE_PAUSES, None):
+            try:
+                answer = await self.kube.create(PODS, job.metadata.namespace, action.body)
+            except AlreadyExists:
+                answer = await self.kube.get(PODS, job.metadata.namespace, action.name)
+            except TryLater as error:
+                if pause is None:
+                    raise
+                await asyncio.sleep(error.retry_after or pause)
+                continue
+            break
+        pod = _pod(answer)
+        if controller(pod) != job.metadata.uid:
+            note = f"pod {action.name} exists and is not this job's; it is left alone, and its name not used"
+            self.events.emit(job, do.EmitEvent(reason="ForeignPod", note=note, warning=True))
+            raise Outdated
+        self.pods.observe(pod)
+
+    async def _delete(self, job: ElasticJob, name: str, uid: str, grace_seconds: int | None) -> None:
+        try:
+            answer = await self.kube.delete(PODS, job.metadata.namespace, name, uid=uid, grace_seconds=grace_seconds)
+        except (NotFound, Conflict):
+            # This very pod is gone. The watch says so sooner or later; nothing is decided on it meanwhile.
+            await self.pods.refresh()
+            return
+        if "metadata" in answer and answer.get("kind") == "Pod":
+            self.pods.observe(_pod(answer))
+
+    async def _resize(self, job: ElasticJob, action: do.ResizePod) -> None:
+        pod = self.pods.get(action.uid)
+        if pod is None:
+            raise Outdated
+        containers = [{"name": pod.spec.containers[0].name, "resources": action.resources}]
+        body = {"metadata": {"uid": action.uid}, "spec": {"containers": containers}}
+        try:
+            answer = await self.kube.patch(
+                PODS,
+                job.metadata.namespace,
+                action.name,
+                body,
+                kind="strategic-merge-patch",
+                subresource="resize",
+            )
+        except (NotFound, Conflict) as error:
+            await self.pods.refresh()
+            raise Outdated from error
+        self.pods.observe(_pod(answer))
+
+
+def _pod(answer: Json) -> Pod:
+    return msgspec.convert(answer, Pod)

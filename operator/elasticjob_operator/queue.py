@@ -1,0 +1,94 @@
+"""A work queue of keys, such as jobs.
+
+Each key is worked on by one worker at a time, as soon as something about it changes, and never twice for one reason.
+A key whose work fails is tried again after a growing pause, which delays no other key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
+from typing import Generic, TypeVar
+
+log = logging.getLogger(__name__)
+K = TypeVar("K", bound=Hashable)
+
+FIRST_PAUSE_SECONDS = 0.2
+LONGEST_PAUSE_SECONDS = 60.0
+
+
+class Retry(Exception):
+    """The work on a key could not be finished; try again. `after` in seconds overrides the growing pause."""
+
+    def __init__(self, message: str, *, after: float | None = None) -> None:
+        super().__init__(message)
+        self.after = after
+
+
+class Queue(Generic[K]):
+    """Keys that wait for work. `work(key)` returns the seconds after which to look again, or None."""
+
+    def __init__(self, work: Callable[[K], Awaitable[float | None]]) -> None:
+        self._work = work
+        self._tasks: dict[K, asyncio.Future[float | None]] = {}
+        self._dirty: set[K] = set()
+        self._timers: dict[K, asyncio.TimerHandle] = {}
+        self._failures: dict[K, int] = {}
+        self._closed = False
+
+    def add(self, key: K) -> None:
+        """Something about the key has changed: work on it now, or once more after the present work."""
+        if self._closed:
+            return
+        if timer := self._timers.pop(key, None):
+            timer.cancel()
+        if key in self._tasks:
+            self._dirty.add(key)
+        else:
+            task = self._tasks[key] = asyncio.ensure_future(self._work(key))
+            task.add_done_callback(partial(self._done, key))
+
+    def add_after(self, key: K, seconds: float) -> None:
+        """Work on the key after so many seconds, or earlier if something adds it."""
+        if self._closed or key in self._dirty:
+            return
+        if timer := self._timers.pop(key, None):
+            timer.cancel()
+        self._timers[key] = asyncio.get_running_loop().call_later(seconds, self.add, key)
+
+    async def close(self) -> None:
+        """Take no more keys and wait until the present work is done."""
+        self._closed = True
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._dirty.clear()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def _done(self, key: K, task: asyncio.Future[float | None]) -> None:
+        del self._tasks[key]
+        if task.cancelled():
+            return
+        error = task.exception()
+        again = task.result() if error is None else self._pause(key, error)
+        if error is None:
+            self._failures.pop(key, None)
+        if key in self._dirty:
+            self._dirty.discard(key)
+            self.add(key)
+        elif again is not None:
+            self.add_after(key, again)
+
+    def _pause(self, key: K, error: BaseException) -> float:
+        """Return how long to wait after a failure. A mistake in our code concerns this key, not the others."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        if isinstance(error, Retry):
+            log.warning("%s: %s", key, error)
+            if error.after is not None:
+                return error.after
+        else:
+            log.error("%s: unexpected error", key, exc_info=error)
+        return min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 20))

@@ -1,0 +1,79 @@
+"""One round of observe, plan, act for one job: the only place where the three meet."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+
+from elasticjob_api.scaleplan import ScalePlan
+from elasticjob_kube.errors import KubeError, NotFound
+from elasticjob_kube.resources import ELASTIC_JOBS
+from elasticjob_kube.session import Kube
+
+from elasticjob_operator.core.actions import PatchStatus
+from elasticjob_operator.core.decide import decide
+from elasticjob_operator.core.observed import Defaults
+from elasticjob_operator.core.scaling import refuse_for_want_of_job
+from elasticjob_operator.executor import Executor
+from elasticjob_operator.queue import Retry
+from elasticjob_operator.store import JobKey, Store
+from elasticjob_operator.trouble import Outdated
+
+log = logging.getLogger(__name__)
+_AT_ONCE = 20
+"""Rounds in a row: each brings the job a step further, and a job that never settles must not keep the process busy."""
+
+
+@dataclass(frozen=True)
+class Reconciler:
+    """Brings jobs to what is wanted of them."""
+
+    kube: Kube
+    store: Store
+    executor: Executor
+    defaults: Defaults
+
+    async def reconcile(self, key: JobKey) -> float | None:
+        """Decide and act until there is nothing left to do now; return the seconds until there may be again.
+
+        Raises:
+            Retry: something could not be done now.
+        """
+        for _ in range(_AT_ONCE):
+            job = self.store.job(key)
+            if job is None:
+                return await self._without_job(key)
+            decision = decide(self.store.observed(job), time.time(), self.defaults)
+            if not decision.actions:
+                return decision.requeue_after
+            try:
+                await self.executor.carry_out(job, decision.actions)
+            except Outdated:
+                log.debug("%s has changed meanwhile; deciding again", key)
+        return 1.0
+
+    async def _without_job(self, key: JobKey) -> float | None:
+        """End the plans and requests that name a job that is not there; the API server itself is asked for it."""
+        requests = list(self.store.requests(key))
+        plans = [item for item in requests if isinstance(item, ScalePlan)]
+        scalers = [item for item in requests if not isinstance(item, ScalePlan)]
+        refusals = refuse_for_want_of_job(key.name, key.namespace, plans, scalers, time.time())
+        if not refusals:
+            return None
+        try:
+            self.store.see(ELASTIC_JOBS, "ADDED", await self.kube.get(ELASTIC_JOBS, key.namespace, key.name))
+            return 0.0
+        except NotFound:
+            log.info("%s: no such job; refusing %d requests", key, len(refusals))
+        except KubeError as error:
+            raise Retry(error.message) from error
+        for action in refusals:
+            assert isinstance(action, PatchStatus)
+            try:
+                await self.executor.patch_request(key.namespace, action, {"status": action.patch}, subresource="status")
+            except Outdated:
+                return 0.0
+            except KubeError as error:
+                raise Retry(error.message) from error
+        return None

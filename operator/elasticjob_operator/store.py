@@ -1,0 +1,154 @@
+"""What the operator has last seen, by job. A cache, never the truth: every write carries the version it was decided on.
+
+kopf does not tell of deletions that happen while its watch is broken; an object that is in here but gone is found out
+by the first write to it, which is answered with "not found", and forgotten then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.scaleplan import ScalePlan
+from elasticjob_api.scalers import ScaleIn, ScaleOut
+from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
+
+from elasticjob_operator.core.observed import Observed, Pod
+
+log = logging.getLogger(__name__)
+
+Custom = ElasticJob | ScalePlan | ScaleIn | ScaleOut
+TYPES: Mapping[Resource, type[Custom]] = {
+    ELASTIC_JOBS: ElasticJob,
+    SCALE_PLANS: ScalePlan,
+    SCALE_INS: ScaleIn,
+    SCALE_OUTS: ScaleOut,
+}
+
+
+@dataclass(frozen=True)
+class JobKey:
+    """Which job: the unit of work. It need not exist; a plan may name a job that does not."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass
+class Store:
+    """Custom resources and pods as last seen."""
+
+    _customs: dict[JobKey, dict[str, Custom]] = field(default_factory=lambda: defaultdict(dict))
+    _pods: dict[str, dict[str, Pod]] = field(default_factory=lambda: defaultdict(dict))
+    _trouble: dict[str, str] = field(default_factory=dict)
+    _written: dict[str, float] = field(default_factory=dict)
+
+    def see(self, resource: Resource, kind: str | None, raw: Mapping[str, Any]) -> JobKey | None:
+        """Take an object as a watch or an answer tells it; return the job it concerns, if it can be read."""
+        try:
+            custom = msgspec.convert(raw, TYPES[resource])
+        except msgspec.ValidationError as error:
+            metadata = raw.get("metadata", {})
+            where = f"{metadata.get('namespace')}/{metadata.get('name')}"
+            log.warning("%s %s cannot be read and is left alone: %s", resource.kind, where, error)
+            return None
+        key = key_of(custom)
+        if kind == "DELETED":
+            self.forget(custom)
+        else:
+            self._put(key, custom)
+        return key
+
+    def forget(self, custom: Custom) -> None:
+        """The object is gone."""
+        key, uid = key_of(custom), custom.metadata.uid
+        self._customs[key].pop(uid, None)
+        if not self._customs[key]:
+            del self._customs[key]
+        self._trouble.pop(uid, None)
+        self._written.pop(uid, None)
+
+    def forget_uid(self, uid: str) -> None:
+        """The plan or request with this UID is gone."""
+        for customs in list(self._customs.values()):
+            if uid in customs:
+                self.forget(customs[uid])
+
+    def see_pod(self, before: Pod | None, after: Pod | None) -> JobKey | None:
+        """Take a change of a pod; return the job it concerns."""
+        pod = after or before
+        assert pod is not None
+        job_uid = controller(pod)
+        if job_uid is None:
+            return None
+        if after is not None:
+            self._pods[job_uid][pod.metadata.uid] = after
+        else:
+            self._pods[job_uid].pop(pod.metadata.uid, None)
+            if not self._pods[job_uid]:
+                del self._pods[job_uid]
+        return JobKey(pod.metadata.namespace, pod.metadata.labels.get(names.LABEL_JOB_NAME, ""))
+
+    def job(self, key: JobKey) -> ElasticJob | None:
+        """Return the job, or None when there is none."""
+        # Of two jobs of one name, one was deleted unseen: the later one lives.
+        jobs = [custom for custom in self._customs.get(key, {}).values() if isinstance(custom, ElasticJob)]
+        return max(jobs, key=lambda job: int(job.metadata.resource_version), default=None)
+
+    def observed(self, job: ElasticJob) -> Observed:
+        """Return the job and all that belongs to it."""
+        uid = job.metadata.uid
+        customs = list(self._customs.get(key_of(job), {}).values())
+        return Observed(
+            job=job,
+            pods=tuple(self._pods.get(uid, {}).values()),
+            plans=tuple(custom for custom in customs if isinstance(custom, ScalePlan)),
+            scale_ins=tuple(custom for custom in customs if isinstance(custom, ScaleIn)),
+            scale_outs=tuple(custom for custom in customs if isinstance(custom, ScaleOut)),
+            trouble=self._trouble.get(uid, ""),
+            status_written=self._written.get(uid, 0.0),
+        )
+
+    def requests(self, key: JobKey) -> Iterator[ScalePlan | ScaleIn | ScaleOut]:
+        """Yield the plans and requests that name this job, whether it exists or not."""
+        for custom in list(self._customs.get(key, {}).values()):
+            if not isinstance(custom, ElasticJob):
+                yield custom
+
+    def note_trouble(self, job: ElasticJob, message: str) -> None:
+        """Keep why the last attempt to change the cluster failed; empty when it did not."""
+        if message:
+            self._trouble[job.metadata.uid] = message
+        else:
+            self._trouble.pop(job.metadata.uid, None)
+
+    def note_written(self, job: ElasticJob, now: float) -> None:
+        """Keep when the job's status was last written, in seconds since the epoch."""
+        self._written[job.metadata.uid] = now
+
+    def _put(self, key: JobKey, custom: Custom) -> None:
+        uid = custom.metadata.uid
+        old = self._customs[key].get(uid)
+        if old is None or int(old.metadata.resource_version) < int(custom.metadata.resource_version):
+            self._customs[key][uid] = custom
+
+
+def key_of(custom: Custom) -> JobKey:
+    """Return the job that a custom resource is, or names."""
+    name = custom.metadata.name if isinstance(custom, ElasticJob) else custom.spec.job_name
+    return JobKey(custom.metadata.namespace, name)
+
+
+def controller(pod: Pod) -> str | None:
+    """Return the UID of the job that controls a pod."""
+    owners = pod.metadata.owner_references
+    return next((owner.uid for owner in owners if owner.controller and owner.kind == "ElasticJob"), None)

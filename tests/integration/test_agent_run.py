@@ -1,0 +1,510 @@
+"""The agent as a process of its own, a real gRPC server in the master's place, real commands below."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from elasticjob_api import names
+from elasticjob_api.v1 import agent_pb2 as pb
+from elasticjob_api.v1 import agent_pb2_grpc, shards_pb2, shards_pb2_grpc
+
+AGENT = str(Path(sys.executable).with_name("elasticjob-agent"))
+SECONDS = 20
+_hosts = itertools.count(1)
+
+
+@dataclass
+class Seen:
+    """What one agent has told, kept over the streams."""
+
+    messages: list[pb.AgentMessage] = field(default_factory=list)
+    ends: int = 0
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    stream: Any = None
+
+    def of(self, kind: str) -> list[Any]:
+        return [getattr(message, kind) for message in self.messages if message.WhichOneof("message") == kind]
+
+    async def wait(self, what: Callable[[Seen], Any]) -> Any:
+        async def found() -> Any:
+            async with self.changed:
+                await self.changed.wait_for(lambda: what(self))
+                return what(self)
+
+        try:
+            return await asyncio.wait_for(found(), SECONDS)
+        except TimeoutError:
+            kinds = [m for m in self.messages if m.WhichOneof("message") != "heartbeat"]
+            pytest.fail(f"the agent never told what was waited for; it told {kinds}")
+
+
+class FakeMaster(agent_pb2_grpc.AgentServiceServicer, shards_pb2_grpc.ShardServiceServicer):
+    """Plays the master's script."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.seen = Seen()
+        self.registered: list[pb.RegisterRequest] = []
+        self.shards_reported: list[shards_pb2.ReportShardsRequest] = []
+        self.next_shard = 0
+        self._command = 0
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self) -> None:
+        self._server = grpc.aio.server()
+        agent_pb2_grpc.add_AgentServiceServicer_to_server(self, self._server)
+        shards_pb2_grpc.add_ShardServiceServicer_to_server(self, self._server)
+        self._server.add_insecure_port(f"{self.host}:{names.GRPC_PORT}")
+        await self._server.start()
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            await self._server.stop(0)
+            self._server = None
+        self.seen.stream = None
+
+    async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:
+        self.registered.append(request)
+        return pb.RegisterResponse(heartbeat_seconds=0.1, lost_seconds=5)
+
+    async def Connect(self, requests: AsyncIterator[pb.AgentMessage], context: Any) -> None:
+        self.seen.stream = context
+        async for message in requests:
+            async with self.seen.changed:
+                self.seen.messages.append(message)
+                self.seen.changed.notify_all()
+        async with self.seen.changed:
+            self.seen.ends += 1
+            self.seen.changed.notify_all()
+
+    async def CreateDataset(self, request: Any, context: Any) -> shards_pb2.CreateDatasetResponse:
+        if request.size > 1000:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "another size")
+        return shards_pb2.CreateDatasetResponse(shards=-(-request.size // request.shard_size) * request.epochs)
+
+    async def LeaseShards(self, request: Any, context: Any) -> shards_pb2.LeaseShardsResponse:
+        ids = range(self.next_shard, min(self.next_shard + request.count, 10))
+        self.next_shard = ids.stop
+        shards = [shards_pb2.Shard(id=n, epoch=0, start=10 * n, end=10 * n + 10) for n in ids]
+        return shards_pb2.LeaseShardsResponse(shards=shards, finished=False)
+
+    async def ReportShards(self, request: Any, context: Any) -> shards_pb2.ReportShardsResponse:
+        self.shards_reported.append(request)
+        return shards_pb2.ReportShardsResponse()
+
+    async def order(self, **command: Any) -> int:
+        await self.seen.wait(lambda seen: seen.stream)
+        self._command += 1
+        await self.seen.stream.write(pb.MasterMessage(command_id=self._command, **command))
+        return self._command
+
+    async def begin(self, round_: int, **environment: str) -> None:
+        world = pb.World(round=round_, members=[pb.Member(pod_name="job-worker-0")])
+        await self.order(start=pb.Start(world=world, rank=0, environment=environment))
+        await self.seen.wait(lambda seen: [s for s in seen.of("started") if s.round == round_])
+
+    async def exited(self, round_: int) -> pb.ProcessExited:
+        told = await self.seen.wait(lambda seen: [e for e in seen.of("exited") if e.round == round_])
+        return told[0]
+
+
+@pytest.fixture
+async def master() -> AsyncIterator[FakeMaster]:
+    number = os.getpid() % 60_000
+    fake = FakeMaster(f"127.{77 + next(_hosts) % 100}.{number // 250}.{number % 250 + 1}")
+    await fake.start()
+    yield fake
+    await fake.stop()
+
+
+@dataclass
+class Started:
+    process: asyncio.subprocess.Process
+    folder: Path
+
+    async def end(self) -> tuple[int, str, str]:
+        out, err = await asyncio.wait_for(self.process.communicate(), SECONDS)
+        assert self.process.returncode is not None
+        return self.process.returncode, out.decode(), err.decode()
+
+    @property
+    def termination(self) -> str:
+        path = self.folder / "termination"
+        return path.read_text() if path.exists() else ""
+
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+async def run(master: FakeMaster, tmp_path: Path) -> AsyncIterator[Run]:
+    started: list[Started] = []
+
+    async def start(*command: str, program: tuple[str, ...] = (AGENT, "run", "--"), **more: str) -> Started:
+        environment = {
+            **os.environ,
+            names.ENV_JOB_NAME: "job",
+            names.ENV_NAMESPACE: "default",
+            names.ENV_POD_NAME: "job-worker-0",
+            names.ENV_POD_UID: "uid-0",
+            names.ENV_POD_IP: "127.0.0.1",
+            names.ENV_ROLE: "worker",
+            names.ENV_INDEX: "0",
+            names.ENV_MASTER_SERVICE: "job-master",
+            names.service_host_env("job-master"): master.host,
+            names.ENV_TERMINATION_LOG: str(tmp_path / "termination"),
+            names.ENV_DRAIN_SECONDS: "2",
+            **more,
+        }
+        process = await asyncio.create_subprocess_exec(
+            *program, *command, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        started.append(Started(process, tmp_path))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                one.process.terminate()  # the agent takes with it what a kill would leave behind
+            await one.end()
+
+
+def python(tmp_path: Path, text: str) -> tuple[str, ...]:
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(text))
+    return (sys.executable, "-u", str(script))
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+async def until(what: Callable[[], Any]) -> Any:
+    async with asyncio.timeout(SECONDS):
+        while not (found := what()):
+            await asyncio.sleep(0.02)
+    return found
+
+
+# --- life of a process ----------------------------------------------------------------------------------------------
+
+
+async def test_the_command_runs_in_its_world_and_its_success_is_the_agents(master: FakeMaster, run: Run) -> None:
+    agent = await run("sh", "-c", f"echo $GREETING ${names.ENV_ROUND} ${names.ENV_RANK}; echo token:${names.ENV_TOKEN}")
+    await master.begin(3, GREETING="hello")
+    told = await master.exited(3)
+    assert (told.exit_code, told.asked) == (0, False)
+    await master.order(exit=pb.Exit())
+    assert (await agent.end())[:2] == (0, "hello 3 0\ntoken:\n")
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -9 $$", 137)])
+async def test_the_commands_exit_code_is_told_as_a_shell_would_and_becomes_the_agents(
+    master: FakeMaster, run: Run, script: str, code: int
+) -> None:
+    agent = await run("sh", "-c", f"for i in 1 2 3; do echo word $i >&2; done; {script}")
+    await master.begin(1)
+    told = await master.exited(1)
+    assert (told.exit_code, told.asked, told.message) == (code, False, "word 1\nword 2\nword 3")
+    await master.order(exit=pb.Exit())
+    ended, _, err = await agent.end()
+    assert ended == code
+    assert "word 1\nword 2\nword 3\n" in err
+    assert agent.termination == "word 1\nword 2\nword 3"
+
+
+async def test_a_command_that_is_not_there_is_named_before_anything_starts(master: FakeMaster, run: Run) -> None:
+    agent = await run("no-such-command")
+    code, _, err = await agent.end()
+    assert code == 127
+    assert err.startswith("elasticjob-agent: cannot run 'no-such-command': no such file")
+    assert agent.termination == err.strip()
+    assert master.registered == []
+
+
+async def test_a_command_that_is_not_executable_is_named(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "plain").write_text("text")
+    agent = await run(str(tmp_path / "plain"))
+    code, _, err = await agent.end()
+    assert (code, "not an executable file" in err) == (126, True)
+
+
+async def test_a_bad_environment_is_refused_by_name(run: Run) -> None:
+    agent = await run("true", **{names.ENV_INDEX: "-1"})
+    code, _, err = await agent.end()
+    assert code == 78
+    assert err == f"elasticjob-agent: {names.ENV_INDEX}='-1' must be a whole number, 0 or more\n"
+
+
+async def test_a_new_world_restarts_the_command(master: FakeMaster, run: Run) -> None:
+    agent = await run("sh", "-c", "echo up; sleep 600")
+    await master.begin(1)
+    assert await agent.process.stdout.readline() == b"up\n"
+    command = await master.order(stop=pb.Stop(round=1, grace_seconds=10))
+    told = await master.exited(1)
+    assert (told.exit_code, told.asked) == (143, True)
+    assert command in [ack.command_id for ack in master.seen.of("ack")]
+    await master.begin(2)
+    assert await agent.process.stdout.readline() == b"up\n"
+    await master.order(stop=pb.Stop(round=1, grace_seconds=0))  # of a world that is no more: not meant for this process
+    await master.order(drain=pb.Drain(grace_seconds=5))
+    assert (await master.exited(2)).asked
+    assert (await agent.end())[0] == 143
+
+
+async def test_a_process_that_ignores_sigterm_is_killed_with_all_it_has_started(
+    master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    agent = await run(
+        "sh",
+        "-c",
+        f"trap '' TERM; (setsid sh -c 'trap \"\" TERM; echo $$ >>{pids}; while :; do sleep 1; done') & "
+        f"echo $$ >>{pids}; while :; do sleep 1; done",
+    )
+    await master.begin(1)
+    await until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+    await master.order(stop=pb.Stop(round=1, grace_seconds=0.3))
+    told = await master.exited(1)
+    assert (told.exit_code, told.asked) == (137, True)
+    assert not any(alive(int(pid)) for pid in pids.read_text().split())
+    agent.process.send_signal(signal.SIGTERM)
+    assert (await agent.end())[0] == 143
+
+
+async def test_a_broken_world_is_ended_at_once(master: FakeMaster, run: Run, tmp_path: Path) -> None:
+    await run(*python(tmp_path, "import elasticjob, time\nelasticjob.should_stop()\ntime.sleep(600)"))
+    await master.begin(1)
+    await master.order(stop=pb.Stop(round=1, grace_seconds=0))
+    assert (await master.exited(1)).exit_code == 137
+
+
+async def test_sigterm_is_a_drain(master: FakeMaster, run: Run) -> None:
+    agent = await run("sh", "-c", "sleep 600", **{names.ENV_DRAIN_SECONDS: "5"})
+    await master.begin(1)
+    agent.process.send_signal(signal.SIGTERM)
+    await master.seen.wait(lambda seen: seen.of("leaving"))
+    told = await master.exited(1)
+    assert told.asked
+    assert (await agent.end())[0] == 143
+    assert agent.termination == ""
+
+
+async def test_a_member_that_waits_leaves_at_once(master: FakeMaster, run: Run) -> None:
+    agent = await run("sleep", "600")
+    await master.order(drain=pb.Drain(grace_seconds=30))
+    assert (await agent.end())[0] == 143
+
+
+async def test_the_agent_leaves_before_any_master_has_answered(master: FakeMaster, run: Run) -> None:
+    await master.stop()
+    agent = await run("sleep", "600")
+    assert b"no connection to the master" in await asyncio.wait_for(agent.process.stderr.readline(), SECONDS)
+    agent.process.send_signal(signal.SIGTERM)
+    assert (await agent.end())[0] == 143
+
+
+async def test_other_signals_go_to_the_command(master: FakeMaster, run: Run) -> None:
+    agent = await run("sh", "-c", "trap 'echo usr1; exit 5' USR1; echo ready; while :; do sleep 0.05; done")
+    await master.begin(1)
+    assert await agent.process.stdout.readline() == b"ready\n"
+    agent.process.send_signal(signal.SIGUSR1)
+    assert (await master.exited(1)).exit_code == 5
+
+
+async def test_the_command_dies_with_a_killed_agent(master: FakeMaster, run: Run) -> None:
+    agent = await run("sh", "-c", "echo $$; exec sleep 600")
+    await master.begin(1)
+    pid = int(await agent.process.stdout.readline())
+    agent.process.kill()
+    await until(lambda: not alive(pid))
+
+
+async def test_orphans_are_collected(master: FakeMaster, run: Run) -> None:
+    agent = await run("sh", "-c", "(sh -c 'sleep 0.1 & echo $!') ; sleep 600")
+    await master.begin(1)
+    orphan = int(await agent.process.stdout.readline())
+    await until(lambda: not Path(f"/proc/{orphan}").exists())
+
+
+async def test_a_crash_is_retried_in_place_as_often_as_allowed(master: FakeMaster, run: Run, tmp_path: Path) -> None:
+    agent = await run("sh", "-c", "echo try; exit 9", **{names.ENV_PROCESS_RESTART_LIMIT: "2"})
+    await master.begin(1)
+    assert (await master.exited(1)).exit_code == 9
+    await master.order(exit=pb.Exit())
+    assert (await agent.end())[:2] == (9, "try\ntry\ntry\n")
+
+
+async def test_a_survivor_of_a_broken_world_goes_on_in_the_next(master: FakeMaster, run: Run) -> None:
+    agent = await run("sh", "-c", f"test ${names.ENV_ROUND} = 2")
+    await master.begin(1)
+    assert (await master.exited(1)).exit_code == 1
+    await master.begin(2)
+    assert (await master.exited(2)).exit_code == 0
+    await master.order(exit=pb.Exit())
+    assert (await agent.end())[0] == 0
+
+
+# --- master away ----------------------------------------------------------------------------------------------------
+
+COUNTING = """
+    import elasticjob, itertools, time
+    for step in itertools.count(1):
+        if elasticjob.should_stop():
+            elasticjob.confirm_stop()
+            break
+        elasticjob.report_step(step, total=1000000, samples=2, metrics={"loss": 1 / step})
+        time.sleep(0.005)
+    print("stopped")
+"""
+
+
+async def test_training_goes_on_while_the_master_is_away_and_nothing_it_did_is_lost(
+    master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
+    agent = await run(*python(tmp_path, COUNTING))
+    await master.begin(1)
+    await master.seen.wait(lambda seen: seen.of("step"))
+    await master.stop()
+    before = len(master.seen.messages)
+    samples_before = sum(report.samples for report in master.seen.of("step"))
+    await asyncio.sleep(0.5)
+    await master.start()
+    hello = (await master.seen.wait(lambda seen: seen.of("hello")[1:]))[0]
+    assert (hello.running_round, hello.draining) == (1, False)
+    report = await master.seen.wait(
+        lambda seen: [m.step for m in seen.messages[before:] if m.WhichOneof("message") == "step"]
+    )
+    assert report[0].samples + samples_before == pytest.approx(2 * report[0].step, abs=100)
+    assert len(master.seen.of("started")) == 1
+    await master.order(stop=pb.Stop(round=1, grace_seconds=10))
+    assert (await master.exited(1)).exit_code == 0
+    assert b"stopped" in await agent.process.stdout.readline()
+    assert master.seen.of("step")[-1].metrics["loss"] > 0
+
+
+async def test_an_end_the_master_has_missed_is_told_when_it_is_back(master: FakeMaster, run: Run) -> None:
+    agent = await run("sh", "-c", "read line; exit 4")
+    await master.begin(1)
+    await master.stop()
+    await master.start()
+    told = await master.exited(1)
+    assert told.exit_code == 4
+    await master.order(exit=pb.Exit())
+    assert (await agent.end())[0] == 4
+
+
+IMPATIENT = """
+import os, sys
+from elasticjob_agent import agent, config, process
+process.collect_orphans()
+patience = agent.Patience(success=0.3, failure=0.3)
+sys.exit(agent.run(config.load(os.environ), sys.argv[1:], dict(os.environ), patience))
+"""
+
+
+@pytest.mark.parametrize("code", [0, 3])
+async def test_without_a_master_the_agent_ends_with_the_commands_code_after_a_bounded_time(
+    master: FakeMaster, run: Run, tmp_path: Path, code: int
+) -> None:
+    go = tmp_path / "go"
+    script = f"while ! test -e {go}; do sleep 0.05; done; exit {code}"
+    agent = await run("sh", "-c", script, program=(sys.executable, "-c", IMPATIENT))
+    await master.begin(1)
+    await master.stop()
+    go.touch()
+    assert (await agent.end())[0] == code
+
+
+# --- the library ----------------------------------------------------------------------------------------------------
+
+
+async def test_the_process_stops_when_asked_and_says_so(master: FakeMaster, run: Run, tmp_path: Path) -> None:
+    agent = await run(*python(tmp_path, COUNTING))
+    await master.begin(1)
+    await master.seen.wait(lambda seen: seen.of("step"))
+    await master.order(drain=pb.Drain(grace_seconds=10))
+    told = await master.exited(1)
+    assert (told.exit_code, told.asked) == (0, True)
+    assert (await agent.end())[:2] == (143, "stopped\n")
+
+
+async def test_a_stop_that_was_agreed_before_it_arrived_is_not_taken_for_success(
+    master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
+    await run(*python(tmp_path, "import elasticjob\nelasticjob.should_stop()\nelasticjob.confirm_stop()"))
+    await master.begin(1)
+    told = await master.exited(1)
+    assert (told.exit_code, told.asked) == (0, True)
+
+
+async def test_shards_are_leased_and_what_is_not_done_goes_back(master: FakeMaster, run: Run, tmp_path: Path) -> None:
+    agent = await run(
+        *python(
+            tmp_path,
+            """
+        import elasticjob
+        shards = elasticjob.shards("train", size=100, shard_size=10, prefetch=4)
+        taken = [shards.take() for _ in range(6)]
+        shards.done(*taken[:5])
+        assert shards.flush(10)
+        print(len(shards), [(s.id, s.start, s.end) for s in taken][-1])
+        try:
+            elasticjob.shards("train", size=2000, shard_size=10)
+        except elasticjob.AgentError as error:
+            print(error)
+    """,
+        )
+    )
+    await master.begin(1)
+    assert (await master.exited(1)).exit_code == 0, (await agent.end())[2]
+    await until(lambda: [r for r in master.shards_reported if r.returned])
+    done = {shard for report in master.shards_reported for shard in report.done}
+    returned = {shard for report in master.shards_reported for shard in report.returned}
+    assert done == set(range(5))
+    assert done | returned == set(range(master.next_shard))
+    await master.order(exit=pb.Exit())
+    assert (await agent.end())[1] == "10 (5, 50, 60)\nFAILED_PRECONDITION: another size\n"
+
+
+async def test_garbage_on_the_socket_is_answered_and_harms_nothing(
+    master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
+    agent = await run(
+        *python(
+            tmp_path,
+            """
+        import json, os, socket
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(os.environ["ELASTICJOB_SOCKET"])
+        lines = connection.makefile()
+        for text in ('nonsense', '[1]', '{}', '{"step": -1}', '{"step": "x"}', '{"id": 1, "call": "rm"}',
+                     '{"id": 2, "call": "lease_shards"}',
+                     '{"id": 3, "call": "lease_shards", "dataset": "d", "count": -1}'):
+            connection.sendall(text.encode() + b"\\n")
+            print("error" in json.loads(lines.readline()))
+    """,
+        )
+    )
+    await master.begin(1)
+    await master.exited(1)
+    await master.order(exit=pb.Exit())
+    assert (await agent.end())[:2] == (0, "True\n" * 8)

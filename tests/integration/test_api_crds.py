@@ -1,0 +1,290 @@
+"""What the real API server makes of the resources: defaults, and refusals whose message names the field."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+from typing import Any
+
+import msgspec
+import pytest
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob, ElasticJobSpec
+from elasticjob_api.scaleplan import ScalePlan
+from elasticjob_kube.errors import Refused
+from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
+from elasticjob_kube.session import Kube
+
+TEMPLATE = {"spec": {"containers": [{"name": "train", "image": "train:1", "command": ["train"]}]}}
+Json = dict[str, Any]
+
+
+def job(name: str = "job", *, framework: str = "jax", roles: Json | None = None, **spec: Any) -> Json:
+    roles = {"worker": {}} if roles is None else roles
+    replica_specs = {role: {"template": copy.deepcopy(TEMPLATE)} | fields for role, fields in roles.items()}
+    return made(ELASTIC_JOBS, name, framework=framework, replicaSpecs=replica_specs, **spec)
+
+
+def made(resource: Resource, name: str, **spec: Any) -> Json:
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "spec": spec}
+
+
+async def refused(kube: Kube, namespace: str, resource: Resource, body: Json) -> str:
+    with pytest.raises(Refused) as refusal:
+        await kube.create(resource, namespace, body)
+    return refusal.value.message
+
+
+BAD_JOBS = {
+    "above max": (
+        job(roles={"worker": {"replicas": 9, "maxReplicas": 5}}),
+        "spec.replicaSpecs[worker].replicas",
+        "9",
+        "maxReplicas",
+        "5",
+    ),
+    "below min": (
+        job(roles={"worker": {"replicas": 1, "minReplicas": 3}}),
+        "spec.replicaSpecs[worker].replicas",
+        "1",
+        "minReplicas",
+        "3",
+    ),
+    "negative": (
+        job(roles={"worker": {"replicas": -1}}),
+        "spec.replicaSpecs.worker.replicas",
+        "-1",
+        "greater than or equal to 0",
+    ),
+    "too many": (job(roles={"worker": {"replicas": 10_001}}), "spec.replicaSpecs.worker.replicas", "10000"),
+    "a word": (job(roles={"worker": {"replicas": "three"}}), "spec.replicaSpecs.worker.replicas", "integer"),
+    "long name": (job("j" * 41), "metadata.name", "at most 40"),
+    "name with a dot": (job("a.b"), "metadata.name", "dashes"),
+    "name that starts with a digit": (job("1a"), "metadata.name", "starts with a letter"),
+    "unknown framework": (job(framework="keras"), "spec.framework", "keras", "horovod"),
+    "role of another framework": (job(roles={"worker": {}, "ps": {}}), "spec.replicaSpecs", "jax", '"ps"', "worker"),
+    "reserved role": (job(framework="custom", roles={"master": {}}), "spec.replicaSpecs", "not master"),
+    "role that is no name": (job(framework="custom", roles={"A_b": {}}), "spec.replicaSpecs", "lower-case"),
+    "no roles": (job(roles={}), "spec.replicaSpecs", "at least 1"),
+    "unknown role to scale": (
+        job(autoscaling={"enabled": True, "role": "ps"}),
+        "spec.autoscaling.role",
+        "ps",
+        "replicaSpecs",
+    ),
+    "malformed quantity": (
+        job(autoscaling={"resourceLimits": {"cpu": "12x"}}),
+        "spec.autoscaling.resourceLimits.cpu",
+        "12x",
+    ),
+    "negative quantity": (
+        job(autoscaling={"resourceLimits": {"cpu": -1}}),
+        "spec.autoscaling.resourceLimits.cpu",
+        "-1",
+    ),
+    "unknown action": (
+        job(roles={"worker": {"restartRules": [{"action": "Explode"}]}}),
+        "spec.replicaSpecs.worker.restartRules[0].action",
+        "Explode",
+    ),
+    "zero efficiency": (
+        job(autoscaling={"objective": {"minMarginalEfficiency": 0}}),
+        "spec.autoscaling.objective.minMarginalEfficiency",
+        "greater than 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_JOBS)
+async def test_a_bad_job_is_refused_by_field(kube: Kube, namespace: str, case: str) -> None:
+    body, *parts = BAD_JOBS[case]
+    message = await refused(kube, namespace, ELASTIC_JOBS, body)
+    assert [part for part in parts if part not in message] == [], message
+
+
+async def test_a_role_needs_a_template(kube: Kube, namespace: str) -> None:
+    body = job()
+    del body["spec"]["replicaSpecs"]["worker"]["template"]
+    assert "spec.replicaSpecs.worker.template" in await refused(kube, namespace, ELASTIC_JOBS, body)
+
+
+async def test_a_short_job_gets_every_default_at_every_level(kube: Kube, namespace: str) -> None:
+    await kube.create(ELASTIC_JOBS, namespace, job())
+    stored = await kube.get(ELASTIC_JOBS, namespace, "job")
+    spec = msgspec.convert(job()["spec"], ElasticJobSpec)
+    assert msgspec.convert(stored["spec"], ElasticJobSpec) == spec
+    assert stored["spec"]["runPolicy"]["startPolicy"] == spec.run_policy.start_policy
+    assert stored["spec"]["runPolicy"]["schedulingPolicy"] == {"gang": "none"}
+    assert stored["spec"]["autoscaling"]["objective"] == {"minMarginalEfficiency": 0.5}
+    assert stored["spec"]["replicaSpecs"]["worker"]["drainSeconds"] == 30
+    assert stored["spec"]["replicaSpecs"]["worker"]["template"] == TEMPLATE
+    assert "status" not in stored
+    assert (await kube.get(ELASTIC_JOBS, namespace, "job", as_type=ElasticJob)).status.phase is None
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"framework": "custom"}, "spec.framework"),
+        ({"replicaSpecs": {"ps": {"template": TEMPLATE}}}, "spec.replicaSpecs"),
+        ({"replicaSpecs": {"worker": None}}, "spec.replicaSpecs"),
+        ({"runPolicy": {"managedBy": "example.com/other"}}, "spec.runPolicy.managedBy"),
+        (
+            {"replicaSpecs": {"worker": {"template": {"metadata": {"labels": {"a": "b"}}}}}},
+            "spec.replicaSpecs[worker].template",
+        ),
+        (
+            {"replicaSpecs": {"worker": {"template": {"spec": {"hostNetwork": True}}}}},
+            "spec.replicaSpecs[worker].template",
+        ),
+        (
+            {"replicaSpecs": {"worker": {"template": {"spec": {"containers": []}}}}},
+            "spec.replicaSpecs[worker].template",
+        ),
+    ],
+)
+async def test_what_is_fixed_stays(kube: Kube, namespace: str, change: Json, field: str) -> None:
+    await kube.create(ELASTIC_JOBS, namespace, job())
+    with pytest.raises(Refused) as refusal:
+        await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": change})
+    assert field in refusal.value.message
+
+
+async def test_size_suspension_and_autoscaling_can_change(kube: Kube, namespace: str) -> None:
+    await kube.create(ELASTIC_JOBS, namespace, job())
+    change = {
+        "replicaSpecs": {"worker": {"replicas": 4, "maxReplicas": 8}},
+        "runPolicy": {"suspend": True},
+        "autoscaling": {"enabled": True},
+    }
+    stored = await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": change})
+    assert stored["metadata"]["generation"] == 2
+
+
+async def test_the_scale_subresource_is_the_worker_count_within_its_bounds(kube: Kube, namespace: str) -> None:
+    await kube.create(ELASTIC_JOBS, namespace, job(roles={"worker": {"maxReplicas": 5}}))
+    await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": {"replicas": 3}}, subresource="scale")
+    assert (await kube.get(ELASTIC_JOBS, namespace, "job"))["spec"]["replicaSpecs"]["worker"]["replicas"] == 3
+    with pytest.raises(Refused, match="above maxReplicas, which is 5"):
+        await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": {"replicas": 9}}, subresource="scale")
+
+
+async def test_operator_and_master_each_keep_their_part_of_the_status(kube: Kube, namespace: str) -> None:
+    await kube.create(ELASTIC_JOBS, namespace, job())
+    seen = {"replicaStatuses": {"worker": {"desired": 2, "indices": "0-1"}}, "phase": "Running"}
+    await kube.patch(ELASTIC_JOBS, namespace, "job", {"status": seen}, subresource="status")
+    progress = {"apiVersion": names.API_VERSION, "kind": "ElasticJob", "status": {"progress": {"step": 7}}}
+    await kube.patch(
+        ELASTIC_JOBS, namespace, "job", progress, kind="apply-patch", subresource="status", field_manager=names.MASTER
+    )
+    stored = await kube.get(ELASTIC_JOBS, namespace, "job")
+    assert stored["status"] == seen | {"progress": {"step": 7}}
+
+
+BAD_SCALERS = {
+    "zero": (SCALE_OUTS, {"count": 0}, "spec.count", "greater than or equal to 1"),
+    "negative": (SCALE_OUTS, {"count": -1}, "spec.count", "-1"),
+    "a word": (SCALE_OUTS, {"count": "two"}, "spec.count", "integer"),
+    "a fraction": (SCALE_OUTS, {"count": 1.5}, "spec.count", "int64"),
+    "no count": (SCALE_OUTS, {}, "spec.count", "Required"),
+    "no job": (SCALE_OUTS, {"count": 1, "jobName": None}, "spec.jobName", "Required"),
+    "zero out": (SCALE_INS, {"count": 0}, "spec.count", "greater than or equal to 1"),
+    "count and names": (SCALE_INS, {"count": 1, "podNames": ["a"]}, "spec", "either count or podNames"),
+    "neither count nor names": (SCALE_INS, {}, "spec", "either count or podNames"),
+    "no names": (SCALE_INS, {"podNames": []}, "spec", "either count or podNames"),
+    "a name twice": (SCALE_INS, {"podNames": ["a", "a"]}, "spec.podNames[1]", "Duplicate", '"a"'),
+    "an empty name": (SCALE_INS, {"podNames": [""]}, "spec.podNames[0]", "at least 1"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_SCALERS)
+async def test_a_bad_scaler_is_refused_by_field(kube: Kube, namespace: str, case: str) -> None:
+    resource, spec, *parts = BAD_SCALERS[case]
+    message = await refused(kube, namespace, resource, made(resource, "scaler", **({"jobName": "job"} | spec)))
+    assert [part for part in parts if part not in message] == [], message
+
+
+BAD_PLANS = {
+    "nothing": ({}, "spec", "nothing to do"),
+    "empty lists": ({"createPods": [], "removePods": []}, "spec", "nothing to do"),
+    "empty role": ({"replicaResourceSpecs": {"worker": {}}}, "spec.replicaResourceSpecs[worker]", "nothing to do"),
+    "negative": ({"replicaResourceSpecs": {"worker": {"replicas": -2}}}, "replicaResourceSpecs.worker.replicas", "-2"),
+    "malformed": ({"replicaResourceSpecs": {"worker": {"resource": {"memory": "1 GB"}}}}, "resource.memory", "1 GB"),
+    "name and role": ({"removePods": [{"name": "a", "role": "worker"}]}, "spec.removePods[0]", "either name, or role"),
+    "name and place": (
+        {"removePods": [{"name": "a", "role": "worker", "index": 1}]},
+        "spec.removePods[0]",
+        "either name, or role",
+    ),
+    "role only": ({"removePods": [{"name": "a"}, {"role": "worker"}]}, "spec.removePods[1]", "either name, or role"),
+    "index only": ({"migratePods": [{"index": 1}]}, "spec.migratePods[0]", "either name, or role"),
+    "unknown source": ({"source": "Me", "createPods": [{}]}, "spec.source", "Me", "Manual"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_PLANS)
+async def test_a_bad_plan_is_refused_by_field(kube: Kube, namespace: str, case: str) -> None:
+    spec, *parts = BAD_PLANS[case]
+    message = await refused(kube, namespace, SCALE_PLANS, made(SCALE_PLANS, "plan", jobName="job", **spec))
+    assert [part for part in parts if part not in message] == [], message
+
+
+@pytest.mark.parametrize(
+    ("resource", "spec", "change"),
+    [
+        (SCALE_PLANS, {"createPods": [{}]}, {"onTimeout": "Rollback"}),
+        (
+            SCALE_PLANS,
+            {"replicaResourceSpecs": {"worker": {"resource": {"cpu": "1"}}}},
+            {"replicaResourceSpecs": {"worker": {"resource": {"cpu": "2"}}}},
+        ),
+        (SCALE_OUTS, {"count": 1}, {"count": 2}),
+        (SCALE_INS, {"podNames": ["a", "b"]}, {"podNames": ["a"]}),
+    ],
+    ids=["plan", "resource of a plan", "scale out", "scale in"],
+)
+async def test_a_request_for_a_change_cannot_be_changed(
+    kube: Kube, namespace: str, resource: Resource, spec: Json, change: Json
+) -> None:
+    await kube.create(resource, namespace, made(resource, "request", jobName="job", **spec))
+    with pytest.raises(Refused, match=f"spec is immutable; create another {resource.kind}"):
+        await kube.patch(resource, namespace, "request", {"spec": change})
+
+
+async def test_a_plan_reads_as_written_and_can_be_found_by_its_job(kube: Kube, namespace: str) -> None:
+    resource = {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": 1}
+    role = {"replicas": 2, "resource": resource}
+    for name in ("one", "two"):
+        body = made(SCALE_PLANS, name, jobName=name, replicaResourceSpecs={"worker": role}, createPods=[{}])
+        await kube.create(SCALE_PLANS, namespace, body)
+    found = (await kube.list(SCALE_PLANS, namespace, field_selector="spec.jobName=one"))["items"]
+    assert [item["metadata"]["name"] for item in found] == ["one"]
+    plan = msgspec.convert(found[0], ScalePlan).spec
+    assert plan.replica_resource_specs["worker"].resource.gpu == 1
+    assert (plan.source, plan.timeout_seconds, plan.create_pods[0].role) == ("Manual", 600, "worker")
+
+
+async def test_kubectl_shows_what_people_look_for(kube: Kube, namespace: str, cluster: Any) -> None:
+    await kube.create(ELASTIC_JOBS, namespace, job())
+    status = {"phase": "Running", "workers": "2/3", "progress": {"steps": "12/480", "rate": "1.2k/s"}}
+    await kube.patch(ELASTIC_JOBS, namespace, "job", {"status": status}, subresource="status")
+    await kube.create(SCALE_PLANS, namespace, made(SCALE_PLANS, "plan", jobName="job", createPods=[{}]))
+    await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "out", jobName="job", count=1))
+    await kube.patch(SCALE_OUTS, namespace, "out", {"status": {"phase": "ScaleSucceeded"}}, subresource="status")
+
+    def kubectl(*arguments: str) -> str:
+        command = [str(cluster.bin / "kubectl"), f"--kubeconfig={cluster.kubeconfig}", "-n", namespace, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+    header, row = kubectl("get", "ej").splitlines()
+    assert header.split() == ["NAME", "PHASE", "WORKERS", "STEP", "RATE", "AGE"]
+    assert row.split()[:5] == ["job", "Running", "2/3", "12/480", "1.2k/s"]
+    header, row = kubectl("get", "sp").splitlines()
+    assert header.split() == ["NAME", "JOB", "SOURCE", "PHASE", "AGE"]
+    assert row.split()[:3] == ["plan", "job", "Manual"]
+    header, row = kubectl("get", "so").splitlines()
+    assert header.split() == ["NAME", "JOB", "PHASE", "AGE"]
+    assert row.split()[:3] == ["out", "job", "ScaleSucceeded"]
+    everything = kubectl("get", "all")
+    assert all(name in everything for name in ("elasticjob.elasticjob.dev/job", "scaleplan.elasticjob.dev/plan"))
+    assert "Decides roles, ports and environment" in kubectl("explain", "ej.spec.framework")

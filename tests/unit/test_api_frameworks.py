@@ -1,0 +1,84 @@
+"""What each framework is told of a world: consistent between all members, whatever the world looks like."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from elasticjob_api.frameworks import FRAMEWORKS, Peer
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@st.composite
+def worlds(draw: st.DrawFn, framework: str) -> list[Peer]:
+    """Members with holes in their indices, in any order of ranks."""
+    roles = FRAMEWORKS[framework].roles or ("worker", "other")
+    ids = draw(st.lists(st.tuples(st.sampled_from(roles), st.integers(0, 200)), min_size=1, max_size=12, unique=True))
+    return [
+        Peer(name=f"job-{role}-{index}", role=role, index=index, address=f"10.1.{number}.7", slots=1)
+        for number, (role, index) in enumerate(ids)
+    ]
+
+
+def environments(framework: str, world: list[Peer]) -> list[dict[str, str]]:
+    return [FRAMEWORKS[framework].environment(world, rank) for rank in range(len(world))]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@given(data=st.data())
+def test_every_variable_is_a_text_without_line_breaks(framework: str, data: st.DataObject) -> None:
+    for environment in environments(framework, data.draw(worlds(framework))):
+        assert all(isinstance(value, str) and "\n" not in value for value in environment.values())
+
+
+@given(worlds("jax"))
+def test_jax_ranks_are_unique_and_all_meet_at_rank_0(world: list[Peer]) -> None:
+    told = environments("jax", world)
+    assert [int(one["JAX_PROCESS_ID"]) for one in told] == list(range(len(world)))
+    assert {one["JAX_NUM_PROCESSES"] for one in told} == {str(len(world))}
+    assert {one["JAX_COORDINATOR_ADDRESS"].rpartition(":")[0] for one in told} == {world[0].address}
+
+
+@given(worlds("pytorch"))
+def test_pytorch_ranks_are_unique_and_all_meet_at_rank_0(world: list[Peer]) -> None:
+    told = environments("pytorch", world)
+    assert [int(one["RANK"]) for one in told] == list(range(len(world)))
+    assert {(one["MASTER_ADDR"], one["MASTER_PORT"], one["WORLD_SIZE"]) for one in told} == {
+        (world[0].address, "29500", str(len(world)))
+    }
+
+
+@given(worlds("tensorflow"))
+def test_tensorflow_tasks_are_unique_without_holes_and_find_themselves_in_the_cluster(world: list[Peer]) -> None:
+    told = [json.loads(one["TF_CONFIG"]) for one in environments("tensorflow", world)]
+    tasks = [(one["task"]["type"], one["task"]["index"]) for one in told]
+    assert len(set(tasks)) == len(world)
+    for role in {peer.role for peer in world}:
+        assert sorted(index for kind, index in tasks if kind == role) == list(range(sum(p.role == role for p in world)))
+    for peer, one in zip(world, told, strict=True):
+        assert one["cluster"] == told[0]["cluster"]
+        if peer.role == "evaluator":
+            assert "evaluator" not in one["cluster"]
+        else:
+            address = one["cluster"][one["task"]["type"]][one["task"]["index"]]
+            assert address.rpartition(":")[0] == peer.address
+
+
+@given(worlds("mxnet"))
+def test_mxnet_members_agree_on_the_scheduler_and_on_the_counts(world: list[Peer]) -> None:
+    told = environments("mxnet", world)
+    shared = {tuple(sorted((k, v) for k, v in one.items() if k != "DMLC_ROLE")) for one in told}
+    assert len(shared) == 1
+    assert [one["DMLC_ROLE"] for one in told] == [peer.role for peer in world]
+    assert int(told[0]["DMLC_NUM_WORKER"]) == sum(peer.role == "worker" for peer in world)
+    assert int(told[0]["DMLC_NUM_SERVER"]) == sum(peer.role == "server" for peer in world)
+    schedulers = {peer.address for peer in world if peer.role == "scheduler"} or {world[0].address}
+    assert told[0]["DMLC_PS_ROOT_URI"] in schedulers
+
+
+@given(worlds("horovod"))
+def test_horovod_members_have_names_that_no_other_has(world: list[Peer]) -> None:
+    names = [one["HOROVOD_HOSTNAME"] for one in environments("horovod", world)]
+    assert names == [peer.name for peer in world]
+    assert len(set(names)) == len(world)
