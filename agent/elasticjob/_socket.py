@@ -5,6 +5,7 @@ A report that has not been written yet is merged with the next one, so the newes
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import socket
@@ -16,6 +17,7 @@ from concurrent.futures import Future
 from typing import Any
 
 _READ_SIZE = 65536
+_LAST_WORDS_SECONDS = 2.0
 
 
 class AgentError(Exception):
@@ -36,11 +38,13 @@ class Connection:
         self._calls: dict[int, Future[dict[str, Any]]] = {}
         self._number = 0
         self._writing = False
+        self._stoppable = False
         self._gone = False
         self.stop = False
         """The agent has asked for a stop."""
         for target in (self._read, self._write):
             threading.Thread(target=target, name=f"elasticjob{target.__name__}", daemon=True).start()
+        atexit.register(self.flush, _LAST_WORDS_SECONDS)
 
     def report(self, step: int, total: int | None, samples: float, metrics: Mapping[str, float]) -> None:
         """Have a step reported, at once but not in this thread."""
@@ -71,11 +75,22 @@ class Connection:
             self._changed.notify_all()
         return answer
 
-    def tell(self, message: dict[str, Any], timeout: float) -> None:
-        """Send a message, and wait until it and all before it are written, or the time is over."""
+    def listen(self) -> bool:
+        """Tell whether a stop was asked for; the first call tells the agent that this process listens."""
+        if not self._stoppable:
+            self._stoppable = True
+            self.tell({"stoppable": True})
+        return self.stop
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Have a message sent."""
         with self._changed:
             self._lines.append(message)
             self._changed.notify_all()
+
+    def flush(self, timeout: float) -> None:
+        """Wait until all is written, or the time is over."""
+        with self._changed:
             self._changed.wait_for(lambda: self._gone or not (self._lines or self._report or self._writing), timeout)
 
     def _write(self) -> None:

@@ -37,7 +37,7 @@ def should_stop() -> bool:
     The first call tells the agent that this process can be asked; before that it is ended by SIGTERM.
     """
     agent = connection()
-    return agent is not None and agent.stop
+    return agent is not None and agent.listen()
 
 
 def confirm_stop() -> None:
@@ -47,4 +47,5 @@ def confirm_stop() -> None:
     """
     agent = connection()
     if agent is not None:
-        agent.tell({"stopping": True}, timeout=_WRITE_SECONDS)
+        agent.tell({"stopping": True})
+        agent.flush(_WRITE_SECONDS)

@@ -80,6 +80,7 @@ class Shards:
         self._ready: deque[Shard] = deque()
         self._done: list[int] = []
         self._reporting = False
+        self._reports = 0
         self._finished = False
         self._closed = False
         self._error: AgentError | None = None
@@ -89,6 +90,11 @@ class Shards:
     def __len__(self) -> int:
         """Return the number of shards of all epochs together."""
         return self._count
+
+    @property
+    def finished(self) -> bool:
+        """Whether no shard is left to lease, here or anywhere."""
+        return self._finished and not self._ready
 
     def __iter__(self) -> Iterator[Shard]:
         """Yield shards until the data set is done, by this process and all others."""
@@ -130,7 +136,7 @@ class Shards:
                 self._changed.wait_for(lambda: self._closed or len(self._ready) <= self._prefetch // 2)
                 if self._closed:
                     return
-                wanted = self._prefetch - len(self._ready)
+                wanted, reports = self._prefetch - len(self._ready), self._reports
             try:
                 answer = self._source.call("lease_shards", dataset=self._name, count=wanted).result()
             except AgentError as error:
@@ -143,8 +149,8 @@ class Shards:
                 if self._finished:
                     return
                 if not answer["shards"]:
-                    # The rest is with other workers, and comes back if one of them is lost.
-                    self._changed.wait_for(lambda: self._closed, _POLL_SECONDS)
+                    # The rest is being trained, here or elsewhere, and comes back if a worker is lost.
+                    self._changed.wait_for(lambda: self._closed or self._reports != reports, _POLL_SECONDS)  # noqa: B023
 
     def _report(self) -> None:
         while True:
@@ -161,6 +167,7 @@ class Shards:
             except AgentError as error:
                 self._fail(error)
                 return
+            self._reports += 1
 
     def _fail(self, error: AgentError) -> None:
         with self._changed:

@@ -156,6 +156,7 @@ class Agent:
     async def _see_off(self, process: Process) -> None:
         """Wait for the process' end, and make it an event."""
         code, message = await process.wait()
+        await self._local.settle()
         if self._ending is not None:
             self._ending.cancel()
             self._ending = None
@@ -166,7 +167,7 @@ class Agent:
         """Make a process end; cancelled by its end."""
         start = time.monotonic()
         if order.kill_after > 0:
-            if self._local.used:
+            if self._local.stoppable:
                 self._local.stop()
                 await asyncio.sleep(order.terminate_after)
             process.terminate()

@@ -1,7 +1,8 @@
 """The socket on which the training process talks to its agent: JSON lines, so that any interpreter can speak it.
 
-Up: step reports, {"stopping": true} when the process ends because of a stop, and calls with an id. Down: answers with
-the same id, and {"stop": true}. Whoever can open the socket is trusted with the shards of this pod and nothing else.
+Up: step reports; {"stoppable": true} from a process that listens for stops, {"stopping": true} when it ends because of
+one; calls with an id. Down: answers with the same id, and {"stop": true}. Whoever can open the socket is trusted with
+the shards of this pod and with the list of hosts.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from typing import Any
 
 import grpc.aio
 
-from elasticjob_agent.leases import BadCall, Leases
+from elasticjob_agent.calls import BadCall, Calls
 from elasticjob_agent.reports import Report
 
 LINE_BYTES = 1 << 20
+SETTLE_SECONDS = 1.0
 
 
 @dataclass(eq=False)
@@ -28,9 +30,9 @@ class _Peer:
     """One connection of the training process."""
 
     writer: asyncio.StreamWriter
-    leases: Leases
     round: int
-    calls: set[asyncio.Task[None]] = field(default_factory=set)
+    stoppable: bool = False
+    leasing: set[asyncio.Task[None]] = field(default_factory=set)
 
     def send(self, message: dict[str, Any]) -> None:
         if not self.writer.is_closing():
@@ -41,9 +43,8 @@ class Local:
     """Serves the training process of one agent."""
 
     def __init__(self, *, channel: grpc.aio.Channel, pod_uid: str, on_report: Callable[[Report], None]) -> None:
-        """Serve shards over a channel to the master, and hand reports on."""
-        self._channel = channel
-        self._pod_uid = pod_uid
+        """Serve calls over a channel to the master, and hand reports on."""
+        self._calls = Calls(channel, pod_uid)
         self._on_report = on_report
         self._folder = Path(tempfile.mkdtemp(prefix="elasticjob-"))
         self._peers: set[_Peer] = set()
@@ -51,6 +52,7 @@ class Local:
         self._server: asyncio.Server | None = None
         self._round = 0
         self._stop = False
+        self._left = asyncio.Event()
         self.confirmed = False
         """The process has said that it ends because of a stop."""
 
@@ -60,9 +62,9 @@ class Local:
         return self._folder / "agent.sock"
 
     @property
-    def used(self) -> bool:
-        """Whether the present process uses the library, and so can be asked to stop."""
-        return any(peer.round == self._round for peer in self._peers)
+    def stoppable(self) -> bool:
+        """Whether the present process listens for stops; otherwise it takes a signal."""
+        return any(peer.stoppable and peer.round == self._round for peer in self._peers)
 
     async def open(self) -> None:
         """Start serving."""
@@ -79,6 +81,16 @@ class Local:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    async def settle(self) -> None:
+        """Wait until all has been read that the ended process has written; whoever else is connected may stay."""
+        try:
+            async with asyncio.timeout(SETTLE_SECONDS):
+                while self._peers:
+                    self._left.clear()
+                    await self._left.wait()
+        except TimeoutError:
+            return
+
     def begin(self, round_: int) -> None:
         """Expect the process of a round; what an earlier one has said or was told does not count."""
         self._round, self._stop, self.confirmed = round_, False, False
@@ -90,7 +102,7 @@ class Local:
             peer.send({"stop": True})
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer = _Peer(writer, Leases(self._channel, self._pod_uid), self._round)
+        peer = _Peer(writer, self._round)
         self._peers.add(peer)
         try:
             if self._stop:
@@ -101,8 +113,10 @@ class Local:
             pass  # the process is gone, or sent a line beyond all bounds: the connection ends
         finally:
             self._peers.discard(peer)
+            self._left.set()
             writer.close()
-            self._spawn(_give_back(peer))
+            for call in peer.leasing:
+                call.cancel()  # nobody would train what it brings
 
     def _take(self, peer: _Peer, line: bytes) -> None:
         try:
@@ -112,9 +126,12 @@ class Local:
         if not isinstance(message, dict):
             peer.send({"id": None, "error": "not a JSON object"})
         elif "id" in message:
-            call = self._spawn(_answer(peer, message))
-            peer.calls.add(call)
-            call.add_done_callback(peer.calls.discard)
+            call = self._spawn(self._answer(peer, message))
+            if message.get("call") == "lease_shards":
+                peer.leasing.add(call)
+                call.add_done_callback(peer.leasing.discard)
+        elif message.get("stoppable") is True:
+            peer.stoppable = True
         elif message.get("stopping") is True:
             self.confirmed = self.confirmed or peer.round == self._round
         elif "step" in message:
@@ -138,6 +155,12 @@ class Local:
             return
         self._on_report(report)
 
+    async def _answer(self, peer: _Peer, message: dict[str, Any]) -> None:
+        try:
+            peer.send({"id": message["id"], "result": await self._calls.call(message)})
+        except BadCall as error:
+            peer.send({"id": message["id"], "error": str(error)})
+
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -150,18 +173,3 @@ def _count(value: Any) -> int:
     if not 0 <= number < 1 << 63:
         raise ValueError(f"{number} is not a step number")
     return number
-
-
-async def _answer(peer: _Peer, message: dict[str, Any]) -> None:
-    try:
-        peer.send({"id": message["id"], "result": await peer.leases.call(message)})
-    except BadCall as error:
-        peer.send({"id": message["id"], "error": str(error)})
-
-
-async def _give_back(peer: _Peer) -> None:
-    await asyncio.gather(*peer.calls, return_exceptions=True)  # a lease may still be on its way
-    try:
-        await peer.leases.give_back()
-    except BadCall:
-        return  # the master no longer knows the data set or this pod: nothing is left to give back

@@ -151,7 +151,9 @@ class Master:
         heartbeat = report = time.monotonic()
         while True:
             now = time.monotonic()
-            if self._messages:
+            if len(self._reports) and self._messages and self._messages[0].HasField("exited"):
+                await self._write_report(stream)  # the master shall know the last step before it hears of the end
+            elif self._messages:
                 await stream.write(self._messages.popleft())
             elif len(self._reports) and (now >= report or self._closing):
                 await self._write_report(stream)

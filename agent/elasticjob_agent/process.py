@@ -125,7 +125,7 @@ class Tail:
     def add(self, chunk: bytes) -> None:
         """Take the next bytes."""
         *lines, rest = (self._rest + chunk).split(b"\n")
-        self._lines.extend(line[-TAIL_BYTES:] for line in lines[-TAIL_LINES:] if line.strip())
+        self._lines.extend([line[-TAIL_BYTES:] for line in lines if line.strip()][-TAIL_LINES:])
         self._rest = rest[-TAIL_BYTES:]
 
     def text(self) -> str:

@@ -38,6 +38,16 @@ class Cached(Protocol):
     def metadata(self) -> Metadata: ...  # noqa: D102
 
 
+class _Version(msgspec.Struct, rename="camel"):
+    resource_version: str
+
+
+class _Bookmark(msgspec.Struct):
+    """How far the watch is: an object of the collection's kind with nothing but a version."""
+
+    metadata: _Version
+
+
 T = TypeVar("T", bound=Cached)
 Change = Callable[[T | None, T | None], None]
 """Called with (before, after); None before means new, None after means gone."""
@@ -118,10 +128,12 @@ class Informer(Generic[T]):
         return version
 
     def _apply(self, kind: str, raw: msgspec.Raw) -> str | None:
+        if kind == "BOOKMARK":
+            return msgspec.json.decode(raw, type=_Bookmark).metadata.resource_version
         item = self._decoder.decode(raw)
         if kind == "DELETED":
             self._remove(item.metadata.uid, item.metadata.resource_version)
-        elif kind != "BOOKMARK":
+        else:
             self._put(item)
         return item.metadata.resource_version or None
 

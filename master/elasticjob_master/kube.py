@@ -62,7 +62,7 @@ class Job:
         self._mine: dict[str, ScalePlan] = {}
         controller.scaler.ask = self._ask
 
-    def work(self) -> list[Awaitable[None]]:
+    def work(self) -> list[Awaitable[object]]:
         """Return what has to run as long as the master does."""
         return [
             _for_ever("the ElasticJob", self._jobs),
@@ -101,11 +101,13 @@ class Job:
             self._mine.pop(plan.metadata.uid, None)
         else:
             self._mine[plan.metadata.uid] = after
-        ended = before is not None and after is not None and before.status.phase not in FINISHED
-        if after is not None and ended and after.spec.source == "Auto":
-            if after.status.phase in ("Failed", "PartiallySucceeded"):
-                self._controller.scaler.plan_failed(f"{after.metadata.name}: {after.status.message}")
+        if before is not None and after is not None and before.status.phase not in FINISHED:
+            self._plan_moved(after)
         self._update()
+
+    def _plan_moved(self, plan: ScalePlan) -> None:
+        if plan.spec.source == "Auto" and plan.status.phase in ("Failed", "PartiallySucceeded"):
+            self._controller.scaler.plan_failed(f"{plan.metadata.name}: {plan.status.message}")
 
     def _update(self) -> None:
         """Tell the controller who shall leave, and how the job may be scaled."""
@@ -120,7 +122,8 @@ class Job:
 
     async def _write_progress(self) -> None:
         while True:
-            await asyncio.sleep(PROGRESS_SECONDS if await self._tell_progress() else _LOOK_SECONDS)
+            written = await self._tell_progress()
+            await asyncio.sleep(PROGRESS_SECONDS if written else _LOOK_SECONDS)
 
     async def _tell_progress(self) -> bool:
         """Write the progress if it has changed; tell whether the API server was asked."""

@@ -49,16 +49,16 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
         stack.push_async_callback(_flush, keeper)
         stack.push_async_callback(server.stop)
         log.info("start %d: gRPC on %s:%d, HTTP on port %d", controller.starts, config.address, grpc_port, http_port)
-        work: list[Awaitable[None]] = [controller.run(), keeper.run()]
+        work: list[Awaitable[object]] = [controller.run(), keeper.run()]
         if job is not None:
             work += job.work()
             stack.push_async_callback(job.last_words)
         await _until(stop, work)
 
 
-async def _until(stop: asyncio.Event, work: list[Awaitable[None]]) -> None:
+async def _until(stop: asyncio.Event, work: list[Awaitable[object]]) -> None:
     """Run all of it until `stop`, or until one of them fails."""
-    tasks = [asyncio.ensure_future(each) for each in work]
+    tasks: list[asyncio.Future[object]] = [asyncio.ensure_future(each) for each in work]
     waiter: asyncio.Task[object] = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({waiter, *tasks}, return_when=asyncio.FIRST_COMPLETED)

@@ -69,36 +69,35 @@ class Candidate:
                 await self._release()
 
     async def _acquire(self) -> dict[str, Any]:
+        """Return the lease once it is ours."""
         seen, since, told = "", time.monotonic(), ""
         while True:
             try:
-                found = await self.kube.get(LEASES, self.namespace, NAME)
-            except NotFound:
-                try:
-                    return await self.kube.create(LEASES, self.namespace, self._body({}, transitions=0))
-                except Conflict:
-                    continue
-            except KubeError as error:
-                log.warning("lease %s/%s: %s", self.namespace, NAME, error)
-                await asyncio.sleep(RETRY_SECONDS)
-                continue
-            # Clocks of two machines differ: what counts is how long we have seen the lease unchanged.
-            if (version := found["metadata"]["resourceVersion"]) != seen:
-                seen, since = version, time.monotonic()
-            holder = found["spec"].get("holderIdentity") or ""
-            if holder and time.monotonic() - since < found["spec"].get("leaseDurationSeconds", DURATION_SECONDS):
+                found = await self._find()
+                # Clocks of two machines differ: what counts is how long we have seen the lease unchanged.
+                if (version := found["metadata"]["resourceVersion"]) != seen:
+                    seen, since = version, time.monotonic()
+                holder = found["spec"].get("holderIdentity") or ""
+                if holder == self.identity:
+                    return found
+                held = time.monotonic() - since < found["spec"].get("leaseDurationSeconds", DURATION_SECONDS)
+                if not (holder and held):
+                    transitions = found["spec"].get("leaseTransitions", 0) + 1
+                    body = self._body(found["metadata"], transitions=transitions)
+                    return await self.kube.replace(LEASES, self.namespace, NAME, body)
                 if holder != told:
                     log.info("waiting: %s is leading", holder)
                     told = holder
-                await asyncio.sleep(RETRY_SECONDS)
-                continue
-            transitions = found["spec"].get("leaseTransitions", 0) + 1
-            try:
-                body = self._body(found["metadata"], transitions=transitions)
-                return await self.kube.replace(LEASES, self.namespace, NAME, body)
             except KubeError as error:
-                log.info("lease %s/%s: %s", self.namespace, NAME, error)
-                await asyncio.sleep(RETRY_SECONDS)
+                log.warning("lease %s/%s: %s", self.namespace, NAME, error)
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _find(self) -> dict[str, Any]:
+        """Return the lease as it is; the first operator of all creates it, as its own."""
+        try:
+            return await self.kube.get(LEASES, self.namespace, NAME)
+        except NotFound:
+            return await self.kube.create(LEASES, self.namespace, self._body({}, transitions=0))
 
     async def _renew(self, lease: dict[str, Any]) -> None:
         """Renew until that has not worked for RENEW_SECONDS, or somebody else has taken the lease."""

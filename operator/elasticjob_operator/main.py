@@ -14,6 +14,7 @@ from typing import Any
 import kopf
 import uvloop
 from elasticjob_api import names
+from elasticjob_kube.errors import KubeError
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import PODS, Resource
 from elasticjob_kube.session import Kube, connect
@@ -29,7 +30,7 @@ from elasticjob_operator.lease import Candidate, LeaseLost
 from elasticjob_operator.pod_work import PodWork
 from elasticjob_operator.queue import Queue
 from elasticjob_operator.reconcile import Reconciler
-from elasticjob_operator.store import JobKey, Store
+from elasticjob_operator.store import TYPES, JobKey, Store
 
 log = logging.getLogger(__name__)
 CONNECTIONS = 200
@@ -83,6 +84,7 @@ async def _lead(kube: Kube, config: Config) -> None:
     try:
         # Nothing is decided before the pods are known: a job without its pods would be given new ones.
         await pods.synced.wait()
+        await _see_all(kube, config.namespace, store)
         await kopf.operator(
             registry=handlers.registry(saw),
             settings=handlers.settings(),
@@ -96,6 +98,21 @@ async def _lead(kube: Kube, config: Config) -> None:
         await events.flush()
     finally:
         watching.cancel()
+
+
+async def _see_all(kube: Kube, namespace: str | None, store: Store) -> None:
+    """Read all four kinds before the first decision: kopf lists them one by one, and a plan could be seen too late."""
+    for resource in TYPES:
+        while True:
+            try:
+                found = await kube.list(resource, namespace)
+            except KubeError as error:
+                log.warning("cannot list %s: %s", resource.plural, error)
+                await asyncio.sleep(1)
+                continue
+            break
+        for item in found["items"]:
+            store.see(resource, None, item)
 
 
 def _log(config: Config) -> None:

@@ -6,12 +6,10 @@ import logging
 import time
 from dataclasses import dataclass
 
-from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_kube.errors import KubeError, NotFound
 from elasticjob_kube.resources import ELASTIC_JOBS
 from elasticjob_kube.session import Kube
 
-from elasticjob_operator.core.actions import PatchStatus
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.observed import Defaults
 from elasticjob_operator.core.scaling import refuse_for_want_of_job
@@ -55,10 +53,7 @@ class Reconciler:
 
     async def _without_job(self, key: JobKey) -> float | None:
         """End the plans and requests that name a job that is not there; the API server itself is asked for it."""
-        requests = list(self.store.requests(key))
-        plans = [item for item in requests if isinstance(item, ScalePlan)]
-        scalers = [item for item in requests if not isinstance(item, ScalePlan)]
-        refusals = refuse_for_want_of_job(key.name, key.namespace, plans, scalers, time.time())
+        refusals = refuse_for_want_of_job(key.name, key.namespace, list(self.store.requests(key)), time.time())
         if not refusals:
             return None
         try:
@@ -69,7 +64,6 @@ class Reconciler:
         except KubeError as error:
             raise Retry(error.message) from error
         for action in refusals:
-            assert isinstance(action, PatchStatus)
             try:
                 await self.executor.patch_request(key.namespace, action, {"status": action.patch}, subresource="status")
             except Outdated:

@@ -268,12 +268,29 @@ def test_a_pod_past_its_deadline_fails_with_that_reason(space: Space) -> None:
 # --- environment --------------------------------------------------------------------------------------------------
 
 
+def test_a_container_that_must_wait_does_not_hold_up_the_others(space: Space) -> None:
+    env = [{"name": "WORD", "valueFrom": {"configMapKeyRef": {"name": "never", "key": "word"}}}]
+    containers = [
+        {"name": "stuck", "image": "unused", "command": ["true"], "env": env},
+        {"name": "free", "image": "unused", "command": ["sh", "-c", "exit 5"]},
+    ]
+    space.pod("mixed", None, spec={"containers": containers})
+
+    def free(status: Json) -> Json:
+        states = {item["name"]: item["state"] for item in status.get("containerStatuses", ())}
+        return dict(states.get("free", {}).get("terminated", {}))
+
+    status = space.until("mixed", free)
+    assert free(status)["exitCode"] == 5
+    assert {"stuck": "CreateContainerConfigError"}.items() <= {
+        item["name"]: item["state"].get("waiting", {}).get("reason") for item in status["containerStatuses"]
+    }.items()
+
+
 def test_the_environment_has_fields_resources_references_and_services(space: Space) -> None:
     ports = [{"name": "grpc", "port": 80, "targetPort": 9000}]
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "job-master"}}
     space.create(service | {"spec": {"selector": {"app": "job-master-1"}, "ports": ports}})
-    space.shell("job-master-1", "sleep 60", spec={"hostname": "job-master"})
-    address = space.phase("job-master-1", "Running")["podIP"]
     env = [
         {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         {"name": "APP", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['app']"}}},
@@ -283,6 +300,8 @@ def test_the_environment_has_fields_resources_references_and_services(space: Spa
     script = 'echo "$IP $APP $MEMORY"; echo "$MASTER"; echo "$HOSTNAME"'
     more = {"env": env, "resources": {"limits": {"memory": "512Mi"}}}
     lines = space.output("worker", script, **more).splitlines()
+    space.shell("job-master-1", "sleep 60", spec={"hostname": "job-master"})
+    address = space.phase("job-master-1", "Running")["podIP"]
     own = space.get("worker")["status"]["podIP"]
     assert lines == [f"{own} worker 512", f"{address}:9000 $(NONE) $(IP)", "worker"]
     assert own.startswith("127.")
@@ -391,6 +410,17 @@ def test_deletion_lets_the_container_end_by_itself(space: Space, tmp_path: Path)
     assert said.read_text() == "farewell\n"
     assert statuses[-1]["phase"] == "Succeeded"
     assert main(statuses[-1])["terminated"]["exitCode"] == 0
+
+
+def test_a_pod_that_never_started_can_be_deleted_and_its_last_status_says_so(space: Space) -> None:
+    env = [{"name": "WORD", "valueFrom": {"secretKeyRef": {"name": "never", "key": "word"}}}]
+    space.shell("unborn", "true", env=env)
+    space.until("unborn", lambda status: waiting(status) == "CreateContainerConfigError")
+    with watching(space, "unborn") as seen:
+        space.kubectl("delete", "pod", "unborn")
+        statuses = seen()
+    assert statuses[-1]["phase"] == "Failed"
+    assert main(statuses[-1])["terminated"]["reason"] == "ContainerStatusUnknown"
 
 
 def test_a_container_that_ignores_sigterm_is_killed_with_its_tree_after_the_grace_period(space: Space) -> None:

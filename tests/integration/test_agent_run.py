@@ -19,7 +19,7 @@ import grpc.aio
 import pytest
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
-from elasticjob_api.v1 import agent_pb2_grpc, shards_pb2, shards_pb2_grpc
+from elasticjob_api.v1 import agent_pb2_grpc, discovery_pb2, discovery_pb2_grpc, shards_pb2, shards_pb2_grpc
 
 AGENT = str(Path(sys.executable).with_name("elasticjob-agent"))
 SECONDS = 20
@@ -51,7 +51,11 @@ class Seen:
             pytest.fail(f"the agent never told what was waited for; it told {kinds}")
 
 
-class FakeMaster(agent_pb2_grpc.AgentServiceServicer, shards_pb2_grpc.ShardServiceServicer):
+class FakeMaster(
+    agent_pb2_grpc.AgentServiceServicer,
+    discovery_pb2_grpc.DiscoveryServiceServicer,
+    shards_pb2_grpc.ShardServiceServicer,
+):
     """Plays the master's script."""
 
     def __init__(self, host: str) -> None:
@@ -67,6 +71,7 @@ class FakeMaster(agent_pb2_grpc.AgentServiceServicer, shards_pb2_grpc.ShardServi
         self._server = grpc.aio.server()
         agent_pb2_grpc.add_AgentServiceServicer_to_server(self, self._server)
         shards_pb2_grpc.add_ShardServiceServicer_to_server(self, self._server)
+        discovery_pb2_grpc.add_DiscoveryServiceServicer_to_server(self, self._server)
         self._server.add_insecure_port(f"{self.host}:{names.GRPC_PORT}")
         await self._server.start()
 
@@ -104,6 +109,9 @@ class FakeMaster(agent_pb2_grpc.AgentServiceServicer, shards_pb2_grpc.ShardServi
     async def ReportShards(self, request: Any, context: Any) -> shards_pb2.ReportShardsResponse:
         self.shards_reported.append(request)
         return shards_pb2.ReportShardsResponse()
+
+    async def GetHosts(self, request: Any, context: Any) -> discovery_pb2.HostList:
+        return discovery_pb2.HostList(version=1, hosts=[discovery_pb2.Host(name="job-worker-0", slots=2)])
 
     async def order(self, **command: Any) -> int:
         await self.seen.wait(lambda seen: seen.stream)
@@ -456,7 +464,7 @@ async def test_a_stop_that_was_agreed_before_it_arrived_is_not_taken_for_success
     assert (told.exit_code, told.asked) == (0, True)
 
 
-async def test_shards_are_leased_and_what_is_not_done_goes_back(master: FakeMaster, run: Run, tmp_path: Path) -> None:
+async def test_shards_are_leased_and_what_is_done_is_reported(master: FakeMaster, run: Run, tmp_path: Path) -> None:
     agent = await run(
         *python(
             tmp_path,
@@ -476,13 +484,16 @@ async def test_shards_are_leased_and_what_is_not_done_goes_back(master: FakeMast
     )
     await master.begin(1)
     assert (await master.exited(1)).exit_code == 0, (await agent.end())[2]
-    await until(lambda: [r for r in master.shards_reported if r.returned])
-    done = {shard for report in master.shards_reported for shard in report.done}
-    returned = {shard for report in master.shards_reported for shard in report.returned}
-    assert done == set(range(5))
-    assert done | returned == set(range(master.next_shard))
+    assert {shard for report in master.shards_reported for shard in report.done} == set(range(5))
     await master.order(exit=pb.Exit())
     assert (await agent.end())[1] == "10 (5, 50, 60)\nFAILED_PRECONDITION: another size\n"
+
+
+async def test_discover_hosts_in_the_process_asks_the_agent(master: FakeMaster, run: Run, tmp_path: Path) -> None:
+    script = Path(sys.executable).with_name("discover_hosts")
+    agent = await run(str(script), TMPDIR=str(tmp_path))
+    await master.begin(1)
+    assert await agent.process.stdout.readline() == b"job-worker-0:2\n"
 
 
 async def test_garbage_on_the_socket_is_answered_and_harms_nothing(

@@ -11,6 +11,7 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobSpec
 from elasticjob_api.scaleplan import ScalePlan
+from elasticjob_cli.dev.cluster import Cluster
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 from elasticjob_kube.session import Kube
@@ -264,7 +265,7 @@ async def test_a_plan_reads_as_written_and_can_be_found_by_its_job(kube: Kube, n
     assert (plan.source, plan.timeout_seconds, plan.create_pods[0].role) == ("Manual", 600, "worker")
 
 
-async def test_kubectl_shows_what_people_look_for(kube: Kube, namespace: str, cluster: Any) -> None:
+async def test_kubectl_shows_what_people_look_for(kube: Kube, namespace: str, cluster: Cluster) -> None:
     await kube.create(ELASTIC_JOBS, namespace, job())
     status = {"phase": "Running", "workers": "2/3", "progress": {"steps": "12/480", "rate": "1.2k/s"}}
     await kube.patch(ELASTIC_JOBS, namespace, "job", {"status": status}, subresource="status")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 
-
 def ask(pki: Path, port: int, path: str, *, seconds: float = 5.0) -> Any:
     """Return the JSON answer (text when it is none) to a GET, or None when there is no successful answer."""
     try:
@@ -34,7 +33,7 @@ def ask(pki: Path, port: int, path: str, *, seconds: float = 5.0) -> Any:
 
 def api_ready(pki: Path, port: int) -> bool:
     """Whether the API server says that it serves."""
-    return ask(pki, port, "/readyz") == "ok"
+    return bool(ask(pki, port, "/readyz") == "ok")
 
 
 def accepts_pods(pki: Path, port: int) -> bool:

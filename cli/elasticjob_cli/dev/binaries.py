@@ -28,7 +28,9 @@ MODULES = Path(__file__).parent / "modules"
 _GIGABYTE = 10**9
 _COLD, _WARM = 4 * _GIGABYTE, 1 * _GIGABYTE
 _FLAGS = ("-mod=readonly", "-buildvcs=false", "-trimpath")
-_VERSION = f"-X k8s.io/component-base/version.gitVersion={KUBERNETES} -X k8s.io/client-go/pkg/version.gitVersion={KUBERNETES}"
+_VERSION = (
+    f"-X k8s.io/component-base/version.gitVersion={KUBERNETES} -X k8s.io/client-go/pkg/version.gitVersion={KUBERNETES}"
+)
 
 
 @dataclass(frozen=True)
@@ -117,16 +119,16 @@ def _build_all(
         go = find_go(cache, environ, progress)
         settings = go_environment(cache, environ)
         _check_space(go, cache, settings)
-        progress.say(f"building {len(missing)} programs from source into {cache}; about five minutes on two cores, once")
+        progress.say(
+            f"building {len(missing)} programs from source into {cache}; about five minutes on two cores, once"
+        )
         for number, program in enumerate(missing, 1):
             with progress.step(f"building {program.name} ({number} of {len(missing)})") as tick:
                 _build(program, go, cache, settings, tick)
     return {program.name: built(program, cache) for program in PROGRAMS if built(program, cache)}
 
 
-def _build(
-    program: Program, go: Path, cache: Path, settings: Mapping[str, str], tick: Callable[[], None]
-) -> None:
+def _build(program: Program, go: Path, cache: Path, settings: Mapping[str, str], tick: Callable[[], None]) -> None:
     path = _place(program, cache)
     make_directory(path.parent, what="the cache directory", remedy="set ELASTICJOB_CACHE to another one", mode=0o755)
     partial = path.with_name(f"{path.name}.partial")
@@ -146,7 +148,9 @@ def _build(
 def _failure(program: Program, output: str) -> DevError:
     detail = last_lines(output, 8)
     if re.search(r"no space left on device|disk quota exceeded", output):
-        text = "the disk is full: free about 4 GB, or set ELASTICJOB_CACHE, GOCACHE, GOMODCACHE and TMPDIR to another one"
+        text = (
+            "the disk is full: free about 4 GB, or set ELASTICJOB_CACHE, GOCACHE, GOMODCACHE and TMPDIR to another one"
+        )
     elif re.search(r"dial tcp|no such host|proxyconnect|i/o timeout|TLS handshake|module lookup disabled", output):
         text = "Go could not download the sources: check the network, or set GOPROXY to a module proxy you can reach"
     else:
@@ -156,7 +160,7 @@ def _failure(program: Program, output: str) -> DevError:
 
 def _check_space(go: Path, cache: Path, settings: Mapping[str, str]) -> None:
     """Refuse a build that would fill the disk, before it does."""
-    command = [go, "env", "-json", "GOCACHE", "GOMODCACHE"]
+    command = [str(go), "env", "-json", "GOCACHE", "GOMODCACHE"]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=30, env=dict(settings), cwd="/")
     if answer.returncode != 0:
         raise DevError("`go env` failed; check the Go installation", detail=last_lines(answer.stderr, 5))
@@ -167,6 +171,6 @@ def _check_space(go: Path, cache: Path, settings: Mapping[str, str]) -> None:
         free = shutil.disk_usage(there).free
         if free < need:
             raise DevError(
-                f"{there} has {free / _GIGABYTE:.1f} GB free, and building the programs takes {need / _GIGABYTE:.0f} GB: "
+                f"{there} has {free / _GIGABYTE:.1f} GB free and the build takes {need / _GIGABYTE:.0f} GB: "
                 "free some space, or set ELASTICJOB_CACHE, GOCACHE and GOMODCACHE to another disk"
             )

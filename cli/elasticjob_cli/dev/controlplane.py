@@ -93,8 +93,8 @@ def controller_commands(programs: Mapping[str, Path]) -> dict[str, list[str]]:
     return common
 
 
-def node_command(state: Path) -> list[str]:
-    """Return the command of the process node."""
+def node_command(state: Path, capacity: Mapping[str, str]) -> list[str]:
+    """Return the command of the process node; `capacity` replaces what it would tell of the machine."""
     return [
         *(sys.executable, "-m", "elasticjob_cli.node"),
         *("--kubeconfig", str(state / "conf" / "node.kubeconfig")),
@@ -103,6 +103,7 @@ def node_command(state: Path) -> list[str]:
         *("--client-ca", str(state / "pki" / "ca.crt")),
         *("--name", NODE),
         *("--state", str(state / "node")),
+        *(f"--capacity={resource}={amount}" for resource, amount in capacity.items()),
     ]
 
 

@@ -24,7 +24,7 @@ def home(environ: Mapping[str, str]) -> Path:
         return Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
         raise DevError(
-            f"no home directory for user {os.getuid()}: set ELASTICJOB_CACHE and ELASTICJOB_STATE to writable directories"
+            f"user {os.getuid()} has no home directory: set ELASTICJOB_CACHE and ELASTICJOB_STATE to writable ones"
         ) from None
 
 

@@ -47,7 +47,9 @@ def _refusal(port: int) -> OSError | None:
 def _holder(port: int) -> str:
     try:
         for connection in psutil.net_connections(kind="tcp"):
-            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+            # (address, port), or nothing at all
+            listens = connection.status == psutil.CONN_LISTEN and tuple(connection.laddr)[1:] == (port,)
+            if listens and connection.pid:
                 return f" by {psutil.Process(connection.pid).name()} (process {connection.pid})"
     except psutil.Error:
         pass  # it is gone, or not ours to see

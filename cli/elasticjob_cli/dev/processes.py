@@ -6,6 +6,7 @@ the cluster's directory in its environment: what a crash kept from being written
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -31,10 +32,8 @@ class Process:
     def send(self, number: signal.Signals) -> None:
         """Send a signal, if it still runs."""
         if self.alive():
-            try:
+            with contextlib.suppress(ProcessLookupError):  # it may end in between
                 os.kill(self.pid, number)
-            except ProcessLookupError:
-                pass  # it ended in between
 
 
 def start(

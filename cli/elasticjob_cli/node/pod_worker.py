@@ -15,7 +15,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from elasticjob_kube.errors import Conflict, KubeError, NotFound
+from elasticjob_kube.errors import Conflict, KubeError, NotFound, Refused
 from elasticjob_kube.resources import PODS
 
 from elasticjob_cli.node import account, launch, probes
@@ -199,7 +199,7 @@ class PodWorker:
         meta = self.pod.metadata
         try:
             if not self._over_before:
-                await self._reporter.settle(self.pod, self._status(time.time()))
+                await self._last_words()
             await self._host.kube.delete(PODS, meta.namespace, meta.name, uid=meta.uid, grace_seconds=0)
             self._present = False
             self._wake.set()
@@ -209,6 +209,12 @@ class PodWorker:
         except KubeError as error:
             log.warning("pod %s could not be deleted: %s", self.pod.key, error)
             self._at(time.time() + _RETRY)
+
+    async def _last_words(self) -> None:
+        try:
+            await self._reporter.settle(self.pod, self._status(time.time()))
+        except Refused as error:  # asking again would not help, and must not keep the pod for ever
+            log.error("the last status of pod %s was refused: %.500s", self.pod.key, error)
 
     def _refusal(self) -> Verdict | None:
         why = refusal(self.pod, self._host.owner)

@@ -59,7 +59,7 @@ class Reporter:
             log.info("pod %s is gone", pod.key)
             self._written = status
         except KubeError as error:
-            log.warning("the status of pod %s could not be written: %s", pod.key, error)
+            log.warning("the status of pod %s could not be written: %.500s", pod.key, error)
             self._not_before = time.time() + _RETRY
         finally:
             self._task = None

@@ -229,7 +229,7 @@ def _state(state: Waiting | Running | Terminated) -> Json:
     if isinstance(state, Waiting):
         return {"waiting": {"reason": state.reason} | ({"message": state.message} if state.message else {})}
     answer: Json = {"exitCode": state.exit_code, "reason": state.reason, "containerID": state.container_id}
-    answer |= {"startedAt": state.started_at, "finishedAt": state.finished_at}
+    answer |= {"startedAt": state.started_at or None, "finishedAt": state.finished_at or None}
     if state.signal:
         answer["signal"] = state.signal
     if state.message:

@@ -76,7 +76,7 @@ class StoredMemory(_Part, frozen=True):
     asked: int | None = None
 
 
-class State(_Part, frozen=True):
+class State(msgspec.Struct, frozen=True):
     """All of it."""
 
     version: int = VERSION

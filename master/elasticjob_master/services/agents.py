@@ -12,6 +12,7 @@ import grpc.aio
 from elasticjob_api.frameworks import Peer
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1.agent_pb2_grpc import AgentServiceServicer
+from google.protobuf.message import DecodeError
 
 from elasticjob_master import translate
 from elasticjob_master.controller import HEARTBEAT_SECONDS, Controller
@@ -45,7 +46,7 @@ class AgentService(AgentServiceServicer):
         timing = controller.rendezvous.timing
         return pb.RegisterResponse(heartbeat_seconds=HEARTBEAT_SECONDS, lost_seconds=timing.lost)
 
-    async def Connect(self, messages: AsyncIterator[pb.AgentMessage], context: Context) -> None:  # noqa: D102
+    async def Connect(self, messages: AsyncIterator[pb.AgentMessage], context: Context) -> None:  # type: ignore[override]  # noqa: D102
         first = await _next(context)
         if first is None:
             return
@@ -135,6 +136,9 @@ class AgentService(AgentServiceServicer):
 
 
 async def _next(context: Context) -> pb.AgentMessage | None:
-    """Return the agent's next message, or None at the end of its stream."""
-    message: object = await context.read()
+    """Return the agent's next message, or None at the end of its stream; bytes that are no message end the stream."""
+    try:
+        message: object = await context.read()
+    except DecodeError:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "these bytes are no elasticjob.v1.AgentMessage")
     return message if isinstance(message, pb.AgentMessage) else None

@@ -1,7 +1,5 @@
 """What a decision is computed from: one job and everything that belongs to it, as last seen."""
 
-# ruff: noqa: RUF012  (msgspec copies a mutable default for every object)
-
 from __future__ import annotations
 
 from collections.abc import Mapping

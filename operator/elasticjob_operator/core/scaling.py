@@ -14,7 +14,7 @@ from elasticjob_api.scalers import ScaleIn, ScaleOut, ScalerPhase
 from msgspec.structs import replace
 
 from elasticjob_operator.core import execution, patches, plan, translate
-from elasticjob_operator.core.actions import Action, CreatePlan, DeletePlan, EmitEvent
+from elasticjob_operator.core.actions import Action, CreatePlan, DeletePlan, EmitEvent, PatchStatus
 from elasticjob_operator.core.clock import format_time
 from elasticjob_operator.core.execution import Step
 from elasticjob_operator.core.observed import Observed
@@ -52,21 +52,20 @@ def end_all(seen: Observed, reason: str, now: float) -> list[Action]:
     return [*actions, *_follow(seen, now), *_prune(seen)]
 
 
-def refuse_for_want_of_job(
-    name: str, namespace: str, plans: Sequence[ScalePlan], scalers: Sequence[ScaleIn | ScaleOut], now: float
-) -> list[Action]:
+def refuse_for_want_of_job(name: str, namespace: str, waiting: Sequence[Waiting], now: float) -> list[PatchStatus]:
     """End what names a job that does not exist."""
     message = f"spec.jobName: there is no ElasticJob {name!r} in namespace {namespace!r}"
-    actions: list[Action] = []
-    for item in plans:
-        if item.status.phase not in FINISHED:
-            actions += patches.plan_status(
-                item, replace(item.status, phase="Failed", message=message, completion_time=format_time(now))
-            )
-    for scaler in scalers:
-        if scaler.status.phase not in _SCALER_DONE:
-            actions += _scaler_done(scaler, "ScaleFailed", message, now)
-    return actions
+    writes: list[PatchStatus] = []
+    for item in waiting:
+        if item.metadata.deletion_timestamp is not None:
+            continue
+        if isinstance(item, ScalePlan):
+            if item.status.phase not in FINISHED:
+                ended = replace(item.status, phase="Failed", message=message, completion_time=format_time(now))
+                writes += patches.plan_status(item, ended)
+        elif item.status.phase not in _SCALER_DONE:
+            writes += _scaler_done(item, "ScaleFailed", message, now)
+    return writes
 
 
 def _active(seen: Observed) -> ScalePlan | None:
@@ -97,7 +96,7 @@ def _start_next(seen: Observed, step: Step, now: float) -> list[Action]:
     try:
         return [CreatePlan(translate.from_scaler(seen, head))]
     except plan.Refused as refusal:
-        return _scaler_done(head, "ScaleFailed", str(refusal), now)
+        return [*_scaler_done(head, "ScaleFailed", str(refusal), now)]
 
 
 def _begin(seen: Observed, step: Step, head: ScalePlan, now: float) -> list[Action]:
@@ -191,9 +190,9 @@ def _follow(seen: Observed, now: float) -> list[Action]:
     return actions
 
 
-def _scaler_done(scaler: ScaleIn | ScaleOut, phase: ScalerPhase, message: str, now: float) -> list[Action]:
+def _scaler_done(scaler: ScaleIn | ScaleOut, phase: ScalerPhase, message: str, now: float) -> list[PatchStatus]:
     status = replace(scaler.status, phase=phase, message=message, completion_time=format_time(now))
-    return list(patches.scaler_status(scaler, status))
+    return patches.scaler_status(scaler, status)
 
 
 def _scalers(seen: Observed) -> list[ScaleIn | ScaleOut]:

@@ -1,18 +1,19 @@
-"""Shards for the training process, fetched from the master on its behalf.
+"""What the training process asks the master for: shards and host lists, fetched on its behalf.
 
 The agent stands between the two so that nothing is lost when either is away: a call waits for a master that is coming
-back, a report of finished shards outlives the process that made it, and what a process had leased and not reported is
-given back as soon as the process is gone.
+back, and a report of finished shards outlives the process that made it. What a process had leased and not reported
+goes back by itself: the master hears of the process' end.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from typing import Any
 
 import grpc.aio
+from elasticjob_api.v1 import discovery_pb2 as discovery
 from elasticjob_api.v1 import shards_pb2 as pb
+from elasticjob_api.v1.discovery_pb2_grpc import DiscoveryServiceStub
 from elasticjob_api.v1.shards_pb2_grpc import ShardServiceStub
 
 RETRIED = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED})
@@ -24,14 +25,14 @@ class BadCall(Exception):
     """A call of the training process that cannot be answered; the message is for its user."""
 
 
-class Leases:
-    """The shard calls of one connection of the training process."""
+class Calls:
+    """The calls of the training process."""
 
     def __init__(self, channel: grpc.aio.Channel, pod_uid: str) -> None:
         """Call over a channel, in the name of a pod."""
         self._stub = ShardServiceStub(channel)
+        self._discovery = DiscoveryServiceStub(channel)
         self._pod_uid = pod_uid
-        self._held: dict[str, set[int]] = defaultdict(set)
 
     async def call(self, request: dict[str, Any]) -> dict[str, Any]:
         """Answer one request.
@@ -48,18 +49,15 @@ class Leases:
                 case "report_shards":
                     done, returned = request.get("done", ()), request.get("returned", ())
                     return await self._report(str(request["dataset"]), done=done, returned=returned)
+                case "hosts":
+                    hosts = (await _persist(self._discovery.GetHosts, discovery.GetHostsRequest())).hosts
+                    return {"hosts": [{"name": h.name, "slots": h.slots, "address": h.address} for h in hosts]}
                 case other:
                     raise BadCall(f"unknown call {other!r}")
         except KeyError as error:
             raise BadCall(f"field {error} is missing") from error
         except (TypeError, ValueError) as error:
             raise BadCall(f"bad field: {error}") from error
-
-    async def give_back(self) -> None:
-        """Return what is leased and was neither reported nor returned."""
-        for dataset, held in self._held.items():
-            if held:
-                await self._report(dataset, returned=sorted(held))
 
     async def _create(self, request: dict[str, Any]) -> dict[str, Any]:
         message = pb.CreateDatasetRequest(
@@ -76,13 +74,11 @@ class Leases:
     async def _lease(self, dataset: str, count: int) -> dict[str, Any]:
         message = pb.LeaseShardsRequest(dataset=dataset, pod_uid=self._pod_uid, count=count)
         answer = await _persist(self._stub.LeaseShards, message)
-        self._held[dataset].update(shard.id for shard in answer.shards)
         shards = [{"id": s.id, "epoch": s.epoch, "start": s.start, "end": s.end} for s in answer.shards]
         return {"shards": shards, "finished": answer.finished}
 
     async def _report(self, dataset: str, *, done: Any = (), returned: Any = ()) -> dict[str, Any]:
         message = pb.ReportShardsRequest(dataset=dataset, pod_uid=self._pod_uid, done=done, returned=returned)
-        self._held[dataset].difference_update(message.done, message.returned)
         answer = await _persist(self._stub.ReportShards, message)
         return {"stale": list(answer.stale)}
 

@@ -1,0 +1,126 @@
+"""`discover_hosts`: the script Horovod runs to learn which hosts it can use. Prints `host:slots`, one a line.
+
+Horovod asks about once a second and takes a failure for the end, so the answer comes within a bound, and when the
+master is away it is the last one. In a training process the agent is asked, since the job's token is not there; in any
+other process of the pod the master is. Standard library only.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import ssl
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from elasticjob_api import names
+
+SECONDS = 2.0
+_ERRORS = (OSError, http.client.HTTPException, ValueError, KeyError)
+
+
+def main() -> int:
+    """Print the hosts; returns 1 only if they have never been known."""
+    answer: list[str] = []
+    problem: list[str] = ["no answer"]
+
+    def ask() -> None:
+        try:
+            answer.append(discover(os.environ))
+        except _ERRORS as error:
+            problem[0] = f"{type(error).__name__}: {error}"
+
+    # A thread, because looking up a name can take longer than any time-out set on a socket.
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(SECONDS)
+    try:
+        cache = _cache(os.environ)
+        if answer:
+            _keep(cache, answer[0])
+            hosts = answer[0]
+        else:
+            sys.stderr.write(f"discover_hosts: no answer, so these are the last known hosts ({problem[0]})\n")
+            hosts = cache.read_text()
+    except OSError as error:
+        if not answer:
+            sys.stderr.write(f"discover_hosts: no hosts are known yet ({error})\n")
+            return 1
+        hosts = answer[0]
+    print(hosts, end="")
+    return 0
+
+
+def discover(environment: Mapping[str, str]) -> str:
+    """Return the present hosts, one a line. Any failure is an OSError, HTTPException, ValueError or KeyError."""
+    path = environment.get(names.ENV_SOCKET)
+    return _from_agent(path) if path else _from_master(environment)
+
+
+def _from_agent(path: str) -> str:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(SECONDS)
+        connection.connect(path)
+        connection.sendall(b'{"id": 1, "call": "hosts"}\n')
+        with connection.makefile() as lines:
+            for line in lines:
+                message = json.loads(line)
+                if message.get("id") == 1:
+                    if "error" in message:
+                        raise OSError(message["error"])
+                    return "".join(f"{host['name']}:{host['slots']}\n" for host in message["result"]["hosts"])
+    raise OSError("the agent has closed the connection")
+
+
+def _from_master(environment: Mapping[str, str]) -> str:
+    service = environment[names.ENV_MASTER_SERVICE]
+    host = environment.get(names.service_host_env(service)) or f"{service}.{environment[names.ENV_NAMESPACE]}.svc"
+    context = ssl.create_default_context(cadata=environment[names.ENV_CA])
+    connection = _Connection(host, names.HTTP_PORT, context=context, timeout=SECONDS)
+    try:
+        connection.request("GET", "/hosts", headers={names.TOKEN_METADATA: f"Bearer {environment[names.ENV_TOKEN]}"})
+        response = connection.getresponse()
+        text = response.read(1 << 20).decode()
+    finally:
+        connection.close()
+    if response.status != http.HTTPStatus.OK:
+        raise OSError(f"{response.status} {text.strip()}")
+    return text
+
+
+class _Connection(http.client.HTTPSConnection):
+    """HTTPS to whatever address the master has, with the one name that is in every master's certificate."""
+
+    def __init__(self, host: str, port: int, *, context: ssl.SSLContext, timeout: float) -> None:
+        super().__init__(host, port, context=context, timeout=timeout)
+        self._tls = context
+
+    def connect(self) -> None:
+        """Connect, and check the certificate."""
+        plain = socket.create_connection((self.host, self.port), self.timeout)
+        self.sock = self._tls.wrap_socket(plain, server_hostname=names.TLS_SERVER_NAME)
+
+
+def _cache(environment: Mapping[str, str]) -> Path:
+    """Return where the last answer is kept: in a folder that nobody else can write to."""
+    folder = Path(tempfile.gettempdir(), f"elasticjob-hosts-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise PermissionError(f"{folder} belongs to somebody else")
+    return folder / (environment.get(names.ENV_POD_UID) or "hosts")
+
+
+def _keep(cache: Path, hosts: str) -> None:
+    with tempfile.NamedTemporaryFile("w", dir=cache.parent, delete=False) as file:
+        file.write(hosts)
+    Path(file.name).replace(cache)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""`elasticjob dev demo`: sets the stage, has the story told, and clears everything away."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from elasticjob_kube.session import connect
+from rich.console import Console
+
+from elasticjob_cli.demo.kubectl import Kubectl
+from elasticjob_cli.demo.sight import NotObserved, Sight
+from elasticjob_cli.demo.story import Story
+from elasticjob_cli.demo.timeline import Timeline
+from elasticjob_cli.dev import cluster as clusters
+from elasticjob_cli.dev import processes
+from elasticjob_cli.dev.cluster import Cluster
+from elasticjob_cli.dev.commands import State, reporting
+from elasticjob_cli.dev.crds import apply_crds
+from elasticjob_cli.dev.errors import DevError
+from elasticjob_cli.dev.places import state_dir
+from elasticjob_cli.dev.running import last_lines
+
+NAMESPACE, JOB = "default", "digits"
+
+
+def demo(
+    source: Annotated[
+        Path, typer.Option(metavar="DIR", help="A checkout of the project: crds/ and examples/ are taken from it.")
+    ] = Path(),
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster up, and say what to try.")] = False,
+    state: State = None,
+) -> None:
+    """Train an elastic job end to end on the embedded cluster; exit status 0 only if every step was observed."""
+    with reporting():
+        directory = state or state_dir(os.environ).with_name("demo")
+        timeline = Timeline(Console())
+        for needed in ("crds/elasticjobs.yaml", "examples/digits.yaml"):
+            if not (source / needed).exists():
+                raise DevError(f"{source.absolute()} has no {needed}: name a checkout of the project with --source")
+        if clusters.find(directory) is not None:
+            timeline.heading("An earlier demo's cluster is taken down")
+            clusters.down(directory)
+        cluster = _start(directory, timeline)
+        kept = False
+        try:
+            asyncio.run(_tell(cluster, source, timeline))
+            kept = keep
+        except NotObserved as error:
+            raise DevError(f"not observed: {error}", detail=_evidence(cluster)) from None
+        finally:
+            if not kept:
+                cluster.down()
+        timeline.summary()
+        if kept:
+            _what_to_try(cluster)
+
+
+def _start(directory: Path, timeline: Timeline) -> Cluster:
+    timeline.heading("A Kubernetes control plane and a node, on this machine")
+    began = time.monotonic()
+    cluster = clusters.up(directory)
+    timeline.done("cluster up", since=began, proof=f"API server ready, node ready: https://127.0.0.1:{cluster.port}")
+    timeline.figures["embedded cluster up (goal ≤ 10 s warm)"] = f"{timeline.steps[-1].seconds:.1f} s"
+    return cluster
+
+
+async def _tell(cluster: Cluster, source: Path, timeline: Timeline) -> None:
+    timeline.heading("Definitions and operator")
+    began = time.monotonic()
+    await apply_crds(cluster.kubeconfig, source / "crds")
+    timeline.event("the definitions in crds/ are served")
+    _start_operator(cluster)
+    timeline.done("operator started", since=began, proof=f"its log: {_operator_log(cluster)}")
+    kubectl = Kubectl(cluster.bin / "kubectl", cluster.kubeconfig, timeline)
+    async with connect(user_agent="elasticjob-demo", kubeconfig=cluster.kubeconfig) as kube:
+        sight = Sight(kube, NAMESPACE, JOB, timeline)
+        watching = asyncio.create_task(sight.watch())
+        telling = asyncio.create_task(Story(source / "examples", kubectl, sight, timeline).tell())
+        try:
+            done, _ = await asyncio.wait({watching, telling}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in (watching, telling):
+                task.cancel()
+            await asyncio.gather(watching, telling, return_exceptions=True)
+
+
+def _start_operator(cluster: Cluster) -> None:
+    """Start the operator as a process of the cluster, so that `elasticjob dev down` ends it too."""
+    environ = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+    command = [sys.executable, "-m", "elasticjob_operator.main"]
+    processes.start("operator", command, state=cluster.state, environ=environ)
+
+
+def _operator_log(cluster: Cluster) -> Path:
+    return cluster.state / "logs" / "operator.log"
+
+
+def _evidence(cluster: Cluster) -> str:
+    return "the end of the operator's log:\n" + last_lines(_operator_log(cluster).read_text(errors="replace"), 15)
+
+
+def _what_to_try(cluster: Cluster) -> None:
+    examples = [
+        f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}",
+        f"export PATH={shlex.quote(str(cluster.bin))}:{shlex.quote(str(Path(sys.executable).parent))}:$PATH",
+        "kubectl get ej,sp,scalein,scaleout",
+        "kubectl delete ej digits && kubectl apply -f examples/digits.yaml && kubectl get ej -w",
+        "kubectl scale ej/digits --replicas=4",
+        "elasticjob query digits",
+        "kubectl logs -f digits-worker-0",
+        f"elasticjob dev down --state {shlex.quote(str(cluster.state))}",
+    ]
+    typer.echo("\nThe cluster is up. Try:\n  " + "\n  ".join(examples))

@@ -1,0 +1,134 @@
+"""How the master's answers about a job are shown: as tables for people, as JSON for programs. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from elasticjob_api.v1 import agent_pb2, job_pb2, shards_pb2
+from google.protobuf.json_format import MessageToDict
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+_UNKNOWN = "-"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A job as its master sees it at one moment."""
+
+    status: job_pb2.JobStatus
+    members: tuple[agent_pb2.Member, ...]
+    world: agent_pb2.World
+
+    def rank(self, member: agent_pb2.Member) -> int | None:
+        """Return the member's rank in the present world; None outside of it."""
+        uids = [other.pod_uid for other in self.world.members]
+        return uids.index(member.pod_uid) if member.pod_uid in uids else None
+
+
+def as_json(snapshot: Snapshot) -> str:
+    """Return one line: the status in protobuf's own JSON (64-bit numbers as text), and `members` with their ranks."""
+
+    def fields(message: job_pb2.JobStatus | agent_pb2.Member) -> dict[str, object]:
+        found: dict[str, object] = MessageToDict(message, always_print_fields_with_no_presence=True)
+        return found
+
+    members = [fields(member) | {"rank": snapshot.rank(member)} for member in _ordered(snapshot)]
+    return json.dumps(fields(snapshot.status) | {"members": members})
+
+
+def as_text(snapshot: Snapshot) -> RenderableType:
+    """Return what people read: a few lines about the job, a row per member, a row per data set."""
+    parts: list[RenderableType] = [_summary(snapshot.status), Text(), _members(snapshot)]
+    if snapshot.status.datasets:
+        parts += [Text(), _ledgers(snapshot.status.datasets)]
+    return Group(*parts)
+
+
+def _summary(status: job_pb2.JobStatus) -> Table:
+    progress = status.progress
+    rows = [
+        ("Job", f"{status.namespace}/{status.job_name}"),
+        ("Phase", _enum(job_pb2.JobPhase.Name(status.phase), "JOB_PHASE_")),
+        ("World", f"round {status.round}, size {status.world_size}"),
+        ("Step", _steps(progress)),
+        ("Rate", f"{progress.samples_per_second:.5g} samples/s" if progress.samples_per_second else _UNKNOWN),
+        ("To go", duration(progress.eta_seconds) if progress.last_report_time else _UNKNOWN),
+    ]
+    if progress.metrics:
+        rows.append(("Metrics", ", ".join(f"{name} {value:.4g}" for name, value in sorted(progress.metrics.items()))))
+    if status.master_starts > 1:
+        rows.append(("Master", f"started {status.master_starts} times"))
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in rows:
+        table.add_row(Text(name, style="bold"), Text(value))
+    return table
+
+
+def _steps(progress: job_pb2.Progress) -> str:
+    if not progress.total_steps:
+        return str(progress.step)
+    return f"{progress.step}/{progress.total_steps} ({100 * progress.step // progress.total_steps} %)"
+
+
+def _members(snapshot: Snapshot) -> Table:
+    table = _table("ROLE", "INDEX", "RANK", "POD", "STATE", "ADDRESS", "STEP", "CPU", "MEMORY")
+    for member in _ordered(snapshot):
+        rank = snapshot.rank(member)
+        table.add_row(
+            member.role,
+            str(member.index),
+            _UNKNOWN if rank is None else str(rank),
+            member.pod_name,
+            _enum(agent_pb2.MemberState.Name(member.state), "MEMBER_STATE_"),
+            member.address,
+            str(member.step),
+            f"{member.usage.cpu_cores:.2f}" if member.HasField("usage") else _UNKNOWN,
+            size(member.usage.memory_bytes) if member.HasField("usage") else _UNKNOWN,
+        )
+    return table
+
+
+def _ledgers(ledgers: Iterable[shards_pb2.Ledger]) -> Table:
+    table = _table("DATASET", "SHARDS", "DONE", "LEASED", "WAITING", "RETURNED")
+    for ledger in ledgers:
+        counts = (ledger.total, ledger.done, ledger.leased, ledger.waiting, ledger.returned)
+        table.add_row(ledger.dataset, *map(str, counts))
+    return table
+
+
+def _table(*titles: str) -> Table:
+    table = Table(*titles, box=None, pad_edge=False, header_style="bold")
+    for column in table.columns:
+        column.no_wrap = True
+    return table
+
+
+def _ordered(snapshot: Snapshot) -> list[agent_pb2.Member]:
+    return sorted(snapshot.members, key=lambda member: (member.role, member.index, member.incarnation))
+
+
+def _enum(name: str, prefix: str) -> str:
+    return name.removeprefix(prefix).capitalize()
+
+
+def size(count: int) -> str:
+    """Return a number of bytes as Kubernetes writes quantities, with three digits at most: 950, 12.5Mi, 3Gi."""
+    value, units = float(count), ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]
+    while value >= 1000 and len(units) > 1:
+        value /= 1024
+        units.pop(0)
+    return f"{value:.3g}{units[0]}"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as 1h 02m, 3m 20s or 12s; a dash for a negative number, which means unknown."""
+    if seconds < 0:
+        return _UNKNOWN
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60}h {minutes % 60:02}m"
+    return f"{minutes}m {rest:02}s" if minutes else f"{rest}s"

@@ -1,0 +1,30 @@
+"""The command `elasticjob`, also `kubectl elasticjob`: the list of commands; each is a function in its own file."""
+
+from __future__ import annotations
+
+import typer
+
+from elasticjob_cli.demo.command import demo
+from elasticjob_cli.dev import commands
+from elasticjob_cli.query import query
+
+app = typer.Typer(
+    no_args_is_help=True, pretty_exceptions_enable=False, help="Elastic deep-learning jobs on Kubernetes."
+)
+dev = typer.Typer(no_args_is_help=True, help="A Kubernetes cluster on this machine, for trying out and testing.")
+app.add_typer(dev, name="dev")
+
+dev.command()(commands.up)
+dev.command()(commands.down)
+dev.command()(commands.status)
+dev.command()(demo)
+app.command()(query)
+
+
+@app.callback()
+def main() -> None:
+    """Elastic deep-learning jobs on Kubernetes."""
+
+
+if __name__ == "__main__":
+    app()

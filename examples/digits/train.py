@@ -1,0 +1,288 @@
+"""Hand-written digits, trained data-parallel with JAX by any number of processes that may change at any step.
+
+What makes it elastic:
+- The global batch is constant: each process takes its part of it, so the training does not depend on their number.
+- A shard is one global batch. Rank 0 leases it; one small collective before every step agrees on it, and on stopping.
+- A checkpoint tells which shards it contains. Only then are they reported as done, so a shard's effect is never lost.
+
+Alone it runs as `python train.py`. Environment: EPOCHS, CHECKPOINT_DIR (needed in a job: a folder all processes share).
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import itertools
+import os
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import elasticjob
+
+# One thread a process: the example shares small machines. Has to be set before JAX is loaded.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+TRAINED = 1500  # of the 1,797 images; the rest tests
+BATCH = 125
+LAYERS = (64, 512, 512, 10)
+LEARNING_RATE, MOMENTUM = 0.02, 0.9
+SEED = 1
+CHECKPOINT_STEPS = 200
+LOG_STEPS = 50
+PREFETCH = 1024  # shards: training goes on for so many steps when the master is away
+
+Params = list[tuple[np.ndarray, np.ndarray]]
+
+
+@dataclass
+class State:
+    """All that the next world needs: parameters, momentum, and the shards they contain. One shard is one step."""
+
+    params: Params
+    velocity: Params
+    shards: set[int]
+
+    @property
+    def step(self) -> int:
+        """The number of finished steps."""
+        return len(self.shards)
+
+
+def load_digits() -> tuple[np.ndarray, np.ndarray]:
+    """Return images and labels, from scikit-learn's file but without loading scikit-learn: that takes a second."""
+    package = importlib.util.find_spec("sklearn")
+    if package is None or not package.submodule_search_locations:
+        raise SystemExit("the digits come with scikit-learn, which is not installed: pip install scikit-learn")
+    path = Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
+    with gzip.open(path, "rt") as file:
+        table = np.array([line.split(",") for line in file], dtype=np.float32)
+    table = np.random.default_rng(SEED).permutation(table)  # the writers of the last ones differ from the first ones
+    return table[:, :-1] / 16, table[:, -1].astype(np.int32)
+
+
+def fresh_state() -> State:
+    """Return the state before the first step, the same in every process."""
+    chance = np.random.default_rng(SEED)
+    params = [
+        (chance.normal(0, (2 / n) ** 0.5, (n, m)).astype(np.float32), np.zeros(m, np.float32))
+        for n, m in itertools.pairwise(LAYERS)
+    ]
+    return State(params, [(np.zeros_like(w), np.zeros_like(b)) for w, b in params], set())
+
+
+def save(folder: Path, state: State) -> None:
+    """Write the checkpoint: it is there as a whole or not at all."""
+    arrays = [array for layers in (state.params, state.velocity) for layer in layers for array in layer]
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".checkpoint-", delete=False) as file:
+        np.savez(file, np.array(sorted(state.shards)), *map(np.asarray, arrays))
+        file.flush()
+        os.fsync(file.fileno())
+    Path(file.name).replace(folder / "checkpoint.npz")
+
+
+def restore(folder: Path) -> State:
+    """Read the checkpoint, if there is one."""
+    path = folder / "checkpoint.npz"
+    if not path.exists():
+        return fresh_state()
+    with np.load(path) as file:
+        shards, *arrays = (file[f"arr_{n}"] for n in range(len(file.files)))
+    layers = list(zip(arrays[::2], arrays[1::2], strict=True))
+    half = len(layers) // 2
+    return State(layers[:half], layers[half:], set(shards.tolist()))
+
+
+def forward(params, images):
+    """Return the logits."""
+    for weight, bias in params[:-1]:
+        images = jnp.maximum(images @ weight + bias, 0)
+    weight, bias = params[-1]
+    return images @ weight + bias
+
+
+class Trainer:
+    """The computation of one world: one device of each process, parameters on all, the batch divided among them."""
+
+    def __init__(self, state: State) -> None:
+        mesh = Mesh(np.array(jax.devices()), ("data",))
+        self._everywhere, self._divided = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
+        self.params, self.velocity = jax.device_put((state.params, state.velocity), self._everywhere)
+        self._step = jax.jit(_train_step, donate_argnums=(0, 1))
+        self._greatest = jax.jit(lambda rows: rows.max(axis=0), out_shardings=self._everywhere)
+
+    def agree(self, *numbers: int) -> list[int]:
+        """Return the greatest of what all processes say, number by number."""
+        row = np.array([numbers], np.int32)
+        rows = jax.make_array_from_process_local_data(self._divided, row)
+        return np.asarray(self._greatest(rows)).tolist()
+
+    def step(self, images: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> float:
+        """Train on this process' part of the batch; returns the loss of the whole batch."""
+        batch = (jax.make_array_from_process_local_data(self._divided, part) for part in (images, labels, weights))
+        self.params, self.velocity, loss = self._step(self.params, self.velocity, *batch)
+        return float(loss)
+
+
+def _train_step(params, velocity, images, labels, weights):
+    def loss_of(params):
+        chances = jax.nn.log_softmax(forward(params, images))
+        return -jnp.sum(weights * jnp.take_along_axis(chances, labels[:, None], axis=1)[:, 0])
+
+    loss, gradient = jax.value_and_grad(loss_of)(params)  # the sum over all processes: XLA puts an all-reduce here
+    velocity = jax.tree.map(lambda v, g: MOMENTUM * v + g, velocity, gradient)
+    return jax.tree.map(lambda p, v: p - LEARNING_RATE * v, params, velocity), velocity, loss
+
+
+class Batches:
+    """Gives each process its part of a shard. The part's size is the same for all, as a compiled step needs it."""
+
+    def __init__(self, images: np.ndarray, labels: np.ndarray, world: elasticjob.World) -> None:
+        self._images, self._labels, self._world = images, labels, world
+        self._per_epoch = -(-len(images) // BATCH)
+        self._epoch, self._order = -1, np.arange(0)
+
+    def part(self, shard: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return images, labels and weights; the weights of padding are 0, all others sum up to 1 over the batch."""
+        epoch, position = divmod(shard, self._per_epoch)
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, np.random.default_rng((SEED, epoch)).permutation(len(self._images))
+        batch = self._order[position * BATCH : (position + 1) * BATCH]
+        mine = batch[self._world.rank :: self._world.size]
+        padding = -(-BATCH // self._world.size) - len(mine)
+        chosen = np.pad(mine, (0, padding))
+        weights = np.pad(np.full(len(mine), 1 / len(batch), np.float32), (0, padding))
+        return self._images[chosen], self._labels[chosen], weights
+
+
+class Ledger:
+    """Rank 0's dealings with the shards: leases them ahead, and reports them once a checkpoint contains them."""
+
+    def __init__(self, images: int, epochs: int, trained: set[int]) -> None:
+        self._shards = elasticjob.shards(
+            "train", size=images, shard_size=BATCH, epochs=epochs, shuffle=True, seed=SEED, prefetch=PREFETCH
+        )
+        self._trained = trained
+        self._unsaved: dict[int, elasticjob.Shard] = {}
+
+    def next(self) -> int | None:
+        """Return a shard that has not been trained, None if there is none just now."""
+        while (shard := self._shards.take(timeout=0.05)) is not None:
+            if shard.id not in self._trained:
+                self._unsaved[shard.id] = shard
+                return shard.id
+            self._shards.done(shard)  # a checkpoint has it, but the process was gone before it could say so
+        if self._shards.finished:
+            raise SystemExit("the shards are all done but the checkpoint does not contain them: was it deleted?")
+        return None
+
+    def saved(self) -> None:
+        """Report what has been trained since the last checkpoint."""
+        trained = [shard for number, shard in self._unsaved.items() if number in self._trained]
+        self._unsaved = {n: shard for n, shard in self._unsaved.items() if n not in self._trained}
+        self._shards.done(*trained)
+
+    def flush(self) -> None:
+        """Give the reports a moment to arrive; without them the next world finds out by the checkpoint."""
+        self._shards.flush(timeout=2)
+
+
+def train(state: State, batches: Batches, ledger: Ledger | None, total: int, folder: Path) -> tuple[bool, float]:
+    """Train until the end or until all have agreed to stop; returns whether it is the end, and the last loss."""
+    world, trainer, loss = elasticjob.world(), Trainer(state), float("nan")
+
+    def checkpoint() -> None:
+        if ledger is not None:
+            state.params, state.velocity = jax.device_get((trainer.params, trainer.velocity))
+            save(folder, state)
+            ledger.saved()
+
+    if trainer.agree(state.step, -state.step) != [state.step, -state.step]:
+        raise SystemExit(f"rank {world.rank} found step {state.step}, others another one: is {folder} shared by all?")
+    while state.step < total:
+        shard = ledger.next() if ledger is not None else None
+        stop, agreed = trainer.agree(elasticjob.should_stop(), -1 if shard is None else shard)
+        if stop:
+            checkpoint()
+            return False, loss
+        if agreed < 0:
+            continue
+        part = batches.part(agreed)
+        loss = trainer.step(*part)
+        state.shards.add(agreed)
+        metrics = {"loss": loss} if world.rank == 0 else None
+        elasticjob.report_step(state.step, total=total, samples=int((part[2] > 0).sum()), metrics=metrics)
+        if world.rank == 0 and state.step % LOG_STEPS == 0:
+            print(f"step {state.step}/{total} round {world.round} size {world.size} loss {loss:.4f}", flush=True)
+        if state.step % CHECKPOINT_STEPS == 0:
+            checkpoint()
+    checkpoint()
+    return True, loss
+
+
+def main() -> None:
+    """Train what is left to train."""
+    begun = time.monotonic()
+    world, epochs = elasticjob.world(), int(os.environ.get("EPOCHS", "250"))
+    with tempfile.TemporaryDirectory() as scratch:
+        base = os.environ.get("CHECKPOINT_DIR")
+        if base is None and world.round:
+            raise SystemExit("CHECKPOINT_DIR is not set: name a folder that all processes of the job share")
+        folder = Path(base or scratch, world.job)
+        folder.mkdir(parents=True, exist_ok=True)
+        jax.config.update("jax_compilation_cache_dir", str(folder / "compiled"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        if world.size > 1:
+            _join(world)
+        images, labels = load_digits()
+        state = restore(folder)
+        total = epochs * -(-TRAINED // BATCH)
+        ledger = Ledger(TRAINED, epochs, state.shards) if world.rank == 0 else None
+        batches = Batches(images[:TRAINED], labels[:TRAINED], world)
+        if ledger is not None:
+            seconds = time.monotonic() - begun
+            print(f"round {world.round} size {world.size} from step {state.step}, ready in {seconds:.2f} s", flush=True)
+        finished, loss = train(state, batches, ledger, total, folder)
+        if ledger is not None:
+            ledger.flush()
+            if finished:
+                guessed = np.asarray(forward(state.params, images[TRAINED:])).argmax(axis=1)
+                accuracy = float((guessed == labels[TRAINED:]).mean())
+                known = {} if np.isnan(loss) else {"loss": loss}
+                elasticjob.report_step(total, total=total, metrics={**known, "accuracy": accuracy})
+                print(f"finished: {state.step} steps, test accuracy {accuracy:.4f}", flush=True)
+            else:
+                print(f"round {world.round} stopped after step {state.step}/{total}", flush=True)
+        if not finished:
+            elasticjob.confirm_stop()
+        if world.size > 1:
+            jax.distributed.shutdown()
+
+
+def _join(world: elasticjob.World) -> None:
+    """Meet the other processes at rank 0. JAX itself reads no more than the coordinator's address."""
+    coordinator = os.environ["JAX_COORDINATOR_ADDRESS"]
+    port = coordinator.rpartition(":")[2]
+    jax.distributed.initialize(
+        coordinator_address=coordinator,
+        num_processes=world.size,
+        process_id=world.rank,
+        cluster_detection_method="deactivate",
+        coordinator_bind_address=f"{world.address}:{port}",  # pods of one machine have this port each
+        initialization_timeout=60,
+        shutdown_timeout_seconds=10,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

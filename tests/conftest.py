@@ -1,0 +1,60 @@
+"""Clusters for the tests that need a real API server; each is started once per session, when a test first asks."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from elasticjob_cli.dev import cluster as clusters
+from elasticjob_cli.dev.crds import apply_crds
+from elasticjob_kube.errors import NotFound
+from elasticjob_kube.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Resource
+from elasticjob_kube.session import Kube, connect
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clusters.Cluster]:
+    """A cluster without a node and with our CRDs: pods stay Pending, a test sets their status itself."""
+    with clusters.up(tmp_path_factory.mktemp("control-plane"), control_plane_only=True) as cluster:
+        asyncio.run(apply_crds(cluster.kubeconfig, REPOSITORY / "crds"))
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def node_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clusters.Cluster]:
+    """A cluster whose process node runs the pods, with our CRDs."""
+    with clusters.up(tmp_path_factory.mktemp("node-cluster"), capacity={"cpu": "64"}) as cluster:
+        asyncio.run(apply_crds(cluster.kubeconfig, REPOSITORY / "crds"))
+        yield cluster
+
+
+@pytest.fixture
+async def kube(cluster: clusters.Cluster) -> AsyncIterator[Kube]:
+    """A session with all rights to `cluster`, which each directory's conftest chooses."""
+    async with connect(user_agent="elasticjob-tests", kubeconfig=cluster.kubeconfig) as session:
+        yield session
+
+
+@pytest.fixture
+async def namespace(kube: Kube) -> AsyncIterator[str]:
+    """A new namespace that takes pods, deleted with all that is in it after the test."""
+    created = await kube.create(NAMESPACES, None, {"metadata": {"generateName": "test-"}})
+    name: str = created["metadata"]["name"]
+    try:
+        async with asyncio.timeout(30):
+            for resource, needed in ((SERVICE_ACCOUNTS, "default"), (CONFIG_MAPS, "kube-root-ca.crt")):
+                while not await _is_there(kube, resource, name, needed):
+                    await asyncio.sleep(0.02)
+        yield name
+    finally:
+        await kube.delete(NAMESPACES, None, name)
+
+
+async def _is_there(kube: Kube, resource: Resource, namespace: str, name: str) -> bool:
+    try:
+        await kube.get(resource, namespace, name)
+    except NotFound:
+        return False
+    return True

@@ -1,0 +1,121 @@
+"""What Horovod gets to see, with a real agent below and a real HTTPS server of the master."""
+
+from __future__ import annotations
+
+import datetime
+import http.server
+import os
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from elasticjob_api import names
+
+SCRIPT = str(Path(sys.executable).with_name("discover_hosts"))
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(names.TLS_SERVER_NAME)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "key").write_bytes(key.private_bytes(*form))
+    return folder / "crt", folder / "key"
+
+
+class Hosts(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        right = self.path == "/hosts" and self.headers["authorization"] == "Bearer secret"
+        self.send_response(200 if right else 401)
+        self.end_headers()
+        self.wfile.write(b"job-worker-0:2\njob-worker-1-4:1\n" if right else b"no")
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+class Master:
+    def __init__(self, folder: Path) -> None:
+        self.address = f"127.91.{os.getpid() // 250 % 250}.{os.getpid() % 250 + 1}"
+        self.crt, key = certificate(folder)
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(self.crt, key)
+        self._server = http.server.HTTPServer((self.address, names.HTTP_PORT), Hosts)
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[Master]:
+    master = Master(tmp_path)
+    yield master
+    master.stop()
+
+
+def discover(master: Master, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "TMPDIR": str(folder),
+        names.ENV_MASTER_SERVICE: "job-master",
+        names.ENV_NAMESPACE: "default",
+        names.service_host_env("job-master"): master.address,
+        names.ENV_CA: master.crt.read_text(),
+        names.ENV_TOKEN: "secret",
+        **more,
+    }
+    return subprocess.run([SCRIPT], env=environment, capture_output=True, text=True, timeout=30)
+
+
+def test_hosts_are_printed_as_horovod_reads_them_and_remembered(master: Master, tmp_path: Path) -> None:
+    first = discover(master, tmp_path)
+    assert (first.returncode, first.stdout, first.stderr) == (0, "job-worker-0:2\njob-worker-1-4:1\n", "")
+    refused = discover(master, tmp_path, **{names.ENV_TOKEN: "wrong"})
+    assert (refused.returncode, refused.stdout) == (0, first.stdout)
+    assert "last known hosts (OSError: 401 no)" in refused.stderr
+
+
+def test_without_any_answer_ever_it_fails(master: Master, tmp_path: Path) -> None:
+    refused = discover(master, tmp_path, **{names.ENV_TOKEN: "wrong"})
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "no hosts are known yet" in refused.stderr
+
+
+def test_a_master_with_another_certificate_is_not_believed(master: Master, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    refused = discover(master, tmp_path, **{names.ENV_CA: certificate(other)[0].read_text()})
+    assert refused.returncode == 1
+    assert "certificate verify failed" in refused.stderr
+
+
+def test_an_agent_that_does_not_answer_is_not_waited_for(master: Master, tmp_path: Path) -> None:
+    import socket
+
+    discover(master, tmp_path)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "s"))
+        silent.listen()
+        answer = discover(master, tmp_path, **{names.ENV_SOCKET: str(tmp_path / "s")})
+    assert (answer.returncode, answer.stdout) == (0, "job-worker-0:2\njob-worker-1-4:1\n")

@@ -1,0 +1,231 @@
+"""`elasticjob query` with a real API server and a real master: the answer, and a clear word where there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+import yaml
+from elasticjob_api import names
+from elasticjob_api.v1 import agent_pb2, agent_pb2_grpc, shards_pb2, shards_pb2_grpc
+from elasticjob_cli.dev.cluster import Cluster
+from elasticjob_kube.resources import ELASTIC_JOBS, ROLE_BINDINGS, ROLES, SECRETS, SERVICE_ACCOUNTS
+from elasticjob_kube.session import Kube
+from elasticjob_operator.certificates import job_secrets
+
+BIN = Path(sys.executable).parent
+JOB = "digits"
+SECONDS = 30
+
+
+async def query(cluster: Cluster, *arguments: str) -> tuple[int, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        BIN / "elasticjob", "query", f"--kubeconfig={cluster.kubeconfig}", *arguments,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    output, errors = await asyncio.wait_for(process.communicate(), SECONDS)
+    return process.returncode or 0, output.decode(), errors.decode()
+
+
+@pytest.fixture
+async def job(kube: Kube, namespace: str) -> str:
+    template = {"spec": {"containers": [{"name": "train", "image": "train:1", "command": ["train"]}]}}
+    spec = {"framework": "jax", "replicaSpecs": {"worker": {"template": template}}}
+    body = {"apiVersion": names.API_VERSION, "kind": "ElasticJob", "metadata": {"name": JOB}, "spec": spec}
+    await kube.create(ELASTIC_JOBS, namespace, body)
+    return namespace
+
+
+@pytest.fixture
+async def secrets(kube: Kube, job: str) -> dict[str, bytes]:
+    made = job_secrets(JOB, job)
+    data = {key: base64.b64encode(value).decode() for key, value in made.items()}
+    body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": names.master_service(JOB)}, "data": data}
+    await kube.create(SECRETS, job, body)
+    return made
+
+
+async def tell_status(kube: Kube, namespace: str, **status: Any) -> None:
+    await kube.patch(ELASTIC_JOBS, namespace, JOB, {"status": status}, subresource="status")
+
+
+@asynccontextmanager
+async def running_master(namespace: str, secrets: dict[str, bytes], port: int) -> AsyncIterator[grpc.aio.Channel]:
+    """A master of its own process, without Kubernetes, but with the job's token and certificate."""
+    told = {
+        names.ENV_JOB_NAME: JOB,
+        names.ENV_NAMESPACE: namespace,
+        names.ENV_TOKEN: secrets[names.SECRET_TOKEN].decode(),
+        names.ENV_CA: secrets[names.SECRET_CA].decode(),
+        names.ENV_TLS_CERT: secrets[names.SECRET_CERT].decode(),
+        names.ENV_TLS_KEY: secrets[names.SECRET_KEY].decode(),
+    }
+    process = await asyncio.create_subprocess_exec(
+        BIN / "elasticjob-master", "--standalone", "--workers=2", "--framework=jax", "--address=127.0.0.1",
+        f"--grpc-port={port}", "--http-port=0", env=dict(os.environ) | told,
+    )  # fmt: skip
+    credentials = grpc.ssl_channel_credentials(secrets[names.SECRET_CA])
+    options = (("grpc.ssl_target_name_override", names.TLS_SERVER_NAME),)
+    try:
+        async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, options) as channel:
+            yield channel
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await asyncio.wait_for(process.wait(), SECONDS)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+async def one_member(channel: grpc.aio.Channel, secrets: dict[str, bytes]) -> None:
+    """Register a member, and lease some shards for it."""
+    token = ((names.TOKEN_METADATA, f"Bearer {secrets[names.SECRET_TOKEN].decode()}"),)
+    member = agent_pb2.RegisterRequest(
+        pod_name=f"{JOB}-worker-0", pod_uid="u0", role="worker", index=0, address="127.0.0.1", slots=1
+    )
+    agents = agent_pb2_grpc.AgentServiceStub(channel)
+    await agents.Register(member, metadata=token, wait_for_ready=True, timeout=SECONDS)
+    shards = shards_pb2_grpc.ShardServiceStub(channel)
+    dataset = shards_pb2.CreateDatasetRequest(dataset="train", size=100, shard_size=10, epochs=1)
+    await shards.CreateDataset(dataset, metadata=token, timeout=SECONDS)
+    await shards.LeaseShards(
+        shards_pb2.LeaseShardsRequest(dataset="train", pod_uid="u0", count=3), metadata=token, timeout=SECONDS
+    )
+
+
+async def test_a_running_job_is_shown_with_its_members_and_shards(
+    kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
+) -> None:
+    port = free_port()
+    await tell_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{port}")
+    async with running_master(job, secrets, port) as channel:
+        await one_member(channel, secrets)
+        code, text, errors = await query(cluster, JOB, "-n", job)
+        assert (code, errors) == (0, "")
+        for part in (f"{job}/{JOB}", "Waiting", "ROLE", f"{JOB}-worker-0", "127.0.0.1", "DATASET", "train"):
+            assert part in text, text
+        code, text, _ = await query(cluster, JOB, "-n", job, "-o", "json")
+        found = json.loads(text)
+        assert (found["jobName"], found["phase"]) == (JOB, "JOB_PHASE_WAITING")
+        assert [(member["podName"], member["rank"]) for member in found["members"]] == [(f"{JOB}-worker-0", None)]
+        assert (found["datasets"][0]["total"], found["datasets"][0]["leased"]) == ("10", "3")
+
+
+async def test_a_watch_ends_with_the_job(kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]) -> None:
+    port = free_port()
+    await tell_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{port}")
+    async with running_master(job, secrets, port) as channel:
+        await one_member(channel, secrets)
+        watch = await asyncio.create_subprocess_exec(
+            BIN / "elasticjob", "query", f"--kubeconfig={cluster.kubeconfig}", JOB, "-n", job, "-w", "-o", "json",
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        try:
+            assert watch.stdout is not None
+            first = json.loads(await asyncio.wait_for(watch.stdout.readline(), SECONDS))
+            assert first["jobName"] == JOB
+            await tell_status(kube, job, phase="Succeeded")
+        except BaseException:
+            watch.kill()
+            raise
+    _, errors = await asyncio.wait_for(watch.communicate(), SECONDS)
+    assert watch.returncode == 0
+    assert "Succeeded" in errors.decode()
+
+
+async def test_an_unreachable_master_comes_with_the_way_to_forward_its_port(
+    kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
+) -> None:
+    await tell_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{free_port()}")
+    code, text, errors = await query(cluster, JOB, "-n", job)
+    assert (code, text) == (1, "")
+    assert f"kubectl port-forward -n {job} service/{JOB}-master 50051" in errors
+    assert f"elasticjob query {JOB} -n {job} --address 127.0.0.1:50051" in errors
+
+
+async def test_a_given_address_is_used_in_place_of_the_status(
+    kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
+) -> None:
+    port = free_port()
+    async with running_master(job, secrets, port) as channel:
+        await one_member(channel, secrets)
+        code, text, errors = await query(cluster, JOB, "-n", job, "--address", f"127.0.0.1:{port}")
+    assert code == 0, errors
+    assert f"{JOB}-worker-0" in text
+
+
+async def test_the_master_of_another_job_is_not_taken_for_this_one(
+    kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
+) -> None:
+    port = free_port()
+    other = dict(secrets) | {names.SECRET_TOKEN: b"of-another-job"}
+    async with running_master(job, other, port) as channel:
+        await one_member(channel, other)
+        code, _, errors = await query(cluster, JOB, "-n", job, "--address", f"127.0.0.1:{port}")
+    assert code == 1
+    assert "does not accept this job's token" in errors
+
+
+async def test_an_unknown_job_is_named(cluster: Cluster, namespace: str) -> None:
+    code, _, errors = await query(cluster, "nosuch", "-n", namespace)
+    assert code == 1
+    assert f'job {namespace}/nosuch: elasticjobs.elasticjob.dev "nosuch" not found' in errors
+    assert f"kubectl get ej -n {namespace}" in errors
+
+
+async def test_a_finished_job_has_no_master(kube: Kube, cluster: Cluster, job: str) -> None:
+    await tell_status(kube, job, phase="Failed")
+    code, _, errors = await query(cluster, JOB, "-n", job)
+    assert code == 1
+    assert "is Failed; a finished job has no master" in errors
+
+
+async def test_a_new_job_has_no_master_yet(cluster: Cluster, job: str) -> None:
+    code, _, errors = await query(cluster, JOB, "-n", job)
+    assert code == 1
+    assert "has no master yet" in errors
+
+
+async def test_who_may_not_read_the_secret_is_told_so(
+    kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes], tmp_path: Path
+) -> None:
+    await tell_status(kube, job, phase="Running", masterAddress="127.0.0.1:1")
+    rules = [{"apiGroups": ["elasticjob.dev"], "resources": ["elasticjobs"], "verbs": ["get"]}]
+    subjects = [{"kind": "ServiceAccount", "name": "reader", "namespace": job}]
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"}
+    named = {"metadata": {"name": "reader"}}
+    await kube.create(SERVICE_ACCOUNTS, job, named)
+    await kube.create(ROLES, job, named | {"rules": rules})
+    await kube.create(ROLE_BINDINGS, job, named | {"subjects": subjects, "roleRef": role})
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
+    answer = await kube.request("POST", SERVICE_ACCOUNTS.path(job, "reader", "token"), body=body)
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    for user in config["users"]:
+        user["user"] = {"token": json.loads(answer)["status"]["token"]}
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(config))
+
+    code, _, errors = await query(cluster, JOB, "-n", job, f"--kubeconfig={kubeconfig}")
+    assert code == 1
+    assert f'secrets "{JOB}-master" is forbidden' in errors
+    assert f"needs `get` on the ElasticJob and on Secret {JOB}-master" in errors
+
+
+async def test_a_missing_kubeconfig_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    code, _, errors = await query(cluster, JOB, f"--kubeconfig={tmp_path / 'none'}")
+    assert code == 1
+    assert "no usable kubeconfig" in errors
+    assert "KUBECONFIG" in errors

@@ -1,0 +1,254 @@
+"""The embedded cluster, started and stopped by its commands as a user does."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from elasticjob_cli.dev import binaries, processes
+from elasticjob_cli.dev import cluster as clusters
+from elasticjob_cli.dev.places import cache_dir
+from elasticjob_cli.dev.progress import Progress
+from elasticjob_kube.errors import Refused
+from elasticjob_kube.resources import CRDS, NODES, PODS
+from elasticjob_kube.session import connect
+
+COMMAND = [sys.executable, "-m", "elasticjob_cli.main", "dev"]
+
+
+def dev(*arguments: object, timeout: float = 300, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def wait_for(condition, what: str, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def state(tmp_path: Path):
+    path = tmp_path / "cluster"
+    yield path
+    clusters.down(path)
+
+
+def test_a_cluster_comes_up_is_left_alone_and_goes_down_without_a_trace(state):
+    first = dev("up", "--control-plane-only", "--state", state)
+    assert first.returncode == 0, first.stderr
+    cluster = clusters.find(state)
+    pids = cluster.running()
+    assert first.stdout.splitlines() == [
+        f"export KUBECONFIG={state}/kubeconfig",
+        f"export PATH={state}/bin:$PATH",
+    ]
+    answer = subprocess.run(
+        [cluster.bin / "kubectl", "--kubeconfig", cluster.kubeconfig, "get", "serviceaccount", "default", "-o=name"],
+        capture_output=True,
+        text=True,
+    )
+    assert answer.stdout == "serviceaccount/default\n", answer.stderr
+
+    second = dev("up", "--control-plane-only", "--state", state)
+    assert second.returncode == 0
+    assert "already up" in second.stderr
+    assert clusters.find(state).running() == pids
+
+    status = dev("status", "--state", state)
+    assert status.returncode == 0, status.stdout
+    assert all(f"process {pid}" in status.stdout for pid in pids.values())
+
+    assert dev("down", "--state", state).returncode == 0
+    assert processes.marked(state) == set()
+    assert not listens(cluster.port)
+    assert not state.exists()
+    assert dev("status", "--state", state).returncode == 1
+    assert dev("down", "--state", state).returncode == 0
+
+
+def test_a_cluster_with_a_dead_process_is_unhealthy_and_is_started_anew(state):
+    old = clusters.up(state, control_plane_only=True)
+    scheduler = old.running()["kube-scheduler"]
+    os.kill(scheduler, signal.SIGKILL)
+    old.children["kube-scheduler"].wait(timeout=10)
+    # The id now belongs to somebody else, who must not be taken for ours: here, this test's own process.
+    (state / "pids" / "kube-scheduler").write_text(f"{os.getpid()} 1\n")
+    status = dev("status", "--state", state)
+    assert status.returncode == 1
+    assert "kube-scheduler           down" in status.stdout
+
+    again = dev("up", "--control-plane-only", "--state", state)
+    assert again.returncode == 0, again.stderr
+    assert "kube-scheduler is not running" in again.stderr
+    for child in old.children.values():
+        child.wait(timeout=10)
+    assert None not in clusters.find(state).running().values()
+
+
+def test_two_clusters_run_side_by_side(state, cluster):
+    with clusters.up(state, control_plane_only=True) as other:
+        assert other.port != cluster.port
+        assert other.troubles() == cluster.troubles() == []
+    assert cluster.troubles() == []
+
+
+def test_two_starts_at_once_make_one_cluster(state):
+    command = [*COMMAND, "up", "--control-plane-only", "--state", state]
+    starts = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    errors = [start.communicate(timeout=300)[1] for start in starts]
+    assert [start.returncode for start in starts] == [0, 0], errors
+    assert sum("already up" in error for error in errors) == 1, errors
+    assert len(processes.marked(state)) == 4
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_start_leaves_nothing(state, number):
+    with subprocess.Popen(
+        [*COMMAND, "up", "--control-plane-only", "--state", state], stderr=subprocess.PIPE, text=True
+    ) as start:
+        wait_for((state / "logs" / "kube-apiserver.log").exists, "the API server to be started")
+        start.send_signal(number)
+        start.send_signal(number)
+        error = start.communicate(timeout=60)[1]
+    assert start.returncode == 130, error
+    assert processes.marked(state) == set()
+    assert not state.exists()
+
+
+def test_a_killed_start_is_cleaned_up_even_where_nothing_was_written_down(state):
+    with subprocess.Popen(
+        [*COMMAND, "up", "--control-plane-only", "--state", state], stderr=subprocess.DEVNULL
+    ) as start:
+        wait_for((state / "pids" / "kube-apiserver").exists, "the API server to be started")
+        start.kill()
+    for path in (state / "pids").iterdir():
+        path.unlink()
+    assert processes.marked(state)
+    assert dev("down", "--state", state).returncode == 0
+    assert processes.marked(state) == set()
+
+
+def test_a_failed_start_says_which_process_ended_and_keeps_the_logs(state, tmp_path):
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    scheduler = programs / "kube-scheduler"
+    scheduler.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && echo Kubernetes v1.36.9 && exit\necho out of luck; exit 3\n'
+    )
+    scheduler.chmod(0o755)
+    answer = dev("up", "--control-plane-only", "--state", state, KUBEBUILDER_ASSETS=str(programs))
+    assert answer.returncode == 1
+    assert "error: kube-scheduler ended with status 3" in answer.stderr
+    assert "out of luck" in answer.stderr
+    assert processes.marked(state) == set()
+    assert [path.name for path in state.iterdir() if path.name != ".lock"] == ["logs"]
+
+
+def test_a_busy_port_is_refused_with_its_holder_and_nothing_is_left(state):
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        answer = dev("up", "--control-plane-only", "--state", state, "--port", port)
+    assert answer.returncode == 1
+    assert f"error: port {port} is in use by" in answer.stderr
+    assert f"(process {os.getpid()})" in answer.stderr
+    assert processes.marked(state) == set()
+    assert clusters.find(state) is None
+
+
+def test_a_state_directory_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    answer = dev("up", "--state", tmp_path / "file" / "cluster")
+    assert answer.returncode == 1
+    assert answer.stderr.startswith(f"error: cannot write to the state directory {tmp_path}/file/cluster: ")
+    assert len(answer.stderr.splitlines()) == 1
+
+
+def test_a_directory_with_other_files_is_never_taken(tmp_path):
+    (tmp_path / "thesis.tex").write_text("precious")
+    assert dev("up", "--state", tmp_path).returncode == 1
+    assert dev("down", "--state", tmp_path).returncode == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_without_a_compiler_and_a_package_index_the_error_says_what_to_install(state, tmp_path):
+    offline = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": ""}
+    answer = dev(
+        "up",
+        *("--state", state),
+        **offline,
+        PATH="",
+        KUBEBUILDER_ASSETS="",
+        PIP_RETRIES="0",
+        PIP_CONFIG_FILE=os.devnull,
+        ELASTICJOB_CACHE=str(tmp_path / "cache"),
+    )
+    assert answer.returncode == 1
+    line = next(line for line in answer.stderr.splitlines() if line.startswith("error: "))
+    assert "no Go 1.26 or newer" in line
+    assert "install Go 1.26 or newer" in line
+    assert not list((tmp_path / "cache").glob("go/*"))
+
+
+def test_half_a_program_in_the_cache_is_built_again(tmp_path):
+    cache = cache_dir(os.environ)
+    places = binaries.find_programs(cache, {**os.environ, "KUBEBUILDER_ASSETS": ""}, Progress())
+    if not all(path.is_relative_to(cache) for path in places.values()):
+        pytest.skip("this machine has programs of its own, so none was built")
+    shutil.copytree(cache / "bin", tmp_path / "bin", copy_function=os.link)
+    if (cache / "go").exists():
+        (tmp_path / "go").symlink_to(cache / "go")
+    etcd = tmp_path / places["etcd"].relative_to(cache)
+    whole = etcd.read_bytes()
+    etcd.unlink()
+    etcd.write_bytes(whole[: len(whole) // 2])
+    etcd.chmod(0o755)
+    again = binaries.find_programs(tmp_path, {**os.environ, "KUBEBUILDER_ASSETS": ""}, Progress())
+    assert again["etcd"] == etcd
+    assert subprocess.run([etcd, "--version"], capture_output=True).returncode == 0
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+async def test_our_kinds_are_served_and_pods_are_taken(kube, namespace):
+    names = {item["metadata"]["name"] for item in (await kube.list(CRDS))["items"]}
+    assert {f"{kind}.elasticjob.dev" for kind in ("elasticjobs", "scaleplans", "scaleins", "scaleouts")} <= names
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    created = await kube.create(PODS, namespace, pod)
+    assert created["spec"]["serviceAccountName"] == "default"
+
+
+async def test_nobody_is_let_in_without_a_certificate(cluster):
+    answer = subprocess.run(
+        [
+            *(cluster.bin / "kubectl", "--kubeconfig", os.devnull, "--server", f"https://127.0.0.1:{cluster.port}"),
+            *("--insecure-skip-tls-verify", "--token", "none", "get", "--raw", "/readyz"),
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert answer.returncode != 0
+    assert "Unauthorized" in answer.stderr or "logged in" in answer.stderr
+
+
+async def test_the_node_may_register_itself_and_no_other(cluster):
+    async with connect(user_agent="test", kubeconfig=cluster.state / "conf" / "node.kubeconfig") as node:
+        with pytest.raises(Refused, match="not allowed to modify node"):
+            await node.create(NODES, None, {"metadata": {"name": "another"}})

@@ -1,0 +1,254 @@
+"""The master at a real API server, with no more rights than its Role gives."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+import pytest_asyncio
+import yaml
+from elasticjob_api import names
+from elasticjob_api.v1 import agent_pb2 as pb
+from elasticjob_api.v1 import job_pb2
+from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
+from elasticjob_cli.dev.cluster import Cluster
+from elasticjob_kube.resources import (
+    CONFIG_MAPS,
+    ELASTIC_JOBS,
+    ROLE_BINDINGS,
+    ROLES,
+    SCALE_PLANS,
+    SERVICE_ACCOUNTS,
+)
+from elasticjob_kube.session import Kube
+
+from .master_process import Agent, Master, run_master, until
+
+JOB = "job"
+COOLDOWN = 1
+
+
+@dataclass
+class Setting:
+    """A job in a namespace, and what its master needs."""
+
+    kube: Kube
+    namespace: str
+    uid: str
+    kubeconfig: Path
+    folder: Path
+
+    @asynccontextmanager
+    async def master(self) -> AsyncIterator[Master]:
+        env = {
+            "KUBECONFIG": str(self.kubeconfig),
+            names.ENV_JOB_NAME: JOB,
+            names.ENV_JOB_UID: self.uid,
+            names.ENV_NAMESPACE: self.namespace,
+            names.ENV_POD_NAME: names.master_pod(JOB, 0),
+            names.ENV_FRAMEWORK: "jax",
+        }
+        async with run_master(self.folder, env=env) as running:
+            yield running
+
+    async def job(self) -> dict[str, Any]:
+        return await self.kube.get(ELASTIC_JOBS, self.namespace, JOB)
+
+    async def patch_job(self, body: dict[str, Any], subresource: str = "") -> None:
+        await self.kube.patch(ELASTIC_JOBS, self.namespace, JOB, body, subresource=subresource)
+
+    async def set_desired(self, count: int) -> None:
+        """Say what the operator says."""
+        status = {"replicaStatuses": {"worker": {"desired": count, "indices": f"0-{count - 1}"}}}
+        await self.patch_job({"status": status}, "status")
+
+    async def plans(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = (await self.kube.list(SCALE_PLANS, self.namespace))["items"]
+        return found
+
+
+def role() -> dict[str, Any]:
+    group = [names.GROUP]
+    return {
+        "metadata": {"name": "master"},
+        "rules": [
+            {
+                "apiGroups": group,
+                "resources": ["elasticjobs"],
+                "verbs": ["get", "list", "watch"],
+                "resourceNames": [JOB],
+            },
+            {"apiGroups": group, "resources": ["elasticjobs/status"], "verbs": ["patch"], "resourceNames": [JOB]},
+            {"apiGroups": group, "resources": ["scaleplans"], "verbs": ["get", "list", "watch", "create"]},
+            {
+                "apiGroups": [""],
+                "resources": ["configmaps"],
+                "verbs": ["get", "patch", "update"],
+                "resourceNames": [names.state_config_map(JOB)],
+            },
+        ],
+    }
+
+
+@pytest_asyncio.fixture
+async def setting(cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path) -> Setting:
+    template = {"spec": {"containers": [{"name": "c", "image": "i", "command": ["train"]}]}}
+    worker = {"replicas": 2, "minReplicas": 1, "maxReplicas": 5, "template": template, "drainSeconds": 5}
+    spec = {"framework": "jax", "replicaSpecs": {"worker": worker}, "autoscaling": {"cooldownSeconds": COOLDOWN}}
+    kind = {"apiVersion": ELASTIC_JOBS.api_version, "kind": ELASTIC_JOBS.kind}
+    job = await kube.create(ELASTIC_JOBS, namespace, {**kind, "metadata": {"name": JOB}, "spec": spec})
+    await kube.create(CONFIG_MAPS, namespace, {"metadata": {"name": names.state_config_map(JOB)}})
+    await kube.create(SERVICE_ACCOUNTS, namespace, {"metadata": {"name": "master"}})
+    await kube.create(ROLES, namespace, role())
+    binding = {
+        "metadata": {"name": "master"},
+        "roleRef": {"apiGroup": ROLES.group, "kind": "Role", "name": "master"},
+        "subjects": [{"kind": "ServiceAccount", "name": "master", "namespace": namespace}],
+    }
+    await kube.create(ROLE_BINDINGS, namespace, binding)
+    path = SERVICE_ACCOUNTS.path(namespace, "master", "token")
+    granted = json.loads(await kube.request("POST", path, body={"spec": {}}))
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["users"] = [
+        {"name": user["name"], "user": {"token": granted["status"]["token"]}} for user in config["users"]
+    ]
+    mine = tmp_path / "kubeconfig"
+    mine.write_text(yaml.safe_dump(config))
+    return Setting(kube, namespace, job["metadata"]["uid"], mine, tmp_path)
+
+
+async def eventually(look: Callable[[], Any], condition: Callable[[Any], bool], what: str) -> Any:
+    seen = None
+    try:
+        async with asyncio.timeout(30):
+            while not condition(seen := await look()):
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise AssertionError(f"never happened: {what}; last seen: {seen}") from None
+    return seen
+
+
+async def train(agents: list[Agent], rate: Callable[[int], float]) -> None:
+    """Report steps for ever, as fast as the curve says for the present world."""
+    step = 0
+    while True:
+        step += 1
+        here = [agent for agent in agents if agent.running and not agent.ended.is_set()]
+        for agent in here:
+            share = rate(len(here)) * 0.1 / len(here)
+            report = pb.StepReport(round=agent.running, step=step, total_steps=10_000, samples=share, seconds=0.1)
+            await agent.send(step=report)
+        await asyncio.sleep(0.1)
+
+
+async def test_progress_is_written_and_at_rest_nothing_is(setting: Setting) -> None:
+    async with setting.master() as master, master.channel() as channel:
+        agents = [await Agent(index).join(channel) for index in (0, 1)]
+        await until(lambda: all(agent.running == 1 for agent in agents), "a world of two")
+        await agents[0].send(step=pb.StepReport(round=1, step=3, total_steps=9, samples=30, seconds=1))
+        job = await eventually(setting.job, lambda job: job.get("status", {}).get("progress"), "progress in the status")
+        assert job["status"]["progress"]["steps"] == "3/9"
+        managers = {entry["manager"] for entry in job["metadata"]["managedFields"] if entry.get("subresource")}
+        assert managers == {names.MASTER}
+        for agent in agents:
+            await agent.send(step=pb.StepReport(round=1, step=9, total_steps=9, samples=30, seconds=1))
+        await asyncio.sleep(0)
+        await until_step(channel, 9)
+    job = await setting.job()
+    assert job["status"]["progress"]["steps"] == "9/9", "the last word is written at SIGTERM"
+
+
+async def test_pods_of_a_draining_plan_leave_and_the_others_go_on(setting: Setting) -> None:
+    async with setting.master() as master, master.channel() as channel:
+        agents = [await Agent(index).join(channel) for index in (0, 1)]
+        await until(lambda: all(agent.running == 1 for agent in agents), "a world of two")
+        body = {
+            "apiVersion": SCALE_PLANS.api_version,
+            "kind": SCALE_PLANS.kind,
+            "metadata": {"name": "in"},
+            "spec": {"jobName": JOB, "removePods": [{"name": agents[0].name}]},
+        }
+        await setting.kube.create(SCALE_PLANS, setting.namespace, body)
+        status = {"status": {"phase": "Draining", "drainingPods": [agents[0].name]}}
+        await setting.kube.patch(SCALE_PLANS, setting.namespace, "in", status, subresource="status")
+        await until(lambda: agents[0].ended.is_set() and agents[1].running == 2, "a world of one")
+        assert agents[0].commands[-1].drain.grace_seconds == pytest.approx(4.5)
+        world = await JobServiceStub(channel).GetWorld(job_pb2.GetWorldRequest())
+        assert [member.pod_name for member in world.members] == [agents[1].name]
+
+
+@pytest.mark.parametrize(("third", "replicas"), [(120.0, 5), (60.0, 2)])
+async def test_the_auto_scaler_decides_by_what_it_measured_as_soon_as_it_is_enabled(
+    setting: Setting, third: float, replicas: int
+) -> None:
+    await setting.set_desired(2)
+    async with setting.master() as master, master.channel() as channel, AsyncExitStack() as cleanup:
+        agents = [await Agent(index).join(channel) for index in (0, 1)]
+        rates = {1: 1.0, 2: 50.0, 3: third}
+        training = asyncio.create_task(train(agents, lambda size: rates[size]))
+        cleanup.callback(training.cancel)
+        await until(lambda: b"measured: 2 members" in master.log.read_bytes(), "a measurement of two")
+        await setting.set_desired(3)
+        agents.append(await Agent(2).join(channel))
+        await until(lambda: b"measured: 3 members" in master.log.read_bytes(), "a measurement of three")
+        assert await setting.plans() == []
+        await setting.patch_job({"spec": {"autoscaling": {"enabled": True}}})
+        [plan] = await eventually(setting.plans, bool, "an Auto plan")
+        assert plan["metadata"]["name"] == f"{JOB}-auto-1"
+        assert plan["metadata"]["ownerReferences"][0]["uid"] == setting.uid
+        assert plan["spec"]["source"] == "Auto"
+        assert plan["spec"]["replicaResourceSpecs"]["worker"]["replicas"] == replicas
+        assert "2 members: " in plan["spec"]["reason"]
+        await asyncio.sleep(3 * COOLDOWN)
+        assert len(await setting.plans()) == 1, "no second plan while the first is unfinished"
+
+
+async def test_a_killed_master_goes_on_from_its_config_map(setting: Setting) -> None:
+    async with setting.master() as master, master.channel() as channel:
+        agents = [await Agent(index).join(channel) for index in (0, 1)]
+        await until(lambda: all(agent.running == 1 for agent in agents), "a world of two")
+        await agents[0].send(step=pb.StepReport(round=1, step=3, total_steps=9, samples=30, seconds=1))
+        await eventually(setting.job, lambda job: job.get("status", {}).get("progress"), "progress in the status")
+        await stored(setting)
+        await master.kill()
+    async with setting.master() as master, master.channel() as channel:
+        status = await JobServiceStub(channel).GetStatus(job_pb2.GetStatusRequest())
+        assert (status.master_starts, status.round, status.world_size) == (2, 1, 2)
+        for agent in agents:
+            await agent.join(channel)
+        await agents[1].heartbeat()
+        assert [len(agent.started) for agent in agents] == [1, 1], "training was not touched"
+
+
+async def test_a_second_master_makes_the_first_one_end(setting: Setting) -> None:
+    async with setting.master() as first, first.channel() as channel, setting.master():
+        first.ends_with = 1
+        await Agent(0).join(channel)
+        async with asyncio.timeout(20):
+            await first.process.wait()
+        assert b"was written by another master" in first.log.read_bytes()
+
+
+async def until_step(channel: grpc.aio.Channel, step: int) -> None:
+    async for status in JobServiceStub(channel).WatchStatus(job_pb2.WatchStatusRequest(), timeout=20):
+        if status.progress.step == step:
+            return
+
+
+async def stored(setting: Setting) -> None:
+    """Wait until the ConfigMap is written no more: everything so far is in it."""
+    last = None
+    async with asyncio.timeout(20):
+        while True:
+            found = await setting.kube.get(CONFIG_MAPS, setting.namespace, names.state_config_map(JOB))
+            if found["metadata"]["resourceVersion"] == last:
+                return
+            last = found["metadata"]["resourceVersion"]
+            await asyncio.sleep(1.5)

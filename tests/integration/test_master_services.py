@@ -1,0 +1,327 @@
+"""The master's services, asked over TLS by hand-played agents and by strangers."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import grpc
+import grpc.aio
+import pytest
+import pytest_asyncio
+from elasticjob_api import names
+from elasticjob_api.v1 import agent_pb2 as pb
+from elasticjob_api.v1 import discovery_pb2, job_pb2, shards_pb2
+from elasticjob_api.v1.agent_pb2_grpc import AgentServiceStub
+from elasticjob_api.v1.discovery_pb2_grpc import DiscoveryServiceStub
+from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
+from elasticjob_api.v1.shards_pb2_grpc import ShardServiceStub
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from .master_process import TOKEN, Agent, Master, certificates, run_master, until
+
+STANDALONE = ("--standalone", "--framework=jax", "--min=1", "--workers=2")
+
+
+@pytest_asyncio.fixture
+async def master(tmp_path: Path) -> AsyncIterator[Master]:
+    async with run_master(tmp_path, *STANDALONE) as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def channel(master: Master) -> AsyncIterator[grpc.aio.Channel]:
+    async with master.channel() as open_channel:
+        yield open_channel
+
+
+async def world_of_two(channel: grpc.aio.Channel) -> tuple[Agent, Agent]:
+    first, second = await Agent(0).join(channel), await Agent(1).join(channel)
+    await until(lambda: first.running == second.running == 1, "a world of two")
+    return first, second
+
+
+async def test_two_agents_get_one_world_with_the_frameworks_environment(channel: grpc.aio.Channel) -> None:
+    first, second = await world_of_two(channel)
+    start = second.started[0]
+    assert start.rank == 1
+    assert [member.pod_name for member in start.world.members] == [first.name, second.name]
+    assert dict(start.environment) == {
+        "JAX_COORDINATOR_ADDRESS": "127.0.1.1:8476",
+        "JAX_NUM_PROCESSES": "2",
+        "JAX_PROCESS_ID": "1",
+    }
+
+
+async def test_a_third_agent_makes_round_two(channel: grpc.aio.Channel) -> None:
+    first, second = await world_of_two(channel)
+    third = await Agent(2).join(channel)
+    await until(lambda: first.running == second.running == third.running == 2, "a world of three")
+    assert [agent.started[-1].rank for agent in (first, second, third)] == [0, 1, 2]
+    world = await JobServiceStub(channel).GetWorld(job_pb2.GetWorldRequest())
+    assert (world.round, len(world.members)) == (2, 3)
+
+
+async def test_an_agent_told_to_leave_by_its_node_leaves_in_peace(channel: grpc.aio.Channel) -> None:
+    first, second = await world_of_two(channel)
+    await second.send(leaving=pb.Leaving())
+    await until(lambda: second.ended.is_set() and first.running == 2, "a world of one")
+    assert [command.WhichOneof("command") for command in first.commands] == ["start", "stop", "start"]
+    assert first.commands[1].stop.grace_seconds > 0
+    members = await JobServiceStub(channel).GetMembers(job_pb2.GetMembersRequest())
+    assert [member.pod_name for member in members.members] == [first.name]
+
+
+async def test_a_replacement_takes_over_and_the_broken_world_is_stopped_at_once(channel: grpc.aio.Channel) -> None:
+    first, second = await world_of_two(channel)
+    await second.leave()
+    replacement = await Agent(1, incarnation=1).join(channel)
+    await until(lambda: first.running == replacement.running == 2, "the next world")
+    assert first.commands[1].stop.grace_seconds == 0
+
+
+async def test_a_new_stream_replaces_the_old_one(channel: grpc.aio.Channel) -> None:
+    first, _ = await world_of_two(channel)
+    old = first.task
+    await first.join(channel)
+    assert old is not None
+    await asyncio.wait_for(old, 10)
+    status = await JobServiceStub(channel).GetStatus(job_pb2.GetStatusRequest())
+    assert (status.round, status.phase) == (1, job_pb2.JOB_PHASE_TRAINING)
+
+
+async def test_success_ends_the_agents(channel: grpc.aio.Channel) -> None:
+    first, second = await world_of_two(channel)
+    for agent in (first, second):
+        await agent.send(exited=pb.ProcessExited(round=1, exit_code=0))
+    await until(lambda: first.ended.is_set() and second.ended.is_set(), "Exit for both")
+    status = await JobServiceStub(channel).GetStatus(job_pb2.GetStatusRequest())
+    assert status.phase == job_pb2.JOB_PHASE_FINISHING
+
+
+async def test_progress_is_told(channel: grpc.aio.Channel) -> None:
+    first, second = await world_of_two(channel)
+    for agent in (first, second):
+        report = pb.StepReport(round=1, step=10, total_steps=40, samples=100, seconds=2, metrics={"loss": 0.5})
+        await agent.send(step=report)
+    stub = JobServiceStub(channel)
+    async for status in stub.WatchStatus(job_pb2.WatchStatusRequest(), timeout=20):
+        if status.progress.samples_per_second > 99:
+            break
+    assert status.progress.samples_per_second == pytest.approx(100.0)
+    assert (status.progress.step, status.progress.total_steps) == (10, 40)
+    assert dict(status.progress.metrics) == {"loss": 0.5}
+
+
+async def test_hosts_are_pushed_when_they_change(master: Master, channel: grpc.aio.Channel) -> None:
+    lists = DiscoveryServiceStub(channel).WatchHosts(discovery_pb2.WatchHostsRequest(), timeout=20)
+    assert (await lists.read()).hosts == []
+    await world_of_two(channel)
+    seen = await lists.read()
+    while len(seen.hosts) < 2:
+        seen = await lists.read()
+    assert {(host.name, host.slots) for host in seen.hosts} == {("job-worker-0", 1), ("job-worker-1", 1)}
+    again = await DiscoveryServiceStub(channel).GetHosts(discovery_pb2.GetHostsRequest())
+    assert again == seen
+
+
+async def test_http_speaks_horovods_grammar_and_wants_the_token(master: Master, channel: grpc.aio.Channel) -> None:
+    await world_of_two(channel)
+    context = ssl.create_default_context(cadata=certificates()[0])
+    base = f"https://127.0.0.1:{master.http_port}"
+    async with aiohttp.ClientSession() as http:
+
+        async def get(path: str, token: str | None = None) -> tuple[int, str]:
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
+            named = names.TLS_SERVER_NAME
+            async with http.get(base + path, headers=headers, ssl=context, server_hostname=named) as answer:
+                return answer.status, await answer.text()
+
+        assert (await get("/hosts"))[0] == 401
+        assert (await get("/hosts", "wrong"))[0] == 401
+        status, text = await get("/hosts", TOKEN)
+        assert status == 200
+        assert re.fullmatch(r"([^:\s]+:[0-9]+\n)*", text)
+        assert text == "job-worker-0:1\njob-worker-1:1\n"
+        assert (await get("/healthz"))[0] == (await get("/readyz"))[0] == 200
+        assert "elasticjob_round 1.0" in (await get("/metrics"))[1]
+        assert (await get("/nothing"))[0] == 404
+
+
+@pytest.mark.parametrize("token", [None, "wrong", TOKEN + "x", "\x7f"])
+async def test_without_the_token_every_service_refuses(master: Master, token: str | None) -> None:
+    async with master.channel(token) as stranger:
+        calls = (
+            AgentServiceStub(stranger).Register(Agent(0).registration(), timeout=10),
+            JobServiceStub(stranger).GetStatus(job_pb2.GetStatusRequest(), timeout=10),
+            ShardServiceStub(stranger).GetLedger(shards_pb2.GetLedgerRequest(dataset="d"), timeout=10),
+            DiscoveryServiceStub(stranger).WatchHosts(discovery_pb2.WatchHostsRequest(), timeout=10).read(),
+            reflection_pb2_grpc.ServerReflectionStub(stranger).ServerReflectionInfo(timeout=10).read(),
+            AgentServiceStub(stranger).Connect(timeout=10).read(),
+        )
+        for call in calls:
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await call
+            assert refused.value.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNAVAILABLE)
+            assert token == "\x7f" or refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
+        if token is None:
+            health = await health_pb2_grpc.HealthStub(stranger).Check(health_pb2.HealthCheckRequest())
+            assert health.status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def test_reflection_lists_the_services(channel: grpc.aio.Channel) -> None:
+    call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo()
+    await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+    answer = await call.read()
+    listed = {service.name for service in answer.list_services_response.service}
+    assert {"elasticjob.v1.AgentService", "elasticjob.v1.JobService"} <= listed
+    call.cancel()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pod_uid": ""}, "pod_uid has 0 characters"),
+        ({"pod_name": "x" * 254}, "pod_name has 254 characters; it must have 1 to 253"),
+        ({"pod_name": "a:1\nb"}, "without spaces and colons"),
+        ({"role": "chief"}, "role is 'chief'; this job has worker"),
+        ({"index": 4_000_000_000}, "index is 4000000000; it must be at most 100000"),
+        ({"slots": 0}, "slots is 0; it must be between 1 and 256"),
+        ({"address": "example.org"}, "it must be an IP address"),
+    ],
+)
+async def test_a_bad_registration_is_told_what_is_wrong(
+    channel: grpc.aio.Channel, change: dict[str, str | int], message: str
+) -> None:
+    request = Agent(0).registration()
+    for field, value in change.items():
+        setattr(request, field, value)
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await AgentServiceStub(channel).Register(request)
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert message in (refused.value.details() or "")
+
+
+async def test_garbage_gets_a_status_and_the_master_lives(master: Master, channel: grpc.aio.Channel) -> None:
+    raw = channel.stream_stream("/elasticjob.v1.AgentService/Connect")
+    register = channel.unary_unary("/elasticjob.v1.AgentService/Register")
+    unknown = channel.unary_unary("/elasticjob.v1.AgentService/NoSuchMethod")
+    stub = AgentServiceStub(channel)
+    streams = (
+        (raw(iter([b"\xff\xff\xff garbage"])), grpc.StatusCode.INVALID_ARGUMENT),
+        (stub.Connect(iter([pb.AgentMessage()])), grpc.StatusCode.INVALID_ARGUMENT),
+        (stub.Connect(iter([pb.AgentMessage(heartbeat=pb.Heartbeat())])), grpc.StatusCode.INVALID_ARGUMENT),
+        (stub.Connect(iter([pb.AgentMessage(hello=pb.Hello(pod_uid="nobody"))])), grpc.StatusCode.NOT_FOUND),
+    )
+    for stream, code in streams:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stream.read()
+        assert refused.value.code() == code
+    for call, code in (
+        (register(b"\xff\xff\xff"), grpc.StatusCode.UNKNOWN),
+        (register(b"\0" * 2_000_000), grpc.StatusCode.RESOURCE_EXHAUSTED),
+        (unknown(b""), grpc.StatusCode.UNIMPLEMENTED),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await call
+        assert refused.value.code() == code
+    for port in (master.grpc_port, master.http_port):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.0\r\n\r\n" + bytes(range(256)) * 100)
+        writer.close()
+    first, _ = await world_of_two(channel)
+    await first.send(step=pb.StepReport(round=1, step=2**64 - 1, samples=float("nan"), seconds=-1))
+    await first.send(exited=pb.ProcessExited(round=77, exit_code=-5))
+    await first.send(started=pb.ProcessStarted(round=2**64 - 1))
+    await first.heartbeat()
+    status = await JobServiceStub(channel).GetStatus(job_pb2.GetStatusRequest())
+    assert (status.round, status.progress.step) == (1, 0)
+
+
+async def test_shards_are_leased_reported_and_taken_back_when_the_process_ends(channel: grpc.aio.Channel) -> None:
+    first, second = await world_of_two(channel)
+    stub = ShardServiceStub(channel)
+    made = await stub.CreateDataset(shards_pb2.CreateDatasetRequest(dataset="d", size=10, shard_size=3, epochs=2))
+    assert made.shards == 8
+    leased = await stub.LeaseShards(shards_pb2.LeaseShardsRequest(dataset="d", pod_uid=first.uid, count=3))
+    assert [(s.id, s.epoch, s.start, s.end) for s in leased.shards] == [(0, 0, 0, 3), (1, 0, 3, 6), (2, 0, 6, 9)]
+    report = shards_pb2.ReportShardsRequest(dataset="d", pod_uid=first.uid, done=[0], returned=[1])
+    assert (await stub.ReportShards(report)).stale == []
+    await second.send(leaving=pb.Leaving())
+    await until(lambda: first.running == 2, "round two")
+    ledger = await stub.GetLedger(shards_pb2.GetLedgerRequest(dataset="d"))
+    assert (ledger.total, ledger.done, ledger.leased, ledger.waiting, ledger.returned) == (8, 1, 0, 7, 2)
+
+
+async def test_shard_requests_that_make_no_sense_are_told_so(channel: grpc.aio.Channel) -> None:
+    stub = ShardServiceStub(channel)
+    await stub.CreateDataset(shards_pb2.CreateDatasetRequest(dataset="d", size=10, shard_size=3, epochs=1))
+    for call, code, message in (
+        (
+            stub.CreateDataset(shards_pb2.CreateDatasetRequest(dataset="d", size=11, shard_size=3, epochs=1)),
+            grpc.StatusCode.ALREADY_EXISTS,
+            "size=11",
+        ),
+        (
+            stub.CreateDataset(shards_pb2.CreateDatasetRequest(dataset="e", size=11, shard_size=0, epochs=1)),
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "shard_size is 0",
+        ),
+        (
+            stub.LeaseShards(shards_pb2.LeaseShardsRequest(dataset="d", pod_uid="nobody", count=1)),
+            grpc.StatusCode.NOT_FOUND,
+            "no member",
+        ),
+        (
+            stub.LeaseShards(shards_pb2.LeaseShardsRequest(dataset="x", pod_uid="nobody", count=1)),
+            grpc.StatusCode.NOT_FOUND,
+            "CreateDataset",
+        ),
+        (
+            stub.ReportShards(shards_pb2.ReportShardsRequest(dataset="d", pod_uid="nobody", done=[99])),
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "shard 99 does not exist",
+        ),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await call
+        assert refused.value.code() == code
+        assert message in (refused.value.details() or "")
+
+
+async def test_a_killed_master_comes_back_and_everything_goes_on(tmp_path: Path) -> None:
+    options = (*STANDALONE, f"--state-file={tmp_path / 'state'}")
+    async with run_master(tmp_path, *options) as master, master.channel() as channel:
+        first, second = await world_of_two(channel)
+        stub = ShardServiceStub(channel)
+        await stub.CreateDataset(shards_pb2.CreateDatasetRequest(dataset="d", size=10, shard_size=1, epochs=1))
+        await stub.LeaseShards(shards_pb2.LeaseShardsRequest(dataset="d", pod_uid=first.uid, count=4))
+        await first.send(step=pb.StepReport(round=1, step=7, total_steps=40, samples=100, seconds=2))
+        await until_status(channel, lambda status: status.progress.step == 7)
+        await stub.ReportShards(shards_pb2.ReportShardsRequest(dataset="d", pod_uid=first.uid, done=[0, 1, 2]))
+        ports = (master.grpc_port, master.http_port)
+        await master.kill()
+    async with run_master(tmp_path, *options, ports=ports) as master, master.channel() as channel:
+        status = await JobServiceStub(channel).GetStatus(job_pb2.GetStatusRequest())
+        assert status.master_starts == 2
+        assert (status.round, status.world_size, status.progress.step) == (1, 2, 7)
+        ledger = status.datasets[0]
+        assert (ledger.done, ledger.leased, ledger.waiting) == (3, 1, 6)
+        for agent in (first, second):
+            await agent.join(channel)
+        done = shards_pb2.ReportShardsRequest(dataset="d", pod_uid=first.uid, done=[2, 3])
+        assert (await ShardServiceStub(channel).ReportShards(done)).stale == []
+        third = await Agent(2).join(channel)
+        await until(lambda: {a.running for a in (first, second, third)} == {2}, "round two")
+        assert [len(agent.started) for agent in (first, second, third)] == [2, 2, 1]
+
+
+async def until_status(channel: grpc.aio.Channel, condition: object) -> None:
+    async for status in JobServiceStub(channel).WatchStatus(job_pb2.WatchStatusRequest(), timeout=20):
+        if condition(status):  # type: ignore[operator]
+            return

@@ -1,0 +1,54 @@
+"""`import elasticjob` without an agent: the same script runs by hand."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+
+import elasticjob
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SOCKET", "RANK", "WORLD_SIZE", "ROUND"):
+        monkeypatch.delenv(f"ELASTICJOB_{name}", raising=False)
+
+
+def test_alone_it_is_rank_0_of_1_and_never_stops() -> None:
+    world = elasticjob.world()
+    assert (world.rank, world.size, world.round) == (0, 1, 0)
+    elasticjob.report_step(3, total=10, samples=5, metrics={"loss": float("nan")})
+    assert not elasticjob.should_stop()
+    elasticjob.confirm_stop()
+
+
+@settings(deadline=None)
+@given(st.integers(1, 60), st.integers(1, 20), st.integers(1, 3), st.integers(1, 9))
+def test_alone_every_sample_is_given_out_once_an_epoch(size: int, part: int, epochs: int, prefetch: int) -> None:
+    shards = elasticjob.shards("data", size=size, shard_size=part, epochs=epochs, prefetch=prefetch)
+    seen: Counter[tuple[int, int]] = Counter()
+    count = 0
+    for shard in shards:
+        seen.update((shard.epoch, sample) for sample in range(shard.start, shard.end))
+        shards.done(shard)
+        count += 1
+    assert count == len(shards)
+    assert seen == {(epoch, sample): 1 for epoch in range(epochs) for sample in range(size)}
+    assert shards.finished
+
+
+def test_bad_numbers_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="shard_size=0"):
+        elasticjob.shards("data", size=1, shard_size=0)
+    with pytest.raises(ValueError, match="step=-1"):
+        elasticjob.report_step(-1)
+
+
+def test_the_library_needs_the_standard_library_only() -> None:
+    code = "import elasticjob, sys; print([m for m in sys.modules if m.split('.')[0] in ('grpc', 'google', 'psutil')])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"

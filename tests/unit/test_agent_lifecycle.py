@@ -1,0 +1,135 @@
+"""The agent's decisions, in every order of events."""
+
+from __future__ import annotations
+
+from elasticjob_agent import lifecycle
+from elasticjob_agent.lifecycle import (
+    AT_ONCE,
+    AwaitVerdict,
+    DrainOrdered,
+    EndProcess,
+    Event,
+    Exited,
+    ExitOrdered,
+    Launch,
+    NoVerdict,
+    ProcessEnded,
+    Quit,
+    State,
+    StopOrdered,
+    TellLeaving,
+    decide,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+rounds = st.integers(1, 4)
+events = st.one_of(
+    st.builds(Launch, rounds),
+    st.builds(StopOrdered, rounds, st.sampled_from([0.0, 5.0])),
+    st.builds(DrainOrdered, st.just(5.0), by_node=st.booleans()),
+    st.just(ExitOrdered()),
+    st.builds(ProcessEnded, st.sampled_from([0, 1, 127, 143]), st.just("words"), confirmed=st.booleans()),
+    st.just(NoVerdict()),
+)
+
+
+def after(*history: Event, restarts: int = 0) -> tuple[State, tuple[lifecycle.Action, ...]]:
+    state, actions = State(restarts_left=restarts), ()
+    for event in history:
+        state, actions = decide(state, event)
+    return state, actions
+
+
+@given(st.lists(events, max_size=30), st.integers(0, 2))
+def test_one_process_at_most_runs_and_it_is_the_one_the_state_tells(history: list[Event], restarts: int) -> None:
+    state, running = State(restarts_left=restarts), 0
+    for event in history:
+        if isinstance(event, ProcessEnded):
+            if not running:
+                continue  # the shell tells of ends of processes only
+            running = 0
+        state, actions = decide(state, event)
+        for action in actions:
+            if isinstance(action, Launch):
+                assert running == 0
+                running = action.round
+            if isinstance(action, EndProcess):
+                assert running
+            if isinstance(action, Quit):
+                assert running == 0
+                return
+        assert (state.running.round if state.running else 0) == running
+
+
+@given(st.lists(events, max_size=30))
+def test_no_process_is_started_once_the_member_is_leaving(history: list[Event]) -> None:
+    state, left = State(restarts_left=1), False
+    for event in history:
+        state, actions = decide(state, event)
+        left = left or isinstance(event, DrainOrdered)
+        assert not (left and any(isinstance(action, Launch) for action in actions))
+
+
+@given(st.lists(events, max_size=30), events)
+def test_an_order_that_is_repeated_starts_nothing_twice(history: list[Event], event: Event) -> None:
+    state, _ = after(*history)
+    once, _ = decide(state, event)
+    twice, actions = decide(once, event)
+    if isinstance(event, Launch):
+        assert not any(isinstance(action, Launch) for action in actions)
+        assert twice == once
+
+
+def test_a_stop_of_another_round_is_not_meant() -> None:
+    state, actions = after(Launch(2), StopOrdered(1, 0))
+    assert (state.stopping, actions) == (False, ())
+
+
+def test_a_broken_worlds_process_is_killed_without_asking() -> None:
+    assert after(Launch(1), StopOrdered(1, 0))[1] == (AT_ONCE,)
+
+
+def test_a_stop_asks_then_terminates_then_kills() -> None:
+    assert after(Launch(1), StopOrdered(1, 10))[1] == (EndProcess(10, 20),)
+
+
+def test_a_drain_is_over_within_its_seconds() -> None:
+    assert after(Launch(1), DrainOrdered(10))[1] == (EndProcess(8, 10),)
+
+
+def test_only_the_nodes_drain_is_told_to_the_master_and_once() -> None:
+    leave = DrainOrdered(10, by_node=True)
+    assert after(Launch(1), leave)[1][0] == TellLeaving()
+    assert TellLeaving() not in after(Launch(1), leave, leave)[1]
+    assert TellLeaving() not in after(Launch(1), DrainOrdered(10), leave)[1]
+
+
+def test_a_success_waits_for_the_masters_word() -> None:
+    told = Exited(1, 0, asked=False, message="")
+    assert after(Launch(1), ProcessEnded(0, ""))[1] == (told, AwaitVerdict())
+    assert after(Launch(1), ProcessEnded(0, ""), NoVerdict())[1] == (Quit(0),)
+
+
+def test_a_finished_member_that_is_drained_has_still_succeeded() -> None:
+    assert after(Launch(1), ProcessEnded(0, ""), DrainOrdered(5))[1] == (Quit(0),)
+    assert after(Launch(1), ProcessEnded(1, ""), DrainOrdered(5))[1] == (Quit(143),)
+
+
+def test_a_command_that_cannot_run_is_not_retried() -> None:
+    assert AwaitVerdict() in after(Launch(1), ProcessEnded(127, ""), restarts=3)[1]
+    assert after(Launch(1), ProcessEnded(1, ""), restarts=3)[1] == (Launch(1),)
+
+
+def test_a_verdict_that_comes_as_a_new_world_ends_the_waiting() -> None:
+    state, actions = after(Launch(1), ProcessEnded(1, ""), Launch(2), NoVerdict())
+    assert (state.running, actions) == (Launch(2), ())
+
+
+def test_a_process_that_ended_for_a_stop_has_not_succeeded() -> None:
+    assert after(Launch(1), ProcessEnded(0, "", confirmed=True))[1] == (Exited(1, 0, asked=True, message=""),)
+
+
+def test_a_member_ended_by_the_master_ends_with_its_process() -> None:
+    assert after(Launch(1), ExitOrdered(), ProcessEnded(143, ""))[1][-1] == Quit(0)
+    assert after(Launch(1), ProcessEnded(3, ""), ExitOrdered())[1] == (Quit(3),)

@@ -1,0 +1,75 @@
+"""How a job is shown to people."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from elasticjob_api.v1 import agent_pb2, job_pb2, shards_pb2
+from elasticjob_cli.job_view import Snapshot, as_json, as_text, duration, size
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+
+def member(index: int, *, state: agent_pb2.MemberState = agent_pb2.MEMBER_STATE_TRAINING) -> agent_pb2.Member:
+    return agent_pb2.Member(
+        pod_name=f"digits-worker-{index}", pod_uid=f"uid-{index}", role="worker", index=index, state=state,
+        address=f"10.0.0.{index}", step=120, usage=agent_pb2.ResourceUsage(cpu_cores=0.5, memory_bytes=300 << 20),
+    )  # fmt: skip
+
+
+def snapshot() -> Snapshot:
+    progress = job_pb2.Progress(
+        step=120, total_steps=480, samples_per_second=1234.5, eta_seconds=83, last_report_time=1, metrics={"loss": 0.25}
+    )
+    ledger = shards_pb2.Ledger(dataset="train", total=480, done=120, leased=8, waiting=352)
+    status = job_pb2.JobStatus(
+        namespace="default", job_name="digits", phase=job_pb2.JOB_PHASE_TRAINING, round=3, world_size=2,
+        progress=progress, datasets=[ledger], master_starts=2,
+    )  # fmt: skip
+    world = agent_pb2.World(round=3, members=[member(4), member(1)])
+    waiting = member(5, state=agent_pb2.MEMBER_STATE_WAITING)
+    return Snapshot(status=status, members=(waiting, member(4), member(1)), world=world)
+
+
+def test_people_see_phase_world_progress_members_and_shards() -> None:
+    console = Console(width=160, record=True, quiet=False, file=None)
+    with console.capture() as captured:
+        console.print(as_text(snapshot()))
+    lines = [" ".join(line.split()) for line in captured.get().splitlines()]
+    assert "Phase Training" in lines
+    assert "World round 3, size 2" in lines
+    assert "Step 120/480 (25 %)" in lines
+    assert "Rate 1234.5 samples/s" in lines
+    assert "To go 1m 23s" in lines
+    assert "Master started 2 times" in lines
+    assert "worker 1 1 digits-worker-1 Training 10.0.0.1 120 0.50 300Mi" in lines
+    assert "worker 5 - digits-worker-5 Waiting 10.0.0.5 120 0.50 300Mi" in lines
+    assert "train 480 120 8 352 0" in lines
+
+
+def test_programs_see_ranks_and_zeros() -> None:
+    found = json.loads(as_json(snapshot()))
+    assert [(entry["index"], entry["rank"]) for entry in found["members"]] == [(1, 1), (4, 0), (5, None)]
+    assert found["datasets"][0]["returned"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0"), (950, "950"), (1024, "1Ki"), (300 << 20, "300Mi"), (3 << 30, "3Gi")]
+)
+def test_sizes_are_written_as_quantities(count: int, text: str) -> None:
+    assert size(count) == text
+
+
+@given(st.integers(0, 2**63))
+def test_every_size_is_short(count: int) -> None:
+    assert len(size(count)) <= 6
+    assert "e" not in size(count)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(-1, "-"), (12.4, "12s"), (200, "3m 20s"), (59.7, "1m 00s"), (7300, "2h 01m")]
+)
+def test_durations_are_short(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
