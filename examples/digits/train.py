@@ -2,7 +2,8 @@
 
 What makes it elastic:
 - The global batch is constant: each process takes its part of it, so the training does not depend on their number.
-- A shard is one global batch. Rank 0 leases it; one small collective before every step agrees on it, and on stopping.
+- A shard is one global batch, leased by rank 0. Every step has one collective; beside the gradient it carries what all
+  have to agree on before the next step: which shard it trains, and whether to stop.
 - A checkpoint tells which shards it contains. Only then are they reported as done, so a shard's effect is never lost.
 
 Alone it runs as `python train.py`. Environment: EPOCHS, CHECKPOINT_DIR (needed in a job: a folder all processes share).
@@ -42,15 +43,13 @@ CHECKPOINT_STEPS = 200
 LOG_STEPS = 50
 PREFETCH = 1024  # shards: training goes on for so many steps when the master is away
 
-Params = list[tuple[np.ndarray, np.ndarray]]
-
 
 @dataclass
 class State:
     """All that the next world needs: parameters, momentum, and the shards they contain. One shard is one step."""
 
-    params: Params
-    velocity: Params
+    params: np.ndarray
+    velocity: np.ndarray
     shards: set[int]
 
     @property
@@ -74,18 +73,15 @@ def load_digits() -> tuple[np.ndarray, np.ndarray]:
 def fresh_state() -> State:
     """Return the state before the first step, the same in every process."""
     chance = np.random.default_rng(SEED)
-    params = [
-        (chance.normal(0, (2 / n) ** 0.5, (n, m)).astype(np.float32), np.zeros(m, np.float32))
-        for n, m in itertools.pairwise(LAYERS)
-    ]
-    return State(params, [(np.zeros_like(w), np.zeros_like(b)) for w, b in params], set())
+    layers = [(chance.normal(0, (2 / n) ** 0.5, n * m), np.zeros(m)) for n, m in itertools.pairwise(LAYERS)]
+    params = np.concatenate([array for layer in layers for array in layer]).astype(np.float32)
+    return State(params, np.zeros_like(params), set())
 
 
 def save(folder: Path, state: State) -> None:
     """Write the checkpoint: it is there as a whole or not at all."""
-    arrays = [array for layers in (state.params, state.velocity) for layer in layers for array in layer]
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".checkpoint-", delete=False) as file:
-        np.savez(file, np.array(sorted(state.shards)), *map(np.asarray, arrays))
+        np.savez(file, params=state.params, velocity=state.velocity, shards=np.array(sorted(state.shards)))
         file.flush()
         os.fsync(file.fileno())
     Path(file.name).replace(folder / "checkpoint.npz")
@@ -97,51 +93,60 @@ def restore(folder: Path) -> State:
     if not path.exists():
         return fresh_state()
     with np.load(path) as file:
-        shards, *arrays = (file[f"arr_{n}"] for n in range(len(file.files)))
-    layers = list(zip(arrays[::2], arrays[1::2], strict=True))
-    half = len(layers) // 2
-    return State(layers[:half], layers[half:], set(shards.tolist()))
+        return State(file["params"], file["velocity"], set(file["shards"].tolist()))
 
 
 def forward(params, images):
-    """Return the logits."""
-    for weight, bias in params[:-1]:
-        images = jnp.maximum(images @ weight + bias, 0)
-    weight, bias = params[-1]
-    return images @ weight + bias
+    """Return the logits. The parameters are one vector, so that their gradient is one message."""
+    start = 0
+    for n, m in itertools.pairwise(LAYERS):
+        weight, bias = params[start : start + n * m].reshape(n, m), params[start + n * m : start + n * m + m]
+        images = (images if start == 0 else jnp.maximum(images, 0)) @ weight + bias
+        start += n * m + m
+    return images
 
 
 class Trainer:
-    """The computation of one world: one device of each process, parameters on all, the batch divided among them."""
+    """The computation of one world: one device of each process, parameters on all, the batch divided among them.
+
+    `words` are numbers each process contributes to; all get the sums.
+    """
 
     def __init__(self, state: State) -> None:
         mesh = Mesh(np.array(jax.devices()), ("data",))
-        self._everywhere, self._divided = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
-        self.params, self.velocity = jax.device_put((state.params, state.velocity), self._everywhere)
-        self._step = jax.jit(_train_step, donate_argnums=(0, 1))
-        self._greatest = jax.jit(lambda rows: rows.max(axis=0), out_shardings=self._everywhere)
+        everywhere, self._divided = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
+        self.params, self.velocity = jax.device_put((state.params, state.velocity), everywhere)
 
-    def agree(self, *numbers: int) -> list[int]:
-        """Return the greatest of what all processes say, number by number."""
-        row = np.array([numbers], np.int32)
-        rows = jax.make_array_from_process_local_data(self._divided, row)
-        return np.asarray(self._greatest(rows)).tolist()
+        def on_all(function, arguments):
+            return jax.shard_map(function, mesh=mesh, in_specs=arguments, out_specs=P(), check_vma=False)
 
-    def step(self, images: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> float:
-        """Train on this process' part of the batch; returns the loss of the whole batch."""
-        batch = (jax.make_array_from_process_local_data(self._divided, part) for part in (images, labels, weights))
-        self.params, self.velocity, loss = self._step(self.params, self.velocity, *batch)
-        return float(loss)
+        self._step = jax.jit(on_all(_train_step, (P(), P(), *[P("data")] * 4)), donate_argnums=(0, 1))
+        self._agree = jax.jit(on_all(lambda words: jax.lax.psum(words[0], "data"), P("data")))
+
+    def agree(self, *words: int) -> list[int]:
+        """Return the sums of the words."""
+        return np.asarray(self._agree(self._part([words]))).astype(int).tolist()
+
+    def step(self, images: np.ndarray, labels: np.ndarray, weights: np.ndarray, *words: int) -> tuple[float, list[int]]:
+        """Train on this process' part of the batch; returns the loss of the whole batch, and the sums of the words."""
+        batch = (self._part(images), self._part(labels, np.int32), self._part(weights), self._part([words]))
+        self.params, self.velocity, sums = self._step(self.params, self.velocity, *batch)
+        loss, *agreed = np.asarray(sums).tolist()
+        return loss, [int(word) for word in agreed]
+
+    def _part(self, rows, kind=np.float32) -> jax.Array:
+        return jax.make_array_from_process_local_data(self._divided, np.asarray(rows, kind))
 
 
-def _train_step(params, velocity, images, labels, weights):
+def _train_step(params, velocity, images, labels, weights, words):
     def loss_of(params):
         chances = jax.nn.log_softmax(forward(params, images))
         return -jnp.sum(weights * jnp.take_along_axis(chances, labels[:, None], axis=1)[:, 0])
 
-    loss, gradient = jax.value_and_grad(loss_of)(params)  # the sum over all processes: XLA puts an all-reduce here
-    velocity = jax.tree.map(lambda v, g: MOMENTUM * v + g, velocity, gradient)
-    return jax.tree.map(lambda p, v: p - LEARNING_RATE * v, params, velocity), velocity, loss
+    loss, gradient = jax.value_and_grad(loss_of)(params)
+    sums = jax.lax.psum(jnp.concatenate([gradient, loss[None], words[0]]), "data")
+    velocity = MOMENTUM * velocity + sums[: len(params)]
+    return params - LEARNING_RATE * velocity, velocity, sums[len(params) :]
 
 
 class Batches:
@@ -207,19 +212,24 @@ def train(state: State, batches: Batches, ledger: Ledger | None, total: int, fol
             save(folder, state)
             ledger.saved()
 
-    if trainer.agree(state.step, -state.step) != [state.step, -state.step]:
+    def words(step: int) -> tuple[int, int]:
+        """Return this process' part in the agreement on a step: whether to stop, and the shard, counted from 1."""
+        shard = ledger.next() if ledger is not None and step < total else None
+        return elasticjob.should_stop(), 0 if shard is None else shard + 1
+
+    if trainer.agree(state.step) != [state.step * world.size]:
         raise SystemExit(f"rank {world.rank} found step {state.step}, others another one: is {folder} shared by all?")
+    stop, shard = trainer.agree(*words(state.step))
     while state.step < total:
-        shard = ledger.next() if ledger is not None else None
-        stop, agreed = trainer.agree(elasticjob.should_stop(), -1 if shard is None else shard)
         if stop:
             checkpoint()
             return False, loss
-        if agreed < 0:
+        if not shard:
+            stop, shard = trainer.agree(*words(state.step))
             continue
-        part = batches.part(agreed)
-        loss = trainer.step(*part)
-        state.shards.add(agreed)
+        part = batches.part(shard - 1)
+        state.shards.add(shard - 1)
+        loss, (stop, shard) = trainer.step(*part, *words(state.step))
         metrics = {"loss": loss} if world.rank == 0 else None
         elasticjob.report_step(state.step, total=total, samples=int((part[2] > 0).sum()), metrics=metrics)
         if world.rank == 0 and state.step % LOG_STEPS == 0:

@@ -31,6 +31,8 @@ TICK_SECONDS = 0.1
 HEARTBEAT_SECONDS = 2.0
 _TOGETHER_SECONDS = 0.005
 _STOOD_STILL_SECONDS = 2.0
+_STORE_SECONDS = 5.0
+"""How old the stored progress may be; everything else is stored when it changes."""
 
 Send = Callable[[Command], None]
 
@@ -144,7 +146,8 @@ class Controller:
 
     async def run(self) -> None:
         """Let time pass."""
-        last = self.now()
+        last = stored_at = self.now()
+        stored = self.progress.reported_at
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = self.now()
@@ -155,6 +158,9 @@ class Controller:
             last = now
             self._advance()
             self.scaler.tick(now)
+            if self.progress.reported_at != stored and now - stored_at >= _STORE_SECONDS:
+                stored, stored_at = self.progress.reported_at, now
+                self.changed()
 
     # --- decisions ---------------------------------------------------------------------------------------------------
 

@@ -8,10 +8,12 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import uvloop
 from elasticjob_api import names
+from elasticjob_kube.errors import KubeError
+from kubernetes.aio.config import ConfigException
 
 from elasticjob_master import memory
 from elasticjob_master.config import Config, ConfigError, load
@@ -19,10 +21,12 @@ from elasticjob_master.controller import Controller
 from elasticjob_master.core.state import Unreadable, decode
 from elasticjob_master.http import Http
 from elasticjob_master.metrics import Metrics
-from elasticjob_master.server import Server
+from elasticjob_master.server import CannotListen, Server
 from elasticjob_master.store import ConfigMapStore, Failed, FileStore, Keeper, NoStore, Store, TakenOver
 
 log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 1.0
 
 
 async def serve(config: Config, stop: asyncio.Event) -> None:
@@ -38,7 +42,7 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
             if config.state_file is None:
                 store = ConfigMapStore(job.kube, config.namespace, names.state_config_map(config.job_name))
         keeper = Keeper(store, lambda: memory.encode(controller, job_uid=config.job_uid))
-        await _remember(controller, store, config)
+        await _remember(controller, store, config, stop)
         controller.on_change = keeper.changed
         keeper.changed()
         await _flush(keeper)  # from here on an earlier master that still lives knows that it is not the one any more
@@ -71,9 +75,21 @@ async def _until(stop: asyncio.Event, work: list[Awaitable[object]]) -> None:
         await asyncio.gather(waiter, *tasks, return_exceptions=True)
 
 
-async def _remember(controller: Controller, store: Store, config: Config) -> None:
+async def _load(store: Store, stop: asyncio.Event) -> bytes | None:
+    """Return the stored state; wait for an API server that does not answer, and for the operator's ConfigMap."""
+    while not stop.is_set():
+        try:
+            return await store.load()
+        except KubeError as error:
+            log.warning("the stored state cannot be read, trying again: %s", error)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), _RETRY_SECONDS)
+    return None
+
+
+async def _remember(controller: Controller, store: Store, config: Config, stop: asyncio.Event) -> None:
     """Go on from the stored state, if there is one of this job."""
-    data = await store.load()
+    data = await _load(store, stop)
     if not data:
         return
     try:
@@ -90,7 +106,7 @@ async def _remember(controller: Controller, store: Store, config: Config) -> Non
 async def _flush(keeper: Keeper) -> None:
     try:
         await keeper.flush()
-    except Failed as error:
+    except (Failed, TakenOver) as error:
         log.error("the state is not stored: %s", error)
 
 
@@ -118,5 +134,5 @@ def main() -> None:
     )
     try:
         uvloop.run(_run(config))
-    except TakenOver as error:
+    except (TakenOver, CannotListen, ConfigException) as error:
         sys.exit(f"elasticjob-master: {error}")

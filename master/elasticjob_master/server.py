@@ -86,6 +86,10 @@ async def _refuse(_messages: Any, context: Any) -> None:
     await context.abort(grpc.StatusCode.UNAUTHENTICATED, f"{names.TOKEN_METADATA} must be 'Bearer <token of this job>'")
 
 
+class CannotListen(Exception):
+    """The server's port or certificate cannot be used."""
+
+
 class Server:
     """The gRPC server of one master."""
 
@@ -103,11 +107,17 @@ class Server:
     async def start(self) -> int:
         """Listen and serve; return the port."""
         at = f"{self._config.address}:{self._config.grpc_port}"
-        if self._config.tls is None:
-            port = self._server.add_insecure_port(at)
-        else:
-            pair = (self._config.tls.key, self._config.tls.certificate)
-            port = self._server.add_secure_port(at, grpc.ssl_server_credentials([pair]))
+        try:
+            if self._config.tls is None:
+                port = self._server.add_insecure_port(at)
+            else:
+                pair = (self._config.tls.key, self._config.tls.certificate)
+                port = self._server.add_secure_port(at, grpc.ssl_server_credentials([pair]))
+        except RuntimeError as error:
+            raise CannotListen(
+                f"cannot listen on {at}: the port is in use, the address is not this host's, "
+                f"or {names.ENV_TLS_CERT} and {names.ENV_TLS_KEY} are no certificate and its key ({error})"
+            ) from error
         await self._server.start()
         for service in ("", *_SERVICES):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)

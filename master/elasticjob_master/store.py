@@ -105,6 +105,7 @@ class ConfigMapStore:
         self._name = name
         self._written: str | None = None
         self._version = ""
+        self._taken_over = False
 
     async def load(self) -> bytes | None:
         """Return what the ConfigMap holds. Raises KubeError, also when it is not there: the operator makes it."""
@@ -118,6 +119,8 @@ class ConfigMapStore:
 
     async def save(self, data: bytes) -> None:
         """Replace the state if nobody else has."""
+        if self._taken_over:
+            raise TakenOver("the state belongs to another master")
         text = base64.b64encode(data).decode()
         body = {"metadata": {"resourceVersion": self._version}, "binaryData": {_KEY: text}}
         try:
@@ -139,6 +142,7 @@ class ConfigMapStore:
         if self._written == text:
             return  # it was this very write, whose answer got lost
         if self._written != before:
+            self._taken_over = True
             raise TakenOver(f"ConfigMap {self._namespace}/{self._name} was written by another master")
         raise Failed("the ConfigMap was touched by somebody; writing it again")
 

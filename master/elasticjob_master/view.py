@@ -35,7 +35,9 @@ def sizes(job: ElasticJob) -> dict[str, RoleSize]:
 def desired(job: ElasticJob, role: str) -> int:
     """Return the members a role shall have: the operator's word, before it has one the spec's."""
     status = job.status.replica_statuses.get(role)
-    return job.spec.replica_specs[role].replicas if status is None else status.desired
+    if status is None or (status.desired == 0 and status.highest_index < 0):
+        return job.spec.replica_specs[role].replicas
+    return status.desired
 
 
 def drain_seconds(job: ElasticJob, role: str) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+import msgspec
 from elasticjob_api import names
 from elasticjob_kube.errors import KubeError, NotFound
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS
@@ -14,6 +15,18 @@ log = logging.getLogger(__name__)
 _KINDS = (ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS)
 _PAUSE_SECONDS = 1.0
 _REMIND_EVERY = 10
+
+
+class _Named(msgspec.Struct):
+    name: str
+
+
+class _Groups(msgspec.Struct):
+    groups: list[_Named]
+
+
+class _Kinds(msgspec.Struct):
+    resources: list[_Named]
 
 
 async def wait_until_served(kube: Kube) -> None:
@@ -32,8 +45,14 @@ async def _missing(kube: Kube) -> str:
     try:
         for kind in _KINDS:
             await kube.request("GET", kind.path(), params={"limit": "1"})
+        # kopf watches what is announced when it starts, and the announcement comes later than the kinds themselves.
+        groups = msgspec.json.decode(await kube.request("GET", "/apis"), type=_Groups).groups
+        announced = msgspec.json.decode(await kube.request("GET", f"/apis/{names.API_VERSION}"), type=_Kinds).resources
     except NotFound:
         return f"the cluster does not serve {kind.plural}.{names.GROUP} ({names.VERSION})"
     except KubeError as error:
         return f"cannot list {kind.plural}.{names.GROUP}: {error}"
+    late = {kind.plural for kind in _KINDS} - {one.name for one in announced}
+    if late or names.GROUP not in {one.name for one in groups}:
+        return f"the cluster does not announce {', '.join(sorted(late)) or names.GROUP} yet"
     return ""

@@ -57,7 +57,7 @@ async def _run(config: Config) -> None:
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)  # until kopf takes the signals over
-    async with connect(user_agent=names.OPERATOR, connections=CONNECTIONS) as kube:
+    async with connect(user_agent=names.OPERATOR, kubeconfig=config.kubeconfig, connections=CONNECTIONS) as kube:
         await wait_until_served(kube)
         async with Candidate(kube, config.lease_namespace, config.identity).leadership():
             await _lead(kube, config)
@@ -121,7 +121,7 @@ def _log(config: Config) -> None:
         kopf.configure(log_format=kopf.LogFormat.JSON)
     else:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-    logging.getLogger("kopf").setLevel(logging.WARNING)
+    logging.getLogger("kopf").setLevel(logging.DEBUG); logging.getLogger().setLevel(logging.DEBUG)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from elasticjob_api import names
 
+from .master_process import TOKEN, certificates
+
 BIN = Path(sys.executable).parent
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SECONDS = 150
@@ -28,6 +30,14 @@ class Rig:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.subnet = f"127.{78 + os.getpid() % 100}.{os.getpid() // 100 % 250}"
+        certificate, key = certificates()
+        self.secrets = {
+            names.ENV_JOB_NAME: "digits",
+            names.ENV_TOKEN: TOKEN,
+            names.ENV_CA: certificate,
+            names.ENV_TLS_CERT: certificate,
+            names.ENV_TLS_KEY: key,
+        }
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, *command: str, **environment: str) -> subprocess.Popen[bytes]:
@@ -37,11 +47,11 @@ class Rig:
         return process
 
     def master(self) -> None:
-        arguments = ["--standalone", "--insecure", "--framework=jax", "--min=2", "--max=4", "--workers=2"]
+        arguments = ["--standalone", "--framework=jax", "--min=2", "--max=4", "--workers=2"]
         state = str(self.folder / "state.json")
         self.start(
             "master", str(BIN / "elasticjob-master"), *arguments, "--address", f"{self.subnet}.1",
-            "--http-port=0", f"--grpc-port={names.GRPC_PORT}", "--state-file", state, ELASTICJOB_JOB_NAME="digits",
+            "--http-port=0", f"--grpc-port={names.GRPC_PORT}", "--state-file", state, **self.secrets,
         )  # fmt: skip
 
     def agent(self, index: int) -> subprocess.Popen[bytes]:
@@ -49,7 +59,7 @@ class Rig:
             f"worker-{index}", str(BIN / "elasticjob-agent"), "run", "--", sys.executable, "-m", "digits.train",
             PYTHONPATH=str(EXAMPLES), EPOCHS=str(EPOCHS), CHECKPOINT_DIR=str(self.folder / "checkpoints"),
             **{
-                names.ENV_JOB_NAME: "digits",
+                **{name: self.secrets[name] for name in (names.ENV_JOB_NAME, names.ENV_TOKEN, names.ENV_CA)},
                 names.ENV_JOB_UID: "job-uid",
                 names.ENV_NAMESPACE: "default",
                 names.ENV_POD_NAME: f"digits-worker-{index}",

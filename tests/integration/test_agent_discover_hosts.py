@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
 import http.server
 import os
+import socket
 import ssl
 import subprocess
 import sys
@@ -13,30 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from elasticjob_api import names
 
+from .master_process import certificates
+
 SCRIPT = str(Path(sys.executable).with_name("discover_hosts"))
-
-
-def certificate(folder: Path) -> tuple[Path, Path]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(names.TLS_SERVER_NAME)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    (folder / "key").write_bytes(key.private_bytes(*form))
-    return folder / "crt", folder / "key"
 
 
 class Hosts(http.server.BaseHTTPRequestHandler):
@@ -53,9 +34,11 @@ class Hosts(http.server.BaseHTTPRequestHandler):
 class Master:
     def __init__(self, folder: Path) -> None:
         self.address = f"127.91.{os.getpid() // 250 % 250}.{os.getpid() % 250 + 1}"
-        self.crt, key = certificate(folder)
+        crt, key = folder / "crt", folder / "key"
+        for path, text in zip((crt, key), certificates(), strict=True):
+            path.write_text(text)
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(self.crt, key)
+        context.load_cert_chain(crt, key)
         self._server = http.server.HTTPServer((self.address, names.HTTP_PORT), Hosts)
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever)
@@ -81,7 +64,7 @@ def discover(master: Master, folder: Path, **more: str) -> subprocess.CompletedP
         names.ENV_MASTER_SERVICE: "job-master",
         names.ENV_NAMESPACE: "default",
         names.service_host_env("job-master"): master.address,
-        names.ENV_CA: master.crt.read_text(),
+        names.ENV_CA: certificates()[0],
         names.ENV_TOKEN: "secret",
         **more,
     }
@@ -103,16 +86,13 @@ def test_without_any_answer_ever_it_fails(master: Master, tmp_path: Path) -> Non
 
 
 def test_a_master_with_another_certificate_is_not_believed(master: Master, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    refused = discover(master, tmp_path, **{names.ENV_CA: certificate(other)[0].read_text()})
+    other = certificates.__wrapped__()[0]
+    refused = discover(master, tmp_path, **{names.ENV_CA: other})
     assert refused.returncode == 1
     assert "certificate verify failed" in refused.stderr
 
 
 def test_an_agent_that_does_not_answer_is_not_waited_for(master: Master, tmp_path: Path) -> None:
-    import socket
-
     discover(master, tmp_path)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "s"))

@@ -168,10 +168,14 @@ class Worlds(RuleBasedStateMachine):
 
     adapts_itself = False
 
-    @initialize(desired=st.integers(MINIMUM, 4))
-    def begin(self, desired: int) -> None:
+    @initialize(desired=st.integers(MINIMUM, 4), present=st.integers(0, 4), calm=st.booleans())
+    def begin(self, desired: int, present: int, calm: bool) -> None:
         self.job = Job(desired=desired, rules=Rules(adapts_itself=self.adapts_itself))
         self.finished = False
+        for index in range(present):
+            self.job.join(index)
+        if calm:
+            self.job.calm()
 
     def pick(self, number: int, agents: list[FakeAgent]) -> FakeAgent | None:
         return agents[number % len(agents)] if agents else None
@@ -392,6 +396,35 @@ def test_a_long_absence_makes_a_world_without_it_and_another_with_it() -> None:
     assert job.rendezvous.world == ("1.0",)
     job.calm()
     assert job.rendezvous.world == ("1.0", "0.0")
+
+
+def test_a_start_that_got_lost_with_its_stream_is_sent_again() -> None:
+    job = Job(minimum=1, desired=2)
+    agents = [job.join(0), job.join(1)]
+    job.obey(agents[1])
+    job.disconnect(agents[0])
+    job.connect(agents[0])
+    job.calm()
+    assert job.rendezvous.round == 1
+    assert [agent.starts for agent in agents] == [[1], [1]]
+
+
+def test_a_process_that_ended_without_a_report_makes_a_new_world() -> None:
+    job, agents = world_of(2)
+    job.disconnect(agents[0])
+    agents[0].running = 0
+    job.calm()
+    assert [agent.running for agent in agents] == [2, 2]
+
+
+def test_a_draining_process_that_fails_is_no_crash() -> None:
+    job, agents = world_of(2)
+    job.rendezvous.drain({agents[1].identity.pod_name: 5.0}, job.now)
+    job.advance()
+    job.end_process(agents[1], 134, asked=False)
+    assert isinstance(agents[1].inbox[0], Drain)
+    job.calm()
+    assert job.rendezvous.world == ("0.0",)
 
 
 def test_a_member_that_does_not_stop_is_taken_for_lost() -> None:

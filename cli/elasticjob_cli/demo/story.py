@@ -125,8 +125,9 @@ class Story:
         proof = f"step {progress.step} of {progress.total_steps}, test accuracy {accuracy:.4f}"
         self.timeline.done("the job succeeded", since=began, proof=proof)
         self._check_ledger()
+        ended = time.monotonic()
         await self._until("no pod left over", lambda: not job.pods)
-        self.timeline.done("nothing is left over", since=began, proof="0 pods of the job")
+        self.timeline.done("nothing is left over", since=ended, proof="0 pods of the job")
         await self.kubectl("get", "ej,sp,scalein,scaleout")
 
     def _check_ledger(self) -> None:
@@ -135,7 +136,8 @@ class Story:
             raise NotObserved(f"every shard done: the master's ledger says {[str(ledger) for ledger in ledgers]}")
         shown = ", ".join(f"{ledger.dataset}: {ledger.done} of {ledger.total} done" for ledger in ledgers)
         returned = sum(ledger.returned for ledger in ledgers)
-        self.timeline.figures["shards accounted for"] = f"{shown}, {returned} given back and done by another worker"
+        self.timeline.figures["shards accounted for"] = shown
+        self.timeline.figures["leases given back at world changes, and leased again"] = str(returned)
 
     async def _world(self, size: int) -> None:
         """Wait until a world of this size is formed and has trained a step."""
