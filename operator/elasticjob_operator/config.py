@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 IMAGE = "elasticjob-master:0.1.0"
-AGENT_IMAGE = "elasticjob-agent:0.1.0"
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,7 @@ class Config:
         namespace: the only namespace it looks at; None means all.
         lease_namespace: where the Lease is that says which operator leads.
         master_image: image of master pods whose job names none.
-        agent_image: image of the agent's init container where a job names none.
+        agent_image: image of the agent's init container where a job names none; None: such a job is refused.
         kubeconfig: a kubeconfig; None means $KUBECONFIG, the pod's service account, or ~/.kube/config.
         health_port: port of the liveness endpoint; 0 for none.
         json_logs: whether log lines are JSON.
@@ -32,7 +31,7 @@ class Config:
     namespace: str | None
     lease_namespace: str
     master_image: str
-    agent_image: str
+    agent_image: str | None
     kubeconfig: Path | None
     health_port: int
     json_logs: bool
@@ -47,7 +46,7 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
     parser.add_argument("--namespace", help="look at this namespace only (default: all)")
     parser.add_argument("--lease-namespace", default=os.environ.get("POD_NAMESPACE"), help="namespace of the Lease")
     parser.add_argument("--master-image", default=IMAGE, help="image of master pods (default: %(default)s)")
-    parser.add_argument("--agent-image", default=AGENT_IMAGE, help="image of the agent (default: %(default)s)")
+    parser.add_argument("--agent-image", help="image for jobs with spec.agent.source InitContainer (default: none)")
     parser.add_argument("--kubeconfig", type=Path, help="default: $KUBECONFIG, the service account, ~/.kube/config")
     parser.add_argument("--health-port", type=int, default=0, help="serve /healthz on this port (default: not at all)")
     parser.add_argument("--log-format", choices=("text", "json"), default="text")

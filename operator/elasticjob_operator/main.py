@@ -121,7 +121,7 @@ def _log(config: Config) -> None:
         kopf.configure(log_format=kopf.LogFormat.JSON)
     else:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-    logging.getLogger("kopf").setLevel(logging.DEBUG); logging.getLogger().setLevel(logging.DEBUG)
+    logging.getLogger("kopf").setLevel(logging.WARNING)
 
 
 if __name__ == "__main__":

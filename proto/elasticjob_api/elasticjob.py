@@ -126,7 +126,7 @@ class Agent(Object, frozen=True):
         ),
     ] = "InitContainer"
     image: Annotated[
-        str | None, Meta(description="Image of the init container; unset: the one the operator was started with.")
+        str | None, Meta(description="Image of the init container; unset: the operator's --agent-image.")
     ] = None
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from elasticjob_api import names
-from elasticjob_kube.errors import Conflict, NotFound
+from elasticjob_kube.errors import Conflict, NotFound, TryLater
 from elasticjob_kube.resources import PODS, SCALE_PLANS
 from elasticjob_kube.session import Kube
 
@@ -23,7 +23,8 @@ async def kubelet(kube: Kube, namespace: str, *, agents: bool = True) -> AsyncIt
         yield
     finally:
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 async def end(kube: Kube, namespace: str, name: str, code: int, reason: str = "Error", message: str = "") -> None:
@@ -41,7 +42,11 @@ async def end(kube: Kube, namespace: str, name: str, code: int, reason: str = "E
 async def _run(kube: Kube, namespace: str, agents: bool) -> None:
     address = 0
     while True:
-        plans = (await kube.list(SCALE_PLANS, namespace))["items"]
+        try:
+            plans = (await kube.list(SCALE_PLANS, namespace))["items"]
+        except TryLater:  # right after its definition a kind may not be served yet
+            await asyncio.sleep(0.1)
+            continue
         draining = {
             name
             for plan in plans

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shlex
 import sys
@@ -39,6 +40,8 @@ def demo(
 ) -> None:
     """Train an elastic job end to end on the embedded cluster; exit status 0 only if every step was observed."""
     with reporting():
+        # A watch that begins while the new kinds are being set up is refused at first; it is of no interest here.
+        logging.getLogger("elasticjob_kube").setLevel(logging.ERROR)
         directory = state or state_dir(os.environ).with_name("demo")
         timeline = Timeline(Console())
         for needed in ("crds/elasticjobs.yaml", "examples/digits.yaml"):

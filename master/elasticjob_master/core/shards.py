@@ -175,7 +175,8 @@ class Ledger:
     @property
     def finished(self) -> bool:
         """Every shard is done."""
-        return self.fresh >= self.dataset.total and not self._leases and not self._is_waiting
+        account = self.account()
+        return account.done == account.total
 
     def holders(self) -> dict[str, list[int]]:
         """Return the leases by member."""

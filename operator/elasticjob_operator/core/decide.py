@@ -32,7 +32,7 @@ def decide(seen: Observed, now: float, defaults: Defaults) -> Decision:
     if job.metadata.deletion_timestamp is not None or job.spec.run_policy.managed_by is not None:
         return Decision()
     if job.status.phase is None:
-        return _take_up(seen, now)
+        return _take_up(seen, now, defaults)
     if job.status.phase in statuses.ENDED:
         return _after_the_end(seen, now)
     if job.spec.run_policy.suspend:
@@ -40,9 +40,9 @@ def decide(seen: Observed, now: float, defaults: Defaults) -> Decision:
     return _keep_going(seen, now, defaults)
 
 
-def _take_up(seen: Observed, now: float) -> Decision:
+def _take_up(seen: Observed, now: float, defaults: Defaults) -> Decision:
     status = statuses.taken_up(seen.job, now)
-    if problem := pods.no_command(seen.job):
+    if problem := pods.problem(seen.job, defaults):
         return _end(seen, statuses.ended(seen.job, status, "Failed", problem, now), problem)
     return Decision((*patches.job_status(seen.job, status),))
 

@@ -27,8 +27,13 @@ def labels(job: ElasticJob, role: str) -> dict[str, str]:
     }
 
 
-def no_command(job: ElasticJob) -> str | None:
-    """Return the message for a role whose training container has no command; the agent could not start it."""
+def problem(job: ElasticJob, defaults: Defaults) -> str | None:
+    """Return why the job's pods could never run, naming the field and the remedy; None if nothing is in their way."""
+    if job.spec.agent.source == "InitContainer" and not (job.spec.agent.image or defaults.agent_image):
+        return (
+            "spec.agent.source: InitContainer needs an agent image, and neither spec.agent.image nor the operator's "
+            "--agent-image names one; install elasticjob in the worker image and set spec.agent.source to Image"
+        )
     for role, spec in job.spec.replica_specs.items():
         where = f"spec.replicaSpecs.{role}.template.spec.containers"
         containers = (spec.template.get("spec") or {}).get("containers")
@@ -79,7 +84,7 @@ def member_pod(
     if job.spec.run_policy.scheduling_policy.priority_class_name:
         pod_spec["priorityClassName"] = job.spec.run_policy.scheduling_policy.priority_class_name
     if job.spec.agent.source == "InitContainer":
-        _add_agent(pod_spec, job.spec.agent.image or defaults.agent_image)
+        _add_agent(pod_spec, job.spec.agent.image or defaults.agent_image or "")
     return {
         "apiVersion": "v1",
         "kind": "Pod",

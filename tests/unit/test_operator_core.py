@@ -1,0 +1,162 @@
+"""The small pure parts of the operator, each over all of its input."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+from elasticjob_api.elasticjob import ElasticJob, RestartRule
+from elasticjob_operator.core.clock import format_time, parse_time
+from elasticjob_operator.core.failures import classify
+from elasticjob_operator.core.observed import Defaults, Pod
+from elasticjob_operator.core.patches import difference
+from elasticjob_operator.core.plan import lowest_free
+from elasticjob_operator.core.pods import member_pod, with_resources
+from elasticjob_operator.core.quantity import format_memory, parse_quantity, same_quantity
+from hypothesis import given
+from hypothesis import strategies as st
+
+JSON = st.recursive(
+    st.integers() | st.text(max_size=3), lambda inner: st.dictionaries(st.text(max_size=2), inner, max_size=4)
+)
+
+
+@given(st.integers(0, 253_402_300_799))
+def test_times_are_those_of_the_calendar(seconds: int) -> None:
+    text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert format_time(seconds) == text.zfill(20)
+    assert parse_time(format_time(seconds)) == seconds
+
+
+@given(st.dictionaries(st.text(max_size=2), JSON, max_size=4), st.dictionaries(st.text(max_size=2), JSON, max_size=4))
+def test_a_difference_merged_into_the_old_is_the_new(before: dict[str, Any], after: dict[str, Any]) -> None:
+    def merged(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+        result = {key: value for key, value in target.items() if key not in patch}
+        for key, value in patch.items():
+            if isinstance(value, dict):
+                old = target.get(key)
+                result[key] = merged(old if isinstance(old, dict) else {}, value)
+            elif value is not None:
+                result[key] = value
+        return result
+
+    assert merged(before, difference(before, after)) == after
+    assert difference(after, after) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("500m", "0.5"), (2, "2"), ("4Gi", str(4 * 1024**3)), ("1e3", "1000"), ("1.5k", "1500"), ("100n", "1E-7")],
+)
+def test_quantities_are_exact(text: str | int, number: str) -> None:
+    assert parse_quantity(text) == Decimal(number)
+
+
+@given(st.text(alphabet="abcxyz_!", min_size=1, max_size=6))
+def test_what_is_no_quantity_is_an_error_that_shows_it(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a quantity such as 500m"):
+        parse_quantity(text)
+
+
+def test_quantities_are_compared_by_number() -> None:
+    assert same_quantity("1500m", "1.5")
+    assert not same_quantity("1", None)
+    assert format_memory(Decimal(2 * 1024**3)) == "2048Mi"
+
+
+@given(st.frozensets(st.integers(0, 30)), st.integers(0, 20))
+def test_new_members_get_the_lowest_free_indices(used: frozenset[int], number: int) -> None:
+    found = lowest_free(used, number)
+    assert len(found) == number
+    assert not found & used
+    assert all(index in found | used for index in range(max(found, default=0)))
+
+
+def pod(code: int | None = None, reason: str = "", *, pod_reason: str = "", conditions: tuple[str, ...] = ()) -> Pod:
+    state = {} if code is None else {"terminated": {"exitCode": code, "reason": reason, "message": "the last words"}}
+    body = {
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "train"}]},
+        "status": {
+            "phase": "Failed",
+            "reason": pod_reason,
+            "conditions": [{"type": kind, "status": "True"} for kind in conditions],
+            "containerStatuses": [{"name": "sidecar"}, {"name": "train", "state": state}],
+        },
+    }
+    return msgspec.convert(body, Pod)
+
+
+@pytest.mark.parametrize(
+    ("failed", "action"),
+    [
+        (pod(1, "Error"), "Restart"),
+        (pod(137, "Error"), "Restart"),
+        (pod(143, "Error"), "Ignore"),
+        (pod(137, "OOMKilled"), "RestartWithMoreMemory"),
+        (pod(127, "Error"), "FailJob"),
+        (pod(128, "StartError"), "FailJob"),
+        (pod(pod_reason="Evicted"), "Ignore"),
+        (pod(), "Ignore"),
+        (pod(1, "Error", conditions=("DisruptionTarget",)), "Ignore"),
+        (pod(pod_reason="DeadlineExceeded"), "Restart"),
+    ],
+)
+def test_the_default_table_of_failures(failed: Pod, action: str) -> None:
+    assert classify(failed).action == action
+
+
+def test_the_first_rule_that_matches_a_failure_decides() -> None:
+    rules = [
+        RestartRule(action="FailJob", exit_codes=[3], message_pattern="never"),
+        RestartRule(action="Ignore", exit_codes=[3], message_pattern="last w.rds"),
+        RestartRule(action="FailJob"),
+    ]
+    assert classify(pod(3), rules).action == "Ignore"
+    assert classify(pod(4), rules).action == "FailJob"
+    assert classify(pod(9), [RestartRule(action="Ignore", signals=[9])]).action == "Restart"
+    assert classify(pod(137), [RestartRule(action="Ignore", signals=[9])]).action == "Ignore"
+
+
+def test_a_limit_is_changed_where_there_is_one_and_never_added() -> None:
+    resources = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
+    changed = with_resources(resources, {"cpu": "2", "memory": "3Gi"})
+    assert changed == {"requests": {"cpu": "2", "memory": "3Gi"}, "limits": {"memory": "3Gi"}}
+    assert with_resources({}, {"cpu": "2"}) == {"requests": {"cpu": "2"}}
+
+
+def test_the_template_is_kept_as_written_but_for_reserved_names() -> None:
+    mine = {"name": "MINE", "value": "1"}
+    train = {
+        "name": "train",
+        "image": "i:1",
+        "command": ["a"],
+        "args": ["b"],
+        "env": [mine, {"name": "ELASTICJOB_INDEX", "value": "9"}],
+    }
+    sidecar = {"name": "sidecar", "image": "s:1"}
+    template = {
+        "metadata": {"labels": {"team": "x"}},
+        "spec": {"containers": [train, sidecar], "nodeSelector": {"a": "b"}},
+    }
+    body = {
+        "metadata": {"name": "j", "namespace": "n", "uid": "u"},
+        "spec": {"framework": "jax", "replicaSpecs": {"worker": {"template": template}}},
+    }
+    made = member_pod(
+        msgspec.convert(body, ElasticJob), "worker", 2, 0, wanted={}, restarts=0, defaults=Defaults("m:1", "a:1")
+    )
+    container = made["spec"]["containers"][0]
+    assert made["spec"]["containers"][1] == sidecar
+    assert made["spec"]["nodeSelector"] == {"a": "b"}
+    assert made["metadata"]["labels"]["team"] == "x"
+    assert container["command"] == ["/opt/elasticjob/bin/elasticjob-agent", "run", "--"]
+    assert container["args"] == ["a", "b"]
+    variables = [variable["name"] for variable in container["env"]]
+    assert len(variables) == len(set(variables))
+    assert mine in container["env"]
+    assert {"name": "ELASTICJOB_INDEX", "value": "2"} in container["env"]
+    assert made["spec"]["initContainers"][0]["image"] == "a:1"
