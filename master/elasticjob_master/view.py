@@ -94,12 +94,12 @@ def progress(source: core.Progress, now: float) -> dict[str, Any] | None:
     rate, eta = source.samples_per_second(now), source.eta_seconds(now)
     told: dict[str, Any] = {
         "step": source.step,
-        "samplesPerSecond": _rounded(rate),
         "lastReportTime": _time(source.reported_at),
         "metrics": {name: _rounded(value, 6) for name, value in source.metrics.items()},
-        "rate": core.people_rate(rate),
         "steps": core.people_steps(source.step, source.total_steps),
     }
+    if rate > 0:  # between two worlds, and after the end, there is none
+        told |= {"samplesPerSecond": _rounded(rate), "rate": core.people_rate(rate)}
     if source.total_steps:
         told["totalSteps"] = source.total_steps
     if eta is not None:

@@ -66,7 +66,7 @@ def job(name: str = "job", *, replicas: int = 2, **spec: Any) -> Json:
         "maxReplicas": 6,
         "template": {"spec": {"containers": [container]}},
     }
-    return made(ELASTIC_JOBS, name, framework="jax", replicaSpecs={"worker": worker}, **spec)
+    return made(ELASTIC_JOBS, name, framework="jax", agent={"source": "Image"}, replicaSpecs={"worker": worker}, **spec)
 
 
 def made(resource: Resource, name: str, **spec: Any) -> Json:

@@ -133,6 +133,11 @@ class FakeKube:
         self.version += 1
         self.after_write()
 
+    def leave(self, resource: Resource, name: str) -> None:
+        found = self.objects[resource, name]
+        found["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        self._store(resource, found)
+
     def change(self, resource: Resource, name: str, **status: Any) -> None:
         found = self.objects[resource, name]
         found["status"] = {**found.get("status", {}), **status}

@@ -55,6 +55,7 @@ class Accounts(RuleBasedStateMachine):
     @rule(worker=st.sampled_from(WORKERS))
     def give_back(self, worker: str) -> None:
         self.ledger.report(worker, [], self.held[worker])
+        self.store()
         self.held[worker] = set()
 
     @rule(worker=st.sampled_from(WORKERS))

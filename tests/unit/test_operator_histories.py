@@ -88,11 +88,27 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (SCALE_PLANS, {"removePods": [{"role": "worker", "index": 7}]}, "spec.removePods[0].index: 7 is not a member"),
     (SCALE_PLANS, {"createPods": [{"index": 1}]}, "spec.createPods[0].index: 1 is a member of role worker already"),
     (SCALE_PLANS, {"migratePods": [{"name": "job-worker-0"}]}, "spec.migratePods"),
-    (SCALE_PLANS, {"replicaResourceSpecs": {"worker": {"replicas": 7}}}, "replicas: 7 members of role worker would be above maxReplicas 6"),
-    (SCALE_PLANS, {"replicaResourceSpecs": {"ps": {"replicas": 7}}}, "spec.replicaResourceSpecs.ps: 'ps' is not a role"),
-    (SCALE_PLANS, {"replicaResourceSpecs": {"worker": {"resource": {"cpu": "many"}}}}, "resource.cpu: 'many' is not a quantity"),
-    (SCALE_PLANS, {"replicaResourceSpecs": {"worker": {"replicas": 5}}, "source": "Auto"}, "spec.autoscaling.resourceLimits.cpu: all members together would request cpu 5, above the job's limit 4"),
-]  # fmt: skip
+    (
+        SCALE_PLANS,
+        {"replicaResourceSpecs": {"worker": {"replicas": 7}}},
+        "7 members of role worker would be above maxReplicas 6",
+    ),
+    (
+        SCALE_PLANS,
+        {"replicaResourceSpecs": {"ps": {"replicas": 7}}},
+        "spec.replicaResourceSpecs.ps: 'ps' is not a role",
+    ),
+    (
+        SCALE_PLANS,
+        {"replicaResourceSpecs": {"worker": {"resource": {"cpu": "many"}}}},
+        "resource.cpu: 'many' is not a quantity",
+    ),
+    (
+        SCALE_PLANS,
+        {"replicaResourceSpecs": {"worker": {"replicas": 5}}, "source": "Auto"},
+        "resourceLimits.cpu: all members together would request cpu 5, above the job's limit 4",
+    ),
+]
 
 
 @pytest.mark.parametrize(("resource", "spec", "message"), REFUSED, ids=[message[:60] for _, _, message in REFUSED])
@@ -311,7 +327,8 @@ async def history(world: World, chance: random.Random, steps: int) -> None:
                 ELASTIC_JOBS, "job", lambda spec, size=size: spec["replicaSpecs"]["worker"].update(replicas=size)
             )
         elif event == 5 and pods:
-            world.kube.remove(PODS, pick(chance, pods))
+            # Deleted by a user: gone at once, or for a while still there with its processes.
+            (world.kube.remove if chance.random() < 0.5 else world.kube.leave)(PODS, pick(chance, pods))
         elif event == 6 and pods:
             name = pick(chance, pods)
             world.end(name, pick(chance, [143, 143, 1]))

@@ -39,7 +39,6 @@ class _State(Object, frozen=True):
 
 class _Container(Object, frozen=True):
     name: str = ""
-    ready: bool = False
     state: _State = _State()
 
 
@@ -60,12 +59,6 @@ class PodView(Object, frozen=True):
         states = [container.state.terminated for container in self.status.container_statuses]
         return states[0].exit_code if states and states[0] else None
 
-    @property
-    def ready(self) -> bool:
-        """Whether its containers run and are ready."""
-        containers = self.status.container_statuses
-        return bool(containers) and all(container.ready for container in containers)
-
 
 @dataclass
 class Sight:
@@ -81,7 +74,7 @@ class Sight:
     plans: dict[str, ScalePlan] = field(default_factory=dict)
     hosts: tuple[str, ...] = ()
     status: job_pb2.JobStatus = field(default_factory=job_pb2.JobStatus)
-    ready_at: dict[str, float] = field(default_factory=dict)
+    registered_at: dict[str, float] = field(default_factory=dict)
     listed_at: dict[str, float] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -114,6 +107,17 @@ class Sight:
                 raise NotObserved(f"{what}: not seen within {seconds:g} s") from None
         return found
 
+    async def note_registrations(self) -> None:
+        """Ask the master again and again who is registered, for ever: for the time from there to discovery."""
+        access = await master_access(self.kube, self.namespace, self.name)
+        async with access.channel() as channel:
+            stub = job_pb2_grpc.JobServiceStub(channel)
+            while True:
+                found = await stub.GetMembers(job_pb2.GetMembersRequest(), metadata=access.metadata)
+                for member in found.members:
+                    self.registered_at.setdefault(member.pod_name, time.monotonic())
+                await asyncio.sleep(0.01)
+
     def _pod(self, before: PodView | None, after: PodView | None) -> None:
         pod = after or before
         assert pod is not None
@@ -125,8 +129,6 @@ class Sight:
             self.pods[name] = after
             if before is None or before.status.phase != after.status.phase:
                 self.timeline.event(f"pod {name} is {after.status.phase}")
-            if after.ready:
-                self.ready_at.setdefault(name, time.monotonic())
         if pod.exit_code is not None and name not in self.ended:
             self.ended[name] = pod.exit_code
             self.timeline.event(f"pod {name}: the agent ended with exit code {pod.exit_code}")

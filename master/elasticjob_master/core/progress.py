@@ -15,6 +15,7 @@ LONGEST_NAME = 64
 _LARGEST_STEP = 2**53
 _MEMORY_SECONDS = 5.0
 _SILENT_SECONDS = 15.0
+_LEAST_SECONDS = 1e-3
 
 
 @dataclass(frozen=True)
@@ -117,15 +118,17 @@ class Progress:
 
     def samples_per_second(self, now: float) -> float:
         """Return the throughput of all members together."""
-        return sum(p.samples / p.seconds for p in self._paces.values() if p.seconds > 0 and not p.silent(now))
+        return sum(p.samples / p.seconds for p in self._telling(now))
 
     def eta_seconds(self, now: float) -> float | None:
         """Return the seconds to go at the present rate, or None when that is not known."""
-        rates = [p.steps / p.seconds for p in self._paces.values() if p.seconds > 0 and not p.silent(now)]
-        fastest = max(rates, default=0.0)
+        fastest = max((p.steps / p.seconds for p in self._telling(now)), default=0.0)
         if not self.total_steps or fastest <= 0:
             return None
         return max(0, self.total_steps - self.step) / fastest
+
+    def _telling(self, now: float) -> list[Pace]:
+        return [p for p in self._paces.values() if p.seconds > _LEAST_SECONDS and not p.silent(now)]
 
 
 def people_rate(rate: float) -> str:

@@ -391,6 +391,8 @@ class Rendezvous:
         """Take the agent's word for what runs there."""
         self.round = max(self.round, running_round)  # rounds told by a world this master has forgotten are not reused
         if running_round:
+            if member.process_round not in (0, running_round):
+                self._process_gone(member)  # an earlier process, whose end a restarted master has forgotten
             member.process_round, member.started, member.exit_due = running_round, True, None
             member.last_round = max(member.last_round, running_round)
         elif member.process_round and member.started:
