@@ -99,7 +99,8 @@ class Server:
         agent_pb2_grpc.add_AgentServiceServicer_to_server(AgentService(controller), server)
         discovery_pb2_grpc.add_DiscoveryServiceServicer_to_server(DiscoveryService(controller), server)
         shards_pb2_grpc.add_ShardServiceServicer_to_server(ShardService(controller, keeper), server)
-        job_pb2_grpc.add_JobServiceServicer_to_server(JobService(controller, config), server)
+        self._job = JobService(controller, config)
+        job_pb2_grpc.add_JobServiceServicer_to_server(self._job, server)
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection((*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
@@ -125,5 +126,6 @@ class Server:
 
     async def stop(self) -> None:
         """Refuse new calls, give the present ones a moment, and end."""
+        self._job.end()
         await self._health.enter_graceful_shutdown()
         await self._server.stop(0.2)

@@ -118,6 +118,19 @@ async def test_progress_is_told(channel: grpc.aio.Channel) -> None:
     assert dict(status.progress.metrics) == {"loss": 0.5}
 
 
+async def test_a_master_that_ends_tells_the_last_status_to_those_who_watch(
+    master: Master, channel: grpc.aio.Channel
+) -> None:
+    shards = ShardServiceStub(channel)
+    watch = aiter(JobServiceStub(channel).WatchStatus(job_pb2.WatchStatusRequest(), timeout=20))
+    assert not (await anext(watch)).datasets
+    dataset = shards_pb2.CreateDatasetRequest(dataset="late", size=10, shard_size=5, epochs=1)
+    await shards.CreateDataset(dataset)
+    master.process.terminate()
+    told = [status async for status in watch]
+    assert [ledger.dataset for ledger in told[-1].datasets] == ["late"]
+
+
 async def test_hosts_are_pushed_when_they_change(master: Master, channel: grpc.aio.Channel) -> None:
     lists = DiscoveryServiceStub(channel).WatchHosts(discovery_pb2.WatchHostsRequest(), timeout=20)
     assert (await lists.read()).hosts == []

@@ -54,7 +54,7 @@ async def operator(cluster: Cluster, namespace: str, log: Path) -> AsyncIterator
             process.terminate()
         async with asyncio.timeout(30):
             await process.wait()
-        print(log.read_text())  # noqa: T201 - shown by pytest when the test fails
+        print(log.read_text())
 
 
 def job(name: str = "job", *, replicas: int = 2, **spec: Any) -> Json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 from elasticjob_api.v1 import agent_pb2
@@ -29,6 +30,11 @@ class JobService(JobServiceServicer):
     def __init__(self, controller: Controller, config: Config) -> None:
         self._controller = controller
         self._config = config
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        """Tell those who watch the last status, and end their watches: the master itself is about to end."""
+        self._ending.set()
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.JobStatus:  # noqa: D102
         return self._status()
@@ -36,11 +42,15 @@ class JobService(JobServiceServicer):
     async def WatchStatus(self, request: pb.WatchStatusRequest, context: Any) -> AsyncIterator[pb.JobStatus]:  # noqa: D102
         told = None
         while True:
+            last = self._ending.is_set()
             status = self._status()
             if status != told:
                 yield status
                 told = status
-            await asyncio.sleep(_WATCH_SECONDS)
+            if last:
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), _WATCH_SECONDS)
 
     async def GetMembers(self, request: pb.GetMembersRequest, context: Any) -> pb.MemberList:  # noqa: D102
         return pb.MemberList(members=map(translate.member, self._controller.members))

@@ -69,7 +69,8 @@ class JobServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchStatus(self, request, context):
-        """WatchStatus sends the present status at once and again at every change, at most once a second.
+        """WatchStatus sends the present status at once and again at every change, at most once a second; and the last one
+        when the master ends, which ends the stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -36,7 +36,9 @@ class JobServiceStub:
     def __new__(cls, channel: _aio.Channel) -> JobServiceAsyncStub: ...
     GetStatus: _grpc.UnaryUnaryMultiCallable[_job_pb2.GetStatusRequest, _job_pb2.JobStatus]
     WatchStatus: _grpc.UnaryStreamMultiCallable[_job_pb2.WatchStatusRequest, _job_pb2.JobStatus]
-    """WatchStatus sends the present status at once and again at every change, at most once a second."""
+    """WatchStatus sends the present status at once and again at every change, at most once a second; and the last one
+    when the master ends, which ends the stream.
+    """
     GetMembers: _grpc.UnaryUnaryMultiCallable[_job_pb2.GetMembersRequest, _job_pb2.MemberList]
     GetWorld: _grpc.UnaryUnaryMultiCallable[_job_pb2.GetWorldRequest, _agent_pb2.World]
 
@@ -47,7 +49,9 @@ class JobServiceAsyncStub(JobServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetStatus: _aio.UnaryUnaryMultiCallable[_job_pb2.GetStatusRequest, _job_pb2.JobStatus]  # type: ignore[assignment]
     WatchStatus: _aio.UnaryStreamMultiCallable[_job_pb2.WatchStatusRequest, _job_pb2.JobStatus]  # type: ignore[assignment]
-    """WatchStatus sends the present status at once and again at every change, at most once a second."""
+    """WatchStatus sends the present status at once and again at every change, at most once a second; and the last one
+    when the master ends, which ends the stream.
+    """
     GetMembers: _aio.UnaryUnaryMultiCallable[_job_pb2.GetMembersRequest, _job_pb2.MemberList]  # type: ignore[assignment]
     GetWorld: _aio.UnaryUnaryMultiCallable[_job_pb2.GetWorldRequest, _agent_pb2.World]  # type: ignore[assignment]
 
@@ -67,7 +71,9 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _job_pb2.WatchStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_job_pb2.JobStatus], _abc.AsyncIterator[_job_pb2.JobStatus]]:
-        """WatchStatus sends the present status at once and again at every change, at most once a second."""
+        """WatchStatus sends the present status at once and again at every change, at most once a second; and the last one
+        when the master ends, which ends the stream.
+        """
 
     @_abc_1.abstractmethod
     def GetMembers(
