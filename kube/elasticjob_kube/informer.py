@@ -48,6 +48,22 @@ class _Bookmark(msgspec.Struct):
     metadata: _Version
 
 
+class _Identity(_Version):
+    uid: str
+    name: str = ""
+
+
+class _Identified(msgspec.Struct):
+    """What is read of an object that cannot be read as what it should be."""
+
+    metadata: _Identity
+
+
+class _Page(msgspec.Struct):
+    metadata: _Version
+    items: list[msgspec.Raw] | None = None
+
+
 T = TypeVar("T", bound=Cached)
 Change = Callable[[T | None, T | None], None]
 """Called with (before, after); None before means new, None after means gone."""
@@ -72,7 +88,6 @@ class Informer(Generic[T]):
         self._namespace = namespace
         self._selectors = {"label_selector": label_selector, "field_selector": field_selector}
         self._decoder = msgspec.json.Decoder(as_type)
-        self._as_type = as_type
         self._on_change = on_change
         self._objects: dict[str, T] = {}
         self._deleted_at: dict[str, int] = {}
@@ -89,6 +104,7 @@ class Informer(Generic[T]):
         """List, then watch, for ever; a broken watch goes on where it ended, an expired one lists again."""
         version, failures = "", 0
         while True:
+            trouble = "it ended at once"
             try:
                 if not version:
                     version = await self._list()
@@ -97,13 +113,14 @@ class Informer(Generic[T]):
                     self._resource, self._namespace, resource_version=version, **self._selectors
                 ):
                     version = self._apply(event.type, event.object) or version
-                    failures = 0
-            except Expired:
-                version = ""
+                    failures, trouble = 0, ""
             except KubeError as error:
+                version = "" if isinstance(error, Expired) else version
+                trouble = str(error)
+            if trouble:
                 pause = _PAUSES[min(failures, len(_PAUSES) - 1)]
                 failures += 1
-                log.warning("watch of %s: %s; again in %g s", self._resource.plural, error, pause)
+                log.warning("watch of %s: %s; again in %g s", self._resource.plural, trouble, pause)
                 await asyncio.sleep(pause)
 
     async def refresh(self) -> None:
@@ -114,11 +131,17 @@ class Informer(Generic[T]):
         """Take the server's answer to a write of our own, ahead of the watch."""
         self._put(item)
 
+    def forget(self, uid: str) -> None:
+        """Take the server's answer that this object is gone, ahead of the watch."""
+        if old := self._objects.get(uid):
+            self._remove(uid, old.metadata.resource_version)
+
     async def _list(self) -> str:
-        page = await self._kube.list(self._resource, self._namespace, **self._selectors)
-        version: str = page["metadata"]["resourceVersion"]
-        items = [msgspec.convert(item, self._as_type) for item in page.get("items") or ()]
-        listed = {item.metadata.uid for item in items}
+        page = await self._kube.list(self._resource, self._namespace, as_type=_Page, **self._selectors)
+        version = page.metadata.resource_version
+        read = [self._read(raw) for raw in page.items or ()]
+        items = [item for item in read if not isinstance(item, _Identified)]
+        listed = {item.metadata.uid for item in read}
         for uid, old in list(self._objects.items()):
             # What was written after the list was made is not in it and not gone.
             if uid not in listed and int(old.metadata.resource_version) <= int(version):
@@ -130,12 +153,21 @@ class Informer(Generic[T]):
     def _apply(self, kind: str, raw: msgspec.Raw) -> str | None:
         if kind == "BOOKMARK":
             return msgspec.json.decode(raw, type=_Bookmark).metadata.resource_version
-        item = self._decoder.decode(raw)
+        item = self._read(raw)
         if kind == "DELETED":
             self._remove(item.metadata.uid, item.metadata.resource_version)
-        else:
+        elif not isinstance(item, _Identified):
             self._put(item)
         return item.metadata.resource_version or None
+
+    def _read(self, raw: msgspec.Raw) -> T | _Identified:
+        """Decode an object; one that is not as it should be keeps the form last seen, and hides no other."""
+        try:
+            return self._decoder.decode(raw)
+        except msgspec.ValidationError as error:
+            item = msgspec.json.decode(raw, type=_Identified)
+            log.warning("%s %s cannot be read and is left alone: %s", self._resource.kind, item.metadata.name, error)
+            return item
 
     def _put(self, item: T) -> None:
         uid, version = item.metadata.uid, int(item.metadata.resource_version)

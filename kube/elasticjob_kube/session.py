@@ -59,12 +59,37 @@ class Kube:
         """Return one object, read from the store itself (never from the API server's cache)."""
         return msgspec.json.decode(await self.request("GET", resource.path(namespace, name)), type=as_type)
 
+    @overload
     async def list(
-        self, resource: Resource, namespace: str | None = None, *, label_selector: str = "", field_selector: str = ""
-    ) -> Json:
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> Json: ...
+    @overload
+    async def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        as_type: type[T],
+    ) -> T: ...
+    async def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        as_type: type[Any] = dict,
+    ) -> Any:
         """Return the whole list object of a collection; `namespace=None` means all namespaces."""
         params = {"labelSelector": label_selector, "fieldSelector": field_selector}
-        return _object(await self.request("GET", resource.path(namespace), params=params))
+        return msgspec.json.decode(await self.request("GET", resource.path(namespace), params=params), type=as_type)
 
     async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Json:
         """Create an object and return it as stored. `AlreadyExists` when the name is taken."""

@@ -205,7 +205,9 @@ class Controller:
     def _publish_hosts(self) -> None:
         published = self.hosts.value
         role = names.ROLE_WORKER if self.framework.roles else None
-        fresh = discovery.next_list(published, self.members, role=role, formed=self.rendezvous.formed)
+        # Where the agents restart the training, nobody takes a list while a world forms, so none has to wait for it.
+        settled = self.rendezvous.formed or not self.framework.adapts_itself
+        fresh = discovery.next_list(published, self.members, role=role, settled=settled)
         if fresh is not published:
             self.hosts.publish(fresh)
             self.changed()

@@ -18,6 +18,7 @@ from elasticjob_operator.core.actions import EmitEvent
 
 log = logging.getLogger(__name__)
 _LONGEST_NOTE = 1024
+"""In bytes: the API server refuses more."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Events:
             "type": "Warning" if event.warning else "Normal",
             "reason": event.reason,
             "action": event.action,
-            "note": event.note[:_LONGEST_NOTE],
+            "note": event.note.encode()[:_LONGEST_NOTE].decode(errors="ignore"),
             "regarding": {
                 "apiVersion": names.API_VERSION,
                 "kind": "ElasticJob",

@@ -1,8 +1,8 @@
 """Carries out what was decided, in order.
 
 Each class of error has one consequence here. A conflict or a vanished object means that the decision was made on an
-old state: what is now there is read, and decided on again. A refusal becomes the job's trouble, in words, and is tried
-again after a pause, like an error that may pass.
+old state: what is now there is read, and decided on again. A refusal becomes the job's trouble, which its status and an
+event tell. It is tried again after a pause, like any other error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_kube.errors import AlreadyExists, Conflict, NotFound, Refused, TryLater
+from elasticjob_kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused, TryLater
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 from elasticjob_kube.session import Kube
 
@@ -25,7 +25,7 @@ from elasticjob_operator.ensure import ensure_infrastructure
 from elasticjob_operator.events import Events
 from elasticjob_operator.pod_work import PodWork
 from elasticjob_operator.queue import Retry
-from elasticjob_operator.store import Store
+from elasticjob_operator.store import Store, key_of
 from elasticjob_operator.trouble import Outdated
 
 log = logging.getLogger(__name__)
@@ -57,10 +57,12 @@ class Executor:
                 for action in group:
                     job = await self._one(job, action)
         except Refused as error:
-            self.store.note_trouble(job, error.message)
+            if self.store.note_trouble(job, error.message):
+                self.events.emit(job, do.EmitEvent("Refused", error.message, warning=True))
             raise Retry(error.message) from error
-        except TryLater as error:
-            raise Retry(error.message, after=error.retry_after) from error
+        except KubeError as error:
+            wait = error.retry_after if isinstance(error, TryLater) else None
+            raise Retry(error.message, after=wait or 0.0) from error
         self.store.note_trouble(job, "")
 
     async def _one(self, job: ElasticJob, action: do.Action) -> ElasticJob:
@@ -126,8 +128,9 @@ class Executor:
         return msgspec.convert(answer, ElasticJob)
 
     def _edited(self, job: ElasticJob, action: do.WriteBackReplicas) -> bool:
-        now = self.store.observed(job).job.spec.replica_specs[action.role].replicas
-        return now != action.expected
+        now = self.store.job(key_of(job))
+        spec = now and now.spec.replica_specs.get(action.role)
+        return spec is None or spec.replicas != action.expected
 
     async def look_again(self, job: ElasticJob) -> bool:
         """Read the job from the API server into the store; False when it is gone."""

@@ -78,10 +78,9 @@ class Candidate:
                 if (version := found["metadata"]["resourceVersion"]) != seen:
                     seen, since = version, time.monotonic()
                 holder = found["spec"].get("holderIdentity") or ""
-                if holder == self.identity:
-                    return found
                 held = time.monotonic() - since < found["spec"].get("leaseDurationSeconds", DURATION_SECONDS)
-                if not (holder and held):
+                # Ours already: just made, or taken by a write whose answer was lost. Written again, it is surely fresh.
+                if not (holder and held) or holder == self.identity:
                     transitions = found["spec"].get("leaseTransitions", 0) + 1
                     body = self._body(found["metadata"], transitions=transitions)
                     return await self.kube.replace(LEASES, self.namespace, NAME, body)
@@ -100,32 +99,29 @@ class Candidate:
             return await self.kube.create(LEASES, self.namespace, self._body({}, transitions=0))
 
     async def _renew(self, lease: dict[str, Any]) -> None:
-        """Renew until that has not worked for RENEW_SECONDS, or somebody else has taken the lease."""
+        """Renew until that has not worked for RENEW_SECONDS, or the lease is another's or gone."""
         renewed = time.monotonic()
         while time.monotonic() - renewed < RENEW_SECONDS:
             await asyncio.sleep(RETRY_SECONDS)
+            # Others count from when the server stored it, which is not before it was sent.
+            sent = time.monotonic()
             try:
-                async with asyncio.timeout(RENEW_SECONDS - (time.monotonic() - renewed)):
-                    body = self._body(lease["metadata"], transitions=lease["spec"].get("leaseTransitions", 0))
-                    lease = await self.kube.replace(LEASES, self.namespace, NAME, body)
-                renewed = time.monotonic()
+                async with asyncio.timeout(RENEW_SECONDS - (sent - renewed)):
+                    try:
+                        body = self._body(lease["metadata"], transitions=lease["spec"].get("leaseTransitions", 0))
+                        lease = await self.kube.replace(LEASES, self.namespace, NAME, body)
+                        renewed = sent
+                    except Conflict:
+                        # Our own write whose answer was lost, or another leader: the lease itself tells.
+                        lease = await self.kube.get(LEASES, self.namespace, NAME)
+                        if lease["spec"].get("holderIdentity") != self.identity:
+                            return
             except TimeoutError:
                 log.warning("lease %s/%s: no answer", self.namespace, NAME)
-            except Conflict:
-                # Our own write whose answer was lost, or another leader: the lease itself tells.
-                lease = await self._still_ours(lease)
-                if not lease:
-                    return
+            except NotFound:
+                return
             except KubeError as error:
                 log.warning("lease %s/%s: %s", self.namespace, NAME, error)
-
-    async def _still_ours(self, lease: dict[str, Any]) -> dict[str, Any]:
-        try:
-            found = await self.kube.get(LEASES, self.namespace, NAME)
-        except KubeError as error:
-            log.warning("lease %s/%s: %s", self.namespace, NAME, error)
-            return lease
-        return found if found["spec"].get("holderIdentity") == self.identity else {}
 
     async def _release(self) -> None:
         """Give the lease back, so that the next operator need not wait for it to run out."""

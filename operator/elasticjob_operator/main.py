@@ -64,7 +64,12 @@ async def _run(config: Config) -> None:
 
 
 async def _lead(kube: Kube, config: Config) -> None:
-    """Watch and reconcile until a signal comes; then finish what has been begun."""
+    """Watch and reconcile until a signal comes; then finish what has been begun. Nothing is written after the return.
+
+    Raises:
+        CancelledError: the lead is lost; what has been begun is broken off at once.
+        Exception: whatever ended the watch of pods or kopf; neither ends by itself, and without one we are blind.
+    """
     store = Store()
 
     def saw_pod(before: Pod | None, after: Pod | None) -> None:
@@ -80,11 +85,13 @@ async def _lead(kube: Kube, config: Config) -> None:
     executor = Executor(kube, store, PodWork(kube, pods, events), events)
     defaults = Defaults(master_image=config.master_image, agent_image=config.agent_image)
     queue: Queue[JobKey] = Queue(Reconciler(kube, store, executor, defaults).reconcile)
-    watching = asyncio.create_task(pods.run())
-    try:
+
+    async def serve() -> None:
         # Nothing is decided before the pods are known: a job without its pods would be given new ones.
         await pods.synced.wait()
         await _see_all(kube, config.namespace, store)
+        for key in store.keys():
+            queue.add(key)
         await kopf.operator(
             registry=handlers.registry(saw),
             settings=handlers.settings(),
@@ -93,11 +100,21 @@ async def _lead(kube: Kube, config: Config) -> None:
             namespaces=[config.namespace] if config.namespace else [],
             liveness_endpoint=f"http://0.0.0.0:{config.health_port}/healthz" if config.health_port else None,
         )
+
+    # Tasks of their own: kopf takes seconds to end, and when the lead is lost the queue must not go on meanwhile.
+    tasks = [asyncio.create_task(pods.run()), asyncio.create_task(serve())]
+    try:
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:
+            task.result()
         log.info("ending: finishing what has been begun")
         await queue.close()
         await events.flush()
     finally:
-        watching.cancel()
+        for task in tasks:
+            task.cancel()
+        await queue.abort()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _see_all(kube: Kube, namespace: str | None, store: Store) -> None:

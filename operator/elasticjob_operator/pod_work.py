@@ -1,18 +1,18 @@
 """Creates, deletes and resizes pods, a bounded number at a time.
 
-A lost answer to a create is asked for again under the same name, which no other pod of the job ever has: however often
-that happens, there is one pod in the end.
+A lost answer to a create is asked for again under the same name, which no other pod of the job ever has. When no answer
+comes at all, all pods are listed before the job gets another one: there is one pod for a member in the end.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_kube.errors import AlreadyExists, Conflict, KubeError, NotFound, TryLater
+from elasticjob_kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused, TryLater
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import PODS
 from elasticjob_kube.session import Json, Kube
@@ -36,6 +36,7 @@ class PodWork:
     kube: Kube
     pods: Informer[Pod]
     events: Events
+    _unsure: set[str] = field(default_factory=set)
 
     async def carry_out(self, job: ElasticJob, actions: Sequence[do.Action]) -> None:
         """Carry out all of them, at the same time as far as allowed; then raise the first error, if any.
@@ -44,6 +45,10 @@ class PodWork:
             Outdated: a pod was not as it was when this was decided.
             KubeError: as the API server answers.
         """
+        if job.metadata.uid in self._unsure:
+            await self.pods.refresh()
+            self._unsure.discard(job.metadata.uid)
+            raise Outdated
         places = asyncio.Semaphore(AT_ONCE)
         failures: list[KubeError | Outdated] = []
 
@@ -76,10 +81,12 @@ class PodWork:
                 answer = await self.kube.create(PODS, job.metadata.namespace, action.body)
             except AlreadyExists:
                 answer = await self.kube.get(PODS, job.metadata.namespace, action.name)
-            except TryLater as error:
+            except (TryLater, Conflict) as error:
+                # A conflict is about a ResourceQuota that many creates count against at the same time.
                 if pause is None:
+                    self._unsure.add(job.metadata.uid)
                     raise
-                await asyncio.sleep(error.retry_after or pause)
+                await asyncio.sleep((error.retry_after if isinstance(error, TryLater) else None) or pause)
                 continue
             break
         pod = _pod(answer)
@@ -93,8 +100,7 @@ class PodWork:
         try:
             answer = await self.kube.delete(PODS, job.metadata.namespace, name, uid=uid, grace_seconds=grace_seconds)
         except (NotFound, Conflict):
-            # This very pod is gone. The watch says so sooner or later; nothing is decided on it meanwhile.
-            await self.pods.refresh()
+            self.pods.forget(uid)  # this very pod is gone, though the watch has not said so yet
             return
         if "metadata" in answer and answer.get("kind") == "Pod":
             self.pods.observe(_pod(answer))
@@ -115,9 +121,23 @@ class PodWork:
                 subresource="resize",
             )
         except (NotFound, Conflict) as error:
-            await self.pods.refresh()
+            if await self._is_there(job, action) and isinstance(error, NotFound):
+                message = f"pod {action.name} cannot be resized in place: this needs Kubernetes 1.33 or later"
+                raise Refused(error.status, error.reason, message) from error
             raise Outdated from error
         self.pods.observe(_pod(answer))
+
+    async def _is_there(self, job: ElasticJob, action: do.ResizePod) -> bool:
+        """Read the pod from the API server; False when this very one is gone."""
+        try:
+            pod = _pod(await self.kube.get(PODS, job.metadata.namespace, action.name))
+        except NotFound:
+            pod = None
+        if pod is None or pod.metadata.uid != action.uid:
+            self.pods.forget(action.uid)
+            return False
+        self.pods.observe(pod)
+        return True
 
 
 def _pod(answer: Json) -> Pod:

@@ -20,9 +20,9 @@ LONGEST_PAUSE_SECONDS = 60.0
 
 
 class Retry(Exception):
-    """The work on a key could not be finished; try again. `after` in seconds overrides the growing pause."""
+    """The work on a key could not be finished; try again after a growing pause, and not before `after` seconds."""
 
-    def __init__(self, message: str, *, after: float | None = None) -> None:
+    def __init__(self, message: str, *, after: float = 0.0) -> None:
         super().__init__(message)
         self.after = after
 
@@ -67,9 +67,17 @@ class Queue(Generic[K]):
         self._dirty.clear()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
+    async def abort(self) -> None:
+        """Take no more keys and break off the present work where it is."""
+        self._closed = True
+        for task in self._tasks.values():
+            task.cancel()
+        await self.close()
+
     def _done(self, key: K, task: asyncio.Future[float | None]) -> None:
         del self._tasks[key]
         if task.cancelled():
+            self._dirty.discard(key)
             return
         error = task.exception()
         again = task.result() if error is None else self._pause(key, error)
@@ -85,10 +93,9 @@ class Queue(Generic[K]):
         """Return how long to wait after a failure. A mistake in our code concerns this key, not the others."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
+        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 20))
         if isinstance(error, Retry):
             log.warning("%s: %s", key, error)
-            if error.after is not None:
-                return error.after
-        else:
-            log.error("%s: unexpected error", key, exc_info=error)
-        return min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 20))
+            return max(pause, error.after)
+        log.error("%s: unexpected error", key, exc_info=error)
+        return pause

@@ -58,6 +58,8 @@ class Reconciler:
             return None
         try:
             self.store.see(ELASTIC_JOBS, "ADDED", await self.kube.get(ELASTIC_JOBS, key.namespace, key.name))
+            if self.store.job(key) is None:
+                raise Retry("the job exists but cannot be read; what names it waits")
             return 0.0
         except NotFound:
             log.info("%s: no such job; refusing %d requests", key, len(refusals))

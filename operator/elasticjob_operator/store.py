@@ -53,7 +53,11 @@ class Store:
     _written: dict[str, float] = field(default_factory=dict)
 
     def see(self, resource: Resource, kind: str | None, raw: Mapping[str, Any]) -> JobKey | None:
-        """Take an object as a watch or an answer tells it; return the job it concerns, if it can be read."""
+        """Take an object as a watch or an answer tells it; return the job it concerns if this is news.
+
+        What is known already, above all the answer to a write of our own when the watch repeats it, is no news: it must
+        not cut short the pause after a failure.
+        """
         try:
             custom = msgspec.convert(raw, TYPES[resource])
         except msgspec.ValidationError as error:
@@ -64,9 +68,8 @@ class Store:
         key = key_of(custom)
         if kind == "DELETED":
             self.forget(custom)
-        else:
-            self._put(key, custom)
-        return key
+            return key
+        return key if self._put(key, custom) else None
 
     def forget(self, custom: Custom) -> None:
         """The object is gone."""
@@ -98,6 +101,10 @@ class Store:
                 del self._pods[job_uid]
         return JobKey(pod.metadata.namespace, pod.metadata.labels.get(names.LABEL_JOB_NAME, ""))
 
+    def keys(self) -> list[JobKey]:
+        """Return every job that exists or is named by a plan or request."""
+        return list(self._customs)
+
     def job(self, key: JobKey) -> ElasticJob | None:
         """Return the job, or None when there is none."""
         # Of two jobs of one name, one was deleted unseen: the later one lives.
@@ -124,22 +131,24 @@ class Store:
             if not isinstance(custom, ElasticJob):
                 yield custom
 
-    def note_trouble(self, job: ElasticJob, message: str) -> None:
-        """Keep why the last attempt to change the cluster failed; empty when it did not."""
+    def note_trouble(self, job: ElasticJob, message: str) -> bool:
+        """Keep why the last attempt to change the cluster was refused; empty when it was not. False if known already."""
+        before = self._trouble.pop(job.metadata.uid, "")
         if message:
             self._trouble[job.metadata.uid] = message
-        else:
-            self._trouble.pop(job.metadata.uid, None)
+        return message != before
 
     def note_written(self, job: ElasticJob, now: float) -> None:
         """Keep when the job's status was last written, in seconds since the epoch."""
         self._written[job.metadata.uid] = now
 
-    def _put(self, key: JobKey, custom: Custom) -> None:
+    def _put(self, key: JobKey, custom: Custom) -> bool:
         uid = custom.metadata.uid
         old = self._customs[key].get(uid)
-        if old is None or int(old.metadata.resource_version) < int(custom.metadata.resource_version):
-            self._customs[key][uid] = custom
+        if old is not None and int(old.metadata.resource_version) >= int(custom.metadata.resource_version):
+            return False
+        self._customs[key][uid] = custom
+        return True
 
 
 def key_of(custom: Custom) -> JobKey:

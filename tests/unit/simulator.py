@@ -55,9 +55,12 @@ class FakeKube:
             raise NotFound(404, "NotFound", f"{resource.plural} {name!r} not found")
         return copy.deepcopy(self.objects[resource, name])
 
-    async def list(self, resource: Resource, namespace: str | None = None, **_: str) -> Json:
-        items = [copy.deepcopy(item) for (kind, _), item in self.objects.items() if kind == resource]
-        return {"metadata": {"resourceVersion": str(self.version)}, "items": items}
+    async def list(
+        self, resource: Resource, namespace: str | None = None, *, as_type: type[Any] = dict, **_: str
+    ) -> Any:
+        items = [item for (kind, _), item in self.objects.items() if kind == resource]
+        page = {"metadata": {"resourceVersion": str(self.version)}, "items": items}
+        return msgspec.json.decode(msgspec.json.encode(page), type=as_type)
 
     async def create(self, resource: Resource, namespace: str | None, body: Any) -> Json:
         if resource == EVENTS:

@@ -29,15 +29,15 @@ def present(*indices: int) -> Members:
 
 
 def test_the_list_is_in_the_order_of_joining_in_horovods_grammar() -> None:
-    hosts = next_list(HostList(), present(1, 0), role="worker", formed=True)
+    hosts = next_list(HostList(), present(1, 0), role="worker", settled=True)
     assert hosts.text() == "j-worker-1:2\nj-worker-0:2\n"
     assert hosts.version == 1
 
 
 def test_nothing_is_published_while_a_world_forms_or_when_nothing_changes() -> None:
-    first = next_list(HostList(), present(0), role="worker", formed=True)
-    assert next_list(first, present(0, 1), role="worker", formed=False) is first
-    assert next_list(first, present(0), role="worker", formed=True) is first
+    first = next_list(HostList(), present(0), role="worker", settled=True)
+    assert next_list(first, present(0, 1), role="worker", settled=False) is first
+    assert next_list(first, present(0), role="worker", settled=True) is first
 
 
 def test_suspected_draining_and_finished_members_are_no_hosts() -> None:
@@ -46,17 +46,17 @@ def test_suspected_draining_and_finished_members_are_no_hosts() -> None:
     members.set_away(states[0], 1.0)
     states[1].draining_since = 1.0
     states[2].succeeded = True
-    assert [h.name for h in next_list(HostList(), members, role=None, formed=True).hosts] == ["j-worker-3"]
+    assert [h.name for h in next_list(HostList(), members, role=None, settled=True).hosts] == ["j-worker-3"]
 
 
 def test_no_list_replaces_every_host_of_the_last() -> None:
-    before = next_list(HostList(), present(0, 1), role="worker", formed=True)
+    before = next_list(HostList(), present(0, 1), role="worker", settled=True)
     members = present(0, 1, 2, 3)
     for member in list(members)[:2]:
         member.draining_since = 1.0
-    after = next_list(before, members, role="worker", formed=True)
+    after = next_list(before, members, role="worker", settled=True)
     assert {h.name for h in after.hosts} & {h.name for h in before.hosts}
-    then = next_list(after, members, role="worker", formed=True)
+    then = next_list(after, members, role="worker", settled=True)
     assert [h.name for h in then.hosts] == ["j-worker-2", "j-worker-3"]
 
 

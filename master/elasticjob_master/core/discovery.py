@@ -1,7 +1,7 @@
 """The published host list: what Horovod's host discovery and `WatchHosts` show.
 
-Horovod loses a change made while it takes another, so a list is published, then the next one only when the world that
-belongs to it has formed. It also gives up when none of its hosts remains, so no list replaces every host of the last.
+Horovod loses a change made while it takes another, so its next list is published only when the world that belongs to
+the last one has formed. It also gives up when none of its hosts remains, so no list replaces every host of the last.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class HostList:
         return "".join(f"{host.name}:{host.slots}\n" for host in self.hosts)
 
 
-def next_list(published: HostList, members: Iterable[Member], *, role: str | None, formed: bool) -> HostList:
-    """Return what is to be published now: the same object when nothing changes or the world has not formed yet.
+def next_list(published: HostList, members: Iterable[Member], *, role: str | None, settled: bool) -> HostList:
+    """Return what is to be published now: the same object when nothing changes or the last change is still taken in.
 
     Args:
         published: the present list.
         members: all members, oldest first.
         role: the role whose members are hosts; None means every role.
-        formed: no world change is going on.
+        settled: nobody is taking in the present list, so that a change could be lost.
     """
-    if not formed:
+    if not settled:
         return published
     candidates = [m for m in members if role is None or m.identity.role == role]
     hosts = tuple(_host(m) for m in candidates if m.available)
