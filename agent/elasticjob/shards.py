@@ -78,6 +78,8 @@ class Shards:
         self._prefetch = prefetch
         self._changed = threading.Condition()
         self._ready: deque[Shard] = deque()
+        self._held: set[int] = set()
+        """Leased, and not yet reported: a restarted master may have forgotten it and lease it to us again."""
         self._done: list[int] = []
         self._reporting = False
         self._reports = 0
@@ -143,7 +145,9 @@ class Shards:
                 self._fail(error)
                 return
             with self._changed:
-                self._ready.extend(Shard(**shard) for shard in answer["shards"])
+                given = [Shard(**shard) for shard in answer["shards"]]
+                self._ready.extend(shard for shard in given if shard.id not in self._held)
+                self._held.update(shard.id for shard in given)
                 self._finished = bool(answer["finished"])
                 self._changed.notify_all()
                 if self._finished:
@@ -167,7 +171,9 @@ class Shards:
             except AgentError as error:
                 self._fail(error)
                 return
-            self._reports += 1
+            with self._changed:
+                self._held.difference_update(done)
+                self._reports += 1
 
     def _fail(self, error: AgentError) -> None:
         with self._changed:

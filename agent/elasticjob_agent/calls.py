@@ -8,6 +8,7 @@ goes back by itself: the master hears of the process' end.
 from __future__ import annotations
 
 import asyncio
+import uuid
 from typing import Any
 
 import grpc.aio
@@ -33,6 +34,7 @@ class Calls:
         self._stub = ShardServiceStub(channel)
         self._discovery = DiscoveryServiceStub(channel)
         self._pod_uid = pod_uid
+        self._leasing = asyncio.Lock()
 
     async def call(self, request: dict[str, Any]) -> dict[str, Any]:
         """Answer one request.
@@ -72,8 +74,11 @@ class Calls:
         return {"shards": answer.shards}
 
     async def _lease(self, dataset: str, count: int) -> dict[str, Any]:
-        message = pb.LeaseShardsRequest(dataset=dataset, pod_uid=self._pod_uid, count=count)
-        answer = await _persist(self._stub.LeaseShards, message)
+        message = pb.LeaseShardsRequest(
+            dataset=dataset, pod_uid=self._pod_uid, count=count, request_id=uuid.uuid4().hex
+        )
+        async with self._leasing:  # the master knows a repetition of the latest request only
+            answer = await _persist(self._stub.LeaseShards, message)
         shards = [{"id": s.id, "epoch": s.epoch, "start": s.start, "end": s.end} for s in answer.shards]
         return {"shards": shards, "finished": answer.finished}
 

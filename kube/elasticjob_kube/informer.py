@@ -20,6 +20,7 @@ from elasticjob_kube.session import Kube
 
 log = logging.getLogger(__name__)
 _PAUSES = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
+_SHORTEST_WATCH_SECONDS = 1.0
 
 
 class Metadata(Protocol):
@@ -104,7 +105,7 @@ class Informer(Generic[T]):
         """List, then watch, for ever; a broken watch goes on where it ended, an expired one lists again."""
         version, failures = "", 0
         while True:
-            trouble = "it ended at once"
+            trouble, started = "", asyncio.get_running_loop().time()
             try:
                 if not version:
                     version = await self._list()
@@ -113,7 +114,9 @@ class Informer(Generic[T]):
                     self._resource, self._namespace, resource_version=version, **self._selectors
                 ):
                     version = self._apply(event.type, event.object) or version
-                    failures, trouble = 0, ""
+                    failures = 0
+                if asyncio.get_running_loop().time() - started < _SHORTEST_WATCH_SECONDS:
+                    trouble = "it ended at once"
             except KubeError as error:
                 version = "" if isinstance(error, Expired) else version
                 trouble = str(error)

@@ -57,7 +57,7 @@ class Kube:
     async def get(self, resource: Resource, namespace: str | None, name: str, *, as_type: type[T]) -> T: ...
     async def get(self, resource: Resource, namespace: str | None, name: str, *, as_type: type[Any] = dict) -> Any:
         """Return one object, read from the store itself (never from the API server's cache)."""
-        return msgspec.json.decode(await self.request("GET", resource.path(namespace, name)), type=as_type)
+        return _decoded(await self.request("GET", resource.path(namespace, name)), as_type)
 
     @overload
     async def list(
@@ -89,7 +89,7 @@ class Kube:
     ) -> Any:
         """Return the whole list object of a collection; `namespace=None` means all namespaces."""
         params = {"labelSelector": label_selector, "fieldSelector": field_selector}
-        return msgspec.json.decode(await self.request("GET", resource.path(namespace), params=params), type=as_type)
+        return _decoded(await self.request("GET", resource.path(namespace), params=params), as_type)
 
     async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Json:
         """Create an object and return it as stored. `AlreadyExists` when the name is taken."""
@@ -240,7 +240,18 @@ async def connect(*, user_agent: str, kubeconfig: Path | None = None, connection
 
 
 def _object(data: bytes) -> Json:
-    return msgspec.json.decode(data, type=dict[str, Any])
+    found: Json = _decoded(data, dict[str, Any])
+    return found
+
+
+def _decoded(data: bytes, as_type: Any) -> Any:
+    try:
+        return msgspec.json.decode(data, type=as_type)
+    except msgspec.ValidationError:
+        raise  # JSON, but not of this type: the caller's to judge
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        start = data[:100].decode(errors="replace")
+        raise TryLater(0, "NotJson", f"the answer is not the API server's: {start!r}") from error
 
 
 def _error(response: aiohttp.ClientResponse, data: bytes) -> KubeError:

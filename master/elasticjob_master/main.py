@@ -43,6 +43,8 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
                 store = ConfigMapStore(job.kube, config.namespace, names.state_config_map(config.job_name))
         keeper = Keeper(store, lambda: memory.encode(controller, job_uid=config.job_uid))
         await _remember(controller, store, config, stop)
+        if stop.is_set():
+            return  # maybe before the stored state was read: nothing may take its place
         controller.on_change = keeper.changed
         keeper.changed()
         await _flush(keeper)  # from here on an earlier master that still lives knows that it is not the one any more

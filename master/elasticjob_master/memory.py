@@ -8,7 +8,7 @@ from elasticjob_master.controller import Controller
 from elasticjob_master.core import state as stored
 from elasticjob_master.core.autoscale import Memory
 from elasticjob_master.core.discovery import Host, HostList
-from elasticjob_master.core.members import Identity, Member
+from elasticjob_master.core.members import Identity, Member, Members
 from elasticjob_master.core.rendezvous import Phase
 from elasticjob_master.core.shards import Dataset, Ledger
 from elasticjob_master.core.state import State, StoredLedger, StoredMember, StoredMemory, StoredProgress
@@ -60,7 +60,7 @@ def restore(controller: Controller, state: State) -> None:
     progress.samples, progress.reported_at = state.progress.samples, state.progress.reported_at
     progress.metrics.update(state.progress.metrics)
     for ledger in state.ledgers:
-        controller.ledgers.restore(_ledger(ledger))
+        controller.ledgers.restore(_ledger(ledger, controller.members))
     controller.scaler.memory = Memory(dict(state.memory.rates), state.memory.settled, state.memory.asked)
     controller.scaler.plans_emitted = state.plans_emitted
     controller.starts = state.master_starts + 1
@@ -137,15 +137,23 @@ def _store_ledger(ledger: Ledger) -> StoredLedger:
         early=ledger.early(),
         returned=ledger.returned,
         leases=ledger.holders(),
+        answers=ledger.answers(),
     )
 
 
-def _ledger(kept: StoredLedger) -> Ledger:
+def _ledger(kept: StoredLedger, members: Members) -> Ledger:
+    """Return a ledger; what was leased to somebody who is no member any more waits: nobody's end would free it."""
     dataset = Dataset(kept.name, kept.size, kept.shard_size, kept.epochs, kept.shuffle, kept.seed)
     ledger = Ledger(
-        dataset, fresh=kept.fresh, undone=kept.undone, early=kept.early, returned=kept.returned, restored=True
+        dataset,
+        fresh=kept.fresh,
+        undone=kept.undone,
+        early=kept.early,
+        returned=kept.returned,
+        answers={uid: answer for uid, answer in kept.answers.items() if members.get(uid) is not None},
+        restored=True,
     )
     for uid, ids in kept.leases.items():
-        for shard_id in ids:
+        for shard_id in ids if members.get(uid) is not None else ():
             ledger.restore_lease(uid, shard_id)
     return ledger

@@ -105,6 +105,8 @@ class ConfigMapStore:
         self._name = name
         self._written: str | None = None
         self._version = ""
+        self._sent: set[int] = set()
+        """Hashes of what was sent since the last answer: what is found there later may be any of it."""
         self._taken_over = False
 
     async def load(self) -> bytes | None:
@@ -122,29 +124,34 @@ class ConfigMapStore:
         if self._taken_over:
             raise TakenOver("the state belongs to another master")
         text = base64.b64encode(data).decode()
+        try:
+            if not await self._write(text):
+                await self._look()
+                if self._written != text and not await self._write(text):
+                    raise Failed("the ConfigMap is being touched by somebody")
+        except KubeError as error:
+            raise Failed(str(error)) from error
+
+    async def _write(self, text: str) -> bool:
+        """Write unless somebody has touched the ConfigMap; tell whether it is written."""
+        self._sent.add(hash(text))
         body = {"metadata": {"resourceVersion": self._version}, "binaryData": {_KEY: text}}
         try:
             answer = await self._kube.patch(CONFIG_MAPS, self._namespace, self._name, body)
         except Conflict:
-            await self._look(text)
-        except KubeError as error:
-            raise Failed(str(error)) from error
-        else:
-            self._written, self._version = text, answer["metadata"]["resourceVersion"]
+            return False
+        self._written, self._version = text, answer["metadata"]["resourceVersion"]
+        self._sent.clear()
+        return True
 
-    async def _look(self, text: str) -> None:
-        """Find out who has moved the ConfigMap: nobody's state of ours, or another master."""
+    async def _look(self) -> None:
+        """Find out who has touched the ConfigMap. Raises `TakenOver` if another master has written it."""
         before = self._written
-        try:
-            await self.load()
-        except KubeError as error:
-            raise Failed(str(error)) from error
-        if self._written == text:
-            return  # it was this very write, whose answer got lost
-        if self._written != before:
+        await self.load()
+        ours = hash(self._written) in self._sent  # a write of this master, whose answer got lost
+        if self._written != before and not ours:
             self._taken_over = True
             raise TakenOver(f"ConfigMap {self._namespace}/{self._name} was written by another master")
-        raise Failed("the ConfigMap was touched by somebody; writing it again")
 
 
 class Keeper:
@@ -156,22 +163,26 @@ class Keeper:
         self._changes = 0
         self._stored = 0
         self._wake = asyncio.Event()
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._written = asyncio.Event()
+
+    @property
+    def changes(self) -> int:
+        """How many changes there have been; the number of the latest one."""
+        return self._changes
 
     def changed(self) -> None:
         """Note a change; it is written soon."""
         self._changes += 1
         self._wake.set()
 
-    async def stored(self) -> None:
-        """Return when every change so far is stored. Raises `NotStored` when that takes too long."""
-        future = asyncio.get_running_loop().create_future()
-        self._waiting.append((self._changes, future))
+    async def stored(self, change: int) -> None:
+        """Return when all changes up to a number are stored. Raises `NotStored` when that takes too long."""
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
-                await future
+                while self._stored < change:
+                    await self._written.wait()
         except TimeoutError as error:
-            raise NotStored("the master's state cannot be stored at the moment; report again") from error
+            raise NotStored("the master's state cannot be stored at the moment; try again") from error
 
     async def run(self) -> None:
         """Write whenever something has changed, for ever. Raises `TakenOver`."""
@@ -192,8 +203,5 @@ class Keeper:
         if changes != self._stored:
             await self._store.save(self._snapshot())
             self._stored = changes
-        done = [future for number, future in self._waiting if number <= self._stored]
-        self._waiting = [(number, future) for number, future in self._waiting if number > self._stored]
-        for future in done:
-            if not future.done():
-                future.set_result(None)
+            written, self._written = self._written, asyncio.Event()
+            written.set()

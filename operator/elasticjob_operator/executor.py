@@ -129,7 +129,7 @@ class Executor:
 
     def _edited(self, job: ElasticJob, action: do.WriteBackReplicas) -> bool:
         now = self.store.job(key_of(job))
-        spec = now and now.spec.replica_specs.get(action.role)
+        spec = now.spec.replica_specs.get(action.role) if now is not None else None
         return spec is None or spec.replicas != action.expected
 
     async def look_again(self, job: ElasticJob) -> bool:
@@ -169,8 +169,10 @@ class Executor:
         except NotFound:
             found = None
         if found is None or found["metadata"]["uid"] != action.uid:
-            self.store.forget_uid(action.uid)
-        if found is not None:
+            self.store.forget_uid(
+                action.uid
+            )  # another of the same name is the watch's to tell: it may name another job
+        else:
             self.store.see(resource, "MODIFIED", found)
 
     async def _create_plan(self, job: ElasticJob, body: do.Json) -> None:
@@ -179,6 +181,9 @@ class Executor:
         except AlreadyExists:
             # Ours: the name derives from what asks for it, and the answer to our create was lost or is on its way.
             answer = await self.kube.get(SCALE_PLANS, job.metadata.namespace, body["metadata"]["name"])
+            if answer["spec"]["jobName"] != job.metadata.name:
+                message = f"ScalePlan {answer['metadata']['name']} exists and names another job; delete it"
+                raise Refused(409, "Foreign", message) from None
         self.store.see(SCALE_PLANS, "ADDED", answer)
 
     async def _delete(self, resource: Resource, job: ElasticJob, name: str, uid: str) -> None:

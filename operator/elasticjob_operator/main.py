@@ -90,7 +90,7 @@ async def _lead(kube: Kube, config: Config) -> None:
         # Nothing is decided before the pods are known: a job without its pods would be given new ones.
         await pods.synced.wait()
         await _see_all(kube, config.namespace, store)
-        for key in store.keys():
+        for key in store.known():
             queue.add(key)
         await kopf.operator(
             registry=handlers.registry(saw),

@@ -101,7 +101,7 @@ class Store:
                 del self._pods[job_uid]
         return JobKey(pod.metadata.namespace, pod.metadata.labels.get(names.LABEL_JOB_NAME, ""))
 
-    def keys(self) -> list[JobKey]:
+    def known(self) -> list[JobKey]:
         """Return every job that exists or is named by a plan or request."""
         return list(self._customs)
 
@@ -132,7 +132,7 @@ class Store:
                 yield custom
 
     def note_trouble(self, job: ElasticJob, message: str) -> bool:
-        """Keep why the last attempt to change the cluster was refused; empty when it was not. False if known already."""
+        """Keep why the last attempt to change the cluster was refused, or that it was not; return if that is news."""
         before = self._trouble.pop(job.metadata.uid, "")
         if message:
             self._trouble[job.metadata.uid] = message

@@ -55,7 +55,8 @@ async def succeeded(seen: Sight) -> None:
 
     def over() -> bool:
         job = seen.job
-        return bool(job and job.status.phase == "Succeeded" and job.status.progress and job.status.progress.metrics)
+        progress = job.status.progress if job and job.status.phase == "Succeeded" else None
+        return bool(progress and "accuracy" in progress.metrics)
 
     await seen.until("the job's success", over, seconds=SECONDS)
     await seen.until("the master to be gone", lambda: not seen.pods, seconds=SECONDS)

@@ -64,6 +64,8 @@ class FakeMaster(
         self.registered: list[pb.RegisterRequest] = []
         self.shards_reported: list[shards_pb2.ReportShardsRequest] = []
         self.next_shard = 0
+        self.leases: list[shards_pb2.LeaseShardsRequest] = []
+        self.answers_lost = 0
         self._command = 0
         self._server: grpc.aio.Server | None = None
 
@@ -101,6 +103,9 @@ class FakeMaster(
         return shards_pb2.CreateDatasetResponse(shards=-(-request.size // request.shard_size) * request.epochs)
 
     async def LeaseShards(self, request: Any, context: Any) -> shards_pb2.LeaseShardsResponse:
+        self.leases.append(request)
+        if len(self.leases) <= self.answers_lost:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "killed before the answer was out")
         ids = range(self.next_shard, min(self.next_shard + request.count, 10))
         self.next_shard = ids.stop
         shards = [shards_pb2.Shard(id=n, epoch=0, start=10 * n, end=10 * n + 10) for n in ids]
@@ -487,6 +492,21 @@ async def test_shards_are_leased_and_what_is_done_is_reported(master: FakeMaster
     assert {shard for report in master.shards_reported for shard in report.done} == set(range(5))
     await master.order(exit=pb.Exit())
     assert (await agent.end())[1] == "10 (5, 50, 60)\nFAILED_PRECONDITION: another size\n"
+
+
+async def test_a_lease_whose_answer_got_lost_is_repeated_by_its_name(
+    master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
+    master.answers_lost = 1
+    script = 'import elasticjob; print(elasticjob.shards("train", size=100, shard_size=10, prefetch=4).take().id)'
+    agent = await run(*python(tmp_path, script))
+    await master.begin(1)
+    assert (await master.exited(1)).exit_code == 0, (await agent.end())[2]
+    first, second = master.leases[:2]
+    assert first == second
+    assert first.request_id
+    await master.order(exit=pb.Exit())
+    assert (await agent.end())[1] == "0\n"
 
 
 async def test_discover_hosts_in_the_process_asks_the_agent(master: FakeMaster, run: Run, tmp_path: Path) -> None:

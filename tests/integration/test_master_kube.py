@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc.aio
 import pytest
@@ -19,6 +19,7 @@ from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_cli.dev.cluster import Cluster
+from elasticjob_kube.errors import TryLater
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
     ELASTIC_JOBS,
@@ -28,6 +29,7 @@ from elasticjob_kube.resources import (
     SERVICE_ACCOUNTS,
 )
 from elasticjob_kube.session import Kube
+from elasticjob_master.store import ConfigMapStore, Failed, TakenOver
 
 from .master_process import Agent, Master, run_master, until
 
@@ -234,6 +236,42 @@ async def test_a_second_master_makes_the_first_one_end(setting: Setting) -> None
         async with asyncio.timeout(20):
             await first.process.wait()
         assert b"was written by another master" in first.log.read_bytes()
+
+
+class LosesAnswers:
+    """The session, except that a patch is carried out and then fails, as when the connection breaks."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+        self.loses = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kube, name)
+
+    async def patch(self, *arguments: Any, **options: Any) -> Any:
+        answer = await self._kube.patch(*arguments, **options)
+        if self.loses:
+            raise TryLater("the answer got lost")
+        return answer
+
+
+async def test_a_write_whose_answer_got_lost_is_not_taken_for_another_masters(setting: Setting) -> None:
+    losing = LosesAnswers(setting.kube)
+    place = (setting.namespace, names.state_config_map(JOB))
+    store, other = (ConfigMapStore(cast(Kube, kube), *place) for kube in (losing, setting.kube))
+    await store.load()
+    for state in (b"first", b"second"):
+        with pytest.raises(Failed):
+            await store.save(state)
+    losing.loses = False
+    await store.save(b"third")
+    assert await other.load() == b"third"
+    await setting.kube.patch(CONFIG_MAPS, *place, {"metadata": {"labels": {"touched": "yes"}}})
+    await store.save(b"fourth")
+    assert await other.load() == b"fourth"
+    await other.save(b"another master's")
+    with pytest.raises(TakenOver):
+        await store.save(b"fifth")
 
 
 async def until_step(channel: grpc.aio.Channel, step: int) -> None:

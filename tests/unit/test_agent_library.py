@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import Future
+from typing import Any
 
 import elasticjob
 import pytest
@@ -39,6 +41,36 @@ def test_alone_every_sample_is_given_out_once_an_epoch(size: int, part: int, epo
     assert count == len(shards)
     assert seen == {(epoch, sample): 1 for epoch in range(epochs) for sample in range(size)}
     assert shards.finished
+
+
+class Forgetful:
+    """A source that hands out the same four shards twice, as a master killed before it had stored the first lease."""
+
+    def __init__(self) -> None:
+        self.leases = 0
+        self.done: list[int] = []
+
+    def call(self, name: str, **fields: Any) -> Future[dict[str, Any]]:
+        answer: Future[dict[str, Any]] = Future()
+        if name == "lease_shards":
+            self.leases += 1
+            first = 4 * max(0, self.leases - 2)
+            shards = [{"id": n, "epoch": 0, "start": n, "end": n + 1} for n in range(first, min(first + 4, 8))]
+            answer.set_result({"shards": shards, "finished": len(self.done) == 8})
+        else:
+            self.done.extend(fields["done"])
+            answer.set_result({"stale": []})
+        return answer
+
+
+def test_a_shard_that_is_leased_again_by_a_forgetful_master_is_given_out_once() -> None:
+    source = Forgetful()
+    shards = elasticjob.Shards(source, "data", count=8, prefetch=4)
+    taken = [shards.take(10) for _ in range(8)]
+    assert [shard.id for shard in taken if shard is not None] == list(range(8))
+    shards.done(*[shard for shard in taken if shard is not None])
+    assert shards.take(10) is None
+    assert source.done == list(range(8))
 
 
 def test_bad_numbers_are_refused_by_name() -> None:

@@ -351,6 +351,33 @@ def test_the_others_of_a_crashed_world_are_stopped_at_once_and_only_the_first_to
     assert job.rendezvous.world == ("0.0", "2.0")
 
 
+def test_a_world_that_a_restarted_master_has_forgotten_is_reformed_with_grace() -> None:
+    job, agents = world_of(2)
+    forgetful = Job(minimum=1, desired=2)
+    forgetful.agents = job.agents
+    for agent in agents:
+        agent.running = 7  # its master was killed before it had stored that this round was formed
+        forgetful.connect(agent)
+    assert all(agent.inbox[0] == Stop(agent.identity.pod_uid, 7, Timing().stop) for agent in agents)
+    forgetful.calm()
+    assert (forgetful.rendezvous.round, len(forgetful.rendezvous.world)) == (8, 2)
+
+
+def test_members_that_a_forgotten_world_had_lost_already_do_not_break_it() -> None:
+    job, agents = world_of(3)
+    rendezvous = job.rendezvous
+    for agent in agents:
+        job.disconnect(agent)
+    rendezvous.restore(phase="training", process_round=1, world=rendezvous.world, finished=False, now=job.now)
+    agents[2].gone = True  # drained out of round 2, which the stored state does not know
+    for agent in agents[:2]:
+        agent.running = 2
+        job.connect(agent)
+    assert agents[0].inbox[0] == Stop("0.0", 2, Timing().stop), "nobody is killed for the absence of the third"
+    job.calm()
+    assert (rendezvous.round, rendezvous.world) == (3, ("0.0", "1.0"))
+
+
 def test_a_crash_beside_a_lost_member_is_not_blamed_on_the_crashed() -> None:
     job, agents = world_of(3)
     job.kill(agents[0])

@@ -20,18 +20,38 @@ class Accounts(RuleBasedStateMachine):
         self.ledger = Ledger(self.dataset)
         self.held: dict[str, set[int]] = {worker: set() for worker in WORKERS}
         self.done: set[int] = set()
+        self.requests = 0
         self.store()
 
     def store(self) -> None:
         """What the master promises to have stored when it answers a report."""
         ledger = self.ledger
-        self.stored = (ledger.fresh, ledger.undone(), ledger.early(), ledger.returned, ledger.holders())
+        self.stored = (
+            ledger.fresh,
+            ledger.undone(),
+            ledger.early(),
+            ledger.returned,
+            ledger.holders(),
+            ledger.answers(),
+        )
 
     @rule(worker=st.sampled_from(WORKERS), count=st.integers(1, 9))
     def lease(self, worker: str, count: int) -> None:
         leased = {shard.id for shard in self.ledger.lease(worker, count)}
         assert leased.isdisjoint(self.done), "what is done is not handed out again"
         self.held[worker] |= leased
+
+    @rule(worker=st.sampled_from(WORKERS), count=st.integers(1, 9), stored=st.booleans(), restarted=st.booleans())
+    def lease_again_as_the_answer_got_lost(self, worker: str, count: int, stored: bool, restarted: bool) -> None:
+        self.requests += 1
+        first = self.ledger.lease(worker, count, f"request {self.requests}")
+        if stored:
+            self.store()
+        if restarted:
+            self.restart_the_master()
+        again = self.ledger.lease(worker, count, f"request {self.requests}")
+        assert again == first or (restarted and not stored)
+        self.held[worker] |= {shard.id for shard in again}
 
     @rule(worker=st.sampled_from(WORKERS), count=st.integers(1, 9))
     def finish(self, worker: str, count: int) -> None:
@@ -64,8 +84,16 @@ class Accounts(RuleBasedStateMachine):
 
     @rule()
     def restart_the_master(self) -> None:
-        fresh, undone, early, returned, leases = self.stored
-        self.ledger = Ledger(self.dataset, fresh=fresh, undone=undone, early=early, returned=returned, restored=True)
+        fresh, undone, early, returned, leases, answers = self.stored
+        self.ledger = Ledger(
+            self.dataset,
+            fresh=fresh,
+            undone=undone,
+            early=early,
+            returned=returned,
+            answers=answers,
+            restored=True,
+        )
         for worker, ids in leases.items():
             for shard_id in ids:
                 self.ledger.restore_lease(worker, shard_id)
@@ -77,6 +105,11 @@ class Accounts(RuleBasedStateMachine):
         assert account.done == len(self.done)
         assert account.total == self.dataset.total == account.done + account.leased + account.waiting
         assert self.ledger.finished == (account.done == account.total)
+
+    @invariant()
+    def nothing_is_leased_to_a_worker_that_does_not_know_it(self) -> None:
+        for worker, ids in self.ledger.holders().items():
+            assert self.held[worker].issuperset(ids), "such a shard would keep its epoch from ever ending"
 
     def teardown(self) -> None:
         for worker in WORKERS:
@@ -142,6 +175,11 @@ def test_a_shard_that_nobody_was_given_cannot_be_done() -> None:
         ledger.report("a", [5], [])
     with pytest.raises(BadRequest, match="shard 99 does not exist"):
         ledger.report("a", [99], [])
+
+
+def test_a_request_with_an_endless_name_is_refused() -> None:
+    with pytest.raises(BadRequest, match="request_id has 65 characters; at most 64"):
+        Ledger(Dataset("d", 10, 1)).lease("a", 1, "x" * 65)
 
 
 def test_one_worker_cannot_hold_everything() -> None:

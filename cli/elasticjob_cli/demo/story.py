@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from elasticjob_api.elasticjob import Progress
 from elasticjob_api.v1 import job_pb2
 
 from elasticjob_cli.demo.kubectl import Kubectl
@@ -116,18 +117,11 @@ class Story:
         job = self.sight
         await self._until("the job's success", lambda: job.job is not None and job.job.status.phase == "Succeeded")
         assert job.job is not None
-        # The master writes its last word while it ends, after the phase.
-        progress = await self._until(
-            "the final progress",
-            lambda: (
-                job.job.status.progress
-                if job.job
-                and job.job.status.progress
-                and job.job.status.progress.step == job.job.status.progress.total_steps
-                else None
-            ),
-        )
-        accuracy = progress.metrics.get("accuracy", 0.0)
+        # The accuracy is the training's last report; the master writes it while it ends, after the phase.
+        progress = await self._until("the final accuracy in the job's status", self._final_progress)
+        accuracy = progress.metrics["accuracy"]
+        if progress.step != progress.total_steps:
+            raise NotObserved(f"all steps: the job succeeded after step {progress.step} of {progress.total_steps}")
         if accuracy < MIN_ACCURACY:
             raise NotObserved(f"accuracy {accuracy:.4f} is below {MIN_ACCURACY}")
         proof = f"step {progress.step} of {progress.total_steps}, test accuracy {accuracy:.4f}"
@@ -137,6 +131,10 @@ class Story:
         await self._until("no pod left over", lambda: not job.pods)
         self.timeline.done("nothing is left over", since=ended, proof="0 pods of the job")
         await self.kubectl("get", "ej,sp,scalein,scaleout")
+
+    def _final_progress(self) -> Progress | None:
+        progress = self.sight.job.status.progress if self.sight.job else None
+        return progress if progress and "accuracy" in progress.metrics else None
 
     def _all_shards_done(self) -> bool:
         ledgers = self.sight.status.datasets

@@ -389,7 +389,9 @@ class Rendezvous:
 
     def _reconcile(self, member: Member, running_round: int, now: float) -> None:
         """Take the agent's word for what runs there."""
-        self.round = max(self.round, running_round)  # rounds told by a world this master has forgotten are not reused
+        if running_round > self.round:
+            # A world this master has forgotten, so who belongs to it is not known: form the next one in its place.
+            self.round, self._uneven = running_round, True
         if running_round:
             if member.process_round not in (0, running_round):
                 self._process_gone(member)  # an earlier process, whose end a restarted master has forgotten

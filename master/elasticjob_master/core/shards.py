@@ -6,7 +6,8 @@ although the lease was taken back, or was forgotten with a crashed master.
 
 The shell answers a report only when its effect is stored, so no shard that a member was told to be done is trained
 again. Leases are answered at once: a forgotten lease is only a shard that waits. So delivery is at least once and the
-account is exact.
+account is exact. A request is named by its caller and answered the same way when it is repeated, else the shards of an
+answer that got lost would be leased to somebody who does not know it.
 
 Shards are handed out in order; shuffling is the consumer's, who knows the seed: `start` and `end` are positions in the
 epoch's order. Memory is in proportion to what is leased, not to the size of the data set.
@@ -16,11 +17,12 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 MOST_DATASETS = 64
 MOST_LEASES = 10_000
+LONGEST_REQUEST_ID = 64
 _NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 _LARGEST = 2**53
 
@@ -107,6 +109,7 @@ class Ledger:
         undone: Iterable[int] = (),
         early: Iterable[int] = (),
         returned: int = 0,
+        answers: Mapping[str, tuple[str, list[int]]] | None = None,
         restored: bool = False,
     ) -> None:
         """Open the account, or go on with a stored one.
@@ -117,6 +120,7 @@ class Ledger:
             undone: which of them are not done.
             early: shards from `fresh` on that are done: reported to a restarted master that did not know the lease.
             returned: leases that ended without being done, so far.
+            answers: the latest named request of each member, and the shards it got.
             restored: the stored state may be older than what was handed out.
         """
         self.dataset = dataset
@@ -127,10 +131,19 @@ class Ledger:
         self._waiting = sorted(undone)
         self._is_waiting = set(self._waiting)
         self._early = set(early)
+        self._answers = dict(answers or {})
         self._restored = restored
 
-    def lease(self, uid: str, count: int) -> list[Shard]:
-        """Lease up to `count` shards to a member: those given back first, then fresh ones."""
+    def lease(self, uid: str, count: int, request_id: str = "") -> list[Shard]:
+        """Lease up to `count` shards to a member: those given back first, then fresh ones.
+
+        Repeating the member's latest request, named by `request_id`, gives the same shards.
+        """
+        if len(request_id) > LONGEST_REQUEST_ID:
+            raise BadRequest(f"request_id has {len(request_id)} characters; at most {LONGEST_REQUEST_ID} are taken")
+        latest, given = self._answers.get(uid, ("", []))
+        if request_id and request_id == latest:
+            return [self.dataset.shard(shard_id) for shard_id in given if self._leases.get(shard_id) == uid]
         if not 1 <= count <= MOST_LEASES:
             raise BadRequest(f"count is {count}; it must be between 1 and {MOST_LEASES}")
         taken: list[Shard] = []
@@ -146,6 +159,8 @@ class Ledger:
             self._leases[shard_id] = uid
             mine.add(shard_id)
             taken.append(self.dataset.shard(shard_id))
+        if request_id and taken:
+            self._answers[uid] = (request_id, [shard.id for shard in taken])
         return taken
 
     def report(self, uid: str, done: Iterable[int], returned: Iterable[int]) -> list[int]:
@@ -165,6 +180,7 @@ class Ledger:
         for shard_id in sorted(self._by_uid.get(uid, ())):
             self._give_back(uid, shard_id)
         self._by_uid.pop(uid, None)
+        self._answers.pop(uid, None)
 
     def account(self) -> Account:
         """Return where the shards are."""
@@ -181,6 +197,10 @@ class Ledger:
     def holders(self) -> dict[str, list[int]]:
         """Return the leases by member."""
         return {uid: sorted(ids) for uid, ids in self._by_uid.items() if ids}
+
+    def answers(self) -> dict[str, tuple[str, list[int]]]:
+        """Return the latest named request of each member, and the shards it got."""
+        return dict(self._answers)
 
     def undone(self) -> list[int]:
         """Return what has been handed out and is not done."""
@@ -243,6 +263,9 @@ class Ledgers:
 
     def __iter__(self) -> Iterator[Ledger]:
         return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
 
     def declare(self, dataset: Dataset) -> Ledger:
         """Declare a data set; repeating it is harmless, changing it is refused."""

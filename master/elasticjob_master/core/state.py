@@ -55,6 +55,7 @@ class StoredLedger(_Part, frozen=True):
     early: list[int] = []
     returned: int = 0
     leases: dict[str, list[int]] = {}
+    answers: dict[str, tuple[str, list[int]]] = {}
 
 
 class StoredProgress(_Part, frozen=True):

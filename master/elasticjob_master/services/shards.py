@@ -1,4 +1,4 @@
-"""ShardService: leases answered at once, reports when their effect is stored."""
+"""ShardService: leases answered at once, declarations and reports when their effect is stored."""
 
 from __future__ import annotations
 
@@ -16,12 +16,17 @@ from elasticjob_master.core.shards import BadRequest, Dataset, Differs, Unknown
 from elasticjob_master.store import Keeper, NotStored
 
 
+class _NoMember(Exception):
+    """Who leases is not known, or not known yet: a master that has just restarted may have to be told first."""
+
+
 class ShardService(ShardServiceServicer):
     """Dynamic data sharding."""
 
     def __init__(self, controller: Controller, keeper: Keeper) -> None:
         self._controller = controller
         self._keeper = keeper
+        self._declared_at: dict[str, int] = {}
 
     async def CreateDataset(self, request: pb.CreateDatasetRequest, context: Any) -> pb.CreateDatasetResponse:  # noqa: D102
         async with _errors(context):
@@ -33,15 +38,21 @@ class ShardService(ShardServiceServicer):
                 shuffle=request.shuffle,
                 seed=request.seed,
             )
-            ledger = self._controller.ledgers.declare(dataset)
-            self._controller.changed()
+            ledgers = self._controller.ledgers
+            known = len(ledgers)
+            ledger = ledgers.declare(dataset)
+            if len(ledgers) > known:
+                self._controller.changed()
+                self._declared_at[dataset.name] = self._keeper.changes
+            # Whoever has been told that it exists is not told by the next master that it does not.
+            await self._keeper.stored(self._declared_at.get(dataset.name, 0))
             return pb.CreateDatasetResponse(shards=ledger.dataset.total)
 
     async def LeaseShards(self, request: pb.LeaseShardsRequest, context: Any) -> pb.LeaseShardsResponse:  # noqa: D102
         async with _errors(context):
             ledger = self._controller.ledgers.get(request.dataset)
             self._check_member(request.pod_uid)
-            leased = ledger.lease(request.pod_uid, request.count)
+            leased = ledger.lease(request.pod_uid, request.count, request.request_id)
             if leased:
                 self._controller.changed()
             shards = [pb.Shard(id=shard.id, epoch=shard.epoch, start=shard.start, end=shard.end) for shard in leased]
@@ -52,7 +63,7 @@ class ShardService(ShardServiceServicer):
             ledger = self._controller.ledgers.get(request.dataset)
             stale = ledger.report(request.pod_uid, request.done, request.returned)
             self._controller.changed()
-            await self._keeper.stored()
+            await self._keeper.stored(self._keeper.changes)
             return pb.ReportShardsResponse(stale=stale)
 
     async def GetLedger(self, request: pb.GetLedgerRequest, context: Any) -> pb.Ledger:  # noqa: D102
@@ -62,7 +73,7 @@ class ShardService(ShardServiceServicer):
     def _check_member(self, uid: str) -> None:
         """A lease must have a holder whose loss is noticed."""
         if self._controller.members.get(uid) is None:
-            raise Unknown(f"pod UID {uid[:128]!r} is no member of this job")
+            raise _NoMember(f"pod UID {uid[:128]!r} is no member of this job; call Register first")
 
 
 @asynccontextmanager
@@ -75,5 +86,5 @@ async def _errors(context: Any) -> AsyncIterator[None]:
         await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
     except Differs as error:
         await context.abort(grpc.StatusCode.ALREADY_EXISTS, str(error))
-    except NotStored as error:
+    except (NotStored, _NoMember) as error:
         await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))

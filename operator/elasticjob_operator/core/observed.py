@@ -153,7 +153,7 @@ class Observed:
         plans: ScalePlans that name the job.
         scale_ins: ScaleIns that name the job.
         scale_outs: ScaleOuts that name the job.
-        trouble: why the last attempt to change the cluster failed, for people; nothing is decided by it.
+        trouble: why the last attempt to change the cluster was refused, for people; nothing is decided by it.
         status_written: when this operator last wrote the job's status; 0 for never.
     """
 

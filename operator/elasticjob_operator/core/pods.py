@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
+from elasticjob_api.meta import Object
 
 from elasticjob_operator.core.observed import Defaults, Pod, owner_reference
+from elasticjob_operator.core.quantity import parse_quantity
 
 Json = dict[str, Any]
 
@@ -16,6 +19,38 @@ _AGENT_VOLUME = "elasticjob-agent"
 _AGENT_DIRECTORY = "/opt/elasticjob"
 _SECONDS_TO_EXIT = 5
 """What an agent needs on top of its drain time to report and to exit."""
+
+
+class _Resources(Object, frozen=True):
+    requests: dict[str, int | float | str] | None = None
+    limits: dict[str, int | float | str] | None = None
+
+
+class _Container(Object, frozen=True):
+    command: list[str] | None = None
+    args: list[str] | None = None
+    env: list[Json] | None = None
+    volume_mounts: list[Json] | None = None
+    resources: _Resources | None = None
+
+
+class _Spec(Object, frozen=True):
+    containers: list[_Container] | None = None
+    init_containers: list[Json] | None = None
+    volumes: list[Json] | None = None
+    termination_grace_period_seconds: int | None = None
+
+
+class _Metadata(Object, frozen=True):
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Template(Object, frozen=True):
+    """The parts of a user's template that are read here; the API server judges the others when a pod is created."""
+
+    metadata: _Metadata | None = None
+    spec: _Spec | None = None
 
 
 def labels(job: ElasticJob, role: str) -> dict[str, str]:
@@ -35,15 +70,35 @@ def problem(job: ElasticJob, defaults: Defaults) -> str | None:
             "--agent-image names one; install elasticjob in the worker image and set spec.agent.source to Image"
         )
     for role, spec in job.spec.replica_specs.items():
-        where = f"spec.replicaSpecs.{role}.template.spec.containers"
-        containers = (spec.template.get("spec") or {}).get("containers")
-        if not containers:
-            return f"{where}: must have at least one container"
-        if not containers[0].get("command"):
-            return (
-                f"{where}[0].command: must be set, because the agent starts it and the image's own entry point "
-                "is not known"
-            )
+        if found := _template_problem(spec.template, f"spec.replicaSpecs.{role}.template"):
+            return found
+    return _form_problem(job.spec.master.template, "spec.master.template")
+
+
+def _template_problem(template: Json, field: str) -> str | None:
+    if found := _form_problem(template, field):
+        return found
+    containers = (template.get("spec") or {}).get("containers")
+    if not containers:
+        return f"{field}.spec.containers: must have at least one container"
+    if not containers[0].get("command"):
+        return (
+            f"{field}.spec.containers[0].command: must be set, because the agent starts it and the image's own entry "
+            "point is not known"
+        )
+    return None
+
+
+def _form_problem(template: Json, field: str) -> str | None:
+    """Return what is not of the form that a pod template has, in the parts that are read here."""
+    try:
+        read = msgspec.convert(template, _Template)
+        for container in read.spec.containers or () if read.spec else ():
+            for values in (container.resources.requests, container.resources.limits) if container.resources else ():
+                for quantity in (values or {}).values():
+                    parse_quantity(quantity)
+    except ValueError as error:  # of msgspec, too
+        return f"{field}: {error}"
     return None
 
 

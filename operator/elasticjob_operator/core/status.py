@@ -119,7 +119,7 @@ def with_phase(seen: Observed, status: ElasticJobStatus, now: float) -> ElasticJ
     phase: Phase = "Starting" if any(replica.active for replica in status.replica_statuses.values()) else "Pending"
     if started:
         phase = "Scaling" if scaling else "Running"
-    message = "" if started else _waits_for(job, status)
+    message = "; ".join(text for text in ("" if started else _waits_for(job, status), seen.trouble) if text)
     return replace(status, phase=phase, message=message, observed_generation=job.metadata.generation)
 
 

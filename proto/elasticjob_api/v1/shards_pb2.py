@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x65lasticjob_api/v1/shards.proto\x12\relasticjob.v1\"x\n\x14\x43reateDatasetRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x12\n\nshard_size\x18\x03 \x01(\x04\x12\x0e\n\x06\x65pochs\x18\x04 \x01(\r\x12\x0f\n\x07shuffle\x18\x05 \x01(\x08\x12\x0c\n\x04seed\x18\x06 \x01(\x04\"\'\n\x15\x43reateDatasetResponse\x12\x0e\n\x06shards\x18\x01 \x01(\x04\">\n\x05Shard\x12\n\n\x02id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\r\n\x05start\x18\x03 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x04 \x01(\x04\"E\n\x12LeaseShardsRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x0f\n\x07pod_uid\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\r\"M\n\x13LeaseShardsResponse\x12$\n\x06shards\x18\x01 \x03(\x0b\x32\x14.elasticjob.v1.Shard\x12\x10\n\x08\x66inished\x18\x02 \x01(\x08\"W\n\x13ReportShardsRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x0f\n\x07pod_uid\x18\x02 \x01(\t\x12\x0c\n\x04\x64one\x18\x03 \x03(\x04\x12\x10\n\x08returned\x18\x04 \x03(\x04\"%\n\x14ReportShardsResponse\x12\r\n\x05stale\x18\x01 \x03(\x04\"#\n\x10GetLedgerRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\"i\n\x06Ledger\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\r\n\x05total\x18\x02 \x01(\x04\x12\x0c\n\x04\x64one\x18\x03 \x01(\x04\x12\x0e\n\x06leased\x18\x04 \x01(\x04\x12\x0f\n\x07waiting\x18\x05 \x01(\x04\x12\x10\n\x08returned\x18\x06 \x01(\x04\x32\xde\x02\n\x0cShardService\x12Z\n\rCreateDataset\x12#.elasticjob.v1.CreateDatasetRequest\x1a$.elasticjob.v1.CreateDatasetResponse\x12T\n\x0bLeaseShards\x12!.elasticjob.v1.LeaseShardsRequest\x1a\".elasticjob.v1.LeaseShardsResponse\x12W\n\x0cReportShards\x12\".elasticjob.v1.ReportShardsRequest\x1a#.elasticjob.v1.ReportShardsResponse\x12\x43\n\tGetLedger\x12\x1f.elasticjob.v1.GetLedgerRequest\x1a\x15.elasticjob.v1.Ledgerb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x65lasticjob_api/v1/shards.proto\x12\relasticjob.v1\"x\n\x14\x43reateDatasetRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x12\n\nshard_size\x18\x03 \x01(\x04\x12\x0e\n\x06\x65pochs\x18\x04 \x01(\r\x12\x0f\n\x07shuffle\x18\x05 \x01(\x08\x12\x0c\n\x04seed\x18\x06 \x01(\x04\"\'\n\x15\x43reateDatasetResponse\x12\x0e\n\x06shards\x18\x01 \x01(\x04\">\n\x05Shard\x12\n\n\x02id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\r\n\x05start\x18\x03 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x04 \x01(\x04\"Y\n\x12LeaseShardsRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x0f\n\x07pod_uid\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\r\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"M\n\x13LeaseShardsResponse\x12$\n\x06shards\x18\x01 \x03(\x0b\x32\x14.elasticjob.v1.Shard\x12\x10\n\x08\x66inished\x18\x02 \x01(\x08\"W\n\x13ReportShardsRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x0f\n\x07pod_uid\x18\x02 \x01(\t\x12\x0c\n\x04\x64one\x18\x03 \x03(\x04\x12\x10\n\x08returned\x18\x04 \x03(\x04\"%\n\x14ReportShardsResponse\x12\r\n\x05stale\x18\x01 \x03(\x04\"#\n\x10GetLedgerRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\"i\n\x06Ledger\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\r\n\x05total\x18\x02 \x01(\x04\x12\x0c\n\x04\x64one\x18\x03 \x01(\x04\x12\x0e\n\x06leased\x18\x04 \x01(\x04\x12\x0f\n\x07waiting\x18\x05 \x01(\x04\x12\x10\n\x08returned\x18\x06 \x01(\x04\x32\xde\x02\n\x0cShardService\x12Z\n\rCreateDataset\x12#.elasticjob.v1.CreateDatasetRequest\x1a$.elasticjob.v1.CreateDatasetResponse\x12T\n\x0bLeaseShards\x12!.elasticjob.v1.LeaseShardsRequest\x1a\".elasticjob.v1.LeaseShardsResponse\x12W\n\x0cReportShards\x12\".elasticjob.v1.ReportShardsRequest\x1a#.elasticjob.v1.ReportShardsResponse\x12\x43\n\tGetLedger\x12\x1f.elasticjob.v1.GetLedgerRequest\x1a\x15.elasticjob.v1.Ledgerb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,17 +38,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SHARD']._serialized_start=212
   _globals['_SHARD']._serialized_end=274
   _globals['_LEASESHARDSREQUEST']._serialized_start=276
-  _globals['_LEASESHARDSREQUEST']._serialized_end=345
-  _globals['_LEASESHARDSRESPONSE']._serialized_start=347
-  _globals['_LEASESHARDSRESPONSE']._serialized_end=424
-  _globals['_REPORTSHARDSREQUEST']._serialized_start=426
-  _globals['_REPORTSHARDSREQUEST']._serialized_end=513
-  _globals['_REPORTSHARDSRESPONSE']._serialized_start=515
-  _globals['_REPORTSHARDSRESPONSE']._serialized_end=552
-  _globals['_GETLEDGERREQUEST']._serialized_start=554
-  _globals['_GETLEDGERREQUEST']._serialized_end=589
-  _globals['_LEDGER']._serialized_start=591
-  _globals['_LEDGER']._serialized_end=696
-  _globals['_SHARDSERVICE']._serialized_start=699
-  _globals['_SHARDSERVICE']._serialized_end=1049
+  _globals['_LEASESHARDSREQUEST']._serialized_end=365
+  _globals['_LEASESHARDSRESPONSE']._serialized_start=367
+  _globals['_LEASESHARDSRESPONSE']._serialized_end=444
+  _globals['_REPORTSHARDSREQUEST']._serialized_start=446
+  _globals['_REPORTSHARDSREQUEST']._serialized_end=533
+  _globals['_REPORTSHARDSRESPONSE']._serialized_start=535
+  _globals['_REPORTSHARDSRESPONSE']._serialized_end=572
+  _globals['_GETLEDGERREQUEST']._serialized_start=574
+  _globals['_GETLEDGERREQUEST']._serialized_end=609
+  _globals['_LEDGER']._serialized_start=611
+  _globals['_LEDGER']._serialized_end=716
+  _globals['_SHARDSERVICE']._serialized_start=719
+  _globals['_SHARDSERVICE']._serialized_end=1069
 # @@protoc_insertion_point(module_scope)

@@ -111,19 +111,25 @@ class LeaseShardsRequest(_message.Message):
     DATASET_FIELD_NUMBER: _builtins.int
     POD_UID_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
     pod_uid: _builtins.str
     count: _builtins.int
+    request_id: _builtins.str
+    """Names this request, so that it can be repeated when its answer got lost: the repetition gets the same shards, also
+    from a master that has restarted in between. Only a pod's latest request is known. Empty: not to be repeated.
+    """
     def __init__(
         self,
         *,
         dataset: _builtins.str = ...,
         pod_uid: _builtins.str = ...,
         count: _builtins.int = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "dataset", b"dataset", "pod_uid", b"pod_uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "dataset", b"dataset", "pod_uid", b"pod_uid", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

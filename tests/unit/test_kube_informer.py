@@ -1,0 +1,137 @@
+"""The informer against a collection that answers what the test says: old news, bad objects, and watches that break."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+from elasticjob_kube import informer as informers
+from elasticjob_kube.errors import Expired, KubeError, Refused
+from elasticjob_kube.informer import Informer
+from elasticjob_kube.resources import PODS
+from elasticjob_kube.session import WatchEvent
+
+Json = dict[str, Any]
+
+
+class Metadata(msgspec.Struct, rename="camel"):
+    """What is cached."""
+
+    uid: str
+    resource_version: str
+    labels: dict[str, str] = {}
+
+
+class Thing(msgspec.Struct):
+    """An object."""
+
+    metadata: Metadata
+
+
+class Collection:
+    """The session, with one collection in it; each watch takes the next script: events, then an error or an end."""
+
+    def __init__(self, *watches: list[Json | KubeError]) -> None:
+        self.items: list[Json] = []
+        self.version = "1"
+        self.watches = list(watches)
+        self.lists = 0
+        self.all_read = asyncio.Event()
+
+    async def list(self, *_: Any, as_type: type[Any], **__: Any) -> Any:
+        self.lists += 1
+        page = {"metadata": {"resourceVersion": self.version}, "items": self.items}
+        return msgspec.json.decode(msgspec.json.encode(page), type=as_type)
+
+    async def watch(self, *_: Any, **__: Any) -> AsyncIterator[WatchEvent]:
+        if not self.watches:
+            self.all_read.set()
+            await asyncio.Event().wait()
+        for event in self.watches.pop(0):
+            if isinstance(event, KubeError):
+                raise event
+            yield msgspec.json.decode(msgspec.json.encode(event), type=WatchEvent)
+
+
+def thing(uid: str, version: int, **labels: Any) -> Json:
+    return {"metadata": {"uid": uid, "name": uid, "resourceVersion": str(version), "labels": labels}}
+
+
+def event(kind: str, uid: str, version: int, **labels: Any) -> Json:
+    return {"type": kind, "object": thing(uid, version, **labels)}
+
+
+async def seen(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Run an informer until every script is used up; return the versions it has, by UID."""
+    monkeypatch.setattr(informers, "_PAUSES", (0.0, 0.001))
+    cache: dict[str, int] = {}
+
+    def changed(before: Thing | None, after: Thing | None) -> None:
+        if after is not None:
+            cache[after.metadata.uid] = int(after.metadata.resource_version)
+        elif before is not None:
+            del cache[before.metadata.uid]
+
+    informer: Informer[Thing] = Informer(collection, PODS, Thing, on_change=changed)  # type: ignore[arg-type]
+    running = asyncio.create_task(informer.run())
+    reading = asyncio.create_task(collection.all_read.wait())
+    async with asyncio.timeout(10):
+        await asyncio.wait([running, reading], return_when=asyncio.FIRST_COMPLETED)
+    reading.cancel()
+    if running.done():
+        running.result()
+    running.cancel()
+    await asyncio.wait([running, reading])
+    return cache
+
+
+async def test_an_object_that_cannot_be_read_hides_no_other_and_does_not_end_the_watch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bad = event("MODIFIED", "a", 5, bad=7)
+    collection = Collection([bad, event("ADDED", "b", 6), event("ADDED", "c", 7, bad=7)])
+    collection.items = [thing("a", 1), thing("z", 1, bad=7)]
+    assert await seen(collection, monkeypatch) == {"a": 1, "b": 6}
+
+
+async def test_an_object_that_cannot_be_read_is_still_there_and_can_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    collection = Collection([event("ADDED", "a", 2), event("ADDED", "b", 3), Expired(410, "Expired", "")], [])
+    collection.watches[1] = [event("DELETED", "b", 9, bad=7)]
+    collection.items, collection.version = [thing("a", 4, bad=7), thing("b", 3)], "5"
+    assert await seen(collection, monkeypatch) == {"a": 2}
+
+
+async def test_old_news_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    collection = Collection(
+        [event("ADDED", "a", 5), event("MODIFIED", "a", 4), event("DELETED", "b", 8), event("ADDED", "b", 7)]
+    )
+    assert await seen(collection, monkeypatch) == {"a": 5}
+
+
+async def test_a_broken_watch_goes_on_and_an_expired_one_lists_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    collection = Collection([event("ADDED", "a", 2), Refused(403, "Forbidden", "")], [event("ADDED", "b", 3)], [])
+    assert await seen(collection, monkeypatch) == {"a": 2, "b": 3}
+    assert collection.lists == 1
+    collection = Collection([event("ADDED", "a", 2), Expired(410, "Expired", "")])
+    collection.version = "9"
+    assert await seen(collection, monkeypatch) == {}
+    assert collection.lists > 1
+
+
+@pytest.mark.parametrize("end", [[], [Expired(410, "Expired", "")]], ids=["ended", "expired"])
+async def test_watches_that_end_at_once_are_not_begun_again_without_a_pause(
+    end: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def slept(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(informers.asyncio, "sleep", slept)
+    await seen(Collection(*([list(end)] * 5)), monkeypatch)
+    assert pauses == [0.0, 0.001, 0.001, 0.001, 0.001]

@@ -1,0 +1,56 @@
+"""What the master has stored is not lost by its own doing."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from elasticjob_api import names
+from elasticjob_master import memory
+from elasticjob_master.config import load
+from elasticjob_master.controller import Controller
+from elasticjob_master.core.members import Identity
+from elasticjob_master.core.shards import Dataset
+from elasticjob_master.main import serve
+from elasticjob_master.store import Keeper, NoStore, NotStored
+
+
+async def test_a_master_that_is_ended_before_it_has_read_the_state_leaves_it_alone(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.write_bytes(b"all that an earlier master knew")
+    config = load(["--standalone", "--insecure", "--grpc-port=0", "--http-port=0", f"--state-file={state}"], {})
+    stop = asyncio.Event()
+    stop.set()
+    await serve(config, stop)
+    assert state.read_bytes() == b"all that an earlier master knew"
+
+
+async def test_a_lease_of_somebody_who_is_no_member_any_more_is_free_after_a_restart() -> None:
+    before = Controller(framework="jax", sizes={})
+    before.register(Identity("job-worker-0", "uid-0", names.ROLE_WORKER, 0))
+    ledger = before.ledgers.declare(Dataset("d", 4, 1))
+    ledger.lease("uid-0", 1, "one")
+    ledger.lease("uid-1", 2, "two")
+    after = Controller(framework="jax", sizes={})
+    memory.restore(after, memory.snapshot(before, job_uid=""))
+    restored = after.ledgers.get("d")
+    assert restored.holders() == {"uid-0": [0]}
+    assert restored.answers() == {"uid-0": ("one", [0])}
+    assert [shard.id for shard in restored.lease("uid-2", 4)] == [1, 2, 3]
+
+
+async def test_who_waits_for_a_change_waits_for_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper = Keeper(NoStore(), lambda: b"")
+    keeper.changed()
+    early = keeper.changes
+    waiting = asyncio.create_task(keeper.stored(early))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await keeper.flush()
+    await waiting
+    keeper.changed()
+    await keeper.stored(early)
+    monkeypatch.setattr("elasticjob_master.store._ANSWER_SECONDS", 0.01)
+    with pytest.raises(NotStored, match="try again"):
+        await keeper.stored(keeper.changes)

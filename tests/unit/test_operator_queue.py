@@ -1,0 +1,111 @@
+"""The operator's work queue: one worker at a time for a key, pauses after failures, and two ways to end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from elasticjob_operator.queue import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Queue, Retry
+
+
+class Work:
+    """Work that waits at a gate, and tells what was done."""
+
+    def __init__(self) -> None:
+        self.gate, self.begun = asyncio.Event(), asyncio.Event()
+        self.done: list[str] = []
+        self.present: list[str] = []
+        self.error: Exception | None = None
+        self.queue: Queue[str] = Queue(self)
+
+    async def __call__(self, key: str) -> float | None:
+        assert key not in self.present, "two workers for one key"
+        self.present.append(key)
+        self.begun.set()
+        try:
+            await self.gate.wait()
+        finally:
+            self.present.remove(key)
+        self.done.append(key)
+        if self.error is not None:
+            raise self.error
+        return None
+
+
+async def settled(work: Work, *expected: str) -> None:
+    async with asyncio.timeout(10):
+        while work.done != list(expected):
+            await asyncio.sleep(0)
+
+
+async def test_changes_during_the_work_are_one_more_round_and_never_two_at_a_time() -> None:
+    work = Work()
+    work.queue.add("a")
+    await work.begun.wait()
+    for _ in range(5):
+        work.queue.add("a")
+    work.gate.set()
+    await settled(work, "a", "a")
+    await work.queue.close()
+    assert work.done == ["a", "a"]
+
+
+async def test_a_key_that_fails_is_tried_again_and_a_change_does_not_wait_for_its_pause() -> None:
+    work = Work()
+    work.error = Retry("not now", after=LONGEST_PAUSE_SECONDS)
+    work.gate.set()
+    work.queue.add("a")
+    await settled(work, "a")
+    work.queue.add("b")
+    await settled(work, "a", "b")
+    work.error = None
+    work.queue.add("a")
+    await settled(work, "a", "b", "a")
+    await work.queue.close()
+
+
+@pytest.mark.parametrize("error", [Retry("not now"), Retry("at once", after=0.0), ZeroDivisionError()])
+async def test_the_pause_after_a_failure_grows_whatever_the_error(error: Exception) -> None:
+    queue = Work().queue
+    pauses = [queue._pause("a", error) for _ in range(30)]
+    assert pauses[:3] == [FIRST_PAUSE_SECONDS, 2 * FIRST_PAUSE_SECONDS, 4 * FIRST_PAUSE_SECONDS]
+    assert pauses[-1] == LONGEST_PAUSE_SECONDS
+    assert queue._pause("b", Retry("the server asks for more", after=5.0)) == 5.0
+
+
+async def test_closing_finishes_what_has_been_begun_and_takes_nothing_more() -> None:
+    work = Work()
+    work.queue.add("a")
+    await work.begun.wait()
+    work.queue.add("a")
+    closing = asyncio.create_task(work.queue.close())
+    await asyncio.sleep(0)
+    work.queue.add("b")
+    work.gate.set()
+    await closing
+    assert work.done == ["a"]
+
+
+async def test_aborting_leaves_nothing_running() -> None:
+    work = Work()
+    work.queue.add("a")
+    await work.begun.wait()
+    work.queue.add("a")
+    await work.queue.abort()
+    assert work.present == []
+    work.gate.set()
+    work.queue.add("a")
+    assert work.done == []
+
+
+async def test_a_key_whose_work_was_cancelled_from_outside_can_be_worked_on_again() -> None:
+    work = Work()
+    work.queue.add("a")
+    await work.begun.wait()
+    work.queue.add("a")
+    (task,) = work.queue._tasks.values()
+    task.cancel()
+    await asyncio.wait([task])
+    work.gate.set()
+    work.queue.add_after("a", 0)
+    await settled(work, "a")
