@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import shlex
+import shutil
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +32,7 @@ from elasticjob_cli.dev.places import state_dir
 from elasticjob_cli.dev.running import last_lines
 
 NAMESPACE, JOB = "default", "digits"
+CHECKPOINTS = Path("/tmp/elasticjob-digits")  # noqa: S108 - as in examples/digits.yaml
 
 
 def demo(
@@ -51,15 +55,16 @@ def demo(
             timeline.heading("An earlier demo's cluster is taken down")
             clusters.down(directory)
         cluster = _start(directory, timeline)
-        kept = False
+        kept, checkpoints = False, _Checkpoints()
         try:
-            asyncio.run(_tell(cluster, source, timeline))
+            asyncio.run(_tell(cluster, source, timeline, checkpoints))
             kept = keep
         except NotObserved as error:
             raise DevError(f"not observed: {error}", detail=_evidence(cluster)) from None
         finally:
             if not kept:
                 cluster.down()
+                checkpoints.remove()
         timeline.summary()
         if kept:
             _what_to_try(cluster)
@@ -74,7 +79,24 @@ def _start(directory: Path, timeline: Timeline) -> Cluster:
     return cluster
 
 
-async def _tell(cluster: Cluster, source: Path, timeline: Timeline) -> None:
+@dataclass
+class _Checkpoints:
+    """Where the job's pods have left their checkpoints: on a real cluster they are the user's, here they are in the way.
+
+    examples/digits.yaml names the folder; the training makes one in it for every job.
+    """
+
+    folder: Path | None = None
+
+    def remove(self) -> None:
+        """Remove them; the pods are gone."""
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                self.folder.parent.rmdir()  # unless another job uses it
+
+
+async def _tell(cluster: Cluster, source: Path, timeline: Timeline, checkpoints: _Checkpoints) -> None:
     timeline.heading("Definitions and operator")
     began = time.monotonic()
     await apply_crds(cluster.kubeconfig, source / "crds")
@@ -91,6 +113,8 @@ async def _tell(cluster: Cluster, source: Path, timeline: Timeline) -> None:
             for task in done:
                 task.result()
         finally:
+            if sight.job is not None:
+                checkpoints.folder = CHECKPOINTS / sight.job.metadata.uid
             for task in (watching, telling):
                 task.cancel()
             await asyncio.gather(watching, telling, return_exceptions=True)

@@ -113,10 +113,8 @@ class Story:
 
     async def _finish(self) -> None:
         self.timeline.heading("Training goes on to its end")
-        began = time.monotonic()
-        job = self.sight
-        await self._until("the job's success", lambda: job.job is not None and job.job.status.phase == "Succeeded")
-        assert job.job is not None
+        began, sight = time.monotonic(), self.sight
+        await self._until("the job's success", lambda: sight.job and sight.job.status.phase == "Succeeded")
         # The accuracy is the training's last report; the master writes it while it ends, after the phase.
         progress = await self._until("the final accuracy in the job's status", self._final_progress)
         accuracy = progress.metrics["accuracy"]
@@ -128,7 +126,7 @@ class Story:
         self.timeline.done("the job succeeded", since=began, proof=proof)
         await self._until("every shard done in the master's ledger", self._all_shards_done)
         ended = time.monotonic()
-        await self._until("no pod left over", lambda: not job.pods)
+        await self._until("no pod left over", lambda: not sight.pods)
         self.timeline.done("nothing is left over", since=ended, proof="0 pods of the job")
         await self.kubectl("get", "ej,sp,scalein,scaleout")
 
