@@ -1,15 +1,16 @@
 """What a training script calls to take part in an elastic job. Standard library only; works alone as rank 0 of 1.
 
-import elasticjob
+A training loop that takes part, with a checkpoint that all ranks share:
 
-world = elasticjob.world()
-for step in range(first, total):
-if agreed_by_all(elasticjob.should_stop()):
-save_checkpoint()
-elasticjob.confirm_stop()
-break
-train(step)
-elasticjob.report_step(step + 1, total=total, samples=batch, metrics={"loss": loss})
+    import elasticjob
+
+    for step in range(load_checkpoint(), total):
+        train(step)
+        elasticjob.report_step(step + 1, total=total, samples=batch)
+        if agreed_by_all_ranks(elasticjob.should_stop()):
+            save_checkpoint(step + 1)
+            elasticjob.confirm_stop()
+            raise SystemExit(0)
 """
 
 from elasticjob._socket import AgentError

@@ -31,10 +31,11 @@ def report_step(
 
 
 def should_stop() -> bool:
-    """Tell whether this process was asked to save its state and to exit with code 0.
+    """Tell whether this process was asked to save its state, to call `confirm_stop` and to exit with code 0.
 
     The processes of a world hear it at different times: let all of them agree on the step after which they stop.
-    The first call tells the agent that this process can be asked; before that it is ended by SIGTERM.
+    The first call tells the agent that this process can be asked. One that never calls gets SIGTERM at once; one that
+    has called gets it when the time it was given is nearly over. What does not end then is killed.
     """
     agent = connection()
     return agent is not None and agent.listen()
@@ -43,7 +44,8 @@ def should_stop() -> bool:
 def confirm_stop() -> None:
     """Say, before exiting with code 0, that this is a stop and not the end of the training.
 
-    Needed because a process may stop with the others before its own agent has heard of it.
+    Needed because a process may stop with the others before its own agent has heard of it: without this word, an exit
+    with code 0 that nobody has asked for means that the training is finished.
     """
     agent = connection()
     if agent is not None:

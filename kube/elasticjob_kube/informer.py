@@ -105,7 +105,8 @@ class Informer(Generic[T]):
         """List, then watch, for ever; a broken watch goes on where it ended, an expired one lists again."""
         version, failures = "", 0
         while True:
-            trouble, started = "", asyncio.get_running_loop().time()
+            trouble: object = None
+            started = asyncio.get_running_loop().time()
             try:
                 if not version:
                     version = await self._list()
@@ -119,8 +120,8 @@ class Informer(Generic[T]):
                     trouble = "it ended at once"
             except KubeError as error:
                 version = "" if isinstance(error, Expired) else version
-                trouble = str(error)
-            if trouble:
+                trouble = error
+            if trouble is not None:
                 pause = _PAUSES[min(failures, len(_PAUSES) - 1)]
                 failures += 1
                 log.warning("watch of %s: %s; again in %g s", self._resource.plural, trouble, pause)

@@ -58,8 +58,9 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
         work: list[Awaitable[object]] = [controller.run(), keeper.run()]
         if job is not None:
             work += job.work()
-            stack.push_async_callback(job.last_words)
         await _until(stop, work)
+        if job is not None:
+            await job.last_words()  # not of a master that was taken over: its word is no longer the last
 
 
 async def _until(stop: asyncio.Event, work: list[Awaitable[object]]) -> None:

@@ -17,6 +17,7 @@ K = TypeVar("K", bound=Hashable)
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 60.0
+LONGEST_PAUSE_WHEN_CHANGED_SECONDS = 5.0
 
 
 class Retry(Exception):
@@ -85,8 +86,9 @@ class Queue(Generic[K]):
             self._failures.pop(key, None)
         if key in self._dirty:
             self._dirty.discard(key)
-            self.add(key)
-        elif again is not None:
+            # What changed may be our own doing, seen before its answer: after a failure that must not mean no pause.
+            again = 0.0 if error is None else min(again or 0.0, LONGEST_PAUSE_WHEN_CHANGED_SECONDS)
+        if again is not None:
             self.add_after(key, again)
 
     def _pause(self, key: K, error: BaseException) -> float:

@@ -251,7 +251,7 @@ class LosesAnswers:
     async def patch(self, *arguments: Any, **options: Any) -> Any:
         answer = await self._kube.patch(*arguments, **options)
         if self.loses:
-            raise TryLater("the answer got lost")
+            raise TryLater(0, "", "the answer got lost")
         return answer
 
 

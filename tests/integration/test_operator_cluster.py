@@ -222,6 +222,40 @@ async def test_a_second_operator_waits_and_takes_over_when_the_first_ends(
             assert second.returncode is None
 
 
+async def test_an_operator_that_has_lost_its_lease_ends_and_writes_nothing_more(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with operator(cluster, namespace, tmp_path / "log") as process:
+        await until("it leads", lambda: _holder(kube, namespace))
+        await until("it is at work", lambda: _says(tmp_path / "log", "leading as"))
+        await kube.create(ELASTIC_JOBS, namespace, job())
+        await until("master", lambda: _there(kube, PODS, namespace, "job-master"))
+        await kube.patch(LEASES, namespace, names.OPERATOR, {"spec": {"holderIdentity": "another"}})
+        async with asyncio.timeout(60):
+            assert await process.wait() == 1
+        assert await _says(tmp_path / "log", "another operator may be leading")
+        assert not await _says(tmp_path / "log", "Traceback")
+        assert await _holder(kube, namespace) == "another"
+
+
+async def test_a_quota_that_refuses_pods_is_told_and_waited_for(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    quota = Resource("", "v1", "resourcequotas", "ResourceQuota")
+    await kube.create(quota, namespace, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "2"}}})
+    await until("quota counted", lambda: _quota_is_counted(kube, quota, namespace))
+    async with operator(cluster, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        await kube.create(ELASTIC_JOBS, namespace, job(replicas=3))
+
+        async def told() -> Any:
+            status = (await kube.get(ELASTIC_JOBS, namespace, "job")).get("status", {})
+            return "exceeded quota" in status.get("message", "") or Told(status)
+
+        await until("the status says why", told)
+        await kube.delete(quota, namespace, "q")
+        await until("all there", lambda: _count(kube, namespace, 3), 60)
+
+
 async def test_lost_pods_and_the_master_are_replaced_under_new_names(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -326,6 +360,10 @@ async def _there(kube: Kube, resource: Resource, namespace: str, name: str) -> b
     except NotFound:
         return False
     return True
+
+
+async def _quota_is_counted(kube: Kube, quota: Resource, namespace: str) -> Any:
+    return (await kube.get(quota, namespace, "q")).get("status", {}).get("used")
 
 
 async def _says(log: Path, text: str) -> bool:

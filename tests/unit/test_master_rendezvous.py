@@ -351,18 +351,6 @@ def test_the_others_of_a_crashed_world_are_stopped_at_once_and_only_the_first_to
     assert job.rendezvous.world == ("0.0", "2.0")
 
 
-def test_a_world_that_a_restarted_master_has_forgotten_is_reformed_with_grace() -> None:
-    job, agents = world_of(2)
-    forgetful = Job(minimum=1, desired=2)
-    forgetful.agents = job.agents
-    for agent in agents:
-        agent.running = 7  # its master was killed before it had stored that this round was formed
-        forgetful.connect(agent)
-    assert all(agent.inbox[0] == Stop(agent.identity.pod_uid, 7, Timing().stop) for agent in agents)
-    forgetful.calm()
-    assert (forgetful.rendezvous.round, len(forgetful.rendezvous.world)) == (8, 2)
-
-
 def test_members_that_a_forgotten_world_had_lost_already_do_not_break_it() -> None:
     job, agents = world_of(3)
     rendezvous = job.rendezvous

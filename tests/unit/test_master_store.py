@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 from elasticjob_api import names
+from elasticjob_api.v1 import shards_pb2
 from elasticjob_master import memory
 from elasticjob_master.config import load
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.members import Identity
 from elasticjob_master.core.shards import Dataset
 from elasticjob_master.main import serve
+from elasticjob_master.services.shards import ShardService
 from elasticjob_master.store import Keeper, NoStore, NotStored
 
 
@@ -38,6 +40,21 @@ async def test_a_lease_of_somebody_who_is_no_member_any_more_is_free_after_a_res
     assert restored.holders() == {"uid-0": [0]}
     assert restored.answers() == {"uid-0": ("one", [0])}
     assert [shard.id for shard in restored.lease("uid-2", 4)] == [1, 2, 3]
+
+
+async def test_a_data_set_is_confirmed_when_it_is_stored_and_then_at_once() -> None:
+    controller = Controller(framework="jax", sizes={})
+    keeper = Keeper(NoStore(), lambda: b"")
+    controller.on_change = keeper.changed
+    service = ShardService(controller, keeper)
+    request = shards_pb2.CreateDatasetRequest(dataset="d", size=4, shard_size=1, epochs=1)
+    calls = [asyncio.create_task(service.CreateDataset(request, None)) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert not any(call.done() for call in calls), "a master killed now would not know it"
+    await keeper.flush()
+    assert [(await call).shards for call in calls] == [4, 4]
+    keeper.changed()
+    assert (await service.CreateDataset(request, None)).shards == 4, "other changes are not waited for"
 
 
 async def test_who_waits_for_a_change_waits_for_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:

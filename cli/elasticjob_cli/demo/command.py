@@ -81,10 +81,7 @@ def _start(directory: Path, timeline: Timeline) -> Cluster:
 
 @dataclass
 class _Checkpoints:
-    """Where the job's pods have left their checkpoints: on a real cluster they are the user's, here they are in the way.
-
-    examples/digits.yaml names the folder; the training makes one in it for every job.
-    """
+    """Where the job's pods leave their checkpoints; on a real cluster they are the user's, here they are in the way."""
 
     folder: Path | None = None
 
