@@ -121,7 +121,7 @@ def size(count: int) -> str:
     while value >= 1000 and len(units) > 1:
         value /= 1024
         units.pop(0)
-    return f"{value:.3g}{units[0]}"
+    return f"{value:{'.2f' if 0 < value < 1 else '.3g'}}{units[0]}"
 
 
 def duration(seconds: float) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
+from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
 
@@ -17,7 +18,7 @@ from elasticjob_master.config import Config
 from elasticjob_master.core import progress as core
 from elasticjob_master.core.autoscale import Bounds, Decision
 from elasticjob_master.core.rendezvous import RoleSize
-from elasticjob_master.core.resources import quantity, requests
+from elasticjob_master.core.resources import requests
 from elasticjob_master.scaler import Scaling
 
 _LONGEST_REASON = 1024
@@ -142,7 +143,7 @@ def _possible(job: ElasticJob, role: str, resource: str, limit: int | str | None
     others = sum(
         (_request(job, r, resource) * desired(job, r) for r in job.spec.replica_specs if r != role), Decimal(0)
     )
-    return max(0, min(_MOST, int((quantity(limit) - others) // each)))
+    return max(0, min(_MOST, int((parse_quantity(limit) - others) // each)))
 
 
 def _request(job: ElasticJob, role: str, resource: str) -> Decimal:
@@ -150,7 +151,7 @@ def _request(job: ElasticJob, role: str, resource: str) -> Decimal:
     status = job.status.replica_statuses.get(role)
     planned = status.resources.get(resource) if status is not None else None
     if planned is not None:
-        return quantity(planned)
+        return parse_quantity(planned)
     return requests(job.spec.replica_specs[role].template).get(resource, Decimal(0))
 
 

@@ -6,11 +6,12 @@ import math
 from decimal import Decimal
 
 import pytest
+from elasticjob_api.quantity import parse_quantity
 from elasticjob_master.core import state
 from elasticjob_master.core.discovery import HostList, next_list
 from elasticjob_master.core.members import Identity, Members
 from elasticjob_master.core.progress import Progress, Report, people_rate, people_steps
-from elasticjob_master.core.resources import quantity, requests
+from elasticjob_master.core.resources import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -134,13 +135,13 @@ def test_damaged_bytes_are_told_and_nothing_else(data: bytes) -> None:
     [("500m", "0.5"), ("2", "2"), (3, "3"), ("4Gi", str(4 * 2**30)), ("1k", "1000"), (".5", "0.5"), ("1e3", "1000")],
 )
 def test_quantities_mean_what_kubernetes_means(text: str | int, number: str) -> None:
-    assert quantity(text) == Decimal(number)
+    assert parse_quantity(text) == Decimal(number)
 
 
 @pytest.mark.parametrize("text", ["", "1 Gi", "-1", "1KiB", "x"])
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a quantity"):
-        quantity(text)
+        parse_quantity(text)
 
 
 def test_requests_add_up_over_containers_and_fall_back_to_limits() -> None:

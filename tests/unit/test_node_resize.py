@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from elasticjob_cli.node import quantity
+from elasticjob_api.quantity import parse_quantity
 from elasticjob_cli.node.model import Metadata, Pod
 from elasticjob_cli.node.resize import memory_limit, resize
 from elasticjob_cli.node.status import Record, Running
@@ -75,10 +75,10 @@ def test_a_limit_is_read_in_bytes() -> None:
     ],
 )
 def test_quantities_are_read_exactly(text: str | int, value: str | int) -> None:
-    assert quantity.parse(text) == Decimal(value)
+    assert parse_quantity(text) == Decimal(value)
 
 
 @pytest.mark.parametrize("text", ["", "abc", "12Q", "1.2.3", "Mi"])
 def test_what_is_not_a_quantity_is_named(text: str) -> None:
     with pytest.raises(ValueError, match="not a quantity"):
-        quantity.parse(text)
+        parse_quantity(text)

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 from elasticjob_api.elasticjob import ElasticJob, RestartRule
+from elasticjob_api.quantity import format_memory, parse_quantity, same_quantity
 from elasticjob_operator.core.clock import format_time, parse_time
 from elasticjob_operator.core.failures import classify
 from elasticjob_operator.core.observed import Defaults, Pod
 from elasticjob_operator.core.patches import difference
 from elasticjob_operator.core.plan import lowest_free
 from elasticjob_operator.core.pods import member_pod, with_resources
-from elasticjob_operator.core.quantity import format_memory, parse_quantity, same_quantity
 from hypothesis import given
 from hypothesis import strategies as st
 

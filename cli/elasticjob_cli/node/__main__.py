@@ -8,8 +8,9 @@ import logging
 import sys
 from pathlib import Path
 
+from elasticjob_api.quantity import parse_quantity
+
 from elasticjob_cli.node.node import Settings, run
-from elasticjob_cli.node.quantity import parse
 
 
 def main() -> None:
@@ -48,7 +49,7 @@ def main() -> None:
 def _amount(text: str) -> tuple[str, str]:
     name, equals, quantity = text.partition("=")
     try:
-        parse(quantity)
+        parse_quantity(quantity)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     if not name or not equals:

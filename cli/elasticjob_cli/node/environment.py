@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Decimal
 from typing import Literal
 
+from elasticjob_api.quantity import parse_quantity
+
 from elasticjob_cli.node.addresses import HOST_IP
 from elasticjob_cli.node.model import Json, Pod
-from elasticjob_cli.node.quantity import parse
 
 TERMINATION_LOG = "TERMINATION_LOG"
 """Names the file that a container writes its termination message to."""
@@ -199,5 +200,5 @@ def _resource(reference: Json, container: Json, facts: Facts) -> str:
     amount = ((container.get("resources") or {}).get(kind) or {}).get(name)
     if amount is None:
         amount = facts.allocatable.get(name, "0") if kind == "limits" else "0"
-    divisor = parse(reference.get("divisor") or "1") or Decimal(1)
-    return str((parse(amount) / divisor).to_integral_value(ROUND_CEILING))
+    divisor = parse_quantity(reference.get("divisor") or "1") or Decimal(1)
+    return str((parse_quantity(amount) / divisor).to_integral_value(ROUND_CEILING))

@@ -11,7 +11,7 @@ from elasticjob_cli.node.addresses import HOST_IP
 from elasticjob_cli.node.host import Host
 from elasticjob_cli.node.model import Pod
 from elasticjob_cli.node.pod_worker import PodWorker, identity
-from elasticjob_cli.node.quantity import total
+from elasticjob_cli.node.resize import total
 
 log = logging.getLogger(__name__)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 
+from elasticjob_api.quantity import parse_quantity
+
 from elasticjob_cli.node.model import Json, Pod
-from elasticjob_cli.node.quantity import parse, total
 from elasticjob_cli.node.status import Record, Running
 
 Conditions = dict[str, tuple[str, str]]
@@ -34,7 +35,7 @@ def resize(
     if all(record.resources == wanted[record.name] for record in records):
         return records, {}
     for name in ("cpu", "memory"):
-        asked, has = total(pod.containers, "requests", name), parse(allocatable[name])
+        asked, has = total(pod.containers, "requests", name), parse_quantity(allocatable[name])
         if asked > has:
             message = f"Node didn't have enough capacity: {name}, requested: {asked}, capacity: {has}"
             return records, {"PodResizePending": ("Infeasible", message)}
@@ -78,4 +79,10 @@ def needs_restart(policies: list[Json], record: Record, wanted: Mapping[str, Jso
 def memory_limit(record: Record) -> int | None:
     """Return the enforced memory limit of a container in bytes."""
     limit = (record.resources.get("limits") or {}).get("memory")
-    return None if limit is None else int(parse(limit))
+    return None if limit is None else int(parse_quantity(limit))
+
+
+def total(containers: Iterable[Json], kind: str, name: str) -> Decimal:
+    """Return the sum of `resources.<kind>.<name>` over containers, those that do not say counting nothing."""
+    amounts = ((container.get("resources") or {}).get(kind, {}).get(name, 0) for container in containers)
+    return sum((parse_quantity(amount) for amount in amounts), Decimal(0))

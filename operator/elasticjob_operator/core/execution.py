@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.indices import format_indices, parse_indices
+from elasticjob_api.quantity import same_quantity
 from elasticjob_api.scaleplan import PlanPhase, ScalePlan
 from msgspec.structs import replace
 
@@ -20,7 +21,6 @@ from elasticjob_operator.core.members import forget_members
 from elasticjob_operator.core.observed import Observed, Pod
 from elasticjob_operator.core.plan import Change, Indices, Wanted
 from elasticjob_operator.core.pods import resized
-from elasticjob_operator.core.quantity import same_quantity
 
 _NAMES_LISTED = 1000
 

@@ -8,6 +8,7 @@ from decimal import Decimal
 
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus, ReplicaSpec, ReplicaStatus
 from elasticjob_api.indices import format_indices, parse_indices
+from elasticjob_api.quantity import format_memory, parse_quantity
 from msgspec.structs import replace
 
 from elasticjob_operator.core import pods
@@ -16,7 +17,6 @@ from elasticjob_operator.core.clock import parse_time
 from elasticjob_operator.core.failures import classify
 from elasticjob_operator.core.observed import Defaults, Observed, Pod
 from elasticjob_operator.core.plan import Indices, Wanted, wanted_resources
-from elasticjob_operator.core.quantity import format_memory, parse_quantity
 
 CREATED_AT_ONCE = 500
 """Pods in one decision: bounds what is under way when something changes, and keeps status writes rare."""

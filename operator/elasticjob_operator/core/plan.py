@@ -11,11 +11,11 @@ from typing import Any
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.indices import parse_indices
 from elasticjob_api.meta import Resources
+from elasticjob_api.quantity import parse_quantity, requested
 from elasticjob_api.scaleplan import PodToRemove, ScalePlan
 
 from elasticjob_operator.core.observed import Pod
 from elasticjob_operator.core.pods import with_resources
-from elasticjob_operator.core.quantity import parse_quantity, requested
 
 Indices = dict[str, frozenset[int]]
 Wanted = dict[str, int | str]

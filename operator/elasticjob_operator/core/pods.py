@@ -9,9 +9,9 @@ import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
 from elasticjob_api.meta import Object
+from elasticjob_api.quantity import parse_quantity
 
 from elasticjob_operator.core.observed import Defaults, Pod, owner_reference
-from elasticjob_operator.core.quantity import parse_quantity
 
 Json = dict[str, Any]
 

@@ -1,18 +1,19 @@
-"""Kubernetes quantities (500m, 2, 4Gi) as exact numbers, and what a container of a pod requests."""
+"""Kubernetes quantities (500m, 2, 4Gi, 2e9) as exact numbers, and what a container of a pod requests."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
-_FACTORS = {
+_FORM = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:([KMGTPE]i)|([numkMGTPE])|([eE][+-]?[0-9]{1,3}))?")
+_BINARY = {f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", start=1)}
+_DECIMAL = {
     "n": Decimal("1e-9"),
     "u": Decimal("1e-6"),
     "m": Decimal("1e-3"),
-    "": Decimal(1),
-    **{unit: Decimal(1000) ** (power + 1) for power, unit in enumerate(("k", "M", "G", "T", "P", "E"))},
-    **{unit: Decimal(1024) ** (power + 1) for power, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))},
+    **{letter: Decimal(1000) ** power for power, letter in enumerate("kMGTPE", start=1)},
 }
 
 
@@ -20,20 +21,15 @@ def parse_quantity(value: int | float | str) -> Decimal:
     """Return the number a quantity stands for.
 
     Raises:
-        ValueError: it is not a quantity.
+        ValueError: it is not a quantity, or below 0.
     """
-    text = str(value).strip()
-    for suffix in sorted(_FACTORS, key=len, reverse=True):
-        number = text.removesuffix(suffix) if suffix else text
-        if suffix and number == text:
-            continue
-        try:
-            parsed = Decimal(number)
-        except InvalidOperation:
-            continue
-        if parsed.is_finite():
-            return parsed * _FACTORS[suffix]
-    raise ValueError(f"{value!r} is not a quantity such as 500m, 2 or 4Gi")
+    match = _FORM.fullmatch(str(value).strip())
+    if match is None:
+        raise ValueError(f"{value!r} is not a quantity such as 500m, 2 or 4Gi")
+    number, binary, decimal, exponent = match.groups()
+    if exponent:
+        return Decimal(number + exponent)
+    return Decimal(number) * (_BINARY[binary] if binary else _DECIMAL[decimal] if decimal else 1)
 
 
 def format_memory(size: Decimal) -> str:
