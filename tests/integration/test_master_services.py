@@ -129,6 +129,8 @@ async def test_a_master_that_ends_tells_the_last_status_to_those_who_watch(
     master.process.terminate()
     told = [status async for status in watch]
     assert [ledger.dataset for ledger in told[-1].datasets] == ["late"]
+    async with asyncio.timeout(20):
+        assert await master.process.wait() == 0
 
 
 async def test_hosts_are_pushed_when_they_change(master: Master, channel: grpc.aio.Channel) -> None:

@@ -124,7 +124,7 @@ class AgentService(AgentServiceServicer):
 
     def _start(self, uid: str) -> pb.Start:
         rendezvous = self._controller.rendezvous
-        if self._rendered_round != rendezvous.round:
+        if self._rendered_round != rendezvous.round or uid not in self._ranks:
             members = [m for m in map(self._controller.members.get, rendezvous.world) if m is not None]
             self._rendered_round = rendezvous.round
             self._peers = [translate.peer(member) for member in members]
