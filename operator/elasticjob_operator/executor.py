@@ -169,9 +169,8 @@ class Executor:
         except NotFound:
             found = None
         if found is None or found["metadata"]["uid"] != action.uid:
-            self.store.forget_uid(
-                action.uid
-            )  # another of the same name is the watch's to tell: it may name another job
+            # Another one of the same name is the watch's to tell: it may name another job.
+            self.store.forget_uid(action.uid)
         else:
             self.store.see(resource, "MODIFIED", found)
 

@@ -1,0 +1,116 @@
+"""Who leads, on a real API server: the lease is taken, lost, found lost, and given back."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from elasticjob_api import names
+from elasticjob_kube.errors import TryLater
+from elasticjob_kube.resources import LEASES
+from elasticjob_kube.session import Json, Kube
+from elasticjob_operator import lease
+from elasticjob_operator.lease import Candidate, LeaseLost
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 1.0)
+
+
+async def lead(candidate: Candidate, leading: asyncio.Event) -> None:
+    async with candidate.leadership():
+        leading.set()
+        await asyncio.Event().wait()
+
+
+async def begun(kube: Kube, namespace: str, identity: str) -> asyncio.Task[None]:
+    """Start a candidate and wait until it leads."""
+    leading = asyncio.Event()
+    task = asyncio.create_task(lead(Candidate(kube, namespace, identity), leading))
+    async with asyncio.timeout(10):
+        await leading.wait()
+    return task
+
+
+async def ended(task: asyncio.Task[None]) -> None:
+    async with asyncio.timeout(20):
+        await task
+
+
+async def holder(kube: Kube, namespace: str) -> str:
+    found: Json = await kube.get(LEASES, namespace, names.OPERATOR)
+    return str(found["spec"].get("holderIdentity", ""))
+
+
+async def test_a_leader_renews_its_lease_and_gives_it_back_at_its_end(kube: Kube, namespace: str) -> None:
+    task = await begun(kube, namespace, "first")
+    version = (await kube.get(LEASES, namespace, names.OPERATOR))["metadata"]["resourceVersion"]
+    async with asyncio.timeout(10):
+        while (await kube.get(LEASES, namespace, names.OPERATOR))["metadata"]["resourceVersion"] == version:
+            await asyncio.sleep(0.02)
+    assert await holder(kube, namespace) == "first"
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await ended(task)
+    assert await holder(kube, namespace) == ""
+    second = await begun(kube, namespace, "second")
+    assert await holder(kube, namespace) == "second"
+    second.cancel()
+    await asyncio.wait([second])
+
+
+async def test_a_leader_whose_lease_another_has_taken_is_told_and_leaves_it_alone(kube: Kube, namespace: str) -> None:
+    task = await begun(kube, namespace, "first")
+    await kube.patch(LEASES, namespace, names.OPERATOR, {"spec": {"holderIdentity": "thief"}})
+    with pytest.raises(LeaseLost):
+        await ended(task)
+    assert await holder(kube, namespace) == "thief"
+
+
+async def test_a_leader_whose_lease_is_deleted_makes_it_again(kube: Kube, namespace: str) -> None:
+    task = await begun(kube, namespace, "first")
+    await kube.delete(LEASES, namespace, names.OPERATOR)
+
+    async def made_again() -> bool:
+        return "first" in [
+            found["spec"].get("holderIdentity") for found in (await kube.list(LEASES, namespace))["items"]
+        ]
+
+    async with asyncio.timeout(20):
+        while not await made_again():
+            await asyncio.sleep(0.02)
+    assert not task.done()
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_a_leader_that_cannot_reach_the_api_server_stops_leading(kube: Kube, namespace: str) -> None:
+    cut = asyncio.Event()
+
+    class Breakable(Kube):
+        """A connection that hangs when it is cut."""
+
+        async def request(self, *args: object, **options: object) -> bytes:
+            if cut.is_set():
+                await asyncio.sleep(600)
+                raise TryLater(0, "", "cut")
+            return await kube.request(*args, **options)  # type: ignore[arg-type]
+
+    task = await begun(Breakable.__new__(Breakable), namespace, "first")
+    cut.set()
+    with pytest.raises(LeaseLost):
+        await ended(task)
+    cut.clear()
+    assert await holder(kube, namespace) == "first"
+
+
+async def test_a_lease_that_is_ours_already_is_written_again_before_we_lead(kube: Kube, namespace: str) -> None:
+    candidate = Candidate(kube, namespace, "first")
+    made = await kube.create(LEASES, namespace, candidate._body({}, transitions=0))
+    task = await begun(kube, namespace, "first")
+    found = await kube.get(LEASES, namespace, names.OPERATOR)
+    assert found["metadata"]["resourceVersion"] != made["metadata"]["resourceVersion"]
+    task.cancel()
+    await asyncio.wait([task])
