@@ -1,0 +1,52 @@
+"""What an operator does before it can work."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from elasticjob_cli.dev.cluster import up
+from elasticjob_cli.dev.crds import apply_crds
+
+REPOSITORY = Path(__file__).parents[2]
+SECONDS = 30.0
+
+
+async def logged(log: Path, text: str, process: subprocess.Popen[bytes]) -> None:
+    """Wait until the operator has said it."""
+    try:
+        async with asyncio.timeout(SECONDS):
+            while text not in log.read_text():
+                assert process.poll() is None, log.read_text()
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise AssertionError(f"{text!r} was not logged:\n{log.read_text()}") from None
+
+
+async def test_an_operator_started_before_the_definitions_waits_says_so_and_goes_on(tmp_path: Path) -> None:
+    with up(tmp_path / "cluster", control_plane_only=True) as cluster:
+        path = tmp_path / "operator.log"
+        environ = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+        with path.open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "elasticjob_operator.main"], env=environ, stdout=log, stderr=log
+            )
+        try:
+            await logged(path, "does not serve elasticjobs.elasticjob.dev", process)
+            await apply_crds(cluster.kubeconfig, REPOSITORY / "crds")
+            await logged(path, "leading as", process)
+        finally:
+            process.terminate()
+            process.wait(timeout=SECONDS)
+
+
+def test_an_operator_without_a_cluster_says_what_is_missing(tmp_path: Path) -> None:
+    environ = {**os.environ, "KUBECONFIG": str(tmp_path / "nowhere")}
+    command = [sys.executable, "-m", "elasticjob_operator.main"]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 1
+    assert "no cluster to work on" in done.stderr
+    assert "Traceback" not in done.stderr
