@@ -17,6 +17,7 @@ from elasticjob_operator.core.actions import (
     sooner,
 )
 from elasticjob_operator.core.clock import parse_time
+from elasticjob_operator.core.deadlines import overdue
 from elasticjob_operator.core.master import care_for_master
 from elasticjob_operator.core.members import care_for
 from elasticjob_operator.core.observed import Defaults, Observed, Pod
@@ -55,14 +56,15 @@ def _keep_going(seen: Observed, now: float, defaults: Defaults) -> Decision:
         status = statuses.with_counts(seen, members.status)
         return _end(seen, statuses.ended(job, status, "Succeeded", "", now), "")
     master = care_for_master(seen, members.status, defaults=defaults)
-    failure = members.failure or master.failure
+    late, next_deadline = overdue(seen, now)
+    failure = members.failure or master.failure or late
     if failure:
         status = statuses.with_counts(seen, master.status)
         return _end(seen, statuses.ended(job, status, "Failed", failure, now), failure)
     status = statuses.with_phase(seen, statuses.with_counts(seen, master.status), now)
     work: list[Action] = [*([EnsureInfrastructure()] if master.creates else []), *master.deletes, *members.deletes]
     work += [*master.creates, *members.creates, *step.actions, *master.events, *members.events]
-    requeue = sooner(step.requeue_after, members.requeue_after)
+    requeue = sooner(step.requeue_after, members.requeue_after, next_deadline)
     if not work and statuses.only_counts_differ(job.status, status):
         wait = seen.status_written + COUNTS_EVERY - now
         if status != job.status and wait > 0:

@@ -23,9 +23,17 @@ class Terminated(Object, frozen=True):
     message: str = ""
 
 
+class Waiting(Object, frozen=True):
+    """Why a container has not started."""
+
+    reason: str = ""
+    message: str = ""
+
+
 class ContainerState(Object, frozen=True):
     """Running, waiting or ended."""
 
+    waiting: Waiting | None = None
     terminated: Terminated | None = None
 
 

@@ -69,6 +69,8 @@ def problem(job: ElasticJob, defaults: Defaults) -> str | None:
             "spec.agent.source: InitContainer needs an agent image, and neither spec.agent.image nor the operator's "
             "--agent-image names one; install elasticjob in the worker image and set spec.agent.source to Image"
         )
+    if job.spec.run_policy.scheduling_policy.gang != "none":
+        return "spec.runPolicy.schedulingPolicy.gang: gang scheduling is not supported by this version; set it to none"
     for role, spec in job.spec.replica_specs.items():
         if found := _template_problem(spec.template, f"spec.replicaSpecs.{role}.template"):
             return found
