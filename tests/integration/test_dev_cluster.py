@@ -171,7 +171,7 @@ def test_a_busy_port_is_refused_with_its_holder_and_nothing_is_left(state):
     assert f"error: port {port} is in use by" in answer.stderr
     assert f"(process {os.getpid()})" in answer.stderr
     assert processes.marked(state) == set()
-    assert clusters.find(state) is None
+    assert not state.exists()
 
 
 def test_a_state_directory_that_cannot_be_made_is_named(tmp_path):

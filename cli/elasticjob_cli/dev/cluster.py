@@ -138,9 +138,13 @@ def up(
                 return _as_wanted(present, control_plane_only=control_plane_only, port=port)
             progress.say(f"cleaning up after an earlier cluster in {state}: {', '.join(troubles)}")
         _tear_down(state, {})
-        if port is not None:
-            check_port(port)
-        programs = find_programs(cache_dir(environ), environ, progress)
+        try:
+            if port is not None:
+                check_port(port)
+            programs = find_programs(cache_dir(environ), environ, progress)
+        except BaseException:
+            _forget(state)
+            raise
         cluster = Cluster(state, port or free_port(), has_node=not control_plane_only)
         try:
             with progress.step("starting the cluster") as tick:
