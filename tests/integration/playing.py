@@ -77,7 +77,9 @@ async def _start(kube: Kube, pod: Json, address: str) -> None:
         "containerStatuses": [_container(pod, {"running": {"startedAt": "2026-01-01T00:00:00Z"}})],
     }
     metadata = pod["metadata"]
-    await kube.patch(PODS, metadata["namespace"], metadata["name"], {"status": status}, subresource="status")
+    # Only as it was listed: a test may have ended it since.
+    body = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status}
+    await kube.patch(PODS, metadata["namespace"], metadata["name"], body, subresource="status")
 
 
 def _container(pod: Json, state: Json) -> Json:
