@@ -113,9 +113,15 @@ async def test_a_job_becomes_master_and_workers_with_all_they_need(
 ) -> None:
     async with operator(cluster, namespace, tmp_path / "log"), kubelet(kube, namespace):
         created = await kube.create(ELASTIC_JOBS, namespace, job())
-        status = await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
         assert await workers(kube, namespace) == ["job-worker-0", "job-worker-1"]
-        assert status["masterAddress"].endswith(f":{names.GRPC_PORT}")
+
+        async def address() -> str:
+            status = (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]
+            return str(status.get("masterAddress", ""))
+
+        # The workers may be ready before the master is.
+        assert (await until("the master's address", address)).endswith(f":{names.GRPC_PORT}")
         pod = await kube.get(PODS, namespace, "job-worker-1")
         (owner,) = pod["metadata"]["ownerReferences"]
         assert owner["uid"] == created["metadata"]["uid"]
