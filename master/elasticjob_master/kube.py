@@ -65,8 +65,8 @@ class Job:
     def work(self) -> list[Awaitable[object]]:
         """Return what has to run as long as the master does."""
         return [
-            _for_ever("the ElasticJob", self._jobs),
-            _for_ever("the ScalePlans", self._plans),
+            self._jobs.run(),
+            self._plans.run(),
             self._write_progress(),
             self._make_plans(),
         ]
@@ -188,13 +188,3 @@ class Job:
             await self._plans.refresh()
         except KubeError as error:
             log.warning("the ScalePlans cannot be listed: %s", error)
-
-
-async def _for_ever(what: str, informer: Informer[Any]) -> None:
-    """Watch; an object that cannot be read is told, and does not end the master."""
-    while True:
-        try:
-            await informer.run()
-        except msgspec.DecodeError as error:
-            log.error("cannot read %s: %s", what, error)
-            await asyncio.sleep(_AGAIN_SECONDS)

@@ -13,11 +13,6 @@ def cluster(node_cluster: Cluster) -> Cluster:
     return node_cluster
 
 
-@pytest.fixture(scope="session")
-def embedded(node_cluster: Cluster) -> Cluster:
-    return node_cluster
-
-
 @pytest.fixture
 async def stage(cluster: Cluster) -> AsyncIterator[Stage]:
     """A namespace of its own, with an operator that the test may kill."""

@@ -132,8 +132,8 @@ def wait(look: Callable[[], Any], explain: Callable[[], str]) -> Any:
 
 
 @pytest.fixture
-def space(embedded: Embedded) -> Iterator[Space]:
-    space = Space(embedded, f"node-{uuid.uuid4().hex[:8]}")
+def space(cluster: Embedded) -> Iterator[Space]:
+    space = Space(cluster, f"node-{uuid.uuid4().hex[:8]}")
     space.kubectl("create", "namespace", space.name)
     yield space
     space.kubectl("delete", "namespace", space.name, "--wait=false")
@@ -641,8 +641,8 @@ def own_certificate(directory: Path) -> Path:
 
 
 @pytest.fixture
-def mortal(embedded: Embedded, space: Space, tmp_path: Path) -> Iterator[Mortal]:
-    node = Mortal(embedded, tmp_path)
+def mortal(cluster: Embedded, space: Space, tmp_path: Path) -> Iterator[Mortal]:
+    node = Mortal(cluster, tmp_path)
     yield node
     space.kubectl("delete", "pods", "--all", "--force", "--grace-period=0")
     node.end(signal.SIGTERM)
