@@ -18,6 +18,7 @@ from elasticjob_agent.lifecycle import Action, Event, Launch, State, decide
 from elasticjob_agent.local import Local
 from elasticjob_agent.master import Master, open_channel
 from elasticjob_agent.process import Process, Processes
+from elasticjob_agent.readiness import Readiness
 from elasticjob_agent.usage import Meter
 
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
@@ -51,6 +52,7 @@ class Agent:
         self._channel = open_channel(config)
         self._master = Master(config, self._channel, self)
         self._local = Local(channel=self._channel, pod_uid=config.pod_uid, on_report=self._master.report)
+        self._readiness = Readiness(config.address)
         self._processes = Processes(command)
         self._process: Process | None = None
         self._meter = Meter()
@@ -77,6 +79,10 @@ class Agent:
         return code
 
     # --- what the connection asks of a member -----------------------------------------------------------------------
+
+    async def accepted(self) -> None:
+        """The master has taken this agent as a member."""
+        await self._readiness.announce()
 
     def greeting(self) -> Iterator[pb.AgentMessage]:
         """Tell who is here and what runs, and how the latest process ended if no command has followed that."""
@@ -206,6 +212,7 @@ class Agent:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._process is not None:
             self._process.kill()
+        self._readiness.close()
         await self._local.close()
         await self._channel.close()
 

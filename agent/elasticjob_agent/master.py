@@ -34,6 +34,9 @@ Stream = grpc.aio.StreamStreamCall[pb.AgentMessage, pb.MasterMessage]
 class Member(Protocol):
     """Whom the connection serves."""
 
+    async def accepted(self) -> None:
+        """The master has taken this agent as a member."""
+
     def greeting(self) -> Iterable[pb.AgentMessage]:
         """Return what a master has to know first: a Hello, and what it may have missed."""
 
@@ -131,6 +134,7 @@ class Master:
 
     async def _session(self) -> None:
         terms = await self._stub.Register(self._registration, timeout=REGISTER_SECONDS)
+        await self._member.accepted()
         stream: Stream = self._stub.Connect()
         self._messages.clear()
         self._messages.extend(self._member.greeting())

@@ -121,6 +121,8 @@ class Informer(Generic[T]):
             except KubeError as error:
                 version = "" if isinstance(error, Expired) else version
                 trouble = error
+            if asyncio.get_running_loop().time() - started >= _SHORTEST_WATCH_SECONDS:
+                failures = 0  # the watch was up, though nothing happened in it
             if trouble is not None:
                 pause = _PAUSES[min(failures, len(_PAUSES) - 1)]
                 failures += 1

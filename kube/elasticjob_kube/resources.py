@@ -46,3 +46,5 @@ ELASTIC_JOBS = Resource("elasticjob.dev", "v1alpha1", "elasticjobs", "ElasticJob
 SCALE_PLANS = Resource("elasticjob.dev", "v1alpha1", "scaleplans", "ScalePlan")
 SCALE_INS = Resource("elasticjob.dev", "v1alpha1", "scaleins", "ScaleIn")
 SCALE_OUTS = Resource("elasticjob.dev", "v1alpha1", "scaleouts", "ScaleOut")
+VOLCANO_POD_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
+COSCHEDULING_POD_GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")

@@ -1,20 +1,28 @@
 """A Kubernetes session for hot paths.
 
 The official client reads the configuration, authenticates and refreshes tokens; the requests themselves are plain JSON
-over its aiohttp session, because its own request path costs as much CPU as the rest of an operator (research: 930
-against 1,600 creates a second).
+over aiohttp, because its own request path costs as much CPU as the rest of an operator (research: 930 against 1,600
+creates a second). Its aiohttp session is not used either: for every request that looks for a proxy in the environment
+and, in another thread, for a .netrc file, which together cost as much as the request itself.
 """
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import os
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import urllib.request
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
+from aiohttp.abc import AbstractStreamWriter
 from kubernetes.aio import client, config
 
 from elasticjob_kube.errors import Expired, KubeError, TryLater, error_from
@@ -26,7 +34,10 @@ PatchKind = Literal["json-patch", "merge-patch", "strategic-merge-patch", "apply
 
 REQUEST_SECONDS = 30.0
 WATCH_SECONDS = 300
+KEEP_ALIVE_SECONDS = 75.0
+"""How long an idle connection is kept; the API server closes it after 90. A new one costs more than a request."""
 _LONGEST_LINE = 16 * 1024 * 1024
+_USUAL = aiohttp.ClientTimeout(total=REQUEST_SECONDS)
 _NO_LIMIT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WATCH_SECONDS + 30)
 
 
@@ -42,14 +53,42 @@ class WatchEvent(msgspec.Struct):
     object: msgspec.Raw
 
 
+class _Guarded(aiohttp.BytesPayload):
+    """A body that asks, when the connection is there and the first byte would be sent, whether it may be sent."""
+
+    def __init__(self, data: bytes, before_write: Callable[[], None]) -> None:
+        super().__init__(data)
+        self._before_write = before_write
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        """Send the body, or break off the request."""
+        self._before_write()
+        await super().write_with_length(writer, content_length)
+
+
 class Kube:
     """Requests to one API server. Every method raises a `KubeError` (see errors.py) unless the server said yes."""
 
-    def __init__(self, api: client.ApiClient, configuration: client.Configuration, *, user_agent: str) -> None:
-        self._http = api.rest_client.pool_manager
+    def __init__(
+        self, api: client.ApiClient, configuration: client.Configuration, *, user_agent: str, connections: int
+    ) -> None:
+        self._http: aiohttp.ClientSession = api.rest_client.pool_manager
         self._configuration = configuration
         self._host = configuration.host.rstrip("/")
         self._user_agent = user_agent
+        # Waiting for a connection must not count against a request's own time, nor keep a watch from going on.
+        self._places = asyncio.Semaphore(connections)
+        # One kind may be slow to create (Services get their addresses one after the other) and must not hold up others.
+        self._creating: defaultdict[str, asyncio.Semaphore] = defaultdict(
+            partial(asyncio.Semaphore, max(connections // 2, 1))
+        )
+        self._before_write: Callable[[], None] | None = None
+
+    def guarded(self, before_write: Callable[[], None]) -> Kube:
+        """Return the same session, but every write calls `before_write` first, which raises if it must not be sent."""
+        session = copy.copy(self)
+        session._before_write = before_write
+        return session
 
     @overload
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Json: ...
@@ -153,14 +192,21 @@ class Kube:
         seconds: float = REQUEST_SECONDS,
     ) -> bytes:
         """Send one request and return the body of a successful answer, undecoded."""
+        turn = self._creating[path.rpartition("/")[2]] if method == "POST" else nullcontext()
+        async with turn, self._places:
+            return await self._send(method, path, params, body, content_type, seconds)
+
+    async def _send(
+        self, method: str, path: str, params: Mapping[str, str] | None, body: Any, content_type: str, seconds: float
+    ) -> bytes:
         try:
             async with self._http.request(
                 method,
                 self._host + path,
                 params={key: value for key, value in (params or {}).items() if value},
-                data=None if body is None else msgspec.json.encode(body),
+                data=None if body is None else self._payload(method, msgspec.json.encode(body)),
                 headers=await self._headers(content_type),
-                timeout=aiohttp.ClientTimeout(total=seconds),
+                timeout=_USUAL if seconds == REQUEST_SECONDS else aiohttp.ClientTimeout(total=seconds),
             ) as response:
                 data: bytes = await response.read()
                 if response.status >= 400:
@@ -168,6 +214,9 @@ class Kube:
                 return data
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise _no_answer(method, path, error) from error
+
+    def _payload(self, method: str, data: bytes) -> bytes | _Guarded:
+        return data if self._before_write is None or method == "GET" else _Guarded(data, self._before_write)
 
     async def watch(
         self,
@@ -222,11 +271,15 @@ class Kube:
 async def connect(*, user_agent: str, kubeconfig: Path | None = None, connections: int = 100) -> AsyncIterator[Kube]:
     """Open a session: the given kubeconfig, else `$KUBECONFIG`, else the pod's service account, else ~/.kube/config.
 
+    Args:
+        user_agent: what the API server's logs call us.
+        kubeconfig: see above.
+        connections: requests at a time; further ones wait in order. A watch does not count.
+
     Raises:
         ConfigException: of the official client, when none of them is usable.
     """
     configuration = client.Configuration()
-    configuration.connection_pool_maxsize = connections
     in_cluster = "KUBECONFIG" not in os.environ and "KUBERNETES_SERVICE_HOST" in os.environ
     if kubeconfig is None and in_cluster:
         config.load_incluster_config(client_configuration=configuration)
@@ -234,9 +287,23 @@ async def connect(*, user_agent: str, kubeconfig: Path | None = None, connection
         path = str(kubeconfig) if kubeconfig else None
         await config.load_kube_config(config_file=path, client_configuration=configuration)
     async with client.ApiClient(configuration) as api:
-        if api.rest_client.pool_manager is None:
-            api.rest_client.pool_manager = api.rest_client._create_pool_manager()
-        yield Kube(api, configuration, user_agent=user_agent)
+        # Closed by the client at the end.
+        api.rest_client.pool_manager = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=0, ssl=api.rest_client.ssl_context, keepalive_timeout=KEEP_ALIVE_SECONDS
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            proxy=configuration.proxy or _proxy_of_environment(configuration.host),
+        )
+        yield Kube(api, configuration, user_agent=user_agent, connections=connections)
+
+
+def _proxy_of_environment(host: str) -> str | None:
+    """Return the proxy that HTTPS_PROXY and NO_PROXY name for the API server."""
+    url = urlsplit(host)
+    if urllib.request.proxy_bypass(url.hostname or ""):
+        return None
+    return urllib.request.getproxies().get(url.scheme)
 
 
 def _object(data: bytes) -> Json:

@@ -128,6 +128,12 @@ class Controller:
         self.rendezvous.drain(pods, self.now())
         self._decide_soon()
 
+    def stand_by(self, places: frozenset[tuple[str, int]]) -> None:
+        """The members of these roles and indices, and no others, wait for the ones they replace."""
+        if self.rendezvous.stand_by(places):
+            log.info("standing by: %s", ", ".join(f"{role} {index}" for role, index in sorted(places)) or "nobody")
+            self._decide_soon()
+
     def resize(self, sizes: Mapping[str, RoleSize], *, all_ready: bool, stop_seconds: float) -> None:
         """The job's spec or size, as the operator holds it, has changed."""
         rendezvous = self.rendezvous

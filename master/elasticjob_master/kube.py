@@ -115,6 +115,7 @@ class Job:
         if job is None:
             return
         unfinished = [plan for plan in self._mine.values() if plan.status.phase not in FINISHED]
+        self._controller.stand_by(view.standing_by(unfinished))
         self._controller.drain(view.draining(job, unfinished))
         self._controller.scaler.scaling = view.scaling(job, plan_unfinished=bool(unfinished))
 

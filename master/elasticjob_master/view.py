@@ -51,10 +51,17 @@ def draining(job: ElasticJob, unfinished: Iterable[ScalePlan]) -> dict[str, floa
     pods: dict[str, float] = {}
     for plan in unfinished:
         for pod in plan.status.draining_pods:
-            role = next((role for role in job.spec.replica_specs if pod.startswith(f"{job.metadata.name}-{role}-")), "")
+            roles = [role for role in job.spec.replica_specs if pod.startswith(f"{job.metadata.name}-{role}-")]
+            role = max(roles, key=len, default="")  # one role's name may begin with another's
             given = plan.spec.drain_seconds
             pods[pod] = drain_seconds(job, role) if given is None else float(given)
     return pods
+
+
+def standing_by(unfinished: Iterable[ScalePlan]) -> frozenset[tuple[str, int]]:
+    """Return role and index of the members that replace others, as long as those are at work."""
+    moves = (move for plan in unfinished for move in plan.status.migrations)
+    return frozenset((move.role, move.replacement) for move in moves if move.phase == "Starting")
 
 
 def scaling(job: ElasticJob, *, plan_unfinished: bool) -> Scaling | None:

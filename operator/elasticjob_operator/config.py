@@ -20,6 +20,7 @@ class Config:
     Attributes:
         namespace: the only namespace it looks at; None means all.
         lease_namespace: where the Lease is that says which operator leads.
+        lease_seconds: how long the lease is good for without being renewed.
         master_image: image of master pods whose job names none.
         agent_image: image of the agent's init container where a job names none; None: such a job is refused.
         kubeconfig: a kubeconfig; None means $KUBECONFIG, the pod's service account, or ~/.kube/config.
@@ -30,6 +31,7 @@ class Config:
 
     namespace: str | None
     lease_namespace: str
+    lease_seconds: int
     master_image: str
     agent_image: str | None
     kubeconfig: Path | None
@@ -45,6 +47,7 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
     )
     parser.add_argument("--namespace", help="look at this namespace only (default: all)")
     parser.add_argument("--lease-namespace", default=os.environ.get("POD_NAMESPACE"), help="namespace of the Lease")
+    parser.add_argument("--lease-seconds", type=_lease_seconds, default=15, help="its duration (default: %(default)s)")
     parser.add_argument("--master-image", default=IMAGE, help="image of master pods (default: %(default)s)")
     parser.add_argument("--agent-image", help="image for jobs with spec.agent.source InitContainer (default: none)")
     parser.add_argument("--kubeconfig", type=Path, help="default: $KUBECONFIG, the service account, ~/.kube/config")
@@ -54,6 +57,7 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
     return Config(
         namespace=chosen.namespace,
         lease_namespace=chosen.lease_namespace or chosen.namespace or "default",
+        lease_seconds=chosen.lease_seconds,
         master_image=chosen.master_image,
         agent_image=chosen.agent_image,
         kubeconfig=chosen.kubeconfig,
@@ -61,3 +65,9 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
         json_logs=chosen.log_format == "json",
         identity=f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}",
     )
+
+
+def _lease_seconds(text: str) -> int:
+    if not text.isdecimal() or not 2 <= int(text) <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of seconds from 2 to 3600")
+    return int(text)

@@ -18,19 +18,20 @@ import msgspec
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused, TryLater
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
-from elasticjob_kube.session import Kube
+from elasticjob_kube.session import Json, Kube
 
 from elasticjob_operator.core import actions as do
 from elasticjob_operator.ensure import ensure_infrastructure
 from elasticjob_operator.events import Events
 from elasticjob_operator.pod_work import PodWork
 from elasticjob_operator.queue import Retry
-from elasticjob_operator.store import Store, key_of
+from elasticjob_operator.store import Store
 from elasticjob_operator.trouble import Outdated
 
 log = logging.getLogger(__name__)
 KINDS = {resource.kind: resource for resource in (SCALE_PLANS, SCALE_INS, SCALE_OUTS)}
 _POD_ACTIONS = (do.CreatePod, do.DeletePod, do.ResizePod)
+_STEPS_OF_PLANS = (do.PatchStatus, do.Adopt, do.CreatePlan, do.WriteBackReplicas)
 
 
 @dataclass(frozen=True)
@@ -49,20 +50,29 @@ class Executor:
             Retry: something could not be done; it is to be decided again after a pause.
             Outdated: it is to be decided again now.
         """
+        due: float | None = None
+        refused: Refused | None = None
         try:
             for on_pods, group in groupby(decided, key=lambda action: isinstance(action, _POD_ACTIONS)):
                 if on_pods:
-                    await self.pod_work.carry_out(job, list(group))
+                    try:
+                        await self.pod_work.carry_out(job, list(group), self.store.note_unresizable)
+                    except Refused as error:
+                        refused = error  # a quota that refuses pods must not stop the plan that would make them fewer
                     continue
                 for action in group:
                     job = await self._one(job, action)
+                    if isinstance(action, _STEPS_OF_PLANS):
+                        due = 0.0  # nor delay the step that follows
+            if refused is not None:
+                raise refused
         except Refused as error:
             if self.store.note_trouble(job, error.message):
                 self.events.emit(job, do.EmitEvent("Refused", error.message, warning=True))
-            raise Retry(error.message) from error
+            raise Retry(error.message, due=due) from error
         except KubeError as error:
             wait = error.retry_after if isinstance(error, TryLater) else None
-            raise Retry(error.message, after=wait or 0.0) from error
+            raise Retry(error.message, after=wait or 0.0, due=due) from error
         self.store.note_trouble(job, "")
 
     async def _one(self, job: ElasticJob, action: do.Action) -> ElasticJob:
@@ -72,8 +82,9 @@ class Executor:
                 job = await self._patch_job(job, {"status": patch}, subresource="status")
                 self.store.note_written(job, time.time())
                 return job
-            case do.WriteBackReplicas():
-                return await self._write_back(job, action)
+            case do.WriteBackReplicas(role, replicas):
+                spec = {"replicaSpecs": {role: {"replicas": replicas}}}
+                return await self._patch_job(job, {"spec": spec}, subresource="")
             case do.PatchStatus():
                 await self.patch_request(job.metadata.namespace, action, {"status": action.patch}, subresource="status")
             case do.Adopt():
@@ -83,10 +94,15 @@ class Executor:
                 await self._create_plan(job, body)
             case do.DeletePlan(name, uid):
                 await self._delete(SCALE_PLANS, job, name, uid)
+            case do.DeleteScaler(kind, name, uid):
+                await self._delete(KINDS[kind], job, name, uid)
             case do.DeleteJob():
                 await self._delete(ELASTIC_JOBS, job, job.metadata.name, job.metadata.uid)
-            case do.EnsureInfrastructure():
-                await ensure_infrastructure(self.kube, job)
+            case do.EnsureInfrastructure(part):
+                for note in await ensure_infrastructure(self.kube, job, part):
+                    self.events.emit(job, do.EmitEvent("MadeAnew", note, warning=True))
+                if part != "First":
+                    self.store.note_ensured(job)
             case do.EmitEvent():
                 self.events.emit(job, action)
             case _:
@@ -105,32 +121,13 @@ class Executor:
         except (Conflict, NotFound) as error:
             await self.look_again(job)
             raise Outdated from error
-        self.store.see(ELASTIC_JOBS, "MODIFIED", answer)
-        return msgspec.convert(answer, ElasticJob)
+        return self._stored(answer)
 
-    async def _write_back(self, job: ElasticJob, action: do.WriteBackReplicas) -> ElasticJob:
-        """Set the count in the spec unless somebody has edited it since the plan began: then the edit stands."""
-        path = f"/spec/replicaSpecs/{action.role}/replicas"
-        patch = [
-            {"op": "test", "path": "/metadata/uid", "value": job.metadata.uid},
-            {"op": "test", "path": path, "value": action.expected},
-            {"op": "replace", "path": path, "value": action.replicas},
-        ]
-        try:
-            answer = await self.kube.patch(
-                ELASTIC_JOBS, job.metadata.namespace, job.metadata.name, patch, kind="json-patch"
-            )
-        except (Conflict, NotFound, Refused) as error:
-            if await self.look_again(job) and isinstance(error, Refused) and not self._edited(job, action):
-                raise
-            raise Outdated from error
-        self.store.see(ELASTIC_JOBS, "MODIFIED", answer)
-        return msgspec.convert(answer, ElasticJob)
-
-    def _edited(self, job: ElasticJob, action: do.WriteBackReplicas) -> bool:
-        now = self.store.job(key_of(job))
-        spec = now.spec.replica_specs.get(action.role) if now is not None else None
-        return spec is None or spec.replicas != action.expected
+    def _stored(self, answer: Json) -> ElasticJob:
+        """Take the API server's answer to a write of the job."""
+        job = msgspec.convert(answer, ElasticJob)
+        self.store.put(job)
+        return job
 
     async def look_again(self, job: ElasticJob) -> bool:
         """Read the job from the API server into the store; False when it is gone."""
@@ -180,14 +177,24 @@ class Executor:
         except AlreadyExists:
             # Ours: the name derives from what asks for it, and the answer to our create was lost or is on its way.
             answer = await self.kube.get(SCALE_PLANS, job.metadata.namespace, body["metadata"]["name"])
-            if answer["spec"]["jobName"] != job.metadata.name:
-                message = f"ScalePlan {answer['metadata']['name']} exists and names another job; delete it"
-                raise Refused(409, "Foreign", message) from None
         self.store.see(SCALE_PLANS, "ADDED", answer)
+        if answer["metadata"]["uid"] not in {plan.metadata.uid for plan in self.store.observed(job).plans}:
+            message = f"ScalePlan {answer['metadata']['name']} exists and is not this job's; delete it"
+            raise Refused(409, "Foreign", message)
 
     async def _delete(self, resource: Resource, job: ElasticJob, name: str, uid: str) -> None:
         try:
             await self.kube.delete(resource, job.metadata.namespace, name, uid=uid, propagation="Background")
-        except (NotFound, Conflict):
+        except (NotFound, Conflict) as error:
+            if isinstance(error, Conflict) and await self._is_there(resource, job, name, uid):
+                raise
             log.debug("%s %s was gone already", resource.kind, name)
         self.store.forget_uid(uid)
+
+    async def _is_there(self, resource: Resource, job: ElasticJob, name: str, uid: str) -> bool:
+        """Whether this very object is there; another of its name does not count."""
+        try:
+            found = await self.kube.get(resource, job.metadata.namespace, name)
+        except NotFound:
+            return False
+        return bool(found["metadata"]["uid"] == uid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -27,19 +28,25 @@ from elasticjob_operator.crds import wait_until_served
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
 from elasticjob_operator.lease import Candidate, LeaseLost
+from elasticjob_operator.nodes import watch_nodes
 from elasticjob_operator.pod_work import PodWork
 from elasticjob_operator.queue import Queue
 from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.store import TYPES, JobKey, Store
 
 log = logging.getLogger(__name__)
-CONNECTIONS = 200
+CONNECTIONS = 64
+"""Enough to keep an API server busy; each costs both sides as much CPU to open as several writes."""
+_OBJECTS_BETWEEN_COLLECTIONS = 20_000
+"""Python's default of 700 has a large job searched for cycles all the time, and there are hardly any."""
 
 
 def main() -> None:
     """Run the operator until SIGTERM or SIGINT; exit code 1 when it cannot run or has lost the lead."""
     config = parse()
     _log(config)
+    gc.freeze()
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     if config.kubeconfig:
         # One place says which cluster, for our session and for kopf's.
         os.environ["KUBECONFIG"] = str(config.kubeconfig)
@@ -57,10 +64,15 @@ async def _run(config: Config) -> None:
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)  # until kopf takes the signals over
-    async with connect(user_agent=names.OPERATOR, kubeconfig=config.kubeconfig, connections=CONNECTIONS) as kube:
+    async with (
+        connect(user_agent=names.OPERATOR, kubeconfig=config.kubeconfig, connections=CONNECTIONS) as kube,
+        # The lease's renewal must not wait behind the very writes that it allows.
+        connect(user_agent=names.OPERATOR, kubeconfig=config.kubeconfig, connections=1) as leasing,
+    ):
         await wait_until_served(kube)
-        async with Candidate(kube, config.lease_namespace, config.identity).leadership():
-            await _lead(kube, config)
+        candidate = Candidate(leasing, config.lease_namespace, config.identity, config.lease_seconds)
+        async with candidate.leadership() as lead:
+            await _lead(kube.guarded(lead.check), config)
 
 
 async def _lead(kube: Kube, config: Config) -> None:
@@ -70,10 +82,10 @@ async def _lead(kube: Kube, config: Config) -> None:
         CancelledError: the lead is lost; what has been begun is broken off at once.
         Exception: whatever ended the watch of pods or kopf; neither ends by itself, and without one we are blind.
     """
-    store = Store()
+    store, all_seen = Store(), asyncio.Event()
 
     def saw_pod(before: Pod | None, after: Pod | None) -> None:
-        if key := store.see_pod(before, after):
+        if (key := store.see_pod(before, after)) and all_seen.is_set():
             queue.add(key)
 
     def saw(resource: Resource, kind: str | None, raw: Mapping[str, Any]) -> None:
@@ -86,10 +98,15 @@ async def _lead(kube: Kube, config: Config) -> None:
     defaults = Defaults(master_image=config.master_image, agent_image=config.agent_image)
     queue: Queue[JobKey] = Queue(Reconciler(kube, store, executor, defaults).reconcile)
 
+    async def notice_leaving_nodes() -> None:
+        await all_seen.wait()
+        await watch_nodes(kube, store, queue.add)
+
     async def serve() -> None:
         # Nothing is decided before the pods are known: a job without its pods would be given new ones.
         await pods.synced.wait()
         await _see_all(kube, config.namespace, store)
+        all_seen.set()
         for key in store.known():
             queue.add(key)
         await kopf.operator(
@@ -102,7 +119,7 @@ async def _lead(kube: Kube, config: Config) -> None:
         )
 
     # Tasks of their own: kopf takes seconds to end, and when the lead is lost the queue must not go on meanwhile.
-    tasks = [asyncio.create_task(pods.run()), asyncio.create_task(serve())]
+    tasks = [asyncio.create_task(work) for work in (pods.run(), notice_leaving_nodes(), serve())]
     try:
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in ended:

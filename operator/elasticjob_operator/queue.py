@@ -21,11 +21,15 @@ LONGEST_PAUSE_WHEN_CHANGED_SECONDS = 5.0
 
 
 class Retry(Exception):
-    """The work on a key could not be finished; try again after a growing pause, and not before `after` seconds."""
+    """The work on a key could not be finished; try again after a growing pause, and not before `after` seconds.
 
-    def __init__(self, message: str, *, after: float = 0.0) -> None:
+    In `due` seconds something falls due that no pause may delay; None for nothing.
+    """
+
+    def __init__(self, message: str, *, after: float = 0.0, due: float | None = None) -> None:
         super().__init__(message)
         self.after = after
+        self.due = due
 
 
 class Queue(Generic[K]):
@@ -98,6 +102,7 @@ class Queue(Generic[K]):
         pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 20))
         if isinstance(error, Retry):
             log.warning("%s: %s", key, error)
-            return max(pause, error.after)
+            soon = pause if error.due is None else min(pause, max(error.due, FIRST_PAUSE_SECONDS))
+            return max(soon, error.after)
         log.error("%s: unexpected error", key, exc_info=error)
         return pause

@@ -49,6 +49,10 @@ class Reconciler:
                 await self.executor.carry_out(job, decision.actions)
             except Outdated:
                 log.debug("%s has changed meanwhile; deciding again", key)
+            except Retry as retry:
+                if retry.due is None:
+                    retry.due = decision.requeue_after  # such as the end of a plan whose pods a quota refuses
+                raise
         return 1.0
 
     async def _without_job(self, key: JobKey) -> float | None:

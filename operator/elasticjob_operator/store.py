@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,9 +19,13 @@ from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.scalers import ScaleIn, ScaleOut
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 
+from elasticjob_operator.core.actions import ResizePod
+from elasticjob_operator.core.disruption import Node, why_leaving
+from elasticjob_operator.core.infrastructure import basis
 from elasticjob_operator.core.observed import Observed, Pod
 
 log = logging.getLogger(__name__)
+_GONE_REMEMBERED = 10_000
 
 Custom = ElasticJob | ScalePlan | ScaleIn | ScaleOut
 TYPES: Mapping[Resource, type[Custom]] = {
@@ -30,6 +34,8 @@ TYPES: Mapping[Resource, type[Custom]] = {
     SCALE_INS: ScaleIn,
     SCALE_OUTS: ScaleOut,
 }
+for _type in TYPES.values():
+    msgspec.json.Decoder(_type)  # so that the first object of a kind is not what waits until its type is understood
 
 
 @dataclass(frozen=True)
@@ -45,12 +51,16 @@ class JobKey:
 
 @dataclass
 class Store:
-    """Custom resources and pods as last seen."""
+    """Custom resources, pods and leaving nodes as last seen."""
 
     _customs: dict[JobKey, dict[str, Custom]] = field(default_factory=lambda: defaultdict(dict))
     _pods: dict[str, dict[str, Pod]] = field(default_factory=lambda: defaultdict(dict))
     _trouble: dict[str, str] = field(default_factory=dict)
     _written: dict[str, float] = field(default_factory=dict)
+    _ensured: dict[str, Hashable] = field(default_factory=dict)
+    _leaving: dict[str, str] = field(default_factory=dict)
+    _unresizable: dict[str, tuple[ResizePod, str]] = field(default_factory=dict)
+    _gone: dict[str, None] = field(default_factory=dict)
 
     def see(self, resource: Resource, kind: str | None, raw: Mapping[str, Any]) -> JobKey | None:
         """Take an object as a watch or an answer tells it; return the job it concerns if this is news.
@@ -69,16 +79,20 @@ class Store:
         if kind == "DELETED":
             self.forget(custom)
             return key
-        return key if self._put(key, custom) else None
+        return key if self.put(custom) else None
 
     def forget(self, custom: Custom) -> None:
-        """The object is gone."""
+        """The object is gone, whatever a late event or answer still tells of it."""
         key, uid = key_of(custom), custom.metadata.uid
+        self._gone[uid] = None
+        if len(self._gone) > _GONE_REMEMBERED:
+            del self._gone[next(iter(self._gone))]
         self._customs[key].pop(uid, None)
         if not self._customs[key]:
             del self._customs[key]
         self._trouble.pop(uid, None)
         self._written.pop(uid, None)
+        self._ensured.pop(uid, None)
 
     def forget_uid(self, uid: str) -> None:
         """The plan or request with this UID is gone."""
@@ -97,9 +111,23 @@ class Store:
             self._pods[job_uid][pod.metadata.uid] = after
         else:
             self._pods[job_uid].pop(pod.metadata.uid, None)
+            self._unresizable.pop(pod.metadata.uid, None)
             if not self._pods[job_uid]:
                 del self._pods[job_uid]
-        return JobKey(pod.metadata.namespace, pod.metadata.labels.get(names.LABEL_JOB_NAME, ""))
+        return _key_of_pod(pod)
+
+    def see_node(self, before: Node | None, after: Node | None) -> list[JobKey]:
+        """Take a change of a node; return the jobs with pods there if it is now leaving, or no longer."""
+        node = after or before
+        assert node is not None
+        name, why = node.metadata.name, why_leaving(after) if after else None
+        if self._leaving.get(name) == why:
+            return []
+        self._leaving.pop(name, None)
+        if why is not None:
+            self._leaving[name] = why
+        there = (pod for pods in self._pods.values() for pod in pods.values() if pod.spec.node_name == name)
+        return list({_key_of_pod(pod) for pod in there})
 
     def known(self) -> list[JobKey]:
         """Return every job that exists or is named by a plan or request."""
@@ -112,9 +140,9 @@ class Store:
         return max(jobs, key=lambda job: int(job.metadata.resource_version), default=None)
 
     def observed(self, job: ElasticJob) -> Observed:
-        """Return the job and all that belongs to it."""
+        """Return the job and all that belongs to it; not what an earlier job of its name has left behind."""
         uid = job.metadata.uid
-        customs = list(self._customs.get(key_of(job), {}).values())
+        customs = [custom for custom in self._customs.get(key_of(job), {}).values() if _may_be_of(custom, uid)]
         return Observed(
             job=job,
             pods=tuple(self._pods.get(uid, {}).values()),
@@ -123,6 +151,9 @@ class Store:
             scale_outs=tuple(custom for custom in customs if isinstance(custom, ScaleOut)),
             trouble=self._trouble.get(uid, ""),
             status_written=self._written.get(uid, 0.0),
+            leaving_nodes=self._leaving,
+            ensured=self._ensured.get(uid) == basis(job),
+            unresizable=self._unresizable,
         )
 
     def requests(self, key: JobKey) -> Iterator[ScalePlan | ScaleIn | ScaleOut]:
@@ -138,12 +169,23 @@ class Store:
             self._trouble[job.metadata.uid] = message
         return message != before
 
+    def note_unresizable(self, request: ResizePod, message: str) -> None:
+        """Keep that the API server refuses this resize; a new operator asks again and hears the same."""
+        self._unresizable[request.uid] = (request, message)
+
     def note_written(self, job: ElasticJob, now: float) -> None:
         """Keep when the job's status was last written, in seconds since the epoch."""
         self._written[job.metadata.uid] = now
 
-    def _put(self, key: JobKey, custom: Custom) -> bool:
-        uid = custom.metadata.uid
+    def note_ensured(self, job: ElasticJob) -> None:
+        """Keep that what the pods need around them is there, as the job's spec now wants it."""
+        self._ensured[job.metadata.uid] = basis(job)
+
+    def put(self, custom: Custom) -> bool:
+        """Take an object unless it is gone or a version as new is known; return whether it is news."""
+        key, uid = key_of(custom), custom.metadata.uid
+        if uid in self._gone:
+            return False
         old = self._customs[key].get(uid)
         if old is not None and int(old.metadata.resource_version) >= int(custom.metadata.resource_version):
             return False
@@ -155,6 +197,17 @@ def key_of(custom: Custom) -> JobKey:
     """Return the job that a custom resource is, or names."""
     name = custom.metadata.name if isinstance(custom, ElasticJob) else custom.spec.job_name
     return JobKey(custom.metadata.namespace, name)
+
+
+def _key_of_pod(pod: Pod) -> JobKey:
+    return JobKey(pod.metadata.namespace, pod.metadata.labels.get(names.LABEL_JOB_NAME, ""))
+
+
+def _may_be_of(custom: Custom, job_uid: str) -> bool:
+    """Whether it does not say that it is another job's; what a user has just made says nothing."""
+    owners = {owner.uid for owner in custom.metadata.owner_references if owner.kind == "ElasticJob"}
+    label = custom.metadata.labels.get(names.LABEL_JOB_UID, job_uid)
+    return label == job_uid and (not owners or job_uid in owners)
 
 
 def controller(pod: Pod) -> str | None:

@@ -20,6 +20,8 @@ PodTemplate = Annotated[
 ]
 Count = Annotated[int, Meta(ge=0, le=10_000)]
 Seconds = Annotated[int, Meta(ge=0, le=31_536_000)]
+_BY_INDEX = {"x-kubernetes-map-type": "atomic"}
+"""Of a map with an entry for each member: `managedFields` names no single one, or 10,000 would double the object."""
 
 
 class RestartRule(Object, frozen=True):
@@ -37,15 +39,29 @@ class RestartRule(Object, frozen=True):
         list[Annotated[int, Meta(ge=1, le=64)]], Meta(description="Signals that ended it.", max_length=64)
     ] = []
     reasons: Annotated[
-        list[str], Meta(description="Reasons of the container or the pod, such as OOMKilled or Evicted.", max_length=32)
+        list[Annotated[str, Meta(max_length=64)]],
+        Meta(
+            description="Reasons of the container or the pod, such as OOMKilled or Evicted; "
+            "an asterisk at the end stands for any ending.",
+            max_length=32,
+        ),
     ] = []
     message_pattern: Annotated[
         Annotated[str, Meta(max_length=256)] | None,
-        Meta(description="A regular expression found in the termination message."),
+        Meta(description="A regular expression (RE2) found in the message of the container or the pod."),
     ] = None
     pod_conditions: Annotated[
         list[str], Meta(description="Types of pod conditions that are True, such as DisruptionTarget.", max_length=16)
     ] = []
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        # True whenever it can be evaluated; a pattern that is no regular expression is an error.
+        Rule(
+            "!has(self.messagePattern) || ''.matches(self.messagePattern) || !''.matches(self.messagePattern)",
+            "messagePattern is not a regular expression",
+            field=".messagePattern",
+        ),
+    )
 
 
 class Completion(Object, frozen=True):
@@ -90,6 +106,13 @@ class ReplicaSpec(Object, frozen=True):
         Meta(
             description="Seconds after which a pod that does not end, on a lost node, is removed by force. "
             "Unset: never, so that no two pods ever have one rank."
+        ),
+    ] = None
+    max_memory: Annotated[
+        Quantity | None,
+        Meta(
+            description="How far RestartWithMoreMemory may double a member's memory; "
+            "unset: 4 times what the template asks for."
         ),
     ] = None
     completion: Annotated[Completion, Meta(description="When this role ends the job.")] = Completion()
@@ -148,6 +171,13 @@ class MasterSpec(Object, frozen=True):
         ),
     ] = {}
     restart_limit: Annotated[int, Meta(description="Counted restarts before the job fails.", ge=0, le=10_000)] = 10
+    pod_force_delete_seconds: Annotated[
+        Seconds,
+        Meta(
+            description="Seconds after which a master pod that does not end, on a lost node, is removed by force "
+            "and replaced; one that still runs there cannot write the job's state any more."
+        ),
+    ] = 120
 
 
 class Objective(Object, frozen=True):
@@ -223,9 +253,16 @@ class RunPolicy(Object, frozen=True):
         Annotated[int, Meta(ge=1)] | None,
         Meta(description="Seconds a pod may be unschedulable or without its image; then the job fails."),
     ] = None
+    plan_history_limit: Annotated[
+        int, Meta(description="Finished ScalePlans of the job that are kept.", ge=0, le=1000)
+    ] = 10
     scheduling_policy: Annotated[SchedulingPolicy, Meta(description="Scheduling.")] = SchedulingPolicy()
     managed_by: Annotated[
-        str | None, Meta(description="Another controller that manages the job; this operator then leaves it alone.")
+        Annotated[str, Meta(max_length=63)] | None,
+        Meta(
+            description="The controller that manages the job. This operator leaves the job alone "
+            "unless it is unset or elasticjob.dev/operator."
+        ),
     ] = None
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -265,6 +302,11 @@ class ElasticJobSpec(Object, frozen=True):
             field=".replicaSpecs",
         ),
         Rule(
+            "self.replicaSpecs.all(r, !r.matches('-[0-9]+$'))",
+            "a role's name does not end in a dash and a number: its pods' names would be those of another role",
+            field=".replicaSpecs",
+        ),
+        Rule(
             "self.autoscaling.role in self.replicaSpecs || !self.autoscaling.enabled",
             "autoscaling.role is %s, which is not one of replicaSpecs",
             field=".autoscaling.role",
@@ -282,6 +324,13 @@ class ElasticJobSpec(Object, frozen=True):
     )
 
 
+class BackOff(Object, frozen=True):
+    """How long a restart waits."""
+
+    failures: Annotated[int, Meta(description="Ends in a row, counted or not; one after a long run begins anew.")] = 0
+    until: Annotated[Time, Meta(description="When the next pod may start.")] = ""
+
+
 class ReplicaStatus(Object, frozen=True):
     """One role as it is. `indices` is the size the operator holds the job to."""
 
@@ -293,14 +342,29 @@ class ReplicaStatus(Object, frozen=True):
     succeeded_indices: Annotated[str, Meta(description="Their indices.")] = ""
     failed: Annotated[int, Meta(description="Members that have failed for good.")] = 0
     restarts: Annotated[int, Meta(description="Counted restarts.")] = 0
-    restarts_by_index: Annotated[dict[str, int], Meta(description="Counted restarts, by index.")] = {}
+    restarts_by_index: Annotated[
+        dict[str, int], Meta(description="Counted restarts, by index.", extra_json_schema=_BY_INDEX)
+    ] = {}
+    uncounted_restarts: Annotated[
+        int, Meta(description="Restarts that are nobody's fault, such as preemptions; no limit applies to them.")
+    ] = 0
+    uncounted_by_index: Annotated[
+        dict[str, int], Meta(description="Uncounted restarts, by index.", extra_json_schema=_BY_INDEX)
+    ] = {}
+    back_off: Annotated[
+        dict[str, BackOff], Meta(description="Members that were restarted, by index.", extra_json_schema=_BY_INDEX)
+    ] = {}
+    started_indices: Annotated[
+        str, Meta(description="Members whose present pod has been seen: if it is missing later, it has vanished.")
+    ] = ""
     highest_index: Annotated[int, Meta(description="The highest index ever used; -1 for none.")] = -1
     incarnations: Annotated[int, Meta(description="Names given out for indices used before.")] = 0
     resources: Annotated[
         dict[str, Quantity], Meta(description="Resources set by a plan, in place of the template's.")
     ] = {}
     resources_by_index: Annotated[
-        dict[str, dict[str, Quantity]], Meta(description="Resources of single members set by a plan, by index.")
+        dict[str, dict[str, Quantity]],
+        Meta(description="Resources of single members set by a plan, by index.", extra_json_schema=_BY_INDEX),
     ] = {}
 
 
@@ -309,6 +373,8 @@ class MasterStatus(Object, frozen=True):
 
     incarnations: Annotated[int, Meta(description="Pods created so far.")] = 0
     restarts: Annotated[int, Meta(description="Counted restarts.")] = 0
+    uncounted_restarts: Annotated[int, Meta(description="Restarts that are nobody's fault.")] = 0
+    back_off: Annotated[BackOff | None, Meta(description="How long its restart waits.")] = None
 
 
 class Progress(Object, frozen=True):
@@ -337,7 +403,11 @@ class ElasticJobStatus(Object, frozen=True):
     master: Annotated[MasterStatus, Meta(description="The master pod.")] = MasterStatus()
     master_address: Annotated[str | None, Meta(description="host:port of the master's gRPC services.")] = None
     progress: Annotated[Progress | None, Meta(description="How the training goes.")] = None
-    start_time: Annotated[Time | None, Meta(description="When the operator took the job up.")] = None
+    restarts: Annotated[int, Meta(description="Counted restarts of all members, held to runPolicy.backoffLimit.")] = 0
+    uncounted_restarts: Annotated[int, Meta(description="Uncounted restarts of all members.")] = 0
+    start_time: Annotated[
+        Time | None, Meta(description="When the operator took the job up, or it was last resumed.")
+    ] = None
     completion_time: Annotated[Time | None, Meta(description="When the job ended.")] = None
     message: Annotated[str, Meta(description="Why the phase is what it is.")] = ""
 

@@ -18,9 +18,13 @@ LABEL_INCARNATION = f"{GROUP}/incarnation"
 
 ANNOTATION_RESTARTS = f"{GROUP}/restarts"
 """On a member's pod: counted restarts of its index when it was created, so that a failure is counted once."""
+ANNOTATION_UNCOUNTED = f"{GROUP}/uncounted-restarts"
+"""On a member's pod: the same of the restarts that do not count."""
 
 # --- field managers of server-side apply ----------------------------------------------------------------------------
 OPERATOR = "elasticjob-operator"
+MANAGED_BY = f"{GROUP}/operator"
+"""`spec.runPolicy.managedBy` of a job that is this operator's; unset means the same."""
 MASTER = "elasticjob-master"
 
 # --- roles ----------------------------------------------------------------------------------------------------------
@@ -31,6 +35,9 @@ ROLE_WORKER = "worker"
 # --- ports of the master --------------------------------------------------------------------------------------------
 GRPC_PORT = 50051
 HTTP_PORT = 50080
+
+AGENT_READY_PORT = 50053
+"""On a member's pod: its agent listens here once the master has accepted it; the readiness probe connects to it."""
 
 TLS_SERVER_NAME = "elasticjob-master"
 """A name in every master's certificate, so that agents can check it whatever address they reach the master by."""

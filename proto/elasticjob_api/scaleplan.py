@@ -7,12 +7,13 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta
 
 from elasticjob_api.elasticjob import Count, Seconds
-from elasticjob_api.meta import Column, Object, ObjectMeta, Resources, Rule, Time
+from elasticjob_api.meta import Column, Object, ObjectMeta, Quantity, Resources, Rule, Time
 
 Source = Literal["Manual", "Auto", "ScaleIn", "ScaleOut", "Spec", "Disruption"]
 PlanPhase = Literal[
     "Pending", "Draining", "Executing", "Succeeded", "PartiallySucceeded", "Failed", "Superseded", "Cancelled"
 ]
+MigrationPhase = Literal["Pending", "Starting", "Draining", "Done", "Undone"]
 FINISHED: frozenset[PlanPhase] = frozenset({"Succeeded", "PartiallySucceeded", "Failed", "Superseded", "Cancelled"})
 JobName = Annotated[str, Meta(description="The ElasticJob, in the same namespace.", min_length=1, max_length=40)]
 RoleName = Annotated[str, Meta(min_length=1, max_length=20)]
@@ -59,7 +60,7 @@ class PodToRemove(Object, frozen=True):
 
 
 class PodToMigrate(PodToRemove, frozen=True):
-    """A member to replace by a new one, under the same index, possibly with other resources."""
+    """A member to replace by a new one, under another index, possibly with other resources."""
 
     resource: Annotated[Resources, Meta(description="Resources of the new pod; unset: as they are.")] = Resources()
 
@@ -75,15 +76,24 @@ class ScalePlanSpec(Object, frozen=True):
     ] = {}
     create_pods: Annotated[list[PodToCreate], Meta(description="Members to add.", max_length=1000)] = []
     remove_pods: Annotated[list[PodToRemove], Meta(description="Members to remove.", max_length=1000)] = []
-    migrate_pods: Annotated[list[PodToMigrate], Meta(description="Members to replace.", max_length=1000)] = []
+    migrate_pods: Annotated[
+        list[PodToMigrate],
+        Meta(
+            description="Members to replace, all at once. Each leaves when its replacement is ready: "
+            "until then there is one pod more for each.",
+            max_length=1000,
+        ),
+    ] = []
     drain_seconds: Annotated[
         Seconds | None, Meta(description="Seconds leaving members have; unset: their role's drainSeconds.")
     ] = None
     timeout_seconds: Annotated[
-        Annotated[int, Meta(ge=1, le=31_536_000)], Meta(description="Seconds the new pods have to become ready.")
+        Annotated[int, Meta(ge=1, le=31_536_000)],
+        Meta(description="Seconds the new pods have to become ready; each replacement has as long."),
     ] = 600
     on_timeout: Annotated[
-        Literal["Keep", "Rollback"], Meta(description="What becomes of pods that are not ready in time.")
+        Literal["Keep", "Rollback"],
+        Meta(description="What becomes of new members that are not ready in time; replacements are always taken back."),
     ] = "Keep"
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -98,21 +108,40 @@ class ScalePlanSpec(Object, frozen=True):
     )
 
 
+class Migration(Object, frozen=True):
+    """One member that is replaced: the new pod is made ready, then the old one is drained and removed."""
+
+    role: Annotated[str, Meta(description="Its role.")]
+    index: Annotated[int, Meta(description="The index of the member that leaves.")]
+    replacement: Annotated[int, Meta(description="The index of the member that takes over.")]
+    phase: Annotated[MigrationPhase, Meta(description="How far it is. Undone: the old member stays.")]
+    since: Annotated[Time | None, Meta(description="When this phase began.")] = None
+    message: Annotated[str, Meta(description="Why it is done, or undone.")] = ""
+
+
 class ScalePlanStatus(Object, frozen=True):
-    """How far the plan is. `targets` is fixed when the plan begins, so a new operator carries on with the same."""
+    """How far the plan is. What it will do is written here first, so that a new operator carries on with the same."""
 
     phase: Annotated[PlanPhase | None, Meta(description="How far it is.")] = None
     message: Annotated[str, Meta(description="Why, with field, value and bound.")] = ""
     targets: Annotated[dict[str, str], Meta(description="Indices per role when the plan is done, such as 0,2-4.")] = {}
     before: Annotated[dict[str, str], Meta(description="Indices per role when the plan began.")] = {}
     spec_replicas: Annotated[dict[str, int], Meta(description="replicas in the job's spec when the plan began.")] = {}
-    draining_pods: Annotated[list[str], Meta(description="Pods the master is draining.")] = []
+    resources_by_index: Annotated[
+        dict[str, dict[str, dict[str, Quantity]]],
+        Meta(description="Resources of single new members, by role and index."),
+    ] = {}
+    migrations: Annotated[list[Migration], Meta(description="Members that are replaced, in this order.")] = []
+    draining_pods: Annotated[list[str], Meta(description="Pods the master is draining now.")] = []
     created_pods: Annotated[list[str], Meta(description="Pods created.")] = []
     removed_pods: Annotated[list[str], Meta(description="Pods removed.")] = []
     forced_pods: Annotated[list[str], Meta(description="Pods removed that had not ended in time.")] = []
-    resized_pods: Annotated[list[str], Meta(description="Pods whose resources changed.")] = []
+    resized_pods: Annotated[list[str], Meta(description="Pods whose resources are changed in place.")] = []
     start_time: Annotated[Time | None, Meta(description="When the plan began.")] = None
-    execution_time: Annotated[Time | None, Meta(description="When draining was over.")] = None
+    execution_time: Annotated[
+        Time | None, Meta(description="When the pods to be removed were drained; timeoutSeconds counts from here.")
+    ] = None
+    resize_time: Annotated[Time | None, Meta(description="When pods were last asked to resize in place.")] = None
     completion_time: Annotated[Time | None, Meta(description="When the plan ended.")] = None
 
 

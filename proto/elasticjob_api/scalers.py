@@ -12,6 +12,9 @@ from elasticjob_api.scaleplan import JobName, RoleName
 ScalerPhase = Literal["Pending", "Scaling", "ScaleSucceeded", "ScaleFailed"]
 ScaleCount = Annotated[int, Meta(ge=1, le=10_000)]
 TimeoutSeconds = Annotated[int, Meta(ge=1, le=31_536_000)]
+TtlSeconds = Annotated[
+    int, Meta(description="Seconds after its end at which this request is deleted.", ge=0, le=31_536_000)
+]
 
 
 class ScaleOutSpec(Object, frozen=True):
@@ -21,6 +24,7 @@ class ScaleOutSpec(Object, frozen=True):
     count: Annotated[ScaleCount, Meta(description="Members to add.")]
     role: Annotated[RoleName, Meta(description="Their role.")] = "worker"
     timeout_seconds: Annotated[TimeoutSeconds, Meta(description="Seconds they have to become ready.")] = 600
+    ttl_seconds_after_finished: TtlSeconds = 86_400
 
     RULES: ClassVar[tuple[Rule, ...]] = (Rule("self == oldSelf", "spec is immutable; create another ScaleOut"),)
 
@@ -36,6 +40,7 @@ class ScaleInSpec(Object, frozen=True):
         Meta(description="Pods to remove.", max_length=1000, extra_json_schema={"x-kubernetes-list-type": "set"}),
     ] = []
     timeout_seconds: Annotated[TimeoutSeconds, Meta(description="Seconds the removal may take.")] = 600
+    ttl_seconds_after_finished: TtlSeconds = 86_400
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule("self == oldSelf", "spec is immutable; create another ScaleIn"),

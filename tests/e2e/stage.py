@@ -129,7 +129,7 @@ async def on_stage(cluster: Cluster) -> AsyncIterator[Stage]:
                 yield stage
             finally:
                 stage.kubectl("delete", "ej", "--all", "--timeout=60s")
-                stage.kubectl("delete", "namespace", namespace, "--timeout=60s")
+                stage.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
 def digits(*, epochs: int, checkpoints: Path, **spec: object) -> Json:

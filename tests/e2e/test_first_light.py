@@ -5,38 +5,12 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-import pytest
 from elasticjob_api.v1 import job_pb2
 from elasticjob_cli.demo.sight import Sight
-from elasticjob_kube.session import Json
 
 from tests.e2e.stage import Stage, digits
 
 SECONDS = 180.0
-
-
-def sleeper(name: str, *, replicas: int = 1, command: tuple[str, ...] = ("sleep", "600"), **container: object) -> Json:
-    return {
-        "apiVersion": "elasticjob.dev/v1alpha1",
-        "kind": "ElasticJob",
-        "metadata": {"name": name},
-        "spec": {
-            "framework": "custom",
-            "agent": {"source": "Image"},
-            "replicaSpecs": {
-                "worker": {
-                    "replicas": replicas,
-                    "maxReplicas": 4,
-                    "drainSeconds": 5,
-                    "template": {
-                        "spec": {
-                            "containers": [{"name": "main", "image": "none", "command": list(command), **container}]
-                        }
-                    },
-                }
-            },
-        },
-    }
 
 
 async def training(seen: Sight, size: int, *, beyond: int = 0) -> int:
@@ -129,43 +103,3 @@ async def test_deleting_a_job_in_the_middle_of_training_leaves_no_object_behind(
             stage.kubectl("wait", "--for=delete", name, "--timeout=60s")
     left = set(stage.kubectl("get", kinds, "-o", "name").split()) - before
     assert not {name for name in left if not name.startswith("endpointslice")}
-
-
-async def test_a_command_that_does_not_exist_fails_the_job_with_that_message(stage: Stage) -> None:
-    stage.apply(sleeper("typo", command=("trian.py", "--fast")))
-    stage.kubectl("wait", "--for=jsonpath={.status.phase}=Failed", "ej/typo", "--timeout=60s")
-    message = stage.kubectl("get", "ej", "typo", "-o", "jsonpath={.status.message}")
-    assert "trian.py" in message
-    assert "worker" in message
-
-
-async def test_memory_is_changed_in_place_by_a_plan(stage: Stage) -> None:
-    resources = {"requests": {"memory": "64Mi"}, "limits": {"memory": "512Mi"}}
-    stage.apply(sleeper("grow", resources=resources))
-    stage.kubectl("wait", "--for=jsonpath={.status.workers}=1/1", "ej/grow", "--timeout=60s")
-    uid = stage.kubectl("get", "pod", "grow-worker-0", "-o", "jsonpath={.metadata.uid}")
-    stage.apply(
-        {
-            "apiVersion": "elasticjob.dev/v1alpha1",
-            "kind": "ScalePlan",
-            "metadata": {"name": "more-memory"},
-            "spec": {"jobName": "grow", "replicaResourceSpecs": {"worker": {"resource": {"memory": "256Mi"}}}},
-        }
-    )
-    stage.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "sp/more-memory", "--timeout=60s")
-    assert stage.kubectl("get", "pod", "grow-worker-0", "-o", "jsonpath={.metadata.uid}") == uid
-    path = "jsonpath={.status.containerStatuses[0].resources.requests.memory}"
-    assert stage.kubectl("get", "pod", "grow-worker-0", "-o", path) == "256Mi"
-
-
-@pytest.mark.parametrize("size", [3])
-async def test_kubectl_scale_becomes_a_plan_and_the_spec_and_the_pods_agree(stage: Stage, size: int) -> None:
-    stage.apply(sleeper("resized"))
-    stage.kubectl("wait", "--for=jsonpath={.status.phase}=Running", "ej/resized", "--timeout=60s")
-    stage.kubectl("scale", "ej/resized", f"--replicas={size}")
-    stage.kubectl("wait", f"--for=jsonpath={{.status.workers}}={size}/{size}", "ej/resized", "--timeout=60s")
-    stage.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "sp", "--all", "--timeout=60s")
-    sources = stage.kubectl("get", "sp", "-o", "jsonpath={.items[*].spec.source}")
-    assert sources == "Spec"
-    assert "PHASE" in (table := stage.kubectl("get", "ej,sp"))
-    assert f"{size}/{size}" in table

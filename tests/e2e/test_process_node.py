@@ -6,21 +6,17 @@ import base64
 import json
 import signal
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
 import psutil
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+
+from tests.e2e.second_node import SecondNode
 
 Json = dict[str, Any]
 SECONDS = 30.0
@@ -600,56 +596,18 @@ def test_exec_is_refused_with_a_reason(space: Space) -> None:
 # --- the node's own death -----------------------------------------------------------------------------------------
 
 
-class Mortal:
-    """A second node that a test may kill: it has the administrator's rights and a certificate of its own making."""
-
-    name = "mortal-node"
-
-    def __init__(self, cluster: Embedded, directory: Path) -> None:
-        self._directory = directory
-        certificate = str(own_certificate(directory))
-        files = ["--serving-cert", certificate, "--serving-key", certificate, "--client-ca", certificate]
-        where = ["--kubeconfig", str(cluster.kubeconfig), "--name", self.name, "--state", str(directory / "state")]
-        self._command = [sys.executable, "-m", "elasticjob_cli.node", *where, *files]
-        self.start()
-
-    def start(self) -> None:
-        with (self._directory / "node.log").open("ab") as log:
-            self.process = subprocess.Popen(self._command, stderr=log, start_new_session=True)
-
-    def end(self, number: int) -> None:
-        self.process.send_signal(number)
-        self.process.wait(timeout=20)
-
-    def log(self) -> str:
-        return (self._directory / "node.log").read_text()
-
-
-def own_certificate(directory: Path) -> Path:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "mortal-node")])
-    now = datetime.now(UTC)
-    builder = x509.CertificateBuilder(
-        name, name, key.public_key(), x509.random_serial_number(), now, now + timedelta(1)
-    )
-    signed = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-    unencrypted = serialization.NoEncryption()
-    secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, unencrypted)
-    file = directory / "node.pem"
-    file.write_bytes(signed + secret)
-    return file
-
-
 @pytest.fixture
-def mortal(cluster: Embedded, space: Space, tmp_path: Path) -> Iterator[Mortal]:
-    node = Mortal(cluster, tmp_path)
+def mortal(cluster: Embedded, space: Space, tmp_path: Path) -> Iterator[SecondNode]:
+    node = SecondNode(cluster.kubeconfig, tmp_path, "mortal-node")
     yield node
     space.kubectl("delete", "pods", "--all", "--force", "--grace-period=0")
     node.end(signal.SIGTERM)
     space.kubectl("delete", "node", node.name)
 
 
-def test_a_killed_node_leaves_no_process_and_its_successor_knows_what_was_lost(space: Space, mortal: Mortal) -> None:
+def test_a_killed_node_leaves_no_process_and_its_successor_knows_what_was_lost(
+    space: Space, mortal: SecondNode
+) -> None:
     cookie = f"4444{uuid.uuid4().int % 10**6}"
     here = {"nodeName": mortal.name}
     space.shell("lost", f"setsid sleep {cookie} & sleep {cookie}", spec=here)
@@ -670,7 +628,7 @@ def test_a_killed_node_leaves_no_process_and_its_successor_knows_what_was_lost(s
     assert status["containerStatuses"][0]["lastState"]["terminated"]["reason"] == "ContainerStatusUnknown"
 
 
-def test_a_stopped_node_ends_its_processes_and_says_that_it_is_not_ready(space: Space, mortal: Mortal) -> None:
+def test_a_stopped_node_ends_its_processes_and_says_that_it_is_not_ready(space: Space, mortal: SecondNode) -> None:
     cookie = f"4545{uuid.uuid4().int % 10**6}"
     space.shell("cut", f"setsid sleep {cookie} & sleep {cookie}", spec={"nodeName": mortal.name})
     wait(lambda: True if len(living(cookie)) == 2 else None, lambda: f"{living(cookie)}\n{mortal.log()}")

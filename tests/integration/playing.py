@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 from elasticjob_api import names
 from elasticjob_kube.errors import Conflict, NotFound, TryLater
-from elasticjob_kube.resources import PODS, SCALE_PLANS
+from elasticjob_kube.resources import NODES, PODS, SCALE_PLANS
 from elasticjob_kube.session import Kube
 
 Json = dict[str, Any]
 
 
 @asynccontextmanager
-async def kubelet(kube: Kube, namespace: str, *, agents: bool = True) -> AsyncIterator[None]:
-    """Run pods of one namespace while the block lasts; without agents, nobody confirms that it has drained."""
-    task = asyncio.create_task(_run(kube, namespace, agents))
+async def kubelet(kube: Kube, namespace: str, *, agents: bool = True, node: str = "") -> AsyncIterator[None]:
+    """Run pods of one namespace while the block lasts; without agents, nobody confirms that it has drained.
+
+    On a node, made for the time, a deleted pod stays until it is played to have ended; without one it is gone at once.
+    """
+    if node:
+        taint = {"key": "elasticjob-tests/played", "effect": "NoSchedule"}
+        room = {"cpu": "64", "memory": "64Gi", "pods": "1000"}
+        ready = {"type": "Ready", "status": "True", "reason": "Played"}
+        status = {"capacity": room, "allocatable": room, "conditions": [ready]}
+        await kube.create(NODES, None, {"metadata": {"name": node}, "spec": {"taints": [taint]}, "status": status})
     try:
-        yield
+        async with asyncio.TaskGroup() as group:  # so that a test fails at once when playing fails
+            task = group.create_task(_run(kube, namespace, agents, node))
+            yield
+            task.cancel()
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        if node:
+            await kube.delete(NODES, None, node)
 
 
 async def end(kube: Kube, namespace: str, name: str, code: int, reason: str = "Error", message: str = "") -> None:
@@ -39,7 +49,7 @@ async def end(kube: Kube, namespace: str, name: str, code: int, reason: str = "E
     await kube.patch(PODS, namespace, name, {"status": status}, subresource="status")
 
 
-async def _run(kube: Kube, namespace: str, agents: bool) -> None:
+async def _run(kube: Kube, namespace: str, agents: bool, node: str) -> None:
     address = 0
     while True:
         try:
@@ -57,7 +67,12 @@ async def _run(kube: Kube, namespace: str, agents: bool) -> None:
             name, phase = pod["metadata"]["name"], pod["status"]["phase"]
             address += 1
             try:
-                if phase == "Pending":
+                if "deletionTimestamp" in pod["metadata"]:
+                    await kube.delete(PODS, namespace, name, uid=pod["metadata"]["uid"], grace_seconds=0)
+                elif node and "nodeName" not in pod["spec"]:
+                    binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
+                    await kube.request("POST", PODS.path(namespace, name, "binding"), body=binding)
+                elif phase == "Pending":
                     await _start(kube, pod, f"10.9.{address // 250 % 250}.{address % 250 + 1}")
                 elif phase == "Running" and name in draining:
                     await end(kube, namespace, name, names.EXIT_DRAINED)

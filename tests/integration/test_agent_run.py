@@ -390,6 +390,44 @@ COUNTING = """
 """
 
 
+async def test_the_member_is_ready_once_the_master_has_accepted_it_and_stays_so_while_the_master_is_away(
+    master: FakeMaster, run: Run
+) -> None:
+    address = master.host  # of the member, too: it has to be one that no other test's agent listens on
+
+    async def ready() -> bool:
+        try:
+            _, writer = await asyncio.open_connection(address, names.AGENT_READY_PORT)
+        except OSError:
+            return False
+        writer.close()
+        return True
+
+    await master.stop()
+    agent = await run("sleep", "60", **{names.ENV_POD_IP: address})
+    while b"no connection to the master" not in await asyncio.wait_for(agent.process.stderr.readline(), SECONDS):
+        pass
+    assert not await ready()
+    await master.start()
+    await master.begin(1)
+    assert [await ready() for _ in range(200)] == [True] * 200, "the probe's connections fill the queue"
+    await master.stop()
+    assert await ready()
+
+
+async def test_a_readiness_port_that_is_taken_is_told_and_the_training_goes_on(master: FakeMaster, run: Run) -> None:
+    taken = await asyncio.start_server(lambda _, writer: writer.close(), master.host, names.AGENT_READY_PORT)
+    agent = await run("true", **{names.ENV_POD_IP: master.host})
+    await master.begin(1)
+    assert (await master.exited(1)).exit_code == 0
+    await master.order(exit=pb.Exit())
+    code, _, words = await agent.end()
+    taken.close()
+    assert code == 0
+    assert "readiness cannot be told" in words
+    assert str(names.AGENT_READY_PORT) in words
+
+
 async def test_training_goes_on_while_the_master_is_away_and_nothing_it_did_is_lost(
     master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:

@@ -66,6 +66,16 @@ BAD_JOBS = {
     "role of another framework": (job(roles={"worker": {}, "ps": {}}), "spec.replicaSpecs", "jax", '"ps"', "worker"),
     "reserved role": (job(framework="custom", roles={"master": {}}), "spec.replicaSpecs", "not master"),
     "role that is no name": (job(framework="custom", roles={"A_b": {}}), "spec.replicaSpecs", "lower-case"),
+    "role that could be another's member": (
+        job(framework="custom", roles={"worker-1": {}}),
+        "spec.replicaSpecs",
+        "dash and a number",
+    ),
+    "pattern that is none": (
+        job(roles={"worker": {"restartRules": [{"action": "Ignore", "messagePattern": "(oops"}]}}),
+        "spec.replicaSpecs[worker].restartRules[0]",
+        "(oops",
+    ),
     "no roles": (job(roles={}), "spec.replicaSpecs", "at least 1"),
     "unknown role to scale": (
         job(autoscaling={"enabled": True, "role": "ps"}),
@@ -180,6 +190,23 @@ async def test_operator_and_master_each_keep_their_part_of_the_status(kube: Kube
     )
     stored = await kube.get(ELASTIC_JOBS, namespace, "job")
     assert stored["status"] == seen | {"progress": {"step": 7}}
+
+
+async def test_what_is_kept_of_every_one_of_ten_thousand_members_is_stored_once(kube: Kube, namespace: str) -> None:
+    await kube.create(ELASTIC_JOBS, namespace, job())
+    members = [str(index) for index in range(10_000)]
+    kept = {
+        "restartsByIndex": dict.fromkeys(members, 1),
+        "uncountedByIndex": dict.fromkeys(members, 1),
+        "backOff": {key: {"failures": 2, "until": "2026-01-01T00:00:00Z"} for key in members},
+        "resourcesByIndex": {key: {"memory": "16384Mi", "cpu": "1500m"} for key in members},
+    }
+    for field, value in kept.items():
+        status = {"replicaStatuses": {"worker": {field: value}}}
+        stored = await kube.patch(ELASTIC_JOBS, namespace, "job", {"status": status}, subresource="status")
+    assert stored["status"]["replicaStatuses"]["worker"] == kept
+    assert len(msgspec.json.encode(stored)) < 1_400_000, "one object holds 1.5 MiB"
+    assert len(msgspec.json.encode(stored["metadata"]["managedFields"])) < 10_000
 
 
 BAD_SCALERS = {

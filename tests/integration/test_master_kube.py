@@ -186,6 +186,42 @@ async def test_pods_of_a_draining_plan_leave_and_the_others_go_on(setting: Setti
         assert [member.pod_name for member in world.members] == [agents[1].name]
 
 
+async def test_a_migration_is_one_change_of_the_world_and_every_member_named_later_leaves_too(setting: Setting) -> None:
+    async def tell(*phases: str, draining: list[str]) -> None:
+        moves = [
+            {"role": "worker", "index": index, "replacement": index + 2, "phase": phase}
+            for index, phase in enumerate(phases)
+        ]
+        status = {"status": {"phase": "Executing", "migrations": moves, "drainingPods": draining}}
+        await setting.kube.patch(SCALE_PLANS, setting.namespace, "move", status, subresource="status")
+
+    async with setting.master() as master, master.channel() as channel:
+        agents = [await Agent(index).join(channel) for index in (0, 1)]
+        await until(lambda: all(agent.running == 1 for agent in agents), "a world of two")
+        body = {
+            "apiVersion": SCALE_PLANS.api_version,
+            "kind": SCALE_PLANS.kind,
+            "metadata": {"name": "move"},
+            "spec": {"jobName": JOB, "migratePods": [{"name": agent.name} for agent in agents]},
+        }
+        await setting.kube.create(SCALE_PLANS, setting.namespace, body)
+        await tell("Starting", "Starting", draining=[])
+        await until(lambda: "standing by: worker 2, worker 3" in master.log.read_text(), "the master knows the plan")
+        agents += [await Agent(index).join(channel) for index in (2, 3)]
+
+        async def states() -> list[int]:
+            found = await JobServiceStub(channel).GetMembers(job_pb2.GetMembersRequest())
+            return [member.state for member in found.members]
+
+        joined = [*2 * [pb.MEMBER_STATE_TRAINING], *2 * [pb.MEMBER_STATE_WAITING]]
+        await eventually(states, lambda seen: seen == joined, "the replacements are there and wait")
+        await tell("Draining", "Starting", draining=[agents[0].name])
+        await until(lambda: agents[0].ended.is_set() and agents[1].running == 2, "one change of the world")
+        await tell("Done", "Draining", draining=[agents[1].name])
+        await until(lambda: agents[1].ended.is_set(), "the second one's end")
+        await until(lambda: agents[2].running == agents[3].running == 3, "a world of the replacements")
+
+
 @pytest.mark.parametrize(("third", "replicas"), [(120.0, 5), (60.0, 2)])
 async def test_the_auto_scaler_decides_by_what_it_measured_as_soon_as_it_is_enabled(
     setting: Setting, third: float, replicas: int

@@ -7,16 +7,11 @@ import asyncio
 import pytest
 from elasticjob_api import names
 from elasticjob_kube.errors import TryLater
-from elasticjob_kube.resources import LEASES
+from elasticjob_kube.resources import CONFIG_MAPS, LEASES
 from elasticjob_kube.session import Json, Kube
-from elasticjob_operator import lease
 from elasticjob_operator.lease import Candidate, LeaseLost
 
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(lease, "RENEW_SECONDS", 1.0)
+SECONDS = 2
 
 
 async def lead(candidate: Candidate, leading: asyncio.Event) -> None:
@@ -28,7 +23,7 @@ async def lead(candidate: Candidate, leading: asyncio.Event) -> None:
 async def begun(kube: Kube, namespace: str, identity: str) -> asyncio.Task[None]:
     """Start a candidate and wait until it leads."""
     leading = asyncio.Event()
-    task = asyncio.create_task(lead(Candidate(kube, namespace, identity), leading))
+    task = asyncio.create_task(lead(Candidate(kube, namespace, identity, SECONDS), leading))
     async with asyncio.timeout(10):
         await leading.wait()
     return task
@@ -107,10 +102,23 @@ async def test_a_leader_that_cannot_reach_the_api_server_stops_leading(kube: Kub
 
 
 async def test_a_lease_that_is_ours_already_is_written_again_before_we_lead(kube: Kube, namespace: str) -> None:
-    candidate = Candidate(kube, namespace, "first")
+    candidate = Candidate(kube, namespace, "first", SECONDS)
     made = await kube.create(LEASES, namespace, candidate._body({}, transitions=0))
     task = await begun(kube, namespace, "first")
     found = await kube.get(LEASES, namespace, names.OPERATOR)
     assert found["metadata"]["resourceVersion"] != made["metadata"]["resourceVersion"]
     task.cancel()
     await asyncio.wait([task])
+
+
+async def test_a_session_that_may_not_write_sends_no_write_and_reads_on(kube: Kube, namespace: str) -> None:
+    def refuse() -> None:
+        raise TryLater(0, "LeaseLost", "not now")
+
+    guarded = kube.guarded(refuse)
+    with pytest.raises(TryLater, match="not now"):
+        await guarded.create(CONFIG_MAPS, namespace, {"metadata": {"name": "late"}})
+    with pytest.raises(TryLater, match="not now"):
+        await guarded.delete(CONFIG_MAPS, namespace, "kube-root-ca.crt")
+    found = await guarded.list(CONFIG_MAPS, namespace)
+    assert [item["metadata"]["name"] for item in found["items"]] == ["kube-root-ca.crt"]

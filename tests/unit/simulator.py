@@ -6,7 +6,6 @@ when the test says so, so every history is repeatable.
 
 from __future__ import annotations
 
-import copy
 import random
 import time
 from collections.abc import Callable
@@ -16,10 +15,12 @@ import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.indices import parse_indices
-from elasticjob_kube.errors import AlreadyExists, Conflict, NotFound, Refused, TryLater
+from elasticjob_kube.errors import AlreadyExists, Conflict, NotFound, TryLater
 from elasticjob_kube.informer import Informer
-from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
+from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, NODES, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
+from elasticjob_operator.core.clock import format_time, parse_time
 from elasticjob_operator.core.decide import decide
+from elasticjob_operator.core.disruption import Node
 from elasticjob_operator.core.observed import Defaults, Pod
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
@@ -39,26 +40,35 @@ class Crash(BaseException):
 
 
 class FakeKube:
-    """The part of the session the operator uses, over objects in memory."""
+    """The part of the session the operator uses, over objects in memory.
 
-    def __init__(self) -> None:
+    `now` is the server's clock; without one a version number stands for the time of a creation. `told` is called with
+    (event type, resource, name, stored JSON) of every change, as a watch would be; `actor` is whoever sends it.
+    """
+
+    def __init__(self, now: Callable[[], float] | None = None) -> None:
         self.objects: dict[tuple[Resource, str], Json] = {}
+        self.raw: dict[tuple[Resource, str], bytes] = {}
+        self.now = now
+        self.told: Callable[[str, Resource, str, bytes], None] = lambda *_: None
         self.version = 0
         self.writes = 0
         self.crash_in: int | None = None
         self.lose_answer_in: int | None = None
-        self.created_names: set[str] = set()
+        self.created_names: set[tuple[str, str]] = set()
+        self.actor: Any = None
         self.after_write: Callable[[], None] = lambda: None
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Json:
         if (resource, name) not in self.objects:
             raise NotFound(404, "NotFound", f"{resource.plural} {name!r} not found")
-        return copy.deepcopy(self.objects[resource, name])
+        found: Json = msgspec.json.decode(self.raw[resource, name])
+        return found
 
     async def list(
         self, resource: Resource, namespace: str | None = None, *, as_type: type[Any] = dict, **_: str
     ) -> Any:
-        items = [item for (kind, _), item in self.objects.items() if kind == resource]
+        items = [msgspec.Raw(raw) for (kind, _), raw in self.raw.items() if kind is resource]
         page = {"metadata": {"resourceVersion": str(self.version)}, "items": items}
         return msgspec.json.decode(msgspec.json.encode(page), type=as_type)
 
@@ -69,19 +79,17 @@ class FakeKube:
         name = body["metadata"]["name"]
         if (resource, name) in self.objects:
             raise AlreadyExists(409, "AlreadyExists", f"{resource.plural} {name!r} already exists")
-        made = copy.deepcopy(dict(body))
-        number = self.version + 1
-        made["metadata"] |= {"uid": f"{number:08x}-0000-4000-8000-000000000000", "generation": 1}
-        made["metadata"]["creationTimestamp"] = (
-            f"2026-01-01T{number // 3600:02}:{number // 60 % 60:02}:{number % 60:02}Z"
-        )
+        made = _copied(body)
+        made["metadata"] |= {"uid": f"{self.version + 1:08x}-0000-4000-8000-000000000000", "generation": 1}
+        made["metadata"]["creationTimestamp"] = self._time(self.version + 1)
         if resource == PODS:
-            assert name not in self.created_names, f"name {name} used twice"
-            self.created_names.add(name)
+            used = name, str(made["metadata"].get("ownerReferences"))
+            assert used not in self.created_names, f"name {name} used twice"
+            self.created_names.add(used)
             made["status"] = {"phase": "Pending"}
         self._store(resource, made)
         answered()
-        return copy.deepcopy(made)
+        return _copied(made)
 
     async def patch(
         self,
@@ -94,36 +102,43 @@ class FakeKube:
         subresource: str = "",
     ) -> Json:
         answered = self._write()
-        found = await self.get(resource, namespace or "", name)
-        before = copy.deepcopy(found)
-        if kind == "json-patch":
-            _json_patch(found, body)
-        elif kind == "merge-patch":
+        found, before = await self.get(resource, namespace or "", name), await self.get(resource, namespace or "", name)
+        if kind == "merge-patch":
             wanted = body.get("metadata", {})
             for field, error in (("uid", Conflict), ("resourceVersion", Conflict)):
                 if field in wanted and wanted[field] != found["metadata"][field]:
                     raise error(409, "Conflict", f"{field} is not {wanted[field]}")
             _merge(found, {"status": body["status"]} if subresource == "status" else body)
         else:
+            if body.get("metadata", {}).get("uid", found["metadata"]["uid"]) != found["metadata"]["uid"]:
+                raise Conflict(409, "Conflict", "another UID")
             (container,) = body["spec"]["containers"]
             found["spec"]["containers"][0]["resources"] = container["resources"]
-        if found["spec"] != before["spec"]:
+        if found.get("spec") != before.get("spec"):
             found["metadata"]["generation"] += 1
         if found != before:
             self._store(resource, found)
         answered()
-        return copy.deepcopy(found)
+        return _copied(found)
 
     async def delete(
-        self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None, **_: Any
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        grace_seconds: int | None = None,
+        **_: Any,
     ) -> Json:
         answered = self._write()
         found = await self.get(resource, namespace or "", name)
         if uid is not None and uid != found["metadata"]["uid"]:
             raise Conflict(409, "Conflict", "another UID")
-        if resource == PODS:
-            found["metadata"].setdefault("deletionTimestamp", "2026-01-01T00:00:00Z")
-            self._store(resource, found)
+        if resource == PODS and grace_seconds != 0:
+            if "deletionTimestamp" not in found["metadata"]:
+                found["metadata"]["deletionTimestamp"] = self._time(0)
+                self._store(resource, found)
         else:
             self.remove(resource, name)
         answered()
@@ -132,13 +147,16 @@ class FakeKube:
     # --- what the world does --------------------------------------------------------------------------------------
 
     def remove(self, resource: Resource, name: str) -> None:
-        del self.objects[resource, name]
+        gone = self.objects.pop((resource, name))
+        del self.raw[resource, name]
         self.version += 1
+        gone["metadata"]["resourceVersion"] = str(self.version)
+        self.told("DELETED", resource, name, msgspec.json.encode(gone))
         self.after_write()
 
     def leave(self, resource: Resource, name: str) -> None:
         found = self.objects[resource, name]
-        found["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        found["metadata"]["deletionTimestamp"] = self._time(0)
         self._store(resource, found)
 
     def change(self, resource: Resource, name: str, **status: Any) -> None:
@@ -153,9 +171,8 @@ class FakeKube:
         self._store(resource, found)
 
     def of(self, resource: Resource) -> list[Json]:
-        return [
-            item for (kind, _), item in sorted(self.objects.items(), key=lambda entry: entry[0][1]) if kind == resource
-        ]
+        found = sorted(name for kind, name in self.objects if kind is resource)
+        return [self.objects[resource, name] for name in found]
 
     def pods(self, role: str = "worker") -> list[Json]:
         return [pod for pod in self.of(PODS) if pod["metadata"]["labels"].get(names.LABEL_ROLE) == role]
@@ -163,8 +180,16 @@ class FakeKube:
     def _store(self, resource: Resource, item: Json) -> None:
         self.version += 1
         item["metadata"]["resourceVersion"] = str(self.version)
-        self.objects[resource, item["metadata"]["name"]] = item
+        key = resource, item["metadata"]["name"]
+        kind = "MODIFIED" if key in self.raw else "ADDED"
+        self.objects[key], self.raw[key] = item, msgspec.json.encode(item)
+        self.told(kind, *key, self.raw[key])
         self.after_write()
+
+    def _time(self, number: int) -> str:
+        if self.now is not None:
+            return format_time(self.now())
+        return f"2026-01-01T{number // 3600:02}:{number // 60 % 60:02}:{number % 60:02}Z"
 
     def _write(self) -> Callable[[], None]:
         """Count a write; return what ends it: by an answer, by losing the answer, or by the operator's death."""
@@ -192,6 +217,9 @@ class Operator:
         self.pods: Informer[Pod] = Informer(
             kube, PODS, Pod, on_change=lambda old, new: _void(self.store.see_pod(old, new))
         )  # type: ignore[arg-type]
+        self.nodes: Informer[Node] = Informer(
+            kube, NODES, Node, on_change=lambda old, new: _void(self.store.see_node(old, new))
+        )  # type: ignore[arg-type]
         events = Events(kube, "simulator")  # type: ignore[arg-type]
         self.executor = Executor(kube, self.store, PodWork(kube, self.pods, events), events)  # type: ignore[arg-type]
 
@@ -199,13 +227,14 @@ class Operator:
         """See everything as it is now."""
         for resource in CUSTOM:
             for item in self.kube.of(resource):
-                self.store.see(resource, "MODIFIED", copy.deepcopy(item))
+                self.store.see(resource, "MODIFIED", _copied(item))
             present = {item["metadata"]["uid"] for item in self.kube.of(resource)}
             key = JobKey(NAMESPACE, JOB)
             for custom in [*self.store.requests(key), *filter(None, [self.store.job(key)])]:
                 if type(custom).__name__ == resource.kind and custom.metadata.uid not in present:
                     self.store.forget(custom)
         await self.pods.refresh()
+        await self.nodes.refresh()
 
     async def work(self, now: float, *, rounds: int = 60) -> float | None:
         """Decide and act until there is nothing to do; return when to look again."""
@@ -271,8 +300,22 @@ class World:
             alive = await self.turn()
             self.live()
             if alive and self.kube.version == before:
-                return
+                due = self._next_restart()
+                if due is None:
+                    return
+                self.now = max(self.now, due)
         raise AssertionError("the cluster does not come to rest")
+
+    def _next_restart(self) -> float | None:
+        """When the next member may start that waits for its time; None when nobody does."""
+        if (ELASTIC_JOBS, JOB) not in self.kube.objects:
+            return None
+        status = self.job().status
+        if status.phase in ("Succeeded", "Failed", "Suspended"):
+            return None
+        waits = [wait for replica in status.replica_statuses.values() for wait in replica.back_off.values()]
+        waits += [status.master.back_off] if status.master.back_off is not None else []
+        return min((due for wait in waits if (due := parse_time(wait.until)) > self.now), default=None)
 
     def live(self) -> None:
         """Let every pod take its next step: start, drain, or go."""
@@ -371,6 +414,12 @@ def _void(_: object) -> None:
     return None
 
 
+def _copied(item: Any) -> Json:
+    """Return a deep copy, as what has been through the wire is."""
+    copied: Json = msgspec.json.decode(msgspec.json.encode(item))
+    return copied
+
+
 def _merge(target: Json, patch: Json) -> None:
     for key, value in patch.items():
         if value is None:
@@ -382,16 +431,4 @@ def _merge(target: Json, patch: Json) -> None:
             elif "ownerReferences" in value:
                 inner["ownerReferences"] = value["ownerReferences"]
         else:
-            target[key] = copy.deepcopy(value)
-
-
-def _json_patch(target: Json, operations: list[Json]) -> None:
-    for operation in operations:
-        *path, last = operation["path"].strip("/").split("/")
-        parent = target
-        for part in path:
-            parent = parent[part]
-        if operation["op"] == "test" and parent.get(last) != operation["value"]:
-            raise Refused(422, "Invalid", f"the value at {operation['path']} is not {operation['value']}")
-        if operation["op"] == "replace":
-            parent[last] = operation["value"]
+            target[key] = value

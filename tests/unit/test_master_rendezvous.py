@@ -329,6 +329,29 @@ def test_a_drained_member_stops_with_the_others_and_leaves() -> None:
     assert job.members.get("1.0") is None
 
 
+def test_a_migrated_member_and_its_replacement_change_places_in_one_change_of_the_world() -> None:
+    job, agents = world_of(2, desired=3)
+    before = job.rendezvous.round
+    job.rendezvous.stand_by(frozenset({("worker", 2)}))
+    job.join(2)
+    job.calm()
+    assert job.rendezvous.round == before, "training was interrupted before the old member left"
+    job.rendezvous.stand_by(frozenset())
+    job.rendezvous.drain({agents[1].identity.pod_name: 10.0}, job.now)
+    job.calm()
+    assert job.rendezvous.round == before + 1
+    assert job.rendezvous.world == ("0.0", "2.0")
+
+
+def test_who_stands_by_takes_the_place_of_one_that_is_lost_meanwhile() -> None:
+    job, agents = world_of(2, desired=3)
+    job.rendezvous.stand_by(frozenset({("worker", 2)}))
+    job.join(2)
+    job.end_process(agents[1], 1, asked=False)
+    job.calm()
+    assert job.rendezvous.world == ("0.0", "2.0")
+
+
 def test_an_agreed_stop_is_no_success_even_if_the_agent_had_not_heard_of_it() -> None:
     job, agents = world_of(2)
     job.rendezvous.drain({agents[1].identity.pod_name: 10.0}, job.now)

@@ -69,6 +69,16 @@ def test_leaving_pods_have_the_plans_time_or_their_roles() -> None:
     assert found == {"j-worker-1": 20.0, "j-worker-2-3": 7.0, "j-worker-0": 0.0}
 
 
+def test_a_role_whose_name_begins_with_anothers_has_its_own_time_to_leave() -> None:
+    roles = {name: {"drainSeconds": seconds, "template": {}} for name, seconds in (("worker", 20), ("worker-big", 90))}
+    both = msgspec.convert(
+        {"metadata": {"name": "j"}, "spec": {"framework": "custom", "replicaSpecs": roles}}, ElasticJob
+    )
+    body = {"metadata": {}, "spec": {"jobName": "j"}, "status": {"drainingPods": ["j-worker-0", "j-worker-big-0"]}}
+    found = view.draining(both, [msgspec.convert(body, ScalePlan)])
+    assert found == {"j-worker-0": 20.0, "j-worker-big-0": 90.0}
+
+
 def test_progress_is_written_for_programs_and_for_people() -> None:
     progress = Progress()
     assert view.progress(progress, 0.0) is None

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 
 import msgspec
 import pytest
-from elasticjob_api.elasticjob import ElasticJob, RestartRule
+from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.quantity import format_memory, parse_quantity, same_quantity
 from elasticjob_operator.core.clock import format_time, parse_time
-from elasticjob_operator.core.failures import classify
-from elasticjob_operator.core.observed import Defaults, Pod
+from elasticjob_operator.core.observed import Defaults
 from elasticjob_operator.core.patches import difference
-from elasticjob_operator.core.plan import lowest_free
+from elasticjob_operator.core.plan import free_indices
 from elasticjob_operator.core.pods import member_pod, with_resources
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,63 +69,19 @@ def test_quantities_are_compared_by_number() -> None:
 
 @given(st.frozensets(st.integers(0, 30)), st.integers(0, 20))
 def test_new_members_get_the_lowest_free_indices(used: frozenset[int], number: int) -> None:
-    found = lowest_free(used, number)
+    found = set(islice(free_indices(used), number))
     assert len(found) == number
     assert not found & used
     assert all(index in found | used for index in range(max(found, default=0)))
 
 
-def pod(code: int | None = None, reason: str = "", *, pod_reason: str = "", conditions: tuple[str, ...] = ()) -> Pod:
-    state = {} if code is None else {"terminated": {"exitCode": code, "reason": reason, "message": "the last words"}}
-    body = {
-        "metadata": {"name": "p"},
-        "spec": {"containers": [{"name": "train"}]},
-        "status": {
-            "phase": "Failed",
-            "reason": pod_reason,
-            "conditions": [{"type": kind, "status": "True"} for kind in conditions],
-            "containerStatuses": [{"name": "sidecar"}, {"name": "train", "state": state}],
-        },
-    }
-    return msgspec.convert(body, Pod)
-
-
-@pytest.mark.parametrize(
-    ("failed", "action"),
-    [
-        (pod(1, "Error"), "Restart"),
-        (pod(137, "Error"), "Restart"),
-        (pod(143, "Error"), "Ignore"),
-        (pod(137, "OOMKilled"), "RestartWithMoreMemory"),
-        (pod(127, "Error"), "FailJob"),
-        (pod(128, "StartError"), "FailJob"),
-        (pod(pod_reason="Evicted"), "Ignore"),
-        (pod(), "Ignore"),
-        (pod(1, "Error", conditions=("DisruptionTarget",)), "Ignore"),
-        (pod(pod_reason="DeadlineExceeded"), "Restart"),
-    ],
-)
-def test_the_default_table_of_failures(failed: Pod, action: str) -> None:
-    assert classify(failed).action == action
-
-
-def test_the_first_rule_that_matches_a_failure_decides() -> None:
-    rules = [
-        RestartRule(action="FailJob", exit_codes=[3], message_pattern="never"),
-        RestartRule(action="Ignore", exit_codes=[3], message_pattern="last w.rds"),
-        RestartRule(action="FailJob"),
-    ]
-    assert classify(pod(3), rules).action == "Ignore"
-    assert classify(pod(4), rules).action == "FailJob"
-    assert classify(pod(9), [RestartRule(action="Ignore", signals=[9])]).action == "Restart"
-    assert classify(pod(137), [RestartRule(action="Ignore", signals=[9])]).action == "Ignore"
-
-
-def test_a_limit_is_changed_where_there_is_one_and_never_added() -> None:
+def test_a_limit_is_changed_where_there_is_one_and_added_only_where_it_must_be() -> None:
     resources = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
     changed = with_resources(resources, {"cpu": "2", "memory": "3Gi"})
     assert changed == {"requests": {"cpu": "2", "memory": "3Gi"}, "limits": {"memory": "3Gi"}}
     assert with_resources({}, {"cpu": "2"}) == {"requests": {"cpu": "2"}}
+    gpu = {"nvidia.com/gpu": 1}
+    assert with_resources({}, gpu) == {"requests": gpu, "limits": gpu}, "what cannot be overcommitted needs a limit"
 
 
 def test_the_template_is_kept_as_written_but_for_reserved_names() -> None:

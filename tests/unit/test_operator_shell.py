@@ -19,6 +19,7 @@ from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.store import JobKey, Store
 from elasticjob_operator.trouble import Outdated
 
+from tests.unit.kubelets import limit_pods
 from tests.unit.simulator import DEFAULTS, JOB, NAMESPACE, World, job_body
 
 KEY = JobKey(NAMESPACE, JOB)
@@ -60,6 +61,23 @@ async def test_a_refusal_is_told_in_the_job_s_status_until_it_is_over(monkeypatc
     await world.settle()
     assert world.job().status.message == ""
     world.check_at_rest()
+
+
+async def test_after_a_step_of_a_plan_the_next_one_does_not_wait_for_what_a_quota_refuses() -> None:
+    world = World(replicas=2)
+    limit_pods(world, 1)
+    await world._apply(ELASTIC_JOBS, world._body)
+    reconciler = Reconciler(world.kube, world.operator.store, world.operator.executor, DEFAULTS)  # type: ignore[arg-type]
+    await world.operator.watch()
+    with pytest.raises(Retry) as quota:
+        await reconciler.reconcile(KEY)
+    assert quota.value.due is None
+    await world.ask(SCALE_PLANS, "fewer", replicaResourceSpecs={"worker": {"replicas": 1}})
+    for _ in ("it is adopted", "it begins"):
+        await world.operator.watch()
+        with pytest.raises(Retry) as quota:
+            await reconciler.reconcile(KEY)
+        assert quota.value.due == 0.0
 
 
 async def test_our_own_writes_do_not_cut_short_the_pause_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +177,7 @@ async def test_an_edit_that_comes_before_the_write_back_is_no_refusal() -> None:
     assert job is not None
     world.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=5))
     with pytest.raises(Outdated):
-        await world.operator.executor.carry_out(job, [WriteBackReplicas("worker", 2, 3)])
+        await world.operator.executor.carry_out(job, [WriteBackReplicas("worker", 3)])
     assert world.operator.store.observed(job).trouble == ""
 
 
@@ -174,18 +192,19 @@ async def test_a_request_for_a_job_that_cannot_be_read_waits_with_a_pause() -> N
     assert "status" not in world.kube.objects[SCALE_OUTS, "more"]
 
 
-async def test_a_plan_of_another_job_under_our_plan_s_name_is_told_and_left_alone() -> None:
+@pytest.mark.parametrize(("labels", "job"), [({}, "other"), ({names.LABEL_JOB_UID: "an earlier job"}, JOB)])
+async def test_a_plan_of_another_job_under_our_plan_s_name_is_told_and_left_alone(labels: Any, job: str) -> None:
     world = World(replicas=2)
     await world.start()
     generation = world.job().metadata.generation + 1
     name = f"{JOB}-spec-{generation}"
-    body = {"kind": "ScalePlan", "metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"jobName": "other"}}
-    await world.kube.create(SCALE_PLANS, NAMESPACE, body)
+    metadata = {"name": name, "namespace": NAMESPACE, "labels": labels}
+    await world.kube.create(SCALE_PLANS, NAMESPACE, {"metadata": metadata, "spec": {"jobName": job}})
     world.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=3))
     before = copy.deepcopy(world.kube.objects[SCALE_PLANS, name])
     await world.operator.watch()
     reconciler = Reconciler(world.kube, world.operator.store, world.operator.executor, DEFAULTS)  # type: ignore[arg-type]
-    with pytest.raises(Retry, match="names another job"):
+    with pytest.raises(Retry, match="is not this job's"):
         await reconciler.reconcile(KEY)
     assert world.kube.objects[SCALE_PLANS, name] == before
 

@@ -32,6 +32,14 @@ def main() -> None:
         metavar="RESOURCE=QUANTITY",
         help="tell the scheduler another amount than the machine has, for example cpu=64; may be repeated",
     )
+    parser.add_argument(
+        "--register-with-taints",
+        action="append",
+        default=[],
+        type=_taint,
+        metavar="KEY=VALUE:EFFECT",
+        help="keep pods away that do not tolerate this; may be repeated",
+    )
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     settings = Settings(
@@ -42,6 +50,7 @@ def main() -> None:
         name=given.name,
         state=given.state,
         capacity=dict(given.capacity),
+        taints=given.register_with_taints,
     )
     asyncio.run(run(settings))
 
@@ -55,6 +64,14 @@ def _amount(text: str) -> tuple[str, str]:
     if not name or not equals:
         raise argparse.ArgumentTypeError(f"expected RESOURCE=QUANTITY, not {text!r}")
     return name, quantity
+
+
+def _taint(text: str) -> dict[str, str]:
+    name, colon, effect = text.rpartition(":")
+    key, _, value = name.partition("=")
+    if not key or not colon or effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
+        raise argparse.ArgumentTypeError(f"expected KEY=VALUE:EFFECT, not {text!r}")
+    return {"key": key, "value": value, "effect": effect}
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ class Host:
     leaving: Callable[[], set[str]]
     """Pods that have ended or are about to."""
     requested: Callable[[str], Mapping[str, Decimal]]
-    """What all pods but the one of this UID have requested."""
+    """What all pods but the one of this UID have been given."""
 
     async def environment(self, pod: Pod, container: Json, address: str, base: Mapping[str, str]) -> dict[str, str]:
         """Read what the container's environment needs and make it.

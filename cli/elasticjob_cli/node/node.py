@@ -50,6 +50,8 @@ class Settings:
     state: Path
     capacity: Mapping[str, str] = field(default_factory=dict)
     """Overrides of what the machine has, for example {"cpu": "64"}."""
+    taints: Sequence[Json] = ()
+    """What the node is registered with when it is new."""
 
     @property
     def node_id(self) -> str:
@@ -77,7 +79,7 @@ async def run(settings: Settings) -> None:
         host = _host(settings, kube, http, reaper, pods)
         pods.serve(host)
         informer = Informer(kube, PODS, Pod, field_selector=f"spec.nodeName={settings.name}", on_change=pods.changed)
-        node = node_object(settings.name, host.allocatable, port)
+        node = node_object(settings.name, host.allocatable, port, settings.taints)
         tasks = [
             asyncio.create_task(work, name=name)
             for name, work in (

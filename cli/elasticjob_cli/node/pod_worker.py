@@ -90,6 +90,11 @@ class PodWorker:
     def _ending(self) -> bool:
         return self._verdict is not None or not self._present or self.pod.metadata.deletion_timestamp is not None
 
+    @property
+    def given(self) -> list[Json]:
+        """Return what the containers have been given, in the form in which a pod's spec asks for it."""
+        return [{"resources": record.resources} for record in self._records.main]
+
     def record(self, name: str) -> Record | None:
         """Return what is known about a container."""
         return next((record for record in self._records if record.name == name), None)

@@ -53,10 +53,10 @@ class Pods:
         return {uid for uid, worker in self.workers.items() if worker.leaving}
 
     def requested(self, uid: str) -> dict[str, Decimal]:
-        """Return the CPU and memory that all live pods but one have requested."""
-        others = [worker.pod for key, worker in self.workers.items() if key != uid and not worker.leaving]
+        """Return the CPU and memory that all live pods but one have been given; mere wishes do not count."""
+        others = [worker for key, worker in self.workers.items() if key != uid and not worker.leaving]
         return {
-            name: sum((total(pod.containers, "requests", name) for pod in others), Decimal(0))
+            name: sum((total(worker.given, "requests", name) for worker in others), Decimal(0))
             for name in ("cpu", "memory")
         }
 

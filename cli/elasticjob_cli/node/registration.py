@@ -8,7 +8,7 @@ import logging
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import psutil
@@ -37,8 +37,8 @@ def capacity() -> dict[str, str]:
     }
 
 
-def node_object(name: str, allocatable: Mapping[str, str], port: int) -> Json:
-    """Return the Node, its HTTPS server being on `port`."""
+def node_object(name: str, allocatable: Mapping[str, str], port: int, taints: Sequence[Json] = ()) -> Json:
+    """Return the Node, its HTTPS server being on `port`; pods that do not tolerate its taints are kept away."""
     machine = platform.machine()
     architecture = _ARCHITECTURES.get(machine, machine)
     return {
@@ -53,6 +53,7 @@ def node_object(name: str, allocatable: Mapping[str, str], port: int) -> Json:
                 LABEL: "true",
             },
         },
+        "spec": {"taints": list(taints)},
         "status": {
             "capacity": dict(allocatable),
             "allocatable": dict(allocatable),

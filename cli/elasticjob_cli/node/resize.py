@@ -28,7 +28,7 @@ def resize(
         pod: whose spec says what is wanted.
         records: its containers with what is enforced, in the order of the spec.
         allocatable: what the node has.
-        elsewhere: what the node's other pods have requested.
+        elsewhere: what the node's other pods have been given.
         usage: the bytes of memory that a container, by name, uses now.
     """
     wanted = {container["name"]: container.get("resources") or {} for container in pod.containers}

@@ -93,6 +93,7 @@ class Rendezvous:
         self._first_join: float | None = None
         self._last_join = 0.0
         self._draining: Mapping[str, float] = {}
+        self._standing_by: frozenset[tuple[str, int]] = frozenset()
         self._out: list[Command] = []
 
     # --- events ------------------------------------------------------------------------------------------------------
@@ -171,6 +172,15 @@ class Rendezvous:
                 if seconds is not None:
                     self._drain(member, seconds, now)
 
+    def stand_by(self, places: frozenset[tuple[str, int]]) -> bool:
+        """These roles and indices replace members that are still at work: only with the end of those a world is formed.
+
+        So a migration costs one change of the world, not two. A world that is formed for another reason takes them in.
+        Returns whether this is news.
+        """
+        before, self._standing_by = self._standing_by, places
+        return before != places
+
     def leaving(self, uid: str, now: float) -> None:
         """An agent tells that it has to leave, as on SIGTERM."""
         member = self.members.get(uid)
@@ -247,7 +257,10 @@ class Rendezvous:
     def _joiners_due(self, now: float) -> bool:
         if self.confirmed_at is None or not self._settled(now):
             return False
-        return any(m.available and m.uid not in self._in_world for m in self.members)
+        return any(
+            m.available and m.uid not in self._in_world and (m.identity.role, m.identity.index) not in self._standing_by
+            for m in self.members
+        )
 
     def _extend(self, now: float) -> None:
         """Give a framework that adapts itself a new world beside the running one."""

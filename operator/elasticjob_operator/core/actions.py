@@ -47,8 +47,17 @@ class CreatePlan:
 
 @dataclass(frozen=True)
 class DeletePlan:
-    """Delete a finished ScalePlan that is older than the history kept."""
+    """Delete a ScalePlan: a finished one that is older than the history kept, or one that nobody wants any more."""
 
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True)
+class DeleteScaler:
+    """Delete a ScaleIn or ScaleOut that ended long enough ago."""
+
+    kind: Literal["ScaleIn", "ScaleOut"]
     name: str
     uid: str
 
@@ -60,16 +69,20 @@ class DeleteJob:
 
 @dataclass(frozen=True)
 class WriteBackReplicas:
-    """Set `spec.replicaSpecs.<role>.replicas`, only if it still is what it was when the plan began."""
+    """Set `spec.replicaSpecs.<role>.replicas`, only if nobody has changed the job since."""
 
     role: str
-    expected: int
     replicas: int
 
 
 @dataclass(frozen=True)
 class EnsureInfrastructure:
-    """Create what is missing of Secret, Services, account, Role and state ConfigMap; they come before the pods."""
+    """Make or correct Secret, Services, account, Role, state ConfigMap and PodGroup.
+
+    `part` is what no pod can be created or start without (Secret, account, PodGroup), the rest of them, or all.
+    """
+
+    part: Literal["First", "Rest", "All"] = "All"
 
 
 @dataclass(frozen=True)
@@ -118,6 +131,7 @@ Action = (
     | Adopt
     | CreatePlan
     | DeletePlan
+    | DeleteScaler
     | DeleteJob
     | WriteBackReplicas
     | EnsureInfrastructure
@@ -133,7 +147,8 @@ class Decision:
     """What to do now, in this order, and when to look again although nothing has changed.
 
     Pod actions that stand next to each other may be carried out at the same time. If an action fails, those after it
-    are not carried out; the next decision starts from what is then there.
+    are not carried out; the next decision starts from what is then there. Only a refusal of pods hinders nothing that
+    comes after it, so what needs a pod must not.
     """
 
     actions: tuple[Action, ...] = field(default=())

@@ -1,15 +1,26 @@
-"""The deadlines of a job: how long it may be active, and how long its pods may wait for a node or an image."""
+"""The deadlines of a job: how long it may be active, and how long its pods may wait for a node or an image.
+
+A pod that waits fails the job only where the job cannot do without it: where it is the master, or its role has fewer
+members at work than it may start with. What a plan adds beyond that is held to the plan's own time-out.
+"""
 
 from __future__ import annotations
 
+from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
+
 from elasticjob_operator.core.actions import sooner
 from elasticjob_operator.core.clock import parse_time
+from elasticjob_operator.core.failures import why_pending
 from elasticjob_operator.core.observed import Observed, Pod
+from elasticjob_operator.core.status import short_of_members
 
 
-def overdue(seen: Observed, now: float) -> tuple[str | None, float | None]:
-    """Return why the job fails because it is past a deadline, if it is; else the seconds until the next deadline."""
-    policy, start = seen.job.spec.run_policy, seen.job.status.start_time
+def overdue(seen: Observed, status: ElasticJobStatus, now: float) -> tuple[str | None, float | None]:
+    """Return why the job fails because it is past a deadline, if it is; else the seconds until the next one.
+
+    `status` has the counts of now.
+    """
+    policy, start = seen.job.spec.run_policy, status.start_time
     waits: list[float] = []
     if policy.active_deadline_seconds is not None and start is not None:
         left = parse_time(start) + policy.active_deadline_seconds - now
@@ -23,10 +34,12 @@ def overdue(seen: Observed, now: float) -> tuple[str | None, float | None]:
         for pod in sorted(seen.pods, key=lambda pod: pod.metadata.creation_timestamp):
             if pod.status.phase != "Pending" or pod.leaving or not pod.metadata.creation_timestamp:
                 continue
+            if not _needed(seen.job, status, pod):
+                continue
             left = parse_time(pod.metadata.creation_timestamp) + policy.pending_deadline_seconds - now
             if left <= 0:
                 limit = policy.pending_deadline_seconds
-                why = _why_pending(pod)
+                why = f": {words}" if (words := why_pending(pod)) else ""
                 return (
                     f"spec.runPolicy.pendingDeadlineSeconds: {pod.name} is Pending for more than {limit} s{why}",
                     None,
@@ -35,13 +48,5 @@ def overdue(seen: Observed, now: float) -> tuple[str | None, float | None]:
     return None, sooner(*waits)
 
 
-def _why_pending(pod: Pod) -> str:
-    """Return the pod's own words: what a container waits for, else what the scheduler says."""
-    for status in pod.status.container_statuses:
-        waiting = status.state.waiting
-        if waiting is not None and waiting.reason not in ("", "ContainerCreating", "PodInitializing"):
-            return f": {waiting.reason}: {waiting.message}"
-    for condition in pod.status.conditions:
-        if condition.type == "PodScheduled" and condition.status == "False":
-            return f": {condition.reason}: {condition.message}"
-    return ""
+def _needed(job: ElasticJob, status: ElasticJobStatus, pod: Pod) -> bool:
+    return pod.role not in status.replica_statuses or short_of_members(job, status, pod.role)

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from elasticjob_api.elasticjob import ElasticJobStatus
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from msgspec.structs import replace
 
-from elasticjob_operator.core import patches, pods
+from elasticjob_operator.core import patches, templates
 from elasticjob_operator.core import status as statuses
 from elasticjob_operator.core.actions import (
     Action,
     Decision,
     DeleteJob,
-    DeletePod,
     EmitEvent,
     EnsureInfrastructure,
+    PatchStatus,
+    WriteBackReplicas,
     sooner,
 )
+from elasticjob_operator.core.care import Care
 from elasticjob_operator.core.clock import parse_time
+from elasticjob_operator.core.completion import has_succeeded, hopeless
 from elasticjob_operator.core.deadlines import overdue
+from elasticjob_operator.core.failures import rules_problem
 from elasticjob_operator.core.master import care_for_master
 from elasticjob_operator.core.members import care_for
 from elasticjob_operator.core.observed import Defaults, Observed, Pod
+from elasticjob_operator.core.plan import current_indices
 from elasticjob_operator.core.scaling import end_all, scale
+from elasticjob_operator.core.suspend import suspend
 
 COUNTS_EVERY = 1.0
 """Seconds between two writes of a status in which nothing but counts has changed."""
@@ -30,7 +37,7 @@ COUNTS_EVERY = 1.0
 def decide(seen: Observed, now: float, defaults: Defaults) -> Decision:
     """Return what to do now for one job."""
     job = seen.job
-    if job.metadata.deletion_timestamp is not None or job.spec.run_policy.managed_by is not None:
+    if job.metadata.deletion_timestamp is not None or job.spec.run_policy.managed_by not in (None, names.MANAGED_BY):
         return Decision()
     if job.status.phase is None:
         return _take_up(seen, now, defaults)
@@ -43,35 +50,54 @@ def decide(seen: Observed, now: float, defaults: Defaults) -> Decision:
 
 def _take_up(seen: Observed, now: float, defaults: Defaults) -> Decision:
     status = statuses.taken_up(seen.job, now)
-    if problem := pods.problem(seen.job, defaults):
+    if problem := templates.problem(seen.job, defaults) or rules_problem(seen.job):
         return _end(seen, statuses.ended(seen.job, status, "Failed", problem, now), problem)
-    return Decision((*patches.job_status(seen.job, status),))
+    if seen.masters or seen.trouble or seen.job.spec.run_policy.suspend:
+        return Decision((*patches.job_status(seen.job, status),))
+    # Of many jobs that are created together, each gets its master before any gets what its members need.
+    master = care_for_master(seen, status, defaults=defaults, now=now)
+    return Decision((EnsureInfrastructure("First"), *patches.job_status(seen.job, master.status), *master.creates))
 
 
 def _keep_going(seen: Observed, now: float, defaults: Defaults) -> Decision:
     job = seen.job
-    step = scale(seen, job.status, now)
+    step = scale(seen, statuses.resumed(job, job.status, now), now)
     members = care_for(seen, step.status, staying=step.staying, overrides=step.overrides, defaults=defaults, now=now)
-    if statuses.has_succeeded(job, members.status, step.staying):
+    if has_succeeded(job, members.status, step.counted):
         status = statuses.with_counts(seen, members.status)
         return _end(seen, statuses.ended(job, status, "Succeeded", "", now), "")
-    master = care_for_master(seen, members.status, defaults=defaults)
-    late, next_deadline = overdue(seen, now)
-    failure = members.failure or master.failure or late
+    master = care_for_master(seen, members.status, defaults=defaults, now=now)
+    status = statuses.with_counts(seen, master.status)
+    late, next_deadline = overdue(seen, status, now)
+    failure = members.failure or master.failure or late or hopeless(job, status, step.counted)
     if failure:
-        status = statuses.with_counts(seen, master.status)
         return _end(seen, statuses.ended(job, status, "Failed", failure, now), failure)
-    status = statuses.with_phase(seen, statuses.with_counts(seen, master.status), now)
-    work: list[Action] = [*([EnsureInfrastructure()] if master.creates else []), *master.deletes, *members.deletes]
-    work += [*master.creates, *members.creates, *step.actions, *master.events, *members.events]
-    requeue = sooner(step.requeue_after, members.requeue_after, next_deadline)
-    if not work and statuses.only_counts_differ(job.status, status):
-        wait = seen.status_written + COUNTS_EVERY - now
-        if status != job.status and wait > 0:
-            return Decision((), sooner(requeue, wait))
+    status = statuses.with_phase(seen, status, now)
+    # What cannot be had for pods must keep no plan from its end: what is told and stored of plans comes before them.
+    told = [action for action in step.actions if isinstance(action, PatchStatus | WriteBackReplicas)]
+    rest = [action for action in step.actions if action not in told]
+    first: list[Action] = []
+    if master.creates or (members.creates and not seen.ensured and _is_new(job)):
+        # Before a name is used up for a pod; and if it was refused, that is told before.
+        held = step.status if told else job.status
+        held = replace(held, message=status.message) if seen.trouble else held
+        ensure = EnsureInfrastructure("All" if master.creates else "Rest")
+        first, told = [*patches.job_status(job, held), *told, ensure], []
+    work: list[Action] = [*told, *master.deletes, *members.deletes, *master.creates, *members.creates]
+    work += [*rest, *master.events, *members.events]
+    work += [] if first or seen.ensured else [EnsureInfrastructure()]
+    requeue = sooner(step.requeue_after, members.requeue_after, master.requeue_after, next_deadline)
+    if not work and (wait := _counts_wait(seen, status, now)):
+        return Decision((), sooner(requeue, wait))
+    if statuses.is_suspended(job.status):
+        work.append(EmitEvent("JobResumed", "spec.runPolicy.suspend is false"))
     if status.phase != job.status.phase and status.phase == "Running" and job.status.phase != "Scaling":
         work.append(EmitEvent("JobRunning", f"{status.workers} workers are ready"))
-    return Decision((*patches.job_status(job, status), *work), requeue)
+    return Decision((*first, *patches.job_status(job, status), *work), requeue)
+
+
+def _is_new(job: ElasticJob) -> bool:
+    return all(replica.highest_index < 0 for replica in job.status.replica_statuses.values())
 
 
 def _end(seen: Observed, status: ElasticJobStatus, message: str) -> Decision:
@@ -79,35 +105,49 @@ def _end(seen: Observed, status: ElasticJobStatus, message: str) -> Decision:
     return Decision((*patches.job_status(seen.job, status), event))
 
 
+def _counts_wait(seen: Observed, status: ElasticJobStatus, now: float) -> float:
+    """Return how long the status need not be written yet, because nothing but counts has changed; 0 for not at all."""
+    if status == seen.job.status or not statuses.only_counts_differ(seen.job.status, status):
+        return 0.0
+    wait = seen.status_written + COUNTS_EVERY - now
+    return wait if 0 < wait <= COUNTS_EVERY else 0.0  # a longer one: the clock was set back
+
+
 def _after_the_end(seen: Observed, now: float) -> Decision:
     """Clean up: pods as the policy says, whatever still wants to scale the job, and in time the job itself."""
     job, policy = seen.job, seen.job.spec.run_policy
-    doomed = [pod for pod in seen.pods if pod in seen.masters or _cleaned(pod, policy.clean_pod_policy)]
-    actions: list[Action] = _delete(doomed)
-    actions += end_all(seen, f"spec.jobName: ElasticJob {job.metadata.name!r} has ended ({job.status.phase})", now)
-    status = statuses.with_counts(seen, job.status)
-    actions = [*patches.job_status(job, replace(status, observed_generation=job.metadata.generation)), *actions]
     wait = None
     if policy.ttl_seconds_after_finished is not None and job.status.completion_time is not None:
         wait = parse_time(job.status.completion_time) + policy.ttl_seconds_after_finished - now
         if wait <= 0:
             return Decision((DeleteJob(),))
-    return Decision(tuple(actions), wait)
+    care = Care(replace(job.status, observed_generation=job.metadata.generation))
+    for pod in seen.pods:
+        if pod.role == names.ROLE_MASTER or _cleaned(pod, policy.clean_pod_policy):
+            care.dismiss(job, pod, now)
+    work: list[Action] = [*care.deletes]
+    work += end_all(seen, f"spec.jobName: ElasticJob {job.metadata.name!r} has ended ({job.status.phase})", now)
+    status = statuses.with_counts(seen, care.status)
+    if not work and (pause := _counts_wait(seen, status, now)):
+        return Decision((), sooner(wait, care.requeue_after, pause))
+    return Decision((*patches.job_status(job, status), *work), sooner(wait, care.requeue_after))
 
 
 def _suspend(seen: Observed, now: float) -> Decision:
-    """Delete the members, which lets their agents drain, and then the master, whose state stays in its ConfigMap."""
+    """Send the pods away, and end whatever wants to scale the job, after the size it comes back with is stored."""
     job = seen.job
-    members = [pod for pod in seen.pods if pod not in seen.masters]
-    actions: list[Action] = _delete(members or list(seen.pods))
-    actions += end_all(seen, f"spec.jobName: ElasticJob {job.metadata.name!r} is suspended", now)
-    status = statuses.suspended(job, statuses.with_counts(seen, job.status), now)
-    return Decision((*patches.job_status(job, status), *actions))
+    care = suspend(seen, now)
+    if has_succeeded(job, care.status, current_indices(care.status)):
+        return _end(seen, statuses.ended(job, statuses.with_counts(seen, care.status), "Succeeded", "", now), "")
+    status = statuses.suspended(seen, statuses.with_counts(seen, care.status), now)
+    work: list[Action] = [*care.deletes]
+    work += end_all(seen, f"spec.jobName: ElasticJob {job.metadata.name!r} is suspended", now)
+    if not work and (pause := _counts_wait(seen, status, now)):
+        return Decision((), sooner(care.requeue_after, pause))
+    if status.phase == "Suspended" != job.status.phase:
+        work.append(EmitEvent("JobSuspended", status.message))
+    return Decision((*patches.job_status(job, status), *work), care.requeue_after)
 
 
 def _cleaned(pod: Pod, policy: str) -> bool:
     return policy == "All" or (policy == "Running" and not pod.finished)
-
-
-def _delete(doomed: list[Pod]) -> list[Action]:
-    return [DeletePod(pod.name, pod.metadata.uid) for pod in doomed if not pod.leaving]

@@ -1,13 +1,14 @@
-"""What a job's pods need around them: Services, Secret, account and rights of the master, and its state ConfigMap."""
+"""What a job's pods need around them: Services, Secret, rights of the master, its state ConfigMap, and the PodGroup."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 
+from elasticjob_operator.core import gang
 from elasticjob_operator.core.observed import owner_reference
 from elasticjob_operator.core.pods import labels
 
@@ -15,7 +16,10 @@ Json = dict[str, Any]
 
 
 def around_the_pods(job: ElasticJob) -> list[Json]:
-    """Return all manifests but the Secret's. Each is created once and belongs to the job."""
+    """Return all manifests but the Secret's. Lists in them have every field the API server would add.
+
+    So what is there can be compared with what it should be.
+    """
     name, master_labels = names.master_service(job.metadata.name), labels(job, names.ROLE_MASTER)
     selector = {key: master_labels[key] for key in (names.LABEL_JOB_UID, names.LABEL_ROLE)}
     members = {
@@ -25,7 +29,7 @@ def around_the_pods(job: ElasticJob) -> list[Json]:
     }
     subject = {"kind": "ServiceAccount", "name": name, "namespace": job.metadata.namespace}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
-    return [
+    manifests = [
         _object(job, "v1", "ServiceAccount", name),
         _object(job, "v1", "ConfigMap", names.state_config_map(job.metadata.name)),
         _object(job, "v1", "Service", name, spec={"selector": selector, "ports": _ports()}),
@@ -33,6 +37,19 @@ def around_the_pods(job: ElasticJob) -> list[Json]:
         _object(job, "rbac.authorization.k8s.io/v1", "Role", name, rules=_rules(job)),
         _object(job, "rbac.authorization.k8s.io/v1", "RoleBinding", name, roleRef=role, subjects=[subject]),
     ]
+    if group := gang.pod_group(job):
+        scheduler = gang.SCHEDULERS[job.spec.run_policy.scheduling_policy.gang]
+        manifests.append(_object(job, scheduler.api_version, "PodGroup", job.metadata.name, spec=group))
+    return manifests
+
+
+def basis(job: ElasticJob) -> Hashable:
+    """Return all that can change in a job and that the manifests depend on: while it stays, they do."""
+    policy = job.spec.run_policy.scheduling_policy
+    if policy.gang == "none":
+        return policy.gang
+    least = tuple(role.min_replicas for role in job.spec.replica_specs.values())
+    return (policy.gang, policy.queue, policy.priority_class_name, least, str(job.spec.master.resources))
 
 
 def secret(job: ElasticJob, content: Mapping[str, str]) -> Json:
@@ -40,6 +57,24 @@ def secret(job: ElasticJob, content: Mapping[str, str]) -> Json:
     return _object(
         job, "v1", "Secret", names.master_service(job.metadata.name), type="Opaque", stringData=dict(content)
     )
+
+
+def correction(manifest: Mapping[str, Any], found: Mapping[str, Any]) -> Json:
+    """Return the merge patch that makes an object what its manifest says; fields the manifest has not are left alone.
+
+    It is empty for what is as it should be. Metadata is not compared.
+    """
+    patch: Json = {}
+    for key, value in manifest.items():
+        old = found.get(key)
+        if key in ("apiVersion", "kind", "metadata") or old == value:
+            continue
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            if inner := correction(value, old):
+                patch[key] = inner
+        else:
+            patch[key] = value
+    return patch
 
 
 def _object(job: ElasticJob, api_version: str, kind: str, name: str, **content: Any) -> Json:
@@ -53,7 +88,8 @@ def _object(job: ElasticJob, api_version: str, kind: str, name: str, **content: 
 
 
 def _ports() -> list[Json]:
-    return [{"name": name, "port": port} for name, port in (("grpc", names.GRPC_PORT), ("http", names.HTTP_PORT))]
+    ports = (("grpc", names.GRPC_PORT), ("http", names.HTTP_PORT))
+    return [{"name": name, "port": port, "protocol": "TCP", "targetPort": port} for name, port in ports]
 
 
 def _rules(job: ElasticJob) -> list[Json]:

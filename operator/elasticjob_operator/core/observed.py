@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,8 @@ from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.scalers import ScaleIn, ScaleOut
 from msgspec import field
 
+from elasticjob_operator.core.actions import ResizePod
+
 
 class Terminated(Object, frozen=True):
     """How a container ended."""
@@ -21,6 +24,8 @@ class Terminated(Object, frozen=True):
     signal: int = 0
     reason: str = ""
     message: str = ""
+    started_at: str | None = None
+    finished_at: str | None = None
 
 
 class Waiting(Object, frozen=True):
@@ -66,12 +71,14 @@ class PodCondition(Object, frozen=True):
     status: str = "Unknown"
     reason: str = ""
     message: str = ""
+    last_transition_time: str | None = None
 
 
 class PodSpec(Object, frozen=True):
     """The part of a pod's spec that decisions need."""
 
     containers: list[Container] = []
+    node_name: str = ""
 
 
 class PodStatus(Object, frozen=True):
@@ -83,6 +90,7 @@ class PodStatus(Object, frozen=True):
     pod_ip: str = field(default="", name="podIP")
     conditions: list[PodCondition] = []
     container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
 
 
 class Pod(Object, frozen=True):
@@ -118,6 +126,11 @@ class Pod(Object, frozen=True):
         return _number(self.metadata.annotations.get(names.ANNOTATION_RESTARTS), 0)
 
     @property
+    def uncounted(self) -> int:
+        """Uncounted restarts of its index when it was created."""
+        return _number(self.metadata.annotations.get(names.ANNOTATION_UNCOUNTED), 0)
+
+    @property
     def finished(self) -> bool:
         """Whether all of its containers have ended for good."""
         return self.status.phase in ("Succeeded", "Failed")
@@ -146,6 +159,12 @@ class Pod(Object, frozen=True):
         """Whether training in it is over, which is how an agent confirms that it has drained."""
         return self.finished or self.terminated is not None
 
+    @property
+    def succeeded(self) -> bool:
+        """Whether training in it ended well; what other containers do or did does not matter then."""
+        how = self.terminated
+        return how.exit_code == 0 if how is not None else self.status.phase == "Succeeded"
+
     def condition(self, kind: str) -> PodCondition | None:
         """Return the condition of this type if it is True."""
         return next((c for c in self.status.conditions if c.type == kind and c.status == "True"), None)
@@ -163,6 +182,9 @@ class Observed:
         scale_outs: ScaleOuts that name the job.
         trouble: why the last attempt to change the cluster was refused, for people; nothing is decided by it.
         status_written: when this operator last wrote the job's status; 0 for never.
+        leaving_nodes: nodes that are about to go, and by which taint that is known (core/disruption.py).
+        unresizable: by pod UID the last request to resize it in place that the API server refused, and why.
+        ensured: whether this process has found or made all that the pods need around them, as the spec now wants it.
     """
 
     job: ElasticJob
@@ -172,6 +194,9 @@ class Observed:
     scale_outs: tuple[ScaleOut, ...] = ()
     trouble: str = ""
     status_written: float = 0.0
+    leaving_nodes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    ensured: bool = True
+    unresizable: Mapping[str, tuple[ResizePod, str]] = dataclasses.field(default_factory=dict)
 
     def members(self, role: str) -> list[Pod]:
         """Return the pods of one role."""

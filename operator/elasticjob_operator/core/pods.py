@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
-from elasticjob_api.meta import Object
-from elasticjob_api.quantity import parse_quantity
 
-from elasticjob_operator.core.observed import Defaults, Pod, owner_reference
+from elasticjob_operator.core import gang
+from elasticjob_operator.core.observed import Defaults, owner_reference
 
 Json = dict[str, Any]
 
@@ -19,38 +17,8 @@ _AGENT_VOLUME = "elasticjob-agent"
 _AGENT_DIRECTORY = "/opt/elasticjob"
 _SECONDS_TO_EXIT = 5
 """What an agent needs on top of its drain time to report and to exit."""
-
-
-class _Resources(Object, frozen=True):
-    requests: dict[str, int | float | str] | None = None
-    limits: dict[str, int | float | str] | None = None
-
-
-class _Container(Object, frozen=True):
-    command: list[str] | None = None
-    args: list[str] | None = None
-    env: list[Json] | None = None
-    volume_mounts: list[Json] | None = None
-    resources: _Resources | None = None
-
-
-class _Spec(Object, frozen=True):
-    containers: list[_Container] | None = None
-    init_containers: list[Json] | None = None
-    volumes: list[Json] | None = None
-    termination_grace_period_seconds: int | None = None
-
-
-class _Metadata(Object, frozen=True):
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-
-
-class _Template(Object, frozen=True):
-    """The parts of a user's template that are read here; the API server judges the others when a pod is created."""
-
-    metadata: _Metadata | None = None
-    spec: _Spec | None = None
+_REGISTERED = {"tcpSocket": {"port": names.AGENT_READY_PORT}, "periodSeconds": 2, "failureThreshold": 3}
+"""Readiness of a member: its agent listens here as soon as the master has accepted it."""
 
 
 def labels(job: ElasticJob, role: str) -> dict[str, str]:
@@ -62,48 +30,6 @@ def labels(job: ElasticJob, role: str) -> dict[str, str]:
     }
 
 
-def problem(job: ElasticJob, defaults: Defaults) -> str | None:
-    """Return why the job's pods could never run, naming the field and the remedy; None if nothing is in their way."""
-    if job.spec.agent.source == "InitContainer" and not (job.spec.agent.image or defaults.agent_image):
-        return (
-            "spec.agent.source: InitContainer needs an agent image, and neither spec.agent.image nor the operator's "
-            "--agent-image names one; install elasticjob in the worker image and set spec.agent.source to Image"
-        )
-    if job.spec.run_policy.scheduling_policy.gang != "none":
-        return "spec.runPolicy.schedulingPolicy.gang: gang scheduling is not supported by this version; set it to none"
-    for role, spec in job.spec.replica_specs.items():
-        if found := _template_problem(spec.template, f"spec.replicaSpecs.{role}.template"):
-            return found
-    return _form_problem(job.spec.master.template, "spec.master.template")
-
-
-def _template_problem(template: Json, field: str) -> str | None:
-    if found := _form_problem(template, field):
-        return found
-    containers = (template.get("spec") or {}).get("containers")
-    if not containers:
-        return f"{field}.spec.containers: must have at least one container"
-    if not containers[0].get("command"):
-        return (
-            f"{field}.spec.containers[0].command: must be set, because the agent starts it and the image's own entry "
-            "point is not known"
-        )
-    return None
-
-
-def _form_problem(template: Json, field: str) -> str | None:
-    """Return what is not of the form that a pod template has, in the parts that are read here."""
-    try:
-        read = msgspec.convert(template, _Template)
-        for container in read.spec.containers or () if read.spec else ():
-            for values in (container.resources.requests, container.resources.limits) if container.resources else ():
-                for quantity in (values or {}).values():
-                    parse_quantity(quantity)
-    except ValueError as error:  # of msgspec, too
-        return f"{field}: {error}"
-    return None
-
-
 def member_pod(
     job: ElasticJob,
     role: str,
@@ -112,6 +38,7 @@ def member_pod(
     *,
     wanted: Mapping[str, Any],
     restarts: int,
+    uncounted: int = 0,
     defaults: Defaults,
 ) -> Json:
     """Return the manifest of a member's pod.
@@ -123,6 +50,7 @@ def member_pod(
         incarnation: 0 for an index never used before, else the number that makes the name new.
         wanted: resources set by a plan, in place of the template's.
         restarts: counted restarts of the index so far.
+        uncounted: uncounted ones.
         defaults: what the job may leave out.
     """
     spec = job.spec.replica_specs[role]
@@ -138,11 +66,9 @@ def member_pod(
             pod_spec.get("terminationGracePeriodSeconds") or 0, spec.drain_seconds + _SECONDS_TO_EXIT
         ),
     }
-    if job.spec.run_policy.scheduling_policy.priority_class_name:
-        pod_spec["priorityClassName"] = job.spec.run_policy.scheduling_policy.priority_class_name
     if job.spec.agent.source == "InitContainer":
         _add_agent(pod_spec, job.spec.agent.image or defaults.agent_image or "")
-    return {
+    pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
@@ -154,33 +80,33 @@ def member_pod(
                 names.LABEL_INDEX: str(index),
                 names.LABEL_INCARNATION: str(incarnation),
             },
-            "annotations": {**(template_metadata.get("annotations") or {}), names.ANNOTATION_RESTARTS: str(restarts)},
+            "annotations": {
+                **(template_metadata.get("annotations") or {}),
+                names.ANNOTATION_RESTARTS: str(restarts),
+                names.ANNOTATION_UNCOUNTED: str(uncounted),
+            },
             "ownerReferences": [owner_reference(job)],
         },
         "spec": pod_spec,
     }
+    return gang.scheduled(job, pod)
 
 
 def with_resources(resources: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
     """Return a container's resources with some of them changed.
 
     A limit is changed where there is one and not added, so that the pod's quality-of-service class, which Kubernetes
-    does not let a running pod change, stays what the user chose.
+    does not let a running pod change, stays what the user chose. What cannot be overcommitted, such as a GPU,
+    needs one.
     """
-    limits = dict(resources.get("limits") or {})
+    limits = dict(resources.get("limits") or {}) | {name: value for name, value in wanted.items() if "/" in name}
     changed: Json = {**resources, "requests": {**(resources.get("requests") or {}), **wanted}}
     if limits:
         changed["limits"] = {**limits, **{name: value for name, value in wanted.items() if name in limits}}
     return changed
 
 
-def resized(job: ElasticJob, pod: Pod, wanted: Mapping[str, Any]) -> Json:
-    """Return the resources the training container of a pod shall have."""
-    container = job.spec.replica_specs[pod.role].template["spec"]["containers"][0]
-    return with_resources(container.get("resources") or {}, wanted)
-
-
-def master_pod(job: ElasticJob, incarnation: int, *, restarts: int, defaults: Defaults) -> Json:
+def master_pod(job: ElasticJob, incarnation: int, *, restarts: int, uncounted: int = 0, defaults: Defaults) -> Json:
     """Return the manifest of the master's pod; its host name is the same in every incarnation."""
     name = names.master_service(job.metadata.name)
     master = job.spec.master
@@ -208,7 +134,7 @@ def master_pod(job: ElasticJob, incarnation: int, *, restarts: int, defaults: De
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "readinessProbe": {"tcpSocket": {"port": names.GRPC_PORT}, "periodSeconds": 2, "failureThreshold": 3},
     }
-    return {
+    pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
@@ -219,7 +145,11 @@ def master_pod(job: ElasticJob, incarnation: int, *, restarts: int, defaults: De
                 **labels(job, names.ROLE_MASTER),
                 names.LABEL_INCARNATION: str(incarnation),
             },
-            "annotations": {**(template_metadata.get("annotations") or {}), names.ANNOTATION_RESTARTS: str(restarts)},
+            "annotations": {
+                **(template_metadata.get("annotations") or {}),
+                names.ANNOTATION_RESTARTS: str(restarts),
+                names.ANNOTATION_UNCOUNTED: str(uncounted),
+            },
             "ownerReferences": [owner_reference(job)],
         },
         "spec": {
@@ -230,6 +160,7 @@ def master_pod(job: ElasticJob, incarnation: int, *, restarts: int, defaults: De
             "containers": [container],
         },
     }
+    return gang.scheduled(job, pod)
 
 
 def _member_container(
@@ -260,8 +191,11 @@ def _member_container(
     ]
     reserved = {variable["name"] for variable in ours}
     users = [variable for variable in container.get("env") or () if variable.get("name") not in reserved]
+    # On the node's own network the agents of two members would want the same port.
+    on_node_network = bool(spec.template["spec"].get("hostNetwork"))
     changed = {
         "terminationMessagePolicy": "FallbackToLogsOnError",
+        **({} if on_node_network else {"readinessProbe": _REGISTERED}),
         **container,
         "command": [agent, "run", "--"],
         "args": [*container["command"], *(container.get("args") or ())],

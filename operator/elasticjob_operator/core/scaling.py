@@ -10,32 +10,40 @@ from collections.abc import Sequence
 
 from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.scaleplan import FINISHED, PlanPhase, ScalePlan
-from elasticjob_api.scalers import ScaleIn, ScaleOut, ScalerPhase
+from elasticjob_api.scalers import ScaleIn, ScaleOut
 from msgspec.structs import replace
 
-from elasticjob_operator.core import execution, patches, plan, translate
-from elasticjob_operator.core.actions import Action, CreatePlan, DeletePlan, EmitEvent, PatchStatus
+from elasticjob_operator.core import disruption, execution, outcome, patches, resize, scalers, translate
+from elasticjob_operator.core.actions import Action, CreatePlan, DeletePlan, EmitEvent, PatchStatus, sooner
 from elasticjob_operator.core.clock import format_time
 from elasticjob_operator.core.execution import Step
+from elasticjob_operator.core.held import without_plan
 from elasticjob_operator.core.observed import Observed
+from elasticjob_operator.core.plan import Refused, current_indices
+from elasticjob_operator.core.resolve import resolve
 
-HISTORY = 10
 _BEGUN = ("Draining", "Executing")
-_SCALER_DONE = ("ScaleSucceeded", "ScaleFailed")
 Waiting = ScalePlan | ScaleIn | ScaleOut
 
 
 def scale(seen: Observed, status: ElasticJobStatus, now: float) -> Step:
     """Take the next step of whatever changes the size of the job."""
     active = _active(seen)
-    if active is not None:
+    orphans = scalers.orphans(seen)
+    if active is not None and not any(action.uid == active.metadata.uid for action in orphans):
         step = execution.advance(seen, replace(status, current_plan=active.metadata.name), active, now)
         step.actions += _wait(seen, f"waits for ScalePlan {active.metadata.name}", active)
     else:
-        step = Step(status, plan.current_indices(status))
-        step.actions += _start_next(seen, step, now)
-    step.actions += _follow(seen, now)
-    step.actions += _prune(seen)
+        indices = current_indices(status)
+        step = Step(status, indices, indices)
+        if not orphans:
+            step.status = without_plan(status)
+            step.actions += _start_next(seen, step, now)
+    old, due = scalers.expired(scalers.everyone(seen), now)
+    step.requeue_after = sooner(step.requeue_after, due)
+    # A ScaleIn or ScaleOut says which plan it has become before that begins: whoever deletes the plan then cancels it.
+    step.actions[:0] = scalers.follow(seen, now)
+    step.actions += [*orphans, *disruption.notices(seen), *old, *_prune(seen)]
     return step
 
 
@@ -46,10 +54,11 @@ def end_all(seen: Observed, reason: str, now: float) -> list[Action]:
         if item.metadata.deletion_timestamp is None and item.status.phase not in FINISHED:
             phase: PlanPhase = "Cancelled" if item.status.start_time else "Failed"
             actions += execution.end(item, phase, reason, now, pods=seen.pods)
-    for scaler in _scalers(seen):
-        if _plan_of(seen, scaler) is None:
-            actions += _scaler_done(scaler, "ScaleFailed", reason, now)
-    return [*actions, *_follow(seen, now), *_prune(seen)]
+    for scaler in scalers.open_ones(seen):
+        if scalers.plan_of(seen, scaler) is None:
+            actions += scalers.done(scaler, "ScaleFailed", reason, now)
+    old, _ = scalers.expired(scalers.everyone(seen), now)
+    return [*actions, *scalers.follow(seen, now), *old, *_prune(seen)]
 
 
 def refuse_for_want_of_job(name: str, namespace: str, waiting: Sequence[Waiting], now: float) -> list[PatchStatus]:
@@ -63,8 +72,8 @@ def refuse_for_want_of_job(name: str, namespace: str, waiting: Sequence[Waiting]
             if item.status.phase not in FINISHED:
                 ended = replace(item.status, phase="Failed", message=message, completion_time=format_time(now))
                 writes += patches.plan_status(item, ended)
-        elif item.status.phase not in _SCALER_DONE:
-            writes += _scaler_done(item, "ScaleFailed", message, now)
+        elif item.status.phase not in scalers.DONE:
+            writes += scalers.done(item, "ScaleFailed", message, now)
     return writes
 
 
@@ -77,11 +86,13 @@ def _active(seen: Observed) -> ScalePlan | None:
 
 def _start_next(seen: Observed, step: Step, now: float) -> list[Action]:
     """Begin the plan whose turn it is, or turn into a plan what is not one yet."""
-    line = _line(seen)
-    if any(not _covered(seen, line, role, size) for role, size in translate.edited_replicas(seen.job).items()):
-        known = any(item.metadata.name == translate.spec_plan_name(seen.job) for item in seen.plans)
-        if not known:
-            return [CreatePlan(translate.from_spec(seen.job))]
+    line, known = _line(seen), {item.metadata.name for item in seen.plans}
+    edits = translate.edited_replicas(seen.job, step.status)
+    if step.status.current_plan is not None and step.status.current_plan not in known:
+        return _after_deletion(seen, step, edits)
+    new = any(not _covered(seen, line, role, size) for role, size in edits.items())
+    if new and translate.spec_plan_name(seen.job) not in known:
+        return [CreatePlan(translate.from_spec(seen.job, edits))]
     actions, line = _supersede(line, now)
     if not line:
         step.status = replace(step.status, current_plan=None)
@@ -91,22 +102,52 @@ def _start_next(seen: Observed, step: Step, now: float) -> list[Action]:
     actions += patches.adoption(seen.job, head)
     if actions and any(not isinstance(action, EmitEvent) for action in actions):
         return actions  # these move versions that the next steps are decided on
+    if isinstance(head, ScalePlan) and scalers.is_news(seen, head):
+        return actions  # it is told first, so that a request whose plan is deleted does not become another one
     if isinstance(head, ScalePlan):
         return _begin(seen, step, head, now)
     try:
         return [CreatePlan(translate.from_scaler(seen, head))]
-    except plan.Refused as refusal:
-        return [*_scaler_done(head, "ScaleFailed", str(refusal), now)]
+    except Refused as refusal:
+        return [*scalers.done(head, "ScaleFailed", str(refusal), now)]
 
 
 def _begin(seen: Observed, step: Step, head: ScalePlan, now: float) -> list[Action]:
+    if head.spec.source == "Disruption":
+        head = disruption.at_its_turn(seen, head)
+        if disruption.is_over(head):
+            step.status = replace(step.status, current_plan=None)
+            return execution.end(head, "Cancelled", "its pods are gone or leaving already; they are replaced", now)
     try:
-        change = plan.resolve(seen.job, seen.pods, head)
-    except plan.Refused as refusal:
+        change = resolve(seen.job, seen.pods, head)
+    except Refused as refusal:
         step.status = replace(step.status, current_plan=None)
         return execution.end(head, "Failed", str(refusal), now)
     step.status = replace(step.status, current_plan=head.metadata.name)
     return execution.begin(seen, head, change, now)
+
+
+def _after_deletion(seen: Observed, step: Step, edits: dict[str, int]) -> list[Action]:
+    """The plan that was being executed has been deleted: bring the job back to the size its spec asks for.
+
+    The name of the plan that does so is stored first, so that it is made once, and before all others.
+    """
+    deleted = step.status.current_plan or ""
+    step.status = outcome.with_resources_by_index(step.status, resize.found_in_force(seen))
+    if not edits:
+        step.status = replace(step.status, current_plan=None)
+    elif not translate.is_return_plan(seen.job, deleted):
+        step.status = replace(step.status, current_plan=translate.return_plan_name(seen.job))
+    note = f"{deleted} was deleted while it was being executed"
+    if edits:
+        sizes = ", ".join(f"{role} {size}" for role, size in edits.items())
+        note += f"; the job goes back to {sizes}, the replicas of its spec"
+    actions: list[Action] = []
+    if deleted != step.status.current_plan:
+        actions.append(EmitEvent("ScalingCancelled", note, action="Scale", warning=True))
+    if edits:
+        actions.append(CreatePlan(translate.back_to_spec(seen.job, edits, step.status.current_plan or "", note)))
+    return actions
 
 
 def _covered(seen: Observed, line: Sequence[Waiting], role: str, size: int) -> bool:
@@ -123,7 +164,11 @@ def _covered(seen: Observed, line: Sequence[Waiting], role: str, size: int) -> b
 def _line(seen: Observed) -> list[Waiting]:
     """Return what waits, first come first."""
     waiting: list[Waiting] = [item for item in seen.plans if item.status.phase in (None, "Pending")]
-    waiting += [scaler for scaler in _scalers(seen) if scaler.status.plan is None and _plan_of(seen, scaler) is None]
+    waiting += [
+        scaler
+        for scaler in scalers.open_ones(seen)
+        if scaler.status.plan is None and scalers.plan_of(seen, scaler) is None
+    ]
     waiting = [item for item in waiting if item.metadata.deletion_timestamp is None]
     return sorted(waiting, key=lambda item: _order(seen, item))
 
@@ -131,10 +176,8 @@ def _line(seen: Observed) -> list[Waiting]:
 def _order(seen: Observed, item: Waiting) -> tuple[str, str]:
     """By creation; the plan of a ScaleIn or ScaleOut has that one's place."""
     place: Waiting = item
-    everyone: list[ScaleIn | ScaleOut] = [*seen.scale_ins, *seen.scale_outs]
-    for scaler in everyone:
-        if isinstance(item, ScalePlan) and patches.is_owned_by(item, scaler.metadata.uid):
-            place = scaler
+    if isinstance(item, ScalePlan):
+        place = next((s for s in scalers.everyone(seen) if patches.is_owned_by(item, s.metadata.uid)), item)
     return place.metadata.creation_timestamp, place.metadata.uid
 
 
@@ -161,61 +204,21 @@ def _wait(seen: Observed, message: str, active: ScalePlan) -> list[Action]:
     return actions
 
 
-def _follow(seen: Observed, now: float) -> list[Action]:
-    """Let every ScaleIn and ScaleOut tell what its plan tells."""
-    actions: list[Action] = []
-    for scaler in _scalers(seen):
-        followed = _plan_of(seen, scaler)
-        if followed is None:
-            if scaler.status.plan is not None:
-                actions += _scaler_done(scaler, "ScaleFailed", f"ScalePlan {scaler.status.plan} was deleted", now)
-        elif followed.status.phase in FINISHED:
-            phase: ScalerPhase = "ScaleSucceeded" if followed.status.phase == "Succeeded" else "ScaleFailed"
-            pods = [*followed.status.created_pods, *followed.status.removed_pods]
-            message = followed.status.message
-            actions += patches.scaler_status(
-                scaler,
-                replace(
-                    scaler.status,
-                    phase=phase,
-                    message=message,
-                    plan=followed.metadata.name,
-                    pods=pods if phase == "ScaleSucceeded" else [],
-                    completion_time=format_time(now),
-                ),
-            )
-        elif scaler.status.phase != "Scaling":
-            status = replace(scaler.status, phase="Scaling", message="", plan=followed.metadata.name)
-            actions += patches.scaler_status(scaler, status)
-    return actions
-
-
-def _scaler_done(scaler: ScaleIn | ScaleOut, phase: ScalerPhase, message: str, now: float) -> list[PatchStatus]:
-    status = replace(scaler.status, phase=phase, message=message, completion_time=format_time(now))
-    return patches.scaler_status(scaler, status)
-
-
-def _scalers(seen: Observed) -> list[ScaleIn | ScaleOut]:
-    """Return the ones that are not done."""
-    everyone: list[ScaleIn | ScaleOut] = [*seen.scale_ins, *seen.scale_outs]
-    return [s for s in everyone if s.status.phase not in _SCALER_DONE and s.metadata.deletion_timestamp is None]
-
-
-def _plan_of(seen: Observed, scaler: ScaleIn | ScaleOut) -> ScalePlan | None:
-    return next((item for item in seen.plans if patches.is_owned_by(item, scaler.metadata.uid)), None)
-
-
 def _prune(seen: Observed) -> list[Action]:
-    """Delete finished plans but for the last ones, those a ScaleIn or ScaleOut still reads, and the present edit's."""
-    read = {scaler.metadata.uid for scaler in _scalers(seen)}
-    kept = translate.spec_plan_name(seen.job)
+    """Delete finished plans but for the last ones, those that are still read, and the present edit's.
+
+    Of the plan that is current by the job's status, the end has yet to be seen: it must not look as if it was deleted.
+    """
+    read = {scaler.metadata.uid for scaler in scalers.open_ones(seen)}
+    kept = {translate.spec_plan_name(seen.job), seen.job.status.current_plan, *disruption.still_needed(seen)}
     finished = [
         item
         for item in seen.plans
         if item.status.phase in FINISHED
         and item.metadata.deletion_timestamp is None
-        and item.metadata.name != kept
+        and item.metadata.name not in kept
         and not any(owner.uid in read for owner in item.metadata.owner_references)
     ]
+    limit = seen.job.spec.run_policy.plan_history_limit
     finished.sort(key=lambda item: (item.status.completion_time or "", item.metadata.uid))
-    return [DeletePlan(item.metadata.name, item.metadata.uid) for item in finished[: max(len(finished) - HISTORY, 0)]]
+    return [DeletePlan(item.metadata.name, item.metadata.uid) for item in finished[: max(len(finished) - limit, 0)]]

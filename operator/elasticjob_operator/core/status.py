@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus, Phase, ReplicaStatus
-from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.indices import format_indices, parse_indices
 from elasticjob_api.meta import Condition
 from msgspec.structs import replace
 
+from elasticjob_operator.core import backoff
 from elasticjob_operator.core.clock import format_time
-from elasticjob_operator.core.members import lost_for_good
+from elasticjob_operator.core.ends import lost_for_good
 from elasticjob_operator.core.observed import Observed
-from elasticjob_operator.core.plan import Indices
 
 ENDED: tuple[Phase, ...] = ("Succeeded", "Failed")
-_RUNNING = "Running"
+_RUNNING, _SUSPENDED = "Running", "Suspended"
+_TOLD = 3
 
 
 def taken_up(job: ElasticJob, now: float) -> ElasticJobStatus:
@@ -43,24 +43,10 @@ def ended(job: ElasticJob, status: ElasticJobStatus, phase: Phase, message: str,
         observed_generation=job.metadata.generation,
     )  # fmt: skip
     status = _with_condition(job, status, phase, True, phase, message, now)
-    for kind in (_RUNNING, "Scaling", "MasterReady"):
+    for kind in (_RUNNING, _SUSPENDED, "Scaling", "MasterReady"):
         if any(c.type == kind for c in status.conditions):
             status = _with_condition(job, status, kind, False, f"Job{phase}", "", now)
     return status
-
-
-def has_succeeded(job: ElasticJob, status: ElasticJobStatus, staying: Indices) -> bool:
-    """Whether every role that decides has enough members that have succeeded."""
-    roles = _deciding_roles(job)
-    done = []
-    for role in roles:
-        succeeded = parse_indices(status.replica_statuses[role].succeeded_indices)
-        least = job.spec.replica_specs[role].completion.min_succeeded
-        if least is not None:
-            done.append(len(succeeded) >= least)
-        else:
-            done.append(bool(staying[role] or len(roles) > 1) and staying[role] <= succeeded)
-    return all(done) and any(status.replica_statuses[role].succeeded_indices for role in roles)
 
 
 def with_counts(seen: Observed, status: ElasticJobStatus) -> ElasticJobStatus:
@@ -82,7 +68,13 @@ def with_counts(seen: Observed, status: ElasticJobStatus) -> ElasticJobStatus:
         for role, replica in status.replica_statuses.items()
     }
     shown = replicas[elastic_role(job)]
-    return replace(status, replica_statuses=replicas, workers=f"{shown.ready}/{shown.desired}")
+    return replace(
+        status,
+        replica_statuses=replicas,
+        workers=f"{shown.ready}/{shown.desired}",
+        restarts=sum(replica.restarts for replica in replicas.values()),
+        uncounted_restarts=sum(replica.uncounted_restarts for replica in replicas.values()),
+    )
 
 
 def with_phase(seen: Observed, status: ElasticJobStatus, now: float) -> ElasticJobStatus:
@@ -119,17 +111,44 @@ def with_phase(seen: Observed, status: ElasticJobStatus, now: float) -> ElasticJ
     phase: Phase = "Starting" if any(replica.active for replica in status.replica_statuses.values()) else "Pending"
     if started:
         phase = "Scaling" if scaling else "Running"
-    message = "; ".join(text for text in ("" if started else _waits_for(job, status), seen.trouble) if text)
+    parts = ("" if started else _waits_for(job, status), _restarts_later(status, now), seen.trouble)
+    message = "; ".join(text for text in parts if text)
     return replace(status, phase=phase, message=message, observed_generation=job.metadata.generation)
 
 
-def suspended(job: ElasticJob, status: ElasticJobStatus, now: float) -> ElasticJobStatus:
-    """Return the status of a job that is suspended."""
-    message = "spec.runPolicy.suspend is true"
-    status = replace(
-        status, phase="Suspended", message=message, current_plan=None, observed_generation=job.metadata.generation
-    )
-    return _with_condition(job, status, _RUNNING, False, "Suspended", message, now)
+def suspended(seen: Observed, status: ElasticJobStatus, now: float) -> ElasticJobStatus:
+    """Return the status of a job that is suspended, or on the way there while it still has pods."""
+    job, asked = seen.job, "spec.runPolicy.suspend is true"
+    status = replace(status, current_plan=None, observed_generation=job.metadata.generation)
+    for kind in (_RUNNING, "Scaling", "MasterReady"):
+        if any(c.type == kind for c in status.conditions):
+            status = _with_condition(job, status, kind, False, _SUSPENDED, asked, now)
+    if seen.pods:
+        message = f"suspending: {len(seen.pods)} pods are draining"
+        status = _with_condition(job, status, _SUSPENDED, False, "Suspending", message, now)
+        return replace(status, phase=_RUNNING if status.phase == "Scaling" else status.phase, message=message)
+    status = _with_condition(job, status, _SUSPENDED, True, _SUSPENDED, asked, now)
+    return replace(status, phase=_SUSPENDED, message=asked, start_time=None, master_address=None)
+
+
+def resumed(job: ElasticJob, status: ElasticJobStatus, now: float) -> ElasticJobStatus:
+    """Return the status of a job that is not suspended; its time to be active begins anew when it was."""
+    if any(c.type == _SUSPENDED and (c.status, c.reason) != ("False", "Resumed") for c in status.conditions):
+        status = _with_condition(job, status, _SUSPENDED, False, "Resumed", "", now)
+    return status if status.start_time is not None else replace(status, start_time=format_time(now))
+
+
+def is_suspended(status: ElasticJobStatus) -> bool:
+    """Whether a job has no pods because it is suspended."""
+    return any(c.type == _SUSPENDED and c.status == "True" for c in status.conditions)
+
+
+def short_of_members(job: ElasticJob, status: ElasticJobStatus, role: str) -> bool:
+    """Whether a role has fewer members at work than the job needs to start, or, once it has started, to go on."""
+    replica = status.replica_statuses[role]
+    started = any(c.type == _RUNNING and c.status == "True" for c in status.conditions)
+    least = job.spec.replica_specs[role].min_replicas if started else _start_size(job, role, replica)
+    return _at_work(replica) < least
 
 
 def elastic_role(job: ElasticJob) -> str:
@@ -142,7 +161,7 @@ def only_counts_differ(before: ElasticJobStatus, after: ElasticJobStatus) -> boo
 
     def without_counts(status: ElasticJobStatus) -> ElasticJobStatus:
         replicas = {
-            role: replace(replica, active=0, ready=0, succeeded=0, failed=0)
+            role: replace(replica, active=0, ready=0, succeeded=0, failed=0, started_indices="")
             for role, replica in status.replica_statuses.items()
         }
         return replace(status, replica_statuses=replicas, workers="", message="", conditions=[
@@ -176,12 +195,19 @@ def _waits_for(job: ElasticJob, status: ElasticJobStatus) -> str:
     return f"waiting: {', '.join(short)}" if short else ""
 
 
-def _deciding_roles(job: ElasticJob) -> list[str]:
-    decider = FRAMEWORKS[job.spec.framework].deciding_role
-    for role in (decider, names.ROLE_WORKER if decider else None):
-        if role is not None and role in job.spec.replica_specs:
-            return [role]
-    return list(job.spec.replica_specs)
+def _restarts_later(status: ElasticJobStatus, now: float) -> str:
+    """Return who waits for the time of its restart."""
+    waits = [
+        (wait.until, f"{role} {index}")
+        for role, replica in status.replica_statuses.items()
+        for index, wait in replica.back_off.items()
+        if backoff.waits(wait, now)
+    ]
+    master = status.master.back_off
+    waits += [(master.until, "the master")] if master is not None and backoff.waits(master, now) else []
+    more = f" and {len(waits) - _TOLD} more" if len(waits) > _TOLD else ""
+    told = ", ".join(f"{who} at {until}" for until, who in sorted(waits)[:_TOLD])
+    return f"restarts: {told}{more}" if told else ""
 
 
 def _with_condition(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from elasticjob_api import names
-from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.indices import parse_indices
 from elasticjob_api.scaleplan import PodToCreate, PodToRemove, RolePlan, ScalePlanSpec
 from elasticjob_api.scalers import ScaleIn, ScaleOut
 from msgspec import to_builtins
 
+from elasticjob_operator.core.limits import check_bounds
 from elasticjob_operator.core.observed import Observed, owner_reference
-from elasticjob_operator.core.plan import Refused, check_bounds, member_of
+from elasticjob_operator.core.plan import Refused
+from elasticjob_operator.core.resolve import member_of
 
 Json = dict[str, Any]
 LARGEST = 1000
@@ -54,26 +57,42 @@ def from_scaler(seen: Observed, scaler: ScaleIn | ScaleOut) -> Json:
             remove_pods=[PodToRemove(role=scaler.spec.role, index=index) for index in sorted(_removed(seen, scaler))],
             timeout_seconds=scaler.spec.timeout_seconds,
         )
-    return _manifest(job, plan_name(job, scaler), spec, owner_reference(scaler))
+    return manifest(job, plan_name(job, scaler), spec, owner_reference(scaler))
 
 
-def from_spec(job: ElasticJob) -> Json:
+def from_spec(job: ElasticJob, edits: Mapping[str, int]) -> Json:
     """Return the manifest of the plan for the replicas that the job's spec now asks for."""
+    reason = f"spec.replicaSpecs was edited (generation {job.metadata.generation})"
+    return back_to_spec(job, edits, spec_plan_name(job), reason)
+
+
+def return_plan_name(job: ElasticJob) -> str:
+    """Return a name for the plan that follows a plan that was deleted; never used before in this job's life."""
+    return f"{job.metadata.name}-back-{job.metadata.resource_version}"
+
+
+def is_return_plan(job: ElasticJob, name: str) -> bool:
+    """Whether this is the name of a plan that follows one that was deleted."""
+    return name.startswith(f"{job.metadata.name}-back-")
+
+
+def back_to_spec(job: ElasticJob, edits: Mapping[str, int], name: str, reason: str) -> Json:
+    """Return the manifest of a plan that gives these roles the size their spec asks for."""
     spec = ScalePlanSpec(
         job_name=job.metadata.name,
         source="Spec",
-        reason=f"spec.replicaSpecs was edited (generation {job.metadata.generation})",
-        replica_resource_specs={role: RolePlan(replicas=size) for role, size in edited_replicas(job).items()},
+        reason=reason,
+        replica_resource_specs={role: RolePlan(replicas=size) for role, size in edits.items()},
     )
-    return _manifest(job, spec_plan_name(job), spec, owner_reference(job))
+    return manifest(job, name, spec, owner_reference(job))
 
 
-def edited_replicas(job: ElasticJob) -> dict[str, int]:
-    """Return the roles whose size in the spec is not the one that the job is held to."""
+def edited_replicas(job: ElasticJob, status: ElasticJobStatus) -> dict[str, int]:
+    """Return the roles whose size in the spec is not the one that the job is held to, with what the spec asks for."""
     return {
         role: spec.replicas
         for role, spec in job.spec.replica_specs.items()
-        if role in job.status.replica_statuses and spec.replicas != job.status.replica_statuses[role].desired
+        if role in status.replica_statuses and spec.replicas != status.replica_statuses[role].desired
     }
 
 
@@ -125,7 +144,8 @@ def _removed(seen: Observed, scaler: ScaleIn) -> frozenset[int]:
     return frozenset(removed)
 
 
-def _manifest(job: ElasticJob, name: str, spec: ScalePlanSpec, owner: Json) -> Json:
+def manifest(job: ElasticJob, name: str, spec: ScalePlanSpec, owner: Json) -> Json:
+    """Return the manifest of a plan for the job."""
     return {
         "apiVersion": names.API_VERSION,
         "kind": "ScalePlan",

@@ -1,0 +1,125 @@
+"""Gang scheduling: the job's smallest useful set of pods, told to a scheduler that places all of them or none.
+
+The schedulers do the same with different words: Volcano reads an annotation and has queues, coscheduling reads a label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.quantity import parse_quantity
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """How one gang scheduler is spoken to.
+
+    Attributes:
+        api_version: of its PodGroup.
+        name: what pods give as schedulerName, unless their template names another.
+        product: what an administrator installs.
+        label: the pods' label that names their PodGroup, if a label does.
+        annotation: their annotation that names it, if an annotation does.
+        queues: whether it has queues, and a priority for the group.
+    """
+
+    api_version: str
+    name: str
+    product: str
+    label: str | None = None
+    annotation: str | None = None
+    queues: bool = False
+
+
+SCHEDULERS: Mapping[str, Scheduler] = {
+    "volcano": Scheduler(
+        api_version="scheduling.volcano.sh/v1beta1",
+        name="volcano",
+        product="Volcano",
+        annotation="scheduling.k8s.io/group-name",
+        queues=True,
+    ),
+    "coscheduling": Scheduler(
+        api_version="scheduling.x-k8s.io/v1alpha1",
+        name="scheduler-plugins-scheduler",
+        product="the scheduler-plugins of Kubernetes SIG Scheduling",
+        label="scheduling.x-k8s.io/pod-group",
+    ),
+}
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+"""The job's label that makes Kueue, which starts it by ending `suspend`, count it; its pods get it, too."""
+
+
+def problem(job: ElasticJob) -> str | None:
+    """Return what is asked of a scheduler that cannot do it; None if nothing is."""
+    policy = job.spec.run_policy.scheduling_policy
+    scheduler = SCHEDULERS.get(policy.gang)
+    if policy.queue and not (scheduler and scheduler.queues):
+        return (
+            f"spec.runPolicy.schedulingPolicy.queue: {policy.queue!r} is a queue of Volcano, but gang is "
+            f"{policy.gang}; set gang to volcano, or unset queue (Kueue's queue is the job's label {KUEUE_QUEUE})"
+        )
+    return None
+
+
+def scheduled(job: ElasticJob, pod: Json) -> Json:
+    """Return a pod's manifest with what its schedulers read; what its template says stays."""
+    policy = job.spec.run_policy.scheduling_policy
+    metadata, spec = dict(pod["metadata"]), dict(pod["spec"])
+    if queue := job.metadata.labels.get(KUEUE_QUEUE):
+        metadata["labels"] = {KUEUE_QUEUE: queue, **metadata["labels"]}
+    if policy.priority_class_name:
+        spec["priorityClassName"] = policy.priority_class_name
+    if scheduler := SCHEDULERS.get(policy.gang):
+        spec.setdefault("schedulerName", scheduler.name)
+        if scheduler.label:
+            metadata["labels"] = {**metadata["labels"], scheduler.label: job.metadata.name}
+        if scheduler.annotation:
+            metadata["annotations"] = {**metadata["annotations"], scheduler.annotation: job.metadata.name}
+    return {**pod, "metadata": metadata, "spec": spec}
+
+
+def pod_group(job: ElasticJob) -> Json | None:
+    """Return the spec of the job's PodGroup: the master and every role's minReplicas; None without a gang."""
+    policy = job.spec.run_policy.scheduling_policy
+    scheduler = SCHEDULERS.get(policy.gang)
+    if scheduler is None:
+        return None
+    roles = job.spec.replica_specs.values()
+    total = _requests({"containers": [{"resources": job.spec.master.resources}]})
+    for role in roles:
+        for name, amount in _requests(role.template["spec"]).items():
+            total[name] = total.get(name, Decimal(0)) + amount * role.min_replicas
+    spec: Json = {
+        "minMember": 1 + sum(role.min_replicas for role in roles),
+        "minResources": {name: format(amount.normalize(), "f") for name, amount in sorted(total.items())},
+    }
+    if scheduler.queues and policy.queue:
+        spec["queue"] = policy.queue
+    if scheduler.queues and policy.priority_class_name:
+        spec["priorityClassName"] = policy.priority_class_name
+    return spec
+
+
+def _requests(pod_spec: Json) -> dict[str, Decimal]:
+    """Return what a pod requests: a limit without a request is one, too, and init containers run before the others."""
+    total: dict[str, Decimal] = {}
+    for container in pod_spec["containers"]:
+        for name, amount in _container_requests(container).items():
+            total[name] = total.get(name, Decimal(0)) + amount
+    for container in pod_spec.get("initContainers") or ():
+        for name, amount in _container_requests(container).items():
+            total[name] = max(total.get(name, Decimal(0)), amount)
+    return total
+
+
+def _container_requests(container: Json) -> dict[str, Decimal]:
+    resources = container.get("resources") or {}
+    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: parse_quantity(value) for name, value in asked.items()}

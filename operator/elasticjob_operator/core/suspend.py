@@ -1,0 +1,58 @@
+"""A suspended job: it has no pods, and comes back as it was.
+
+What was being changed is taken back, so that the job has one size to come back with. Members go first, drained by the
+time they have to end, and then the master, whose state stays in its ConfigMap.
+"""
+
+from __future__ import annotations
+
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJobStatus
+from elasticjob_api.indices import format_indices, parse_indices
+from elasticjob_api.scaleplan import FINISHED, ScalePlan
+from msgspec.structs import replace
+
+from elasticjob_operator.core.care import Care
+from elasticjob_operator.core.held import members_of
+from elasticjob_operator.core.members import by_role, forget_members
+from elasticjob_operator.core.observed import Observed
+
+
+def suspend(seen: Observed, now: float) -> Care:
+    """Return what a job needs that shall have no pods."""
+    care = Care(_as_before(seen))
+    for role, present in by_role(seen).items():
+        replica = care.status.replica_statuses[role]
+        done = {pod.index for pod in present if pod.ended and pod.succeeded} & parse_indices(replica.indices)
+        succeeded = format_indices(parse_indices(replica.succeeded_indices) | done)
+        # Whoever is missing from here on was sent away; and nobody waits any more when the job comes back.
+        care.store(role, replace(replica, succeeded_indices=succeeded, started_indices="", back_off={}))
+    members = [pod for pod in seen.pods if pod.role != names.ROLE_MASTER]
+    for pod in members or seen.pods:
+        care.dismiss(seen.job, pod, now)
+    return care
+
+
+def _as_before(seen: Observed) -> ElasticJobStatus:
+    """Return the job's status with the members it had before the plan that is running, whose end is written later."""
+    status = seen.job.status
+    for plan in seen.plans:
+        if plan.status.start_time is None or plan.status.phase in FINISHED:
+            continue
+        members = members_of(status, plan)
+        held = members.counted if _is_written_back(seen, plan) else members.before
+        replicas = {
+            role: forget_members(replica, held.get(role, parse_indices(replica.indices)))
+            for role, replica in status.replica_statuses.items()
+        }
+        status = replace(status, replica_statuses=replicas)
+    return status
+
+
+def _is_written_back(seen: Observed, plan: ScalePlan) -> bool:
+    """Whether the spec has the plan's size already, which is its last step but for its own end."""
+    return any(
+        seen.job.spec.replica_specs[role].replicas == len(parse_indices(plan.status.targets.get(role, ""))) != expected
+        for role, expected in plan.status.spec_replicas.items()
+        if role in seen.job.spec.replica_specs
+    )

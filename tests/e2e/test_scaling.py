@@ -1,0 +1,548 @@
+"""Every way to change a job's size and resources, as a user at kubectl does it and sees it.
+
+One operator serves all jobs of this file, and all jobs are applied first, so that they start beside one another.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from elasticjob_api import names
+from elasticjob_cli.dev.cluster import Cluster
+
+from tests.e2e.jobs import JOBS, LEAVING_NODE, LEAVING_TAINT
+from tests.e2e.second_node import SecondNode
+from tests.e2e.stage import EXAMPLES, Stage, on_stage
+
+Json = dict[str, Any]
+SECONDS = 60.0
+
+
+class User:
+    """Somebody at kubectl, with the folder of one job's training."""
+
+    def __init__(self, stage: Stage, job: str, folder: Path) -> None:
+        self.kubectl = stage.kubectl
+        self.apply = stage.apply
+        self.job = job
+        self.folder = folder
+
+    def get(self, what: str) -> Json:
+        """Return an object."""
+        found: Json = json.loads(self.kubectl("get", what, "-o", "json"))
+        return found
+
+    def items(self, kind: str) -> list[Json]:
+        """Return the job's plans or requests."""
+        found: list[Json] = json.loads(self.kubectl("get", kind, "-o", "json"))["items"]
+        return [item for item in found if item["spec"]["jobName"] == self.job]
+
+    def status(self, what: str = "") -> Json:
+        """Return the status of an object, or of the job."""
+        status: Json = self.get(what or f"ej/{self.job}").get("status", {})
+        return status
+
+    def wait(self, what: str, path: str, value: str) -> None:
+        """`kubectl wait` until a field has a value; on failure, tell what there is."""
+        words = ("wait", f"--for=jsonpath={{{path}}}={value}", what, f"--timeout={SECONDS:.0f}s")
+        answer = self.kubectl(*words, check=False)
+        if "condition met" not in answer:
+            found = self.kubectl("get", what, "-o", "yaml", check=False)
+            pytest.fail(f"{what}: {path} never became {value}\n{found}{self.overview()}")
+
+    def until(self, what: str, look: Callable[[], Any]) -> Any:
+        """Wait for what kubectl cannot wait for."""
+        deadline = time.monotonic() + SECONDS
+        while not (found := look()):
+            if time.monotonic() > deadline:
+                pytest.fail(f"never seen: {what}\n{self.overview()}")
+            time.sleep(0.1)
+        return found
+
+    def overview(self) -> str:
+        """Return all there is to see of the job."""
+        mine = f"{names.LABEL_JOB_NAME}={self.job}"
+        pods = self.kubectl("get", "pods", "-l", mine, "-o", "wide", check=False)
+        return self.kubectl("get", f"ej/{self.job}", "-o", "yaml", check=False) + pods + self.kubectl("get", "sp,ej")
+
+    def pods(self) -> dict[str, str]:
+        """Return name and UID of the job's workers that are not leaving."""
+        chosen = f"{names.LABEL_JOB_NAME}={self.job},{names.LABEL_ROLE}={names.ROLE_WORKER}"
+        items = json.loads(self.kubectl("get", "pods", "-l", chosen, "-o", "json"))["items"]
+        return {
+            pod["metadata"]["name"]: pod["metadata"]["uid"]
+            for pod in items
+            if "deletionTimestamp" not in pod["metadata"]
+        }
+
+    def request(self, kind: str, name: str, **spec: Any) -> None:
+        """Apply a request or plan for the job."""
+        body = {"apiVersion": names.API_VERSION, "kind": kind, "metadata": {"name": name}}
+        self.apply({**body, "spec": {"jobName": self.job, **spec}})
+
+    def create(self, kind: str, name: str, **spec: Any) -> Json:
+        """Apply a request or plan for the job, and wait for its end; returns its status."""
+        self.request(kind, name, **spec)
+        what = f"{kind.lower()}/{name}"
+        self.wait(what, ".status.phase", "Succeeded" if kind == "ScalePlan" else "ScaleSucceeded")
+        return self.status(what)
+
+    def begin(self, size: int = 2) -> dict[str, str]:
+        """See to it that the job runs with so many workers, whatever was done before; returns them."""
+        self.wait(f"ej/{self.job}", ".status.phase", "Running")
+        if self.get(f"ej/{self.job}")["spec"]["replicaSpecs"]["worker"]["replicas"] != size:
+            self.kubectl("scale", f"ej/{self.job}", f"--replicas={size}")
+        self.runs_with(size)
+        return self.pods()
+
+    def runs_with(self, size: int) -> None:
+        """Wait until spec, status, pods and the training itself all tell this size, with nothing under way."""
+
+        def settled() -> bool:
+            job = self.get(f"ej/{self.job}")
+            status = job["status"]
+            return (
+                job["spec"]["replicaSpecs"]["worker"]["replicas"] == size
+                and status.get("workers") == f"{size}/{size}"
+                and status["phase"] == "Running"
+                and not status.get("currentPlan")
+                and len(self.pods()) == size
+                and self.worlds()[-1:] != []
+                and self.worlds()[-1][0] == size
+            )
+
+        self.until(f"{self.job} at work with {size} workers, at rest", settled)
+
+    def worlds(self) -> list[tuple[int, int]]:
+        """Return size and first step of each world that has trained."""
+        path = self.folder / "worlds"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(int(size), int(step)) for _, size, step in (line.split() for line in lines)]
+
+    def finish(self) -> None:
+        """Let the training end."""
+        (self.folder / "finish").touch()
+        self.wait(f"ej/{self.job}", ".status.phase", "Succeeded")
+
+
+UserOf = Callable[[str], User]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Stage, Path]]:
+    root = tmp_path_factory.mktemp("trainings")
+    with leaving_node(cluster, tmp_path_factory.mktemp("node")):
+        async with on_stage(cluster) as stage:
+            for name in JOBS:
+                (root / name).mkdir()
+            stage.kubectl("wait", "--for=create", f"node/{LEAVING_NODE}", "--timeout=60s")
+            stage.kubectl("wait", "--for=condition=Ready", f"node/{LEAVING_NODE}", "--timeout=60s")
+            stage.apply(*(make(name, root / name) for name, make in JOBS.items()))
+            yield stage, root
+
+
+@contextmanager
+def leaving_node(cluster: Cluster, directory: Path) -> Iterator[None]:
+    """A second node, for pods that tolerate its taint only."""
+    node = SecondNode(cluster.kubeconfig, directory, LEAVING_NODE, taints=[f"{LEAVING_TAINT}=:NoSchedule"])
+    try:
+        yield
+    finally:
+        node.end(signal.SIGTERM)
+        print(f"--- log of {LEAVING_NODE} ---\n{node.log()}")
+        subprocess.run(
+            [cluster.bin / "kubectl", "--kubeconfig", cluster.kubeconfig, "delete", "node", LEAVING_NODE], check=True
+        )
+
+
+@pytest.fixture
+def user_of(shared: tuple[Stage, Path]) -> UserOf:
+    """Give out the user of a job."""
+    stage, root = shared
+    return lambda name: User(stage, name, root / name)
+
+
+@pytest.fixture
+def user(user_of: UserOf) -> User:
+    """The user of the job that most tests share."""
+    return user_of("sized")
+
+
+# --- the size -----------------------------------------------------------------------------------------------------
+
+
+def test_kubectl_scale_becomes_a_plan_and_the_spec_and_the_pods_agree(user: User) -> None:
+    before = user.begin(2)
+    user.kubectl("scale", "ej/sized", "--replicas=3")
+    user.runs_with(3)
+    assert before.items() < user.pods().items(), "a worker that stays was replaced"
+    last = max(user.items("sp"), key=lambda plan: plan["status"]["startTime"])
+    assert (last["spec"]["source"], last["status"]["phase"]) == ("Spec", "Succeeded")
+    assert last["status"]["createdPods"] == [*(set(user.pods()) - set(before))]
+
+
+def test_an_edit_of_replicas_in_the_spec_is_a_plan_too(user: User) -> None:
+    user.begin(3)
+    patch = {"spec": {"replicaSpecs": {"worker": {"replicas": 2}}}}
+    user.kubectl("patch", "ej/sized", "--type=merge", "-p", json.dumps(patch))
+    user.runs_with(2)
+
+
+def test_a_scale_out_adds_workers_and_names_them(user: User) -> None:
+    before = user.begin(2)
+    status = user.create("ScaleOut", "more", count=2)
+    user.runs_with(4)
+    assert sorted(status["pods"]) == sorted(set(user.pods()) - set(before))
+
+
+def test_a_scale_in_by_count_takes_the_highest_indices(user: User) -> None:
+    before = user.begin(3)
+    status = user.create("ScaleIn", "fewer", count=1)
+    user.runs_with(2)
+    gone = set(before) - set(user.pods())
+    assert sorted(status["pods"]) == sorted(gone)
+    assert all(index(name) > index(kept) for name in gone for kept in user.pods())
+
+
+def test_a_scale_in_by_name_takes_that_worker_and_no_other_and_the_training_goes_on_from_its_step(user: User) -> None:
+    before = user.begin(3)
+    leaving = min(before)  # the longest-serving one: the training's rank 0
+    steps = user.worlds()[-1][1]
+    status = user.create("ScaleIn", "named", podNames=[leaving])
+    user.runs_with(2)
+    assert status["pods"] == [leaving]
+    assert set(user.pods().items()) == set(before.items()) - {(leaving, before[leaving])}
+    assert user.worlds()[-1][1] > steps, "the leaving worker had no time to save its step"
+
+
+# --- plans of every form ------------------------------------------------------------------------------------------
+
+
+def test_a_plan_sets_the_count(user: User) -> None:
+    user.begin(2)
+    user.create("ScalePlan", "count", replicaResourceSpecs={"worker": {"replicas": 3}})
+    user.runs_with(3)
+
+
+def test_a_plan_changes_cpu_and_memory_of_running_pods_in_place(user: User) -> None:
+    before = user.begin(2)
+    wanted = {"cpu": "20m", "memory": "192Mi"}
+    status = user.create("ScalePlan", "bigger", replicaResourceSpecs={"worker": {"resource": wanted}})
+    assert user.pods() == before, "a pod was replaced"
+    assert sorted(status["resizedPods"]) == sorted(before)
+    for name in before:
+        assert in_force(user, name)["requests"] == wanted
+        assert in_force(user, name)["limits"]["memory"] == wanted["memory"]
+
+
+def test_a_plan_adds_a_member_with_resources_of_its_own(user: User) -> None:
+    before = user.begin(2)
+    wanted = {"cpu": "30m", "memory": "224Mi"}
+    status = user.create("ScalePlan", "one-more", createPods=[{"role": "worker", "resource": wanted}])
+    user.runs_with(3)
+    (new,) = set(user.pods()) - set(before)
+    assert status["createdPods"] == [new]
+    assert in_force(user, new)["requests"] == wanted
+
+
+def test_a_plan_removes_members_by_name_and_by_index(user: User) -> None:
+    before = sorted(user.begin(4))
+    first, second, *staying = before
+    removed = [{"name": first}, {"role": "worker", "index": index(second)}]
+    status = user.create("ScalePlan", "two-less", removePods=removed)
+    user.runs_with(2)
+    assert sorted(status["removedPods"]) == [first, second]
+    assert sorted(user.pods()) == staying
+
+
+def test_a_plan_migrates_a_member_which_stays_until_its_replacement_is_ready(user: User) -> None:
+    before = user.begin(2)
+    old = min(before)
+    worlds = len(user.worlds())
+    wanted = {"cpu": "40m", "memory": "240Mi"}
+    status = user.create("ScalePlan", "moved", migratePods=[{"name": old, "resource": wanted}])
+    user.runs_with(2)
+    (new,) = set(user.pods()) - set(before)
+    assert old not in user.pods()
+    assert in_force(user, new)["requests"] == wanted
+    assert [(m["role"], m["index"], m["phase"]) for m in status["migrations"]] == [("worker", index(old), "Done")]
+    assert (status["createdPods"], status["removedPods"]) == ([new], [old])
+    assert not status.get("drainingPods")
+    assert not status.get("forcedPods"), "the agent did not confirm its drain in time"
+    changes = user.worlds()[worlds:]
+    assert [size for size, _ in changes] == [2], "a migration is one change of the world"
+    assert changes[0][1] > user.worlds()[worlds - 1][1], "the training did not go on from where it was stopped"
+
+
+def test_workers_that_may_not_be_resized_in_place_are_replaced_one_by_one(user: User) -> None:
+    before = user.begin(2)
+    worlds = len(user.worlds())
+    resizing(user, "Replace")
+    status = user.create("ScalePlan", "rolled", replicaResourceSpecs={"worker": {"resource": {"cpu": "15m"}}})
+    user.runs_with(2)
+    resizing(user, "InPlaceOrReplace")
+    assert not set(before) & set(user.pods())
+    assert {in_force(user, name)["requests"]["cpu"] for name in user.pods()} == {"15m"}
+    assert sorted(status["removedPods"]) == sorted(before)
+    changes = user.worlds()[worlds:]
+    assert [size for size, _ in changes] == [2, 2], "one change of the world for each, and never fewer members"
+    assert changes[0][1] < changes[1][1]
+
+
+def test_resources_that_no_node_has_are_refused_with_the_clusters_words_and_nothing_is_changed(user: User) -> None:
+    before = user.begin(2)
+    resources = {name: in_force(user, name) for name in before}
+    wish = {"worker": {"resource": {"cpu": "1000"}}}
+    user.request("ScalePlan", "too-big", replicaResourceSpecs=wish, timeoutSeconds=2)
+    user.wait("sp/too-big", ".status.phase", "Failed")
+    message = user.status("sp/too-big")["message"]
+    assert "node didn't have enough allocatable resources: cpu" in message
+    assert "Insufficient cpu" in message
+    user.runs_with(2)
+    assert user.pods() == before
+    assert {name: in_force(user, name) for name in before} == resources
+
+
+def test_a_resize_that_the_node_has_room_for_once_is_done_once_and_the_plan_says_who_went_without(user: User) -> None:
+    before = user.begin(2)
+    had = {name: in_force(user, name)["requests"]["cpu"] for name in before}
+    wish = {"worker": {"resource": {"cpu": "40"}}}  # the node has 64
+    user.request("ScalePlan", "too-full", replicaResourceSpecs=wish, timeoutSeconds=2)
+    user.wait("sp/too-full", ".status.phase", "PartiallySucceeded")
+    status = user.status("sp/too-full")
+    assert "resize is Deferred" in status["message"]
+    assert "1 of 2 members keep the resources they had" in status["message"]
+    user.runs_with(2)
+    assert user.pods() == before
+    (resized,) = status["resizedPods"]
+    has = {name: in_force(user, name)["requests"]["cpu"] for name in before}
+    assert has == {**had, resized: "40"}
+    user.create("ScalePlan", "smaller", replicaResourceSpecs={"worker": {"resource": {"cpu": "20m"}}})
+
+
+def test_a_plan_of_several_forms_is_one_step(user: User) -> None:
+    before = sorted(user.begin(3))
+    removed, migrated, kept = before
+    user.create(
+        "ScalePlan",
+        "mixture",
+        removePods=[{"name": removed}],
+        migratePods=[{"name": migrated}],
+        createPods=[{"role": "worker"}],
+        replicaResourceSpecs={"worker": {"resource": {"cpu": "25m"}}},
+    )
+    user.runs_with(3)
+    assert set(before) & set(user.pods()) == {kept}
+    assert {in_force(user, name)["requests"]["cpu"] for name in user.pods()} == {"25m"}
+
+
+def test_kubectl_get_shows_jobs_plans_and_requests(user: User) -> None:
+    user.begin(2)
+    user.create("ScaleOut", "shown-out", count=1)
+    user.create("ScaleIn", "shown-in", count=1)
+    user.runs_with(2)
+    tables = [table.splitlines() for table in user.kubectl("get", "ej,sp,scalein,scaleout").strip().split("\n\n")]
+    heads = [table[0].split() for table in tables]
+    assert heads == [
+        ["NAME", "PHASE", "WORKERS", "STEP", "RATE", "AGE"],
+        ["NAME", "JOB", "SOURCE", "PHASE", "AGE"],
+        ["NAME", "JOB", "PHASE", "AGE"],
+        ["NAME", "JOB", "PHASE", "AGE"],
+    ]
+    jobs, plans, ins, outs = ({line.split()[0]: line.split() for line in table[1:]} for table in tables)
+    assert jobs["elasticjob.elasticjob.dev/sized"][1:3] == ["Running", "2/2"]
+    assert ins["scalein.elasticjob.dev/shown-in"][1:3] == ["sized", "ScaleSucceeded"]
+    assert outs["scaleout.elasticjob.dev/shown-out"][1:3] == ["sized", "ScaleSucceeded"]
+    plan = user.status("scaleout/shown-out")["plan"]
+    assert plans[f"scaleplan.elasticjob.dev/{plan}"][1:4] == ["sized", "ScaleOut", "Succeeded"]
+
+
+def test_a_request_that_cannot_be_met_says_field_value_and_bound_and_touches_nothing(user: User) -> None:
+    before = user.begin(2)
+    user.request("ScaleOut", "too-many", count=50)
+    user.wait("scaleout/too-many", ".status.phase", "ScaleFailed")
+    message = user.status("scaleout/too-many")["message"]
+    assert "52" in message
+    assert "maxReplicas 6" in message
+    assert user.pods() == before
+
+
+def test_the_examples_are_accepted(user: User) -> None:
+    answer = user.kubectl("apply", "--dry-run=server", "-f", str(EXAMPLES)).splitlines()
+    assert len(answer) == 7
+    assert all(line.endswith("created (server dry run)") for line in answer), answer
+
+
+# --- suspend, cancel, delete --------------------------------------------------------------------------------------
+
+
+def test_a_suspended_training_goes_on_from_its_step_with_as_many_workers(user_of: UserOf) -> None:
+    user = user_of("paused")
+    user.begin(2)
+    suspend(user, True)
+    user.wait("ej/paused", ".status.phase", "Suspended")
+    assert user.pods() == {}
+    saved = int((user.folder / "step").read_text())
+    worlds = len(user.worlds())
+    suspend(user, False)
+    user.runs_with(2)
+    assert user.worlds()[worlds] == (2, saved)
+    job = user.status()["replicaStatuses"]["worker"]
+    assert job.get("restarts", 0) == 0, "a suspension is nobody's failure"
+    user.finish()
+
+
+def test_a_job_suspended_in_the_middle_of_a_scale_out_comes_back_with_its_old_size(user_of: UserOf) -> None:
+    user = user_of("lonely")
+    user.begin(1)
+    scale_out(user, "never")
+    suspend(user, True)
+    user.wait("ej/lonely", ".status.phase", "Suspended")
+    user.wait("scaleout/never", ".status.phase", "ScaleFailed")
+    plan = user.status("scaleout/never")["plan"]
+    assert user.status(f"sp/{plan}")["phase"] == "Cancelled"
+    suspend(user, False)
+    user.runs_with(1)
+
+
+def test_deleting_a_scale_out_that_cannot_be_fulfilled_cancels_it_and_the_size_is_as_before(user_of: UserOf) -> None:
+    user = user_of("lonely")
+    before = user.begin(1)
+    scale_out(user, "hopeless")
+    user.kubectl("delete", "scaleout/hopeless")
+    user.runs_with(1)
+    assert user.pods() == before
+
+
+def test_a_plan_that_waits_says_for_what_and_is_cancelled_by_deleting_it(user_of: UserOf) -> None:
+    user = user_of("lonely")
+    before = user.begin(1)
+    scale_out(user, "first")
+    user.request("ScalePlan", "second", replicaResourceSpecs={"worker": {"replicas": 3}})
+    user.wait("sp/second", ".status.phase", "Pending")
+    plan = user.status("scaleout/first")["plan"]
+    assert user.status("sp/second")["message"] == f"waits for ScalePlan {plan}"
+    user.kubectl("delete", "sp/second", "scaleout/first")
+    user.runs_with(1)
+    assert user.pods() == before
+
+
+def test_a_plan_that_is_out_of_time_is_rolled_back_and_tells_what_the_scheduler_says(user_of: UserOf) -> None:
+    user = user_of("lonely")
+    before = user.begin(1)
+    wish = {"worker": {"replicas": 3}}
+    user.request("ScalePlan", "bounded", replicaResourceSpecs=wish, timeoutSeconds=1, onTimeout="Rollback")
+    user.wait("sp/bounded", ".status.phase", "Failed")
+    message = user.status("sp/bounded")["message"]
+    assert "2 of 2 new members are not ready: worker 1, worker 2" in message
+    assert "didn't have free ports" in message
+    user.runs_with(1)
+    assert user.pods() == before
+
+
+def test_a_job_deleted_in_the_middle_of_a_migration_leaves_nothing(user_of: UserOf) -> None:
+    user = user_of("moving")
+    (old,) = user.begin(1)
+    user.request("ScalePlan", "endless", migratePods=[{"name": old}])
+    user.until("the replacement, which finds no node", lambda: len(user.pods()) == 2)
+    assert old in user.pods(), "the old worker was taken before the new one was ready"
+    user.kubectl("delete", "ej/moving")
+    user.kubectl("wait", "--for=delete", "sp/endless", "--timeout=60s")
+    kinds = "pods,services,secrets,configmaps,serviceaccounts,roles,rolebindings"
+    mine = f"{names.LABEL_JOB_NAME}=moving"
+    user.until("nothing", lambda: not user.kubectl("get", kinds, "-l", mine, "-o", "name").strip())
+
+
+def test_a_node_that_is_drained_loses_its_workers_in_good_order(user_of: UserOf) -> None:
+    user = user_of("evicted")
+    before = user.begin(2)
+    assert {user.get(f"pod/{name}")["spec"]["nodeName"] for name in before} == {LEAVING_NODE}
+    steps = user.worlds()[-1][1]
+    user.kubectl("cordon", LEAVING_NODE)
+    user.until("two others in their place", lambda: len(user.pods()) == 2 and not set(before) & set(user.pods()))
+    user.runs_with(2)
+    mine = f"--pod-selector={names.LABEL_JOB_NAME}=evicted"
+    user.kubectl("drain", LEAVING_NODE, mine, "--ignore-daemonsets", "--timeout=60s")
+    assert {user.get(f"pod/{name}")["spec"]["nodeName"] for name in user.pods()} == {"process-node"}
+    assert user.worlds()[-1][1] > steps, "the training did not go on from where it was stopped"
+    assert user.status()["replicaStatuses"]["worker"].get("restarts", 0) == 0, "a node that leaves is nobody's failure"
+    plans = [plan for plan in user.items("sp") if plan["spec"]["source"] == "Disruption"]
+    assert {plan["status"]["phase"] for plan in plans} == {"Succeeded"}
+    assert sorted(name for plan in plans for name in plan["status"]["removedPods"]) == sorted(before)
+    assert not [name for plan in plans for name in plan["status"].get("forcedPods", [])]
+    user.finish()
+
+
+# --- failures -----------------------------------------------------------------------------------------------------
+
+
+def test_a_command_that_does_not_exist_fails_the_job_at_once_with_that_message(user_of: UserOf) -> None:
+    user = user_of("typo")
+    user.wait("ej/typo", ".status.phase", "Failed")
+    message = user.status()["message"]
+    assert "trian.py" in message
+    assert "worker" in message
+    assert user.status()["replicaStatuses"]["worker"].get("restarts", 0) == 0
+
+
+def test_a_worker_out_of_memory_comes_back_with_more_and_the_job_succeeds(user_of: UserOf) -> None:
+    user = user_of("hungry")
+    user.until("a restart", lambda: user.status().get("replicaStatuses", {}).get("worker", {}).get("restarts"))
+    user.wait("ej/hungry", ".status.workers", "1/1")
+    (name,) = user.pods()
+    assert user.get(f"pod/{name}")["spec"]["containers"][0]["resources"]["limits"]["memory"] == "256Mi"
+    (user.folder / "finish").touch()
+    user.wait("ej/hungry", ".status.phase", "Succeeded")
+
+
+def test_a_crashing_worker_is_restarted_counted_and_backed_off(user_of: UserOf) -> None:
+    user = user_of("flaky")
+    user.until("the second attempt, at once", lambda: (user.folder / "second").exists())
+    (user.folder / "go").touch()
+    failed = user.until("the failed pod, kept for its log until the pause is over", lambda: failed_pods(user))
+    assert "crash two" in user.kubectl("logs", failed[0])
+    user.runs_with(1)
+    assert not failed_pods(user)
+    assert user.status()["replicaStatuses"]["worker"]["restarts"] == 2
+    user.finish()
+
+
+def suspend(user: User, yes: bool) -> None:
+    user.kubectl("patch", f"ej/{user.job}", "--type=merge", "-p", json.dumps({"spec": {"runPolicy": {"suspend": yes}}}))
+
+
+def resizing(user: User, how: str) -> None:
+    patch = {"spec": {"autoscaling": {"resize": how}}}
+    user.kubectl("patch", f"ej/{user.job}", "--type=merge", "-p", json.dumps(patch))
+
+
+def scale_out(user: User, name: str) -> None:
+    """Ask for a worker that finds no node, and wait until its pod is there."""
+    user.request("ScaleOut", name, count=1)
+    user.wait(f"scaleout/{name}", ".status.phase", "Scaling")
+    user.until("a pod that waits for a node", lambda: len(user.pods()) == 2)
+
+
+def index(pod: str) -> int:
+    """Return the index in a pod's name, `<job>-worker-<index>[-<incarnation>]`."""
+    return int(pod.split("-worker-")[1].split("-")[0])
+
+
+def in_force(user: User, pod: str) -> Json:
+    """Return the resources that the node reports for the training container."""
+    resources: Json = user.status(f"pod/{pod}")["containerStatuses"][0]["resources"]
+    return resources
+
+
+def failed_pods(user: User) -> list[str]:
+    words = ("get", "pods", "-l", f"{names.LABEL_JOB_NAME}={user.job}", "--field-selector=status.phase=Failed")
+    return user.kubectl(*words, "-o", "jsonpath={.items[*].metadata.name}").split()

@@ -1,0 +1,128 @@
+"""The operator's process and what tests ask of the cluster it works on: shared by every test of the operator."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elasticjob_api import names
+from elasticjob_kube.errors import KubeError, NotFound
+from elasticjob_kube.resources import ELASTIC_JOBS, LEASES, PODS, Resource
+from elasticjob_kube.session import Kube
+
+Json = dict[str, Any]
+OPERATOR = Path(sys.executable).with_name("elasticjob-operator")
+
+
+@asynccontextmanager
+async def operator(
+    kubeconfig: Path, namespace: str, log: Path, *more: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run the operator's process for one namespace."""
+    process = await start_operator(kubeconfig, namespace, log, *more)
+    try:
+        yield process
+    finally:
+        await end_operator(process)
+        print(log.read_text())
+
+
+async def start_operator(kubeconfig: Path, namespace: str, log: Path, *more: str) -> asyncio.subprocess.Process:
+    """Start the operator's process; what it says is added to `log`."""
+    with log.open("ab") as output:
+        return await asyncio.create_subprocess_exec(
+            *(str(OPERATOR), "--kubeconfig", str(kubeconfig), "--namespace", namespace),
+            *("--master-image", "master:1", *more),
+            stdout=output,
+            stderr=output,
+        )
+
+
+async def end_operator(process: asyncio.subprocess.Process) -> None:
+    """Ask the process to end, if it has not, and wait for that."""
+    if process.returncode is None:
+        process.terminate()
+    async with asyncio.timeout(30):
+        await process.wait()
+
+
+def job(name: str = "job", *, replicas: int = 2, most: int = 6, **spec: Any) -> Json:
+    """Return the manifest of a job with one role."""
+    resources = {"requests": {"cpu": "100m", "memory": "64Mi"}}
+    container = {"name": "train", "image": "train:1", "command": ["train"], "args": ["--fast"], "resources": resources}
+    worker = {
+        "replicas": replicas,
+        "minReplicas": 1,
+        "maxReplicas": most,
+        "template": {"spec": {"containers": [container]}},
+    }
+    return made(ELASTIC_JOBS, name, framework="jax", agent={"source": "Image"}, replicaSpecs={"worker": worker}, **spec)
+
+
+def made(resource: Resource, name: str, **spec: Any) -> Json:
+    """Return the manifest of an object."""
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "spec": spec}
+
+
+async def until(what: str, holds: Callable[[], Awaitable[Any]], seconds: float = 30) -> Any:
+    """Wait until something is so."""
+    last: Any = None
+    try:
+        async with asyncio.timeout(seconds):
+            while not (last := await holds()):
+                await asyncio.sleep(0.03)
+    except TimeoutError:
+        pytest.fail(f"not within {seconds} s: {what}; last: {last!r}")
+    return last
+
+
+class Told(dict[str, Any]):
+    """A status that does not hold what is waited for; false, and shown when the wait is over."""
+
+    def __bool__(self) -> bool:
+        return False
+
+
+async def phase(kube: Kube, namespace: str, resource: Resource, name: str, *wanted: str, seconds: float = 30) -> Json:
+    """Wait for one of these phases; return the status."""
+
+    async def reached() -> Json:
+        status = (await kube.get(resource, namespace, name)).get("status", {})
+        return status if status.get("phase") in wanted else Told(status)
+
+    status: Json = await until(f"{resource.kind} {name} {wanted}", reached, seconds)
+    return status
+
+
+async def workers(kube: Kube, namespace: str, job_name: str | None = None) -> list[str]:
+    """Return the names of all worker pods, or of those of one job."""
+    selector = f"{names.LABEL_ROLE}=worker" + (f",{names.LABEL_JOB_NAME}={job_name}" if job_name else "")
+    pods = await kube.list(PODS, namespace, label_selector=selector)
+    return sorted(pod["metadata"]["name"] for pod in pods["items"])
+
+
+async def there(kube: Kube, resource: Resource, namespace: str, name: str) -> bool:
+    """Whether an object exists."""
+    try:
+        await kube.get(resource, namespace, name)
+    except NotFound:
+        return False
+    return True
+
+
+async def leader(kube: Kube, namespace: str) -> str:
+    """Return who holds the lease; empty for nobody."""
+    try:
+        return str((await kube.get(LEASES, namespace, names.OPERATOR))["spec"].get("holderIdentity", ""))
+    except KubeError:
+        return ""
+
+
+async def says(log: Path, text: str) -> bool:
+    """Whether the operator has said it."""
+    return text in log.read_text()

@@ -1,0 +1,161 @@
+"""What cannot be met is answered with field, value and bound, as docs/bad-input.md says, and changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from elasticjob_cli.dev.cluster import Cluster
+from elasticjob_kube.errors import Refused
+from elasticjob_kube.resources import ELASTIC_JOBS, NAMESPACES, PODS, SCALE_PLANS, Resource
+from elasticjob_kube.session import Kube, connect
+
+from tests.integration.bad_input import CASES, FINISHED, RUNNING, SUSPENDED, Bad
+from tests.integration.operator_process import OPERATOR, Json, Told, job, made, phase, until, workers
+from tests.integration.playing import end, kubelet
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "bad-input.md"
+HOLD = "elasticjob-tests/hold"
+
+
+@pytest.fixture(scope="module")
+def scene(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A namespace with a running, a suspended and a finished job, a stranger's pod, and an operator at work."""
+    namespace = "bad-input"  # it is named in messages
+    log = tmp_path_factory.mktemp("bad-input") / "log"
+    command = [OPERATOR, "--kubeconfig", cluster.kubeconfig, "--namespace", namespace, "--master-image", "master:1"]
+    asyncio.run(_with_kube(cluster, _make_namespace, namespace))
+    with log.open("wb") as output:
+        operator = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        asyncio.run(_with_kube(cluster, _prepare, namespace))
+        yield namespace
+    finally:
+        operator.terminate()
+        operator.wait(30)
+        asyncio.run(_with_kube(cluster, _tear_down, namespace))
+        print(log.read_text())
+
+
+@pytest.mark.parametrize("bad", CASES, ids=lambda bad: bad.id)
+async def test_bad_input_is_refused_with_field_value_and_bound_and_changes_nothing(
+    kube: Kube, scene: str, bad: Bad
+) -> None:
+    before = await _everything(kube, scene)
+    outcome, message = await (_edit if bad.resource is ELASTIC_JOBS else _request)(kube, scene, bad)
+    assert outcome in ("refused", "ScaleFailed", "Failed"), message
+    assert [part for part in bad.names if part not in message] == [], message
+    assert await _everything(kube, scene) == before
+    row = _row(bad, outcome, message)
+    assert row in DOCUMENT.read_text().splitlines(), f"docs/bad-input.md lacks the row\n{row}"
+
+
+def test_the_document_has_a_row_for_every_bad_input_and_no_other() -> None:
+    rows = [line for line in DOCUMENT.read_text().splitlines() if line.startswith(("| Scale", "| Elastic"))]
+    assert [row.split(" | ")[:2] for row in rows] == [_row(bad, "", "").split(" | ")[:2] for bad in CASES]
+
+
+async def _request(kube: Kube, namespace: str, bad: Bad) -> tuple[str, str]:
+    """Create a request; return how it ends, and why."""
+    try:
+        await kube.create(bad.resource, namespace, made(bad.resource, "bad", **bad.spec))
+    except Refused as refusal:
+        return "refused", refusal.message
+    ends = ("ScaleFailed", "ScaleSucceeded", "Failed", "Succeeded", "PartiallySucceeded", "Cancelled")
+    told = await phase(kube, namespace, bad.resource, "bad", *ends)
+    await kube.delete(bad.resource, namespace, "bad")
+    return told["phase"], told["message"]
+
+
+async def _edit(kube: Kube, namespace: str, bad: Bad) -> tuple[str, str]:
+    """Edit the running job; return how that ends, and why. An edit that is stored is taken back."""
+    old = (await kube.get(ELASTIC_JOBS, namespace, RUNNING))["spec"]["replicaSpecs"]["worker"]["replicas"]
+    try:
+        edited = await kube.patch(ELASTIC_JOBS, namespace, RUNNING, {"spec": bad.spec}, subresource=bad.subresource)
+    except Refused as refusal:
+        return "refused", refusal.message
+    plan = f"{RUNNING}-spec-{edited['metadata']['generation']}"
+    await until("a plan for the edit", lambda: _is_there(kube, SCALE_PLANS, namespace, plan))
+    told = await phase(kube, namespace, SCALE_PLANS, plan, "Failed", "Succeeded", "PartiallySucceeded")
+    undone = {"spec": {"replicaSpecs": {"worker": {"replicas": old}}}}
+    await kube.patch(ELASTIC_JOBS, namespace, RUNNING, undone)
+    return told["phase"], told["message"]
+
+
+async def _everything(kube: Kube, namespace: str) -> Json:
+    """Return what a bad request must not change: specs and sizes of jobs, and every pod."""
+    jobs = (await kube.list(ELASTIC_JOBS, namespace))["items"]
+    pods = (await kube.list(PODS, namespace))["items"]
+    sizes = ("desired", "indices", "resources", "resourcesByIndex")
+    return {
+        "jobs": {
+            item["metadata"]["name"]: (
+                item["spec"],
+                {role: {key: s.get(key) for key in sizes} for role, s in item["status"]["replicaStatuses"].items()},
+            )
+            for item in jobs
+        },
+        "pods": {
+            pod["metadata"]["uid"]: (pod["metadata"]["name"], "deletionTimestamp" in pod["metadata"], pod["spec"])
+            for pod in pods
+        },
+    }
+
+
+def _row(bad: Bad, outcome: str, message: str) -> str:
+    """Return the row of the document."""
+    asked = json.dumps(bad.spec)
+    told = message.replace("|", "\\|")
+    return f"| {bad.id} | `{asked}` | {outcome} | `{told}` |"
+
+
+async def _with_kube(cluster: Cluster, what: object, namespace: str) -> None:
+    async with connect(user_agent="elasticjob-tests", kubeconfig=cluster.kubeconfig) as kube:
+        await what(kube, namespace)  # type: ignore[operator]
+
+
+async def _make_namespace(kube: Kube, namespace: str) -> None:
+    await kube.create(NAMESPACES, None, {"metadata": {"name": namespace}})
+
+
+async def _prepare(kube: Kube, namespace: str) -> None:
+    train = job(RUNNING, replicas=4, autoscaling={"resourceLimits": {"cpu": "500m"}})
+    train["spec"]["replicaSpecs"]["worker"]["minReplicas"] = 2
+    async with kubelet(kube, namespace):
+        for body in (train, job(SUSPENDED), job(FINISHED, replicas=1)):
+            await kube.create(ELASTIC_JOBS, namespace, body)
+        for name in (RUNNING, SUSPENDED, FINISHED):
+            await phase(kube, namespace, ELASTIC_JOBS, name, "Running")
+        await end(kube, namespace, f"{FINISHED}-worker-0", 0)
+        await phase(kube, namespace, ELASTIC_JOBS, FINISHED, "Succeeded")
+        await kube.patch(ELASTIC_JOBS, namespace, SUSPENDED, {"spec": {"runPolicy": {"suspend": True}}})
+        await phase(kube, namespace, ELASTIC_JOBS, SUSPENDED, "Suspended")
+
+        async def settled() -> bool:
+            return len(await workers(kube, namespace)) == 5 and not await workers(kube, namespace, SUSPENDED)
+
+        await until("the suspended job's pods are gone", settled)
+        status = await until("4 workers ready", lambda: _ready(kube, namespace))
+        assert status
+    stranger = {"metadata": {"name": "stranger"}, "spec": {"containers": [{"name": "c", "image": "c:1"}]}}
+    await kube.create(PODS, namespace, stranger)
+    await kube.patch(PODS, namespace, "train-worker-1", {"metadata": {"finalizers": [HOLD]}})
+    await kube.delete(PODS, namespace, "train-worker-1")
+
+
+async def _tear_down(kube: Kube, namespace: str) -> None:
+    await kube.patch(PODS, namespace, "train-worker-1", {"metadata": {"finalizers": None}})
+    await kube.delete(NAMESPACES, None, namespace)
+
+
+async def _ready(kube: Kube, namespace: str) -> Json:
+    status: Json = (await kube.get(ELASTIC_JOBS, namespace, RUNNING))["status"]
+    return status if status["workers"] == "4/4" else Told(status)
+
+
+async def _is_there(kube: Kube, resource: Resource, namespace: str, name: str) -> bool:
+    return any(item["metadata"]["name"] == name for item in (await kube.list(resource, namespace))["items"])

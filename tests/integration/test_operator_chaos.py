@@ -1,0 +1,146 @@
+"""Whatever happens to the operator and its way to the API server, every request is carried out exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from elasticjob_api import names
+from elasticjob_cli.dev.cluster import Cluster
+from elasticjob_kube.errors import NotFound
+from elasticjob_kube.resources import LEASES
+from elasticjob_kube.session import Kube
+
+from tests.integration.chaos_proxy import REQUESTS, WATCHES, ChaosProxy, Seen, When, chaos_proxy
+from tests.integration.operator_process import end_operator, start_operator, until
+from tests.integration.playing import kubelet
+from tests.integration.series import Series, witness
+
+KILLS = 6
+
+
+def seeded(what: str) -> int:
+    """Return the seed, which is printed: CHAOS_SEED of the environment, to see a failure again, or a new one."""
+    seed = int(os.environ.get("CHAOS_SEED") or random.SystemRandom().randrange(10**6))
+    print(f"{what}: CHAOS_SEED={seed}")
+    return seed
+
+
+@dataclass
+class Deployment:
+    """Keeps one operator running, as a Deployment does."""
+
+    kube: Kube
+    namespace: str
+    kubeconfig: Path
+    log: Path
+    process: asyncio.subprocess.Process | None = None
+    ends: list[int] = field(default_factory=list)
+    killed: set[int] = field(default_factory=set)
+
+    async def run(self) -> None:
+        """Start an operator, and another one whenever it has ended."""
+        while True:
+            self.process = await start_operator(self.kubeconfig, self.namespace, self.log)
+            self.ends.append(await self.process.wait())
+            # Its lease runs out by itself in 15 s; taking it away is the same, sooner.
+            with suppress(NotFound):
+                await self.kube.delete(LEASES, self.namespace, names.OPERATOR)
+
+    def kill(self) -> bool:
+        """End the operator without warning; False when it has been killed already and this is its last word."""
+        if self.process is None or self.process.pid in self.killed:
+            return False
+        self.killed.add(self.process.pid)
+        self.process.kill()
+        return True
+
+
+@asynccontextmanager
+async def deployed(kube: Kube, namespace: str, kubeconfig: Path, log: Path) -> AsyncIterator[Deployment]:
+    """Keep an operator running while the block lasts."""
+    deployment = Deployment(kube, namespace, kubeconfig, log)
+    task = asyncio.create_task(deployment.run())
+    try:
+        yield deployment
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        if deployment.process is not None:
+            await end_operator(deployment.process)
+        print(f"operators ended with {deployment.ends}")
+        print(log.read_text())
+
+
+async def test_an_operator_killed_at_any_write_leaves_every_request_done_exactly_once(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    chance = random.Random(seeded("kills"))
+    async with (
+        kubelet(kube, namespace, node=f"node-{namespace}"),
+        witness(kube, namespace) as twins,
+        chaos_proxy(cluster, tmp_path) as proxy,
+        deployed(kube, namespace, proxy.kubeconfig, tmp_path / "log") as deployment,
+    ):
+        series = Series(kube, namespace, chance)
+        await series.begin()
+        killed = _kill_at_writes(proxy, deployment, chance)
+        await series.run()
+        await series.check()
+        assert len(killed) == KILLS, killed
+        await until("the killed have ended", lambda: _ended(deployment))
+        assert deployment.ends == [-9] * KILLS
+        assert twins == []
+
+
+async def test_lost_delayed_and_refused_requests_and_cut_watches_change_nothing_but_the_time(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    seed = seeded("faults")
+    async with (
+        kubelet(kube, namespace, node=f"node-{namespace}"),
+        witness(kube, namespace) as twins,
+        chaos_proxy(cluster, tmp_path, seed) as proxy,
+        deployed(kube, namespace, proxy.kubeconfig, tmp_path / "log"),
+    ):
+        series = Series(kube, namespace, random.Random(seed))
+        await series.begin()
+        await series.run()
+        await until("every fault has happened", lambda: _happened(proxy))
+        proxy.chance = None
+        proxy.cut_watches()
+        await series.check()
+        assert twins == []
+
+
+def _kill_at_writes(proxy: ChaosProxy, deployment: Deployment, chance: random.Random) -> list[str]:
+    """Kill the operator at some of the coming writes; before or after the server has done it, the answer is lost."""
+    killed: list[str] = []
+    left = chance.randint(1, 8)
+
+    def on_write(seen: Seen, when: When) -> None:
+        nonlocal left
+        if len(killed) == KILLS or "/leases" in seen.path:
+            return
+        left -= 1
+        if left <= 0 and deployment.kill():
+            killed.append(f"{when} {seen.method} {seen.path}")
+            print(f"killed {killed[-1]}")
+            left = chance.randint(2, 16)
+
+    proxy.on_write = on_write
+    return killed
+
+
+async def _ended(deployment: Deployment) -> bool:
+    return len(deployment.ends) >= KILLS
+
+
+async def _happened(proxy: ChaosProxy) -> bool:
+    return {*REQUESTS, *WATCHES, "watch cut"} - {"none"} <= set(proxy.faults)

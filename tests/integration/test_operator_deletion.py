@@ -1,0 +1,160 @@
+"""What is deleted stays deleted: nothing is left of a job, and nothing of an old job comes back in one of its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from elasticjob_api import names
+from elasticjob_cli.dev.cluster import Cluster
+from elasticjob_kube.resources import (
+    CONFIG_MAPS,
+    ELASTIC_JOBS,
+    PODS,
+    ROLE_BINDINGS,
+    ROLES,
+    SCALE_INS,
+    SCALE_OUTS,
+    SCALE_PLANS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+)
+from elasticjob_kube.session import Kube
+
+from tests.integration.chaos_proxy import chaos_proxy
+from tests.integration.operator_process import Json, Told, job, made, operator, phase, until, workers
+from tests.integration.playing import kubelet
+
+HOLD = "elasticjob-tests/hold"
+OURS = (
+    *(ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS),
+    *(PODS, SERVICES, SECRETS, ROLES, ROLE_BINDINGS, CONFIG_MAPS, SERVICE_ACCOUNTS),
+)
+
+
+async def test_a_job_deleted_in_the_middle_of_anything_leaves_nothing(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"):
+        async with kubelet(kube, namespace, agents=False):
+            for name in ("draining", "executing", "waiting", "suspended"):
+                await kube.create(ELASTIC_JOBS, namespace, job(name))
+            for name in ("draining", "executing", "waiting", "suspended"):
+                await phase(kube, namespace, ELASTIC_JOBS, name, "Running")
+            await _scale_in(kube, namespace, "draining", "draining")
+            await phase(kube, namespace, SCALE_PLANS, "draining", "Draining")
+        # From here on no new pod becomes ready.
+        for name in ("executing", "waiting"):
+            await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, name, jobName=name, count=2))
+            await phase(kube, namespace, SCALE_OUTS, name, "Scaling")
+        await kube.create(SCALE_INS, namespace, made(SCALE_INS, "waits", jobName="waiting", count=1))
+        await phase(kube, namespace, SCALE_INS, "waits", "Pending")
+        await kube.patch(ELASTIC_JOBS, namespace, "suspended", {"spec": {"runPolicy": {"suspend": True}}})
+        await kube.create(ELASTIC_JOBS, namespace, job("new"))
+        for name in ("draining", "executing", "waiting", "suspended", "new"):
+            await kube.delete(ELASTIC_JOBS, namespace, name, propagation="Background")
+        # What waits was never begun, so it belongs to nobody: it is told that its job is gone.
+        told = await phase(kube, namespace, SCALE_INS, "waits", "ScaleFailed")
+        assert "there is no ElasticJob 'waiting'" in told["message"]
+        await kube.delete(SCALE_INS, namespace, "waits")
+        await until("everything is gone", lambda: _nothing_left(kube, namespace), 60)
+
+
+async def test_a_job_created_again_under_its_name_at_once_has_nothing_of_the_old_one(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"):
+        async with kubelet(kube, namespace, node=f"node-{namespace}"):
+            await kube.create(ELASTIC_JOBS, namespace, job(replicas=3))
+            await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=2))
+        told = await phase(kube, namespace, SCALE_OUTS, "more", "Scaling")
+        await phase(kube, namespace, SCALE_PLANS, told["plan"], "Executing")
+        await kube.patch(SCALE_PLANS, namespace, told["plan"], {"metadata": {"finalizers": [HOLD]}})
+        # Its pods have a node on which nobody ends them: they and the plan stay while the new job begins.
+        await kube.delete(ELASTIC_JOBS, namespace, "job", propagation="Background")
+        new = await kube.create(ELASTIC_JOBS, namespace, job(replicas=2))
+        async with kubelet(kube, namespace, node=f"other-{namespace}"):
+            await until("the new job runs", lambda: _runs(kube, namespace, "job", new["metadata"]["uid"], 2), 60)
+            status = (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]
+            assert (status["replicaStatuses"]["worker"]["desired"], status.get("currentPlan")) == (2, None)
+            (plan,) = (await kube.list(SCALE_PLANS, namespace))["items"]
+            assert plan["metadata"]["name"] == told["plan"]
+            await kube.patch(SCALE_PLANS, namespace, told["plan"], {"metadata": {"finalizers": None}})
+
+
+async def test_conditions_of_others_survive_every_status_the_operator_writes(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        await kube.create(ELASTIC_JOBS, namespace, job())
+        await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=3))
+        now = "2026-01-01T00:00:00Z"
+        audited = {"type": "Audited", "status": "True", "reason": "Clean", "message": "", "lastTransitionTime": now}
+        identity = {"apiVersion": names.API_VERSION, "kind": "ElasticJob", "metadata": {"name": "job"}}
+        for message in ("once", "twice", "again"):  # while the operator writes it, too
+            body = {**identity, "status": {"conditions": [{**audited, "message": message}]}}
+            await kube.patch(
+                ELASTIC_JOBS, namespace, "job", body, kind="apply-patch", subresource="status", field_manager="auditor"
+            )
+        await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
+        status = await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        conditions = {condition["type"]: condition for condition in status["conditions"]}
+        assert conditions["Audited"] == {**audited, "message": "again"}
+        assert conditions["Running"]["status"] == "True"
+
+
+async def test_what_was_deleted_while_no_watch_told_of_it_is_not_carried_out(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with (
+        chaos_proxy(cluster, tmp_path) as proxy,
+        operator(proxy.kubeconfig, namespace, tmp_path / "log"),
+    ):
+        async with kubelet(kube, namespace):
+            for name in ("one", "two"):
+                await kube.create(ELASTIC_JOBS, namespace, job(name))
+                await phase(kube, namespace, ELASTIC_JOBS, name, "Running")
+        await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "first", jobName="one", count=1))
+        await phase(kube, namespace, SCALE_OUTS, "first", "Scaling")
+        await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "second", jobName="one", count=2))
+        await phase(kube, namespace, SCALE_OUTS, "second", "Pending")
+        proxy.deaf = True
+        proxy.cut_watches()
+        await kube.delete(SCALE_OUTS, namespace, "second")
+        await kube.delete(ELASTIC_JOBS, namespace, "two", propagation="Background")
+        new = await kube.create(ELASTIC_JOBS, namespace, job("two", replicas=3))
+        # The versions that the watches knew are too old: everything is listed again, and no list tells of a deletion.
+        proxy.oldest = int((await kube.list(ELASTIC_JOBS, namespace))["metadata"]["resourceVersion"])
+        proxy.deaf = False
+        async with kubelet(kube, namespace):
+            await phase(kube, namespace, SCALE_OUTS, "first", "ScaleSucceeded", seconds=60)
+            await until("the new job runs", lambda: _runs(kube, namespace, "two", new["metadata"]["uid"], 3), 60)
+            plans = [plan["spec"]["reason"] for plan in (await kube.list(SCALE_PLANS, namespace))["items"]]
+            assert plans == ["ScaleOut first"]
+            assert len(await workers(kube, namespace, "one")) == 3
+
+
+async def _scale_in(kube: Kube, namespace: str, job_name: str, name: str) -> None:
+    body = made(SCALE_PLANS, name, jobName=job_name, replicaResourceSpecs={"worker": {"replicas": 1}})
+    await kube.create(SCALE_PLANS, namespace, body)
+
+
+async def _runs(kube: Kube, namespace: str, name: str, uid: str, size: int) -> Json:
+    """Return the status of the job when it runs with this many workers of its own, and no others are there."""
+    status: Json = (await kube.get(ELASTIC_JOBS, namespace, name)).get("status", {})
+    selector = f"{names.LABEL_JOB_NAME}={name}"
+    pods = (await kube.list(PODS, namespace, label_selector=selector))["items"]
+    own = [pod for pod in pods if pod["metadata"]["labels"][names.LABEL_JOB_UID] == uid]
+    settled = status.get("phase") == "Running" and status["workers"] == f"{size}/{size}"
+    return status if settled and len(own) == len(pods) == size + 1 else Told(status, pods=[_name(p) for p in pods])
+
+
+async def _nothing_left(kube: Kube, namespace: str) -> bool | Told:
+    left = [f"{kind.kind} {_name(item)}" for kind in OURS for item in (await kube.list(kind, namespace))["items"]]
+    ours = [one for one in left if one not in ("ServiceAccount default", "ConfigMap kube-root-ca.crt")]
+    return Told(left=ours) if ours else True
+
+
+def _name(item: Json) -> str:
+    return str(item["metadata"]["name"])

@@ -1,0 +1,83 @@
+"""Two operators: one leads, and the other goes on where it stopped, whatever has become of the first."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+from elasticjob_cli.dev.cluster import Cluster
+from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_OUTS
+from elasticjob_kube.session import Kube
+
+from tests.integration.chaos_proxy import ChaosProxy, Seen, When, chaos_proxy
+from tests.integration.operator_process import job, made, operator, phase, says, until, workers
+from tests.integration.playing import kubelet
+from tests.integration.series import witness
+
+LEASE = ("--lease-seconds", "3")
+
+
+async def test_a_leader_killed_in_mid_plan_is_followed_by_the_one_that_waits(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    first_log, second_log = tmp_path / "first", tmp_path / "second"
+    async with (
+        witness(kube, namespace) as twins,
+        kubelet(kube, namespace, node=f"node-{namespace}"),
+        chaos_proxy(cluster, tmp_path) as proxy,
+        operator(proxy.kubeconfig, namespace, first_log, *LEASE) as first,
+    ):
+        await until("the first leads", lambda: says(first_log, "leading as"))
+        async with operator(cluster.kubeconfig, namespace, second_log, *LEASE):
+            await until("the second waits", lambda: says(second_log, "waiting"))
+            await _scale_out(kube, namespace, proxy, first, signal.SIGKILL)
+            await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
+            assert await says(second_log, "leading as")
+            assert await workers(kube, namespace) == [f"job-worker-{index}" for index in range(5)]
+            assert twins == []
+
+
+async def test_a_leader_frozen_beyond_its_lease_writes_nothing_when_it_goes_on(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    first_log, second_log = tmp_path / "first", tmp_path / "second"
+    async with (
+        witness(kube, namespace) as twins,
+        kubelet(kube, namespace, node=f"node-{namespace}"),
+        chaos_proxy(cluster, tmp_path) as proxy,
+        operator(proxy.kubeconfig, namespace, first_log, *LEASE) as first,
+    ):
+        await until("the first leads", lambda: says(first_log, "leading as"))
+        async with operator(cluster.kubeconfig, namespace, second_log, *LEASE):
+            await until("the second waits", lambda: says(second_log, "waiting"))
+            await _scale_out(kube, namespace, proxy, first, signal.SIGSTOP)
+            await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
+            before = len(proxy.writes)
+            first.send_signal(signal.SIGCONT)
+            async with asyncio.timeout(30):
+                assert await first.wait() == 1
+            assert [(seen.method, seen.path) for seen in proxy.writes[before:]] == []
+            assert await says(first_log, "another operator may be leading")
+            await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+            assert await workers(kube, namespace) == [f"job-worker-{index}" for index in range(5)]
+            assert twins == []
+
+
+async def _scale_out(
+    kube: Kube, namespace: str, proxy: ChaosProxy, leading: asyncio.subprocess.Process, number: signal.Signals
+) -> None:
+    """Scale a job out, and send the leader a signal when it has created the first pod but has not had the answer."""
+    await kube.create(ELASTIC_JOBS, namespace, job())
+    await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+    struck = asyncio.Event()
+
+    def on_write(seen: Seen, when: When) -> None:
+        if when == "after" and seen.path.endswith("/pods") and not struck.is_set():
+            leading.send_signal(number)
+            struck.set()
+
+    proxy.on_write = on_write
+    await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=3))
+    async with asyncio.timeout(30):
+        await struck.wait()

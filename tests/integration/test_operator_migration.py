@@ -1,0 +1,91 @@
+"""Members replaced by new ones, and plans deleted while they are executed, against a real API server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from elasticjob_cli.dev.cluster import Cluster
+from elasticjob_kube.errors import NotFound
+from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_OUTS, SCALE_PLANS
+from elasticjob_kube.session import Kube
+
+from tests.integration.operator_process import Json, job, made, operator, phase, until, workers
+from tests.integration.playing import kubelet
+
+
+async def test_members_migrate_to_other_resources_under_other_indices(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        await kube.create(ELASTIC_JOBS, namespace, job())
+        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        moves = [
+            {"name": "job-worker-0", "resource": {"cpu": "200m"}},
+            {"role": "worker", "index": 1, "resource": {"memory": "96Mi"}},
+        ]
+        await kube.create(SCALE_PLANS, namespace, made(SCALE_PLANS, "m", jobName="job", migratePods=moves))
+        told = await phase(kube, namespace, SCALE_PLANS, "m", "Succeeded", "Failed", "PartiallySucceeded")
+        assert told["phase"] == "Succeeded", told
+        assert [(move["index"], move["replacement"], move["phase"]) for move in told["migrations"]] == [
+            (0, 2, "Done"),
+            (1, 3, "Done"),
+        ]
+        assert told["removedPods"] == ["job-worker-0", "job-worker-1"]
+        assert await workers(kube, namespace) == ["job-worker-2", "job-worker-3"]
+        found = await kube.get(PODS, namespace, "job-worker-2")
+        assert found["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "200m", "memory": "64Mi"}
+        after = await kube.get(ELASTIC_JOBS, namespace, "job")
+        assert after["spec"]["replicaSpecs"]["worker"]["replicas"] == 2
+        assert after["status"]["replicaStatuses"]["worker"]["indices"] == "2-3"
+
+
+async def test_a_resize_that_the_api_server_refuses_becomes_a_replacement(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    """The API server refuses to change the quality-of-service class of a running pod, here from BestEffort."""
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        body = job()
+        del body["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]["resources"]
+        await kube.create(ELASTIC_JOBS, namespace, body)
+        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        wish = {"worker": {"resource": {"cpu": "200m"}}}
+        await kube.create(SCALE_PLANS, namespace, made(SCALE_PLANS, "p", jobName="job", replicaResourceSpecs=wish))
+        told = await phase(kube, namespace, SCALE_PLANS, "p", "Succeeded", "Failed", "PartiallySucceeded")
+        assert told["phase"] == "Succeeded", told
+        assert all("the API server refuses to resize it" in move["message"] for move in told["migrations"]), told
+        for name in await workers(kube, namespace):
+            found = await kube.get(PODS, namespace, name)
+            assert found["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "200m"}
+
+
+async def test_deleting_a_scale_out_that_is_executed_brings_the_job_back(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"):
+        async with kubelet(kube, namespace):
+            await kube.create(ELASTIC_JOBS, namespace, job())
+            await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=2))
+
+        async def grown() -> bool:
+            return len(await workers(kube, namespace)) == 4
+
+        await until("the new workers, which no kubelet starts", grown)
+        await kube.delete(SCALE_OUTS, namespace, "more")
+
+        async def back() -> bool:
+            found: Json = (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]
+            held = found["replicaStatuses"]["worker"]["indices"]
+            return bool(held == "0-1" and "currentPlan" not in found and await gone())
+
+        async def gone() -> bool:
+            try:
+                await kube.get(PODS, namespace, "job-worker-3")
+            except NotFound:
+                return True
+            return False
+
+        await until("the size of the spec", back)
+        (plan,) = [p for p in (await kube.list(SCALE_PLANS, namespace))["items"] if p["spec"]["source"] == "Spec"]
+        assert plan["status"]["phase"] == "Succeeded"
+        assert plan["status"]["removedPods"] == ["job-worker-2", "job-worker-3"]

@@ -1,0 +1,347 @@
+"""Nodes that leave, gang schedulers and what is around the pods, on the real API server; kubelets are played."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_cli.dev.cluster import Cluster
+from elasticjob_kube.errors import NotFound
+from elasticjob_kube.resources import (
+    CONFIG_MAPS,
+    COSCHEDULING_POD_GROUPS,
+    CRDS,
+    ELASTIC_JOBS,
+    NODES,
+    PODS,
+    ROLE_BINDINGS,
+    ROLES,
+    SCALE_PLANS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    VOLCANO_POD_GROUPS,
+    Resource,
+)
+from elasticjob_kube.session import Kube
+from elasticjob_operator.core.infrastructure import around_the_pods, correction
+
+from tests.integration.operator_process import Told, job, operator, phase, there, until, workers
+from tests.integration.playing import end, kubelet
+
+Json = dict[str, Any]
+CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
+CLUSTER_ROLE_BINDINGS = Resource(
+    "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
+)
+
+
+@asynccontextmanager
+async def on_nodes(kube: Kube, namespace: str, *pods: str) -> AsyncIterator[list[str]]:
+    """Bind each pod to a node of its own, and yield the nodes' names."""
+    nodes = [f"{namespace}-{number}" for number in range(len(pods))]
+    try:
+        for node, pod in zip(nodes, pods, strict=True):
+            await kube.create(NODES, None, {"metadata": {"name": node}})
+            binding = {"metadata": {"name": pod}, "target": {"kind": "Node", "name": node}}
+            await kube.request("POST", PODS.path(namespace, pod, "binding"), body=binding)
+        yield nodes
+    finally:
+        for node in nodes:
+            if await there(kube, NODES, "", node):
+                await kube.delete(NODES, None, node)
+
+
+async def running(kube: Kube, namespace: str, **spec: Any) -> None:
+    """Create a job and wait until all of its members are ready."""
+    await kube.create(ELASTIC_JOBS, namespace, job(**spec))
+    await settled(kube, namespace, 2)
+
+
+async def settled(kube: Kube, namespace: str, size: int) -> Json:
+    """Wait until the job runs with so many ready members and no plan; return its status."""
+
+    async def reached() -> Json:
+        status = (await kube.get(ELASTIC_JOBS, namespace, "job")).get("status", {})
+        ready = status.get("phase") == "Running" and status.get("workers") == f"{size}/{size}"
+        return status if ready and "currentPlan" not in status else Told(status)
+
+    status: Json = await until(f"the job with {size} members", reached)
+    return status
+
+
+async def disruptions(kube: Kube, namespace: str) -> list[Json]:
+    """Return the plans of source Disruption once all of them have ended."""
+
+    async def ended() -> list[Json]:
+        plans = [p for p in (await kube.list(SCALE_PLANS, namespace))["items"] if p["spec"]["source"] == "Disruption"]
+        return plans if all("completionTime" in plan.get("status", {}) for plan in plans) else []
+
+    plans: list[Json] = await until("the notices have been dealt with", ended)
+    return plans
+
+
+def uncounted(status: Json) -> bool:
+    return not status["replicaStatuses"]["worker"].get("restarts")
+
+
+async def test_a_member_on_a_cordoned_node_is_drained_and_replaced_uncounted(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        await running(kube, namespace, runPolicy={"backoffLimit": 0})
+        async with on_nodes(kube, namespace, "job-worker-0", "job-worker-1") as nodes:
+            await kube.patch(NODES, None, nodes[0], {"spec": {"unschedulable": True}})
+            (plan,) = await disruptions(kube, namespace)
+            assert plan["status"]["phase"] == "Succeeded", plan
+            assert plan["spec"]["removePods"] == [{"name": "job-worker-0"}]
+            assert f"node {nodes[0]}" in plan["spec"]["reason"]
+            assert plan["status"]["removedPods"] == ["job-worker-0"]
+            assert "forcedPods" not in plan["status"], "it was drained"
+            assert uncounted(await settled(kube, namespace, 2))
+            assert await workers(kube, namespace) == ["job-worker-1", "job-worker-2"]
+            assert (await kube.get(ELASTIC_JOBS, namespace, "job"))["spec"]["replicaSpecs"]["worker"]["replicas"] == 2
+
+
+async def test_a_notice_is_taken_once_though_the_operator_was_away_and_is_killed_over_it(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    short = ("--lease-seconds", "2")
+    async with kubelet(kube, namespace):
+        async with operator(cluster.kubeconfig, namespace, tmp_path / "first", *short):
+            await running(kube, namespace)
+        async with on_nodes(kube, namespace, "job-worker-0", "job-worker-1") as nodes:
+            taint = {"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"}
+            await kube.patch(NODES, None, nodes[1], {"spec": {"taints": [taint]}})
+
+            async def noticed() -> bool:
+                return bool((await kube.list(SCALE_PLANS, namespace))["items"])
+
+            async with operator(cluster.kubeconfig, namespace, tmp_path / "second", *short) as process:
+                await until("there is a plan", noticed)
+                process.kill()
+                await process.wait()
+            async with operator(cluster.kubeconfig, namespace, tmp_path / "third", *short):
+                (plan,) = await disruptions(kube, namespace)
+                assert (plan["status"]["phase"], plan["status"]["removedPods"]) == ("Succeeded", ["job-worker-1"]), plan
+                await settled(kube, namespace, 2)
+                assert await workers(kube, namespace) == ["job-worker-0", "job-worker-2"]
+
+
+async def test_a_pod_marked_for_disruption_is_drained_before_it_is_taken_away(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        await running(kube, namespace, runPolicy={"backoffLimit": 0})
+        marked = [
+            {"type": "Ready", "status": "True"},
+            {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"},
+        ]
+        await kube.patch(PODS, namespace, "job-worker-1", {"status": {"conditions": marked}}, subresource="status")
+        (plan,) = await disruptions(kube, namespace)
+        assert (plan["status"]["phase"], plan["status"]["removedPods"]) == ("Succeeded", ["job-worker-1"]), plan
+        assert "PreemptionByScheduler" in plan["spec"]["reason"]
+        assert uncounted(await settled(kube, namespace, 2))
+
+
+async def test_an_evicted_member_is_replaced_and_is_no_failure_of_the_job(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        await running(kube, namespace, runPolicy={"backoffLimit": 0})
+        async with on_nodes(kube, namespace, "job-worker-0", "job-worker-1") as nodes:
+            # As `kubectl drain` does: cordon, then evict what is there.
+            await kube.patch(NODES, None, nodes[0], {"spec": {"unschedulable": True}})
+            eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "job-worker-0"}}
+            await kube.request("POST", PODS.path(namespace, "job-worker-0", "eviction"), body=eviction)
+
+            async def replaced() -> bool:
+                present = await workers(kube, namespace)
+                return "job-worker-0" not in present and len(present) == 2
+
+            await until("the evicted member is replaced", replaced)
+            plans = (await kube.list(SCALE_PLANS, namespace))["items"]
+            assert len(plans) <= 1, plans
+            assert uncounted(await settled(kube, namespace, 2))
+
+
+async def test_without_the_right_to_read_nodes_the_operator_says_so_and_works(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with limited_to(cluster, kube, namespace, tmp_path) as kubeconfig:
+        log = tmp_path / "log"
+        async with operator(kubeconfig, namespace, log), kubelet(kube, namespace):
+            await running(kube, namespace)
+            assert log.read_text().count("grant get, list and watch of nodes") == 1
+
+
+@asynccontextmanager
+async def limited_to(cluster: Cluster, kube: Kube, namespace: str, directory: Path) -> AsyncIterator[Path]:
+    """Yield a kubeconfig with all rights in the namespace, and outside of it only to our own kinds."""
+    everything = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
+    ours = [{"apiGroups": [names.GROUP], "resources": ["*"], "verbs": ["get", "list", "watch"]}]
+    subject = [{"kind": "ServiceAccount", "name": "limited", "namespace": namespace}]
+    group = "rbac.authorization.k8s.io"
+    await kube.create(SERVICE_ACCOUNTS, namespace, {"metadata": {"name": "limited"}})
+    await kube.create(ROLES, namespace, {"metadata": {"name": "limited"}, "rules": everything})
+    await kube.create(CLUSTER_ROLES, None, {"metadata": {"name": namespace}, "rules": ours})
+    bound = {"metadata": {"name": "limited"}, "subjects": subject}
+    role = {"apiGroup": group, "kind": "Role", "name": "limited"}
+    await kube.create(ROLE_BINDINGS, namespace, {**bound, "roleRef": role})
+    role = {"apiGroup": group, "kind": "ClusterRole", "name": namespace}
+    bound = {"metadata": {"name": namespace}, "subjects": subject}
+    await kube.create(CLUSTER_ROLE_BINDINGS, None, {**bound, "roleRef": role})
+    try:
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        path = SERVICE_ACCOUNTS.path(namespace, "limited", "token")
+        token = yaml.safe_load(await kube.request("POST", path, body=request))["status"]["token"]
+        config = yaml.safe_load(cluster.kubeconfig.read_text())
+        config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token}}]
+        kubeconfig = directory / "limited.yaml"
+        kubeconfig.write_text(yaml.safe_dump(config))
+        yield kubeconfig
+    finally:
+        await kube.delete(CLUSTER_ROLE_BINDINGS, None, namespace)
+        await kube.delete(CLUSTER_ROLES, None, namespace)
+
+
+@asynccontextmanager
+async def defined(kube: Kube, resource: Resource) -> AsyncIterator[None]:
+    """Let the cluster have a kind of a scheduler's, with any content."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": resource.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    body = {
+        "metadata": {
+            "name": f"{resource.plural}.{resource.group}",
+            # The API server wants this of every definition in a group of *.k8s.io.
+            "annotations": {
+                "api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/scheduler-plugins/pull/50"
+            },
+        },
+        "spec": {
+            "group": resource.group,
+            "scope": "Namespaced",
+            "names": {"plural": resource.plural, "kind": resource.kind},
+            "versions": [version],
+        },
+    }
+    await kube.create(CRDS, None, body)
+    try:
+        yield
+    finally:
+        await kube.delete(CRDS, None, body["metadata"]["name"])
+        await until("the definition is gone", lambda: _gone(kube, CRDS, "", body["metadata"]["name"]))
+
+
+async def _gone(kube: Kube, resource: Resource, namespace: str, name: str) -> bool:
+    return not await there(kube, resource, namespace, name)
+
+
+@pytest.mark.parametrize(
+    ("gang", "resource"), [("volcano", VOLCANO_POD_GROUPS), ("coscheduling", COSCHEDULING_POD_GROUPS)]
+)
+async def test_a_gang_waits_for_its_scheduler_s_definition_and_then_has_its_pod_group(
+    gang: str, resource: Resource, cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    queue = {"queue": "team"} if gang == "volcano" else {}
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        policy = {"schedulingPolicy": {"gang": gang, **queue}}
+        created = await kube.create(ELASTIC_JOBS, namespace, job(runPolicy=policy))
+
+        async def explained() -> bool:
+            status = (await kube.get(ELASTIC_JOBS, namespace, "job")).get("status", {})
+            return f"podgroups.{resource.group}" in status.get("message", "")
+
+        await until("the job says what is missing", explained)
+        assert (await kube.list(PODS, namespace))["items"] == []
+        async with defined(kube, resource):
+            status = await settled(kube, namespace, 2)
+            assert not status.get("message"), status
+            group = await kube.get(resource, namespace, "job")
+            assert group["metadata"]["ownerReferences"][0]["uid"] == created["metadata"]["uid"]
+            assert (group["spec"]["minMember"], group["spec"]["minResources"]["cpu"]) == (2, "0.2")
+            assert group["spec"].get("queue") == queue.get("queue")
+            for name in ("job-master", "job-worker-0"):
+                pod = await kube.get(PODS, namespace, name)
+                assert pod["spec"]["schedulerName"] == ("volcano" if queue else "scheduler-plugins-scheduler")
+            edit = {"spec": {"replicaSpecs": {"worker": {"minReplicas": 2}}}}
+            await kube.patch(ELASTIC_JOBS, namespace, "job", edit)
+
+            async def follows() -> bool:
+                spec = (await kube.get(resource, namespace, "job"))["spec"]
+                return bool(spec["minMember"] == 3 and spec["minResources"]["cpu"] == "0.3")
+
+            await until("the PodGroup follows minReplicas", follows)
+
+
+async def test_a_job_that_kueue_holds_back_starts_when_unsuspended_and_passes_its_queue_on(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        body = job(runPolicy={"suspend": True})
+        body["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team"}
+        await kube.create(ELASTIC_JOBS, namespace, body)
+        await phase(kube, namespace, ELASTIC_JOBS, "job", "Suspended")
+        assert (await kube.list(PODS, namespace))["items"] == []
+        await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": {"runPolicy": {"suspend": False}}})
+        await settled(kube, namespace, 2)
+        for pod in (await kube.list(PODS, namespace))["items"]:
+            assert pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
+
+
+async def test_what_the_api_server_has_stored_is_what_was_wanted(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    """Otherwise every operator that starts would correct what is right."""
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        await running(kube, namespace)
+    kinds = {each.kind: each for each in (SERVICE_ACCOUNTS, CONFIG_MAPS, SERVICES, ROLES, ROLE_BINDINGS)}
+    for manifest in around_the_pods(await kube.get(ELASTIC_JOBS, namespace, "job", as_type=ElasticJob)):
+        found = await kube.get(kinds[manifest["kind"]], namespace, manifest["metadata"]["name"])
+        assert correction(manifest, found) == {}, manifest
+
+
+async def test_a_deleted_service_or_secret_comes_back_before_the_next_master_and_with_the_next_operator(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with kubelet(kube, namespace):
+        async with operator(cluster.kubeconfig, namespace, tmp_path / "first"):
+            await running(kube, namespace)
+            secret = await kube.get(SECRETS, namespace, "job-master")
+            await kube.delete(SERVICES, namespace, "job-master")
+            await end(kube, namespace, "job-master", 1)
+            await until("another master", lambda: there(kube, PODS, namespace, "job-master-1"))
+            assert await there(kube, SERVICES, namespace, "job-master")
+            assert (await kube.get(SECRETS, namespace, "job-master"))["data"] == secret["data"], "agents have it"
+        await kube.delete(SECRETS, namespace, "job-master")
+        await kube.delete(SERVICES, namespace, "job")
+        rules = (await kube.get(ROLES, namespace, "job-master"))["rules"]
+        await kube.patch(ROLES, namespace, "job-master", {"rules": rules[:1]})
+        async with operator(cluster.kubeconfig, namespace, tmp_path / "second"):
+
+            async def back() -> bool:
+                try:
+                    role = await kube.get(ROLES, namespace, "job-master")
+                    await kube.get(SECRETS, namespace, "job-master")
+                    await kube.get(SERVICES, namespace, "job")
+                except NotFound:
+                    return False
+                return bool(role["rules"] == rules)
+
+            await until("Secret, Service and rules are back", back)
+            versions = {
+                resource: (await kube.get(resource, namespace, "job-master"))["metadata"]["resourceVersion"]
+                for resource in (SECRETS, SERVICES, ROLES, ROLE_BINDINGS)
+            }
+        await kube.delete(SERVICES, namespace, "job")
+        async with operator(cluster.kubeconfig, namespace, tmp_path / "third"):
+            await until("this one has looked, too", lambda: there(kube, SERVICES, namespace, "job"))
+            for resource, version in versions.items():
+                found = await kube.get(resource, namespace, "job-master")
+                assert found["metadata"]["resourceVersion"] == version, "what is as it should be is not written"

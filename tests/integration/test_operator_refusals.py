@@ -1,0 +1,150 @@
+"""What the API server refuses one job is told, waited for or given up in time, and delays no other job."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from elasticjob_api import names
+from elasticjob_cli.dev.cluster import Cluster
+from elasticjob_kube.errors import Refused
+from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, PODS, SCALE_OUTS, SCALE_PLANS, SERVICES, Resource
+from elasticjob_kube.session import Kube
+
+from tests.integration.chaos_proxy import chaos_proxy
+from tests.integration.operator_process import Json, Told, job, made, operator, phase, until, workers
+from tests.integration.playing import kubelet
+
+QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
+_ADMISSION = "admissionregistration.k8s.io"
+POLICIES = Resource(_ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False)
+BINDINGS = Resource(
+    _ADMISSION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", namespaced=False
+)
+
+
+async def test_a_quota_used_up_in_mid_scale_out_is_named_by_the_plan_and_other_jobs_go_on(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        for name in ("greedy", "modest"):
+            await kube.create(ELASTIC_JOBS, namespace, job(name, replicas=2))
+            await phase(kube, namespace, ELASTIC_JOBS, name, "Running")
+        await kube.create(QUOTAS, namespace, {"metadata": {"name": "few-pods"}, "spec": {"hard": {"pods": "7"}}})
+        await until("quota counted", lambda: _used(kube, namespace))
+        more = made(SCALE_OUTS, "more", jobName="greedy", count=3, timeoutSeconds=2)
+        await kube.create(SCALE_OUTS, namespace, more)
+        told = await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded", "ScaleFailed")
+        plan = (await kube.get(SCALE_PLANS, namespace, told["plan"]))["status"]
+        assert plan["phase"] == "PartiallySucceeded", plan
+        assert (told["phase"], told["message"]) == ("ScaleFailed", plan["message"])
+        for part in ("few-pods", "exceeded quota", "2 of 3"):
+            assert part in plan["message"], plan
+        assert len(plan["createdPods"]) == 1
+
+        # There is no room for one more: the other job is still held to its size, and shrinks at once when asked to.
+        less = made(SCALE_PLANS, "less", jobName="modest", replicaResourceSpecs={"worker": {"replicas": 1}})
+        await kube.create(SCALE_PLANS, namespace, less)
+        await phase(kube, namespace, SCALE_PLANS, "less", "Succeeded")
+
+
+async def test_pods_that_an_admission_policy_denies_are_told_and_delay_no_other_job(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with (
+        _denied(kube, namespace, "barred"),
+        operator(cluster.kubeconfig, namespace, tmp_path / "log"),
+        kubelet(kube, namespace),
+    ):
+        await kube.create(ELASTIC_JOBS, namespace, job("barred"))
+
+        async def told() -> Any:
+            status = (await kube.get(ELASTIC_JOBS, namespace, "barred")).get("status", {})
+            return "barred by the house rules" in status.get("message", "") or Told(status)
+
+        await until("the status says why", told)
+        await kube.create(ELASTIC_JOBS, namespace, job("free"))
+        await phase(kube, namespace, ELASTIC_JOBS, "free", "Running")
+        assert await workers(kube, namespace, "barred") == []
+
+
+async def test_a_foreign_service_of_the_same_name_is_left_alone_with_a_warning(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    stranger = {"metadata": {"name": "job-master"}, "spec": {"ports": [{"port": 80}]}}
+    foreign = await kube.create(SERVICES, namespace, stranger)
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        await kube.create(ELASTIC_JOBS, namespace, job())
+
+        async def warned() -> bool:
+            notes = [e.get("note", "") for e in (await kube.list(EVENTS, namespace))["items"] if e["type"] == "Warning"]
+            return any("Service job-master exists and is not this job's" in note for note in notes)
+
+        await until("an event says so", warned)
+        assert await kube.get(SERVICES, namespace, "job-master") == foreign
+        assert await workers(kube, namespace) == []  # they would look for the master at the stranger's
+        await kube.delete(SERVICES, namespace, "job-master")
+        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running", seconds=60)
+
+
+async def test_a_large_job_does_not_delay_a_small_one(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with (
+        chaos_proxy(cluster, tmp_path) as proxy,
+        operator(proxy.kubeconfig, namespace, tmp_path / "log"),
+    ):
+        proxy.delay = 0.5
+        await kube.create(ELASTIC_JOBS, namespace, job("large", replicas=300, most=300))
+        await until("the large job begins", lambda: workers(kube, namespace, "large"))
+        await kube.create(ELASTIC_JOBS, namespace, job("small"))
+
+        async def complete() -> bool:
+            return len(await workers(kube, namespace, "small")) == 2
+
+        await until("the small job has its workers", complete)
+        assert len(await workers(kube, namespace, "large")) < 300
+        proxy.delay = 0.0
+
+
+async def _used(kube: Kube, namespace: str) -> Any:
+    return (await kube.get(QUOTAS, namespace, "few-pods")).get("status", {}).get("used", {}).get("pods") == "6"
+
+
+@asynccontextmanager
+async def _denied(kube: Kube, namespace: str, job_name: str) -> AsyncIterator[None]:
+    """Let the API server deny the worker pods of one job."""
+    name = f"{namespace}.elasticjob.dev"
+    labels = f"object.metadata.labels[?'{names.LABEL_JOB_NAME}'].orValue('')"
+    role = f"object.metadata.labels[?'{names.LABEL_ROLE}'].orValue('')"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    policy: Json = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [
+            {"expression": f"{labels} != '{job_name}' || {role} != 'worker'", "message": "barred by the house rules"}
+        ],
+    }
+    chosen = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
+    binding: Json = {"policyName": name, "validationActions": ["Deny"], "matchResources": chosen}
+    await kube.create(POLICIES, None, {"metadata": {"name": name}, "spec": policy})
+    await kube.create(BINDINGS, None, {"metadata": {"name": name}, "spec": binding})
+    try:
+        await until("the policy is in force", lambda: _denies(kube, namespace, job_name))
+        yield
+    finally:
+        await kube.delete(BINDINGS, None, name)
+        await kube.delete(POLICIES, None, name)
+
+
+async def _denies(kube: Kube, namespace: str, job_name: str) -> bool:
+    """Try it with a pod that is thrown away."""
+    labels = {names.LABEL_JOB_NAME: job_name, names.LABEL_ROLE: "worker"}
+    pod = {"metadata": {"name": "probe", "labels": labels}, "spec": {"containers": [{"name": "c", "image": "c:1"}]}}
+    try:
+        await kube.create(PODS, namespace, pod)
+    except Refused:
+        return True
+    await kube.delete(PODS, namespace, "probe", grace_seconds=0)
+    return False

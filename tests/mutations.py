@@ -1,0 +1,195 @@
+"""Deliberately broken operators: each must be caught by a test, or the tests prove less than they seem to.
+
+`python -m tests.mutations [NAME]` breaks a copy of the sources in one place at a time, runs the tests of the operator
+on it, prints which test caught it, and ends with 1 if one was not caught.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+SOURCES = ("proto", "kube", "operator", "master", "agent", "cli", "tests", "pyproject.toml")
+HISTORIES = 400
+ALONE = "tests/unit/test_operator_simulator.py"
+"""The random histories are to catch it by themselves: other tests know too well where to look."""
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One mistake: in `path` of the operator, `old` becomes `new`."""
+
+    name: str
+    path: str
+    old: str
+    new: str
+
+
+MUTATIONS = (
+    Mutation(
+        "a delete without UID",
+        "pod_work.py",
+        "name, uid=uid, grace_seconds=grace_seconds)",
+        "name, grace_seconds=grace_seconds)",
+    ),
+    Mutation(
+        "a status written without resourceVersion",
+        "executor.py",
+        'metadata = {"resourceVersion": job.metadata.resource_version, "uid": job.metadata.uid}',
+        'metadata = {"uid": job.metadata.uid}',
+    ),
+    Mutation(
+        "the index of a pod that is still leaving is used again",
+        "core/members.py",
+        "live = {pod.index for pod in present if not pod.finished}",
+        "live = {pod.index for pod in present if not pod.finished and not pod.leaving}",
+    ),
+    Mutation(
+        "members that have succeeded are started again",
+        "core/members.py",
+        "over = parse_indices(replica.succeeded_indices) | ",
+        "over = ",
+    ),
+    Mutation(
+        "names are used again",
+        "core/members.py",
+        "highest, incarnations = max(highest, index), incarnations + (not first_use)",
+        "highest, incarnations = max(highest, index), incarnations",
+    ),
+    Mutation(
+        "members are let go before they have drained",
+        "core/held.py",
+        "drained = plan.status.execution_time is not None",
+        "drained = True",
+    ),
+    Mutation(
+        "a failure is counted each time it is seen",
+        "core/ends.py",
+        "elif pod is newest[pod.index] and not ledger.knows(pod.index, pod):",
+        "elif pod is newest[pod.index]:",
+    ),
+    Mutation(
+        "the line is not in order of creation",
+        "core/scaling.py",
+        "return sorted(waiting, key=lambda item: _order(seen, item))",
+        "return sorted(waiting, key=lambda item: _order(seen, item), reverse=True)",
+    ),
+    Mutation(
+        "manual plans are superseded",
+        "core/scaling.py",
+        'isinstance(item, ScalePlan) and item.spec.source == "Auto"]',
+        "isinstance(item, ScalePlan)]",
+    ),
+    Mutation(
+        "the plan of a ScaleIn gets a new name each time",
+        "executor.py",
+        "kube.create(SCALE_PLANS, job.metadata.namespace, body)",
+        "kube.create(SCALE_PLANS, job.metadata.namespace, "
+        "{**body, 'metadata': {**body['metadata'], 'name': "
+        "body['metadata']['name'].replace('-in-', f'-in{time.time() * 1000:.0f}-')}})",
+    ),
+    Mutation(
+        "a member goes before its replacement is ready",
+        "core/migration.py",
+        "any(pod.ready for pod in here[move.role, move.replacement])",
+        "any(here[move.role, move.replacement])",
+    ),
+    Mutation(
+        "a job that has ended goes on",
+        "core/decide.py",
+        "    if job.status.phase in statuses.ENDED:\n        return _after_the_end(seen, now)\n",
+        "",
+    ),
+    Mutation(
+        "a suspended plan keeps its size",
+        "core/suspend.py",
+        "held = members.counted if _is_written_back(seen, plan) else members.before",
+        "held = members.targets",
+    ),
+    Mutation(
+        "a rollback forgets whom the plan removed",
+        "core/outcome.py",
+        "back = sorted(members.removed[role])[: len(late)]",
+        "back: list[int] = []",
+    ),
+    Mutation(
+        "what is gone comes back by a late event",
+        "store.py",
+        "        if uid in self._gone:\n            return False\n",
+        "",
+    ),
+    Mutation(
+        "a create without an answer is not looked for",
+        "pod_work.py",
+        "                    self._unsure.add(job.metadata.uid)\n",
+        "",
+    ),
+    Mutation(
+        "somebody else's pod is taken for the job's own",
+        "store.py",
+        "    owners = pod.metadata.owner_references\n",
+        "    return pod.metadata.labels.get(names.LABEL_JOB_UID)\n    owners = pod.metadata.owner_references\n",
+    ),
+    Mutation(
+        "bounds are not looked at",
+        "core/limits.py",
+        "if size < least:",
+        "if False:",
+    ),
+)
+
+
+def main() -> int:
+    wanted = sys.argv[1:]
+    missed = 0
+    for mutation in MUTATIONS:
+        if wanted and not any(word in mutation.name for word in wanted):
+            continue
+        with tempfile.TemporaryDirectory(prefix="mutation-") as place:
+            caught = _caught_by(mutation, Path(place))
+        print(f"{mutation.name:<60} {caught or 'NOT CAUGHT'}", flush=True)
+        missed += caught is None
+    print(f"{missed} not caught" if missed else "all are caught")
+    return int(missed > 0)
+
+
+def _caught_by(mutation: Mutation, place: Path) -> str | None:
+    """Return what the tests say about the broken copy; None when they find nothing wrong."""
+    for name in SOURCES:
+        source = REPOSITORY / name
+        if source.is_dir():
+            shutil.copytree(source, place / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, place / name)
+    broken = place / "operator" / "elasticjob_operator" / mutation.path
+    text = broken.read_text()
+    if text.count(mutation.old) != 1:
+        raise SystemExit(f"{mutation.name}: {mutation.path} has not exactly one {mutation.old!r}; renew the mutation")
+    broken.write_text(text.replace(mutation.old, mutation.new))
+    paths = [str(place / name) for name in SOURCES[:-1] if name != "tests"]
+    command = [sys.executable, "-m", "pytest", ALONE, "-x", "-q", "--tb=short", "-p", "no:cacheprovider"]
+    run = subprocess.run(
+        [*command, f"--histories={HISTORIES}"],
+        cwd=place,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([*paths, str(place)])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if run.returncode == 0:
+        return None
+    found = re.search(r"^seed (\d+: .*)$", run.stdout, re.MULTILINE)
+    if run.returncode != 1 or found is None:
+        raise SystemExit(f"{mutation.name}: the tests do not run:\n{run.stdout[-3000:]}{run.stderr[-3000:]}")
+    return f"seed {found[1]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

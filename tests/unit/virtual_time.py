@@ -1,0 +1,73 @@
+"""An event loop whose time passes only when nobody has anything left to do: hours in milliseconds, always the same."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Iterator
+from typing import Any
+from unittest import mock
+
+START = 1_800_000_000.0
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """Runs tasks and timers in one fixed order. There is no network in it and no thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = START
+        self._clock_resolution = 1e-6  # what a float can tell apart at such times
+        self._selector = self
+        self._failure: BaseException | None = None
+        self.set_exception_handler(lambda _, context: self.fail(context.get("exception") or RuntimeError(context)))
+
+    def time(self) -> float:
+        return self._now
+
+    def fail(self, error: BaseException) -> None:
+        """End the run with this error, wherever in the loop it has been found."""
+        if self._failure is None:
+            self._failure = error
+            self.stop()
+
+    def run(self, main: Coroutine[Any, Any, None]) -> None:
+        """Run to the end, or to the first failure; what is still under way then is broken off."""
+        with _patched_clock(self):
+            task = self.create_task(main)
+            try:
+                self.run_until_complete(task)
+            except RuntimeError:
+                if self._failure is None:
+                    raise
+                raise self._failure from None
+            finally:
+                self._break_off()
+
+    def _break_off(self) -> None:
+        self.set_exception_handler(lambda *_: None)
+        for task in asyncio.all_tasks(self):
+            task.cancel()
+        self.call_later(10, self.stop)
+        self.run_forever()
+        self.close()
+
+    # --- what BaseEventLoop asks for: it waits by asking a selector, which is this loop ------------------------------
+
+    def select(self, timeout: float | None) -> list[Any]:
+        if timeout is None:
+            raise RuntimeError("nobody has anything left to do, for ever")
+        self._now += timeout
+        return []
+
+    def _process_events(self, event_list: list[Any]) -> None:
+        return None
+
+    def _write_to_self(self) -> None:
+        return None
+
+
+@contextlib.contextmanager
+def _patched_clock(loop: VirtualLoop) -> Iterator[None]:
+    with mock.patch("time.time", loop.time):
+        yield
