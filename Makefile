@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test unit integration e2e lint generate check-generated clean
+.PHONY: demo test unit integration e2e simulate mutations bench lint generate check-generated clean
 
 demo: $(READY)
 	@$(BIN)/elasticjob dev demo $(if $(KEEP),--keep)
@@ -15,6 +15,18 @@ test: $(READY)
 
 unit integration e2e: $(READY)
 	$(BIN)/python -m pytest tests/$@
+
+# The nightly mode: random histories of a job under every fault.
+simulate: $(READY)
+	$(BIN)/python -m pytest tests/unit -k simulator --histories=$(or $(HISTORIES),20000)
+
+# Broken cores, each of which a test must catch.
+mutations: $(READY)
+	$(BIN)/python -m tests.mutations $(MUTATION)
+
+# FIGURE=name measures one only; bench/__main__.py lists them.
+bench: $(READY)
+	$(BIN)/python -m bench $(FIGURE)
 
 lint: $(READY)
 	$(BIN)/ruff check .

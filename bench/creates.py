@@ -1,0 +1,88 @@
+"""Figures about pods that are created: one large job, and many small ones at the same time."""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+
+import msgspec
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_kube.resources import ELASTIC_JOBS, PODS
+from elasticjob_kube.session import Json
+from elasticjob_operator.core.observed import Defaults
+from elasticjob_operator.core.pods import master_pod, member_pod
+
+from bench import jobs
+from bench.figure import Result
+from bench.raw import create_all
+from bench.rig import Rig
+
+_DEFAULTS = Defaults(master_image="master:1", agent_image=None)
+_NOT_OURS = {"managedBy": "bench"}
+
+
+async def create_ratio(rig: Rig) -> Result:
+    """One job of 1,000 workers, from its creation to its last pod, against bare creates of the same pods."""
+    workers = 1000
+    raw, ours = [], []
+    for _ in range(3):
+        raw.append(workers / await raw_seconds(rig, workers))
+        ours.append(workers / await _seconds_of_jobs(rig, 1, workers))
+    ratio = median(ours) / median(raw)
+    return Result(value=ratio, unit="operator's pods/s over bare creates/s", limit=median(raw), ratio=ratio, n=3)
+
+
+async def masters_200(rig: Rig) -> Result:
+    """200 jobs with one worker each, until every one has its master."""
+    return await _many(rig, 200, 1, role=names.ROLE_MASTER)
+
+
+async def jobs_100x4(rig: Rig) -> Result:
+    """100 jobs with 4 workers each, until all workers have been created."""
+    return await _many(rig, 100, 4, role=names.ROLE_WORKER)
+
+
+async def _many(rig: Rig, number: int, workers: int, *, role: str) -> Result:
+    """Measure jobs that come at the same time; nobody could be faster than bare creates of the jobs and these pods."""
+    limits, ours = [], []
+    for _ in range(3):
+        limits.append(await _bare_seconds(rig, number, 1 if role == names.ROLE_MASTER else workers, role=role))
+        ours.append(await _seconds_of_jobs(rig, number, workers, role=role))
+    return Result(value=median(ours), unit="s", limit=median(limits), ratio=median(limits) / median(ours), n=3)
+
+
+async def _seconds_of_jobs(rig: Rig, number: int, workers: int, *, role: str = names.ROLE_WORKER) -> float:
+    """Return how long after the first job's creation began the last pod of the role had been created."""
+    async with rig.namespace() as namespace, rig.operator(namespace), rig.pods(namespace) as pods:
+        bodies = [jobs.job(f"job-{index}", workers) for index in range(number)]
+        began = time.perf_counter()
+        await create_all(rig.cluster, ELASTIC_JOBS.path(namespace), bodies)
+        total = number * (1 if role == names.ROLE_MASTER else workers)
+        return await pods.wait_for(total, role=role) - began
+
+
+async def _bare_seconds(rig: Rig, number: int, pods_each: int, *, role: str) -> float:
+    async with rig.namespace() as namespace, rig.pods(namespace):
+        bodies = [jobs.job(f"raw-{index}", pods_each, runPolicy=_NOT_OURS) for index in range(number)]
+        seconds = await create_all(rig.cluster, ELASTIC_JOBS.path(namespace), bodies)
+        listed = (await rig.kube.list(ELASTIC_JOBS, namespace))["items"]
+        pods = [body for item in listed for body in bare_pods(item, pods_each, role=role)]
+        return seconds + await create_all(rig.cluster, PODS.path(namespace), pods)
+
+
+async def raw_seconds(rig: Rig, workers: int) -> float:
+    """Return how long bare creates take of the very pods that a job of so many workers has."""
+    async with rig.namespace() as namespace, rig.pods(namespace):
+        job = await rig.kube.create(ELASTIC_JOBS, namespace, jobs.job("raw", workers, runPolicy=_NOT_OURS))
+        return await create_all(rig.cluster, PODS.path(namespace), bare_pods(job, workers))
+
+
+def bare_pods(created: Json, number: int, *, role: str = names.ROLE_WORKER) -> list[Json]:
+    """Return the pods that the operator would create for this job."""
+    job = msgspec.convert(created, ElasticJob)
+    if role == names.ROLE_MASTER:
+        master = master_pod(job, 0, restarts=0, defaults=_DEFAULTS)
+        # Its own account is not there, and the API server insists on one.
+        return [{**master, "spec": {**master["spec"], "serviceAccountName": "default"}}]
+    return [member_pod(job, role, index, 0, wanted={}, restarts=0, defaults=_DEFAULTS) for index in range(number)]

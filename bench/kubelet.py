@@ -1,0 +1,62 @@
+"""Plays the kubelet: every new pod of a namespace is running and ready, with one write and without being read whole.
+
+A process of its own (`python -m bench.kubelet KUBECONFIG NAMESPACE`), so that its work is not counted as anybody's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import msgspec
+import uvloop
+from elasticjob_kube.errors import Conflict, NotFound
+from elasticjob_kube.informer import Informer
+from elasticjob_kube.resources import PODS
+from elasticjob_kube.session import Kube, connect
+
+_AT_ONCE = 16
+_READY = msgspec.Raw(b'{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}')
+"""Without an address: the pods are on no node, and the controllers of Services complain of an address without one."""
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    uid: str
+    resource_version: str
+    name: str
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Meta
+
+
+async def play(kube: Kube, namespace: str) -> None:
+    """Play until cancelled."""
+    places = asyncio.Semaphore(_AT_ONCE)
+    starting: set[asyncio.Task[None]] = set()
+
+    async def start(name: str) -> None:
+        async with places:
+            try:
+                path = PODS.path(namespace, name, "status")
+                await kube.request("PATCH", path, body=_READY, content_type="application/merge-patch+json")
+            except (NotFound, Conflict):
+                return  # deleted meanwhile
+
+    def changed(before: _Pod | None, after: _Pod | None) -> None:
+        if before is None and after is not None:
+            task = asyncio.create_task(start(after.metadata.name))
+            starting.add(task)
+            task.add_done_callback(starting.discard)
+
+    await Informer(kube, PODS, _Pod, namespace=namespace, on_change=changed).run()
+
+
+async def _run(kubeconfig: Path, namespace: str) -> None:
+    async with connect(user_agent="elasticjob-bench-kubelet", kubeconfig=kubeconfig) as kube:
+        await play(kube, namespace)
+
+
+if __name__ == "__main__":
+    uvloop.run(_run(Path(sys.argv[1]), sys.argv[2]))

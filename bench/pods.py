@@ -1,0 +1,65 @@
+"""Counts the pods of a namespace as they are created, without reading them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import msgspec
+from elasticjob_api import names
+from elasticjob_kube.informer import Informer
+from elasticjob_kube.resources import PODS
+from elasticjob_kube.session import Kube
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    uid: str
+    resource_version: str
+    labels: dict[str, str] = {}
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Meta
+
+
+@dataclass
+class PodWatch:
+    """When pods were seen to be created, by role; times are of `time.perf_counter`."""
+
+    created: dict[str, list[float]] = field(default_factory=dict)
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def wait_for(self, number: int, *, role: str = names.ROLE_WORKER, seconds: float = 120.0) -> float:
+        """Wait until so many pods of a role have been created in all; return when the last of them was."""
+        async with asyncio.timeout(seconds):
+            while len(self.created.get(role, ())) < number:
+                self._news.clear()
+                await self._news.wait()
+        return self.created[role][number - 1]
+
+    def saw(self, role: str) -> None:
+        """Take the creation of one."""
+        self.created.setdefault(role, []).append(time.perf_counter())
+        self._news.set()
+
+
+@asynccontextmanager
+async def watch_pods(kube: Kube, namespace: str) -> AsyncIterator[PodWatch]:
+    """Count while the block lasts."""
+    watch = PodWatch()
+
+    def changed(before: _Pod | None, after: _Pod | None) -> None:
+        if before is None and after is not None:
+            watch.saw(after.metadata.labels.get(names.LABEL_ROLE, ""))
+
+    informer = Informer(kube, PODS, _Pod, namespace=namespace, on_change=changed)
+    running = asyncio.create_task(informer.run())
+    await informer.synced.wait()
+    try:
+        yield watch
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

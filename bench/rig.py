@@ -1,0 +1,195 @@
+"""What every figure stands on: a control plane without a node, the operator's process, and pods that are only counted.
+
+Nothing schedules the pods and no node runs them, so that the API server, its data base and the operator share the
+machine with nobody but the measuring itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import psutil
+from elasticjob_cli.dev import cluster as clusters
+from elasticjob_cli.dev.crds import apply_crds
+from elasticjob_kube.errors import NotFound
+from elasticjob_kube.resources import (
+    CONFIG_MAPS,
+    ELASTIC_JOBS,
+    NAMESPACES,
+    PODS,
+    SCALE_PLANS,
+    SERVICE_ACCOUNTS,
+    Resource,
+)
+from elasticjob_kube.session import Kube, connect
+
+from bench.pods import PodWatch, watch_pods
+
+REPOSITORY = Path(__file__).parents[1]
+_OPERATOR = Path(sys.executable).with_name("elasticjob-operator")
+_PATIENCE_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Operator:
+    """The operator's process."""
+
+    process: psutil.Process
+
+    def cpu_seconds(self) -> float:
+        """CPU time it has used since its start."""
+        used = self.process.cpu_times()
+        return float(used.user + used.system)
+
+
+@dataclass(frozen=True)
+class Rig:
+    """A control plane, and a namespace of its own for each measurement."""
+
+    cluster: clusters.Cluster
+    kube: Kube
+    logs: Path
+
+    @asynccontextmanager
+    async def namespace(self) -> AsyncIterator[str]:
+        """A new namespace that takes pods; emptied at the end, so that the next measurement finds a quiet cluster."""
+        created = await self.kube.create(NAMESPACES, None, {"metadata": {"generateName": "bench-"}})
+        name: str = created["metadata"]["name"]
+
+        async def is_ready() -> bool:
+            try:
+                await self.kube.get(SERVICE_ACCOUNTS, name, "default")
+                await self.kube.get(CONFIG_MAPS, name, "kube-root-ca.crt")
+            except NotFound:
+                return False
+            return True
+
+        await until("a new namespace takes pods", is_ready)
+        try:
+            yield name
+        finally:
+            await self._empty(name)
+
+    @asynccontextmanager
+    async def pods(self, namespace: str) -> AsyncIterator[PodWatch]:
+        """Count the pods of a namespace from now on."""
+        async with watch_pods(self.kube, namespace) as watch:
+            yield watch
+
+    @asynccontextmanager
+    async def operator(self, namespace: str) -> AsyncIterator[Operator]:
+        """Run the operator for one namespace; it leads, and is idle, when the block begins."""
+        log = self.logs / f"operator-{namespace}.log"
+        command = [str(_OPERATOR), "--kubeconfig", str(self.cluster.kubeconfig)]
+        command += ["--namespace", namespace, "--master-image", "master:1"]
+        async with _process(command, log) as process:
+            await _settled(process)
+            yield Operator(process)
+
+    @asynccontextmanager
+    async def kubelet(self, namespace: str) -> AsyncIterator[None]:
+        """Play the kubelet for one namespace: its pods become ready, and it is a process of its own."""
+        command = [sys.executable, "-m", "bench.kubelet", str(self.cluster.kubeconfig), namespace]
+        async with _process(command, self.logs / f"kubelet-{namespace}.log") as process:
+            await _settled(process)
+            yield
+
+    async def _empty(self, namespace: str) -> None:
+        """Delete jobs and pods without waiting for the garbage collector, then the namespace in the background."""
+        for resource in (SCALE_PLANS, ELASTIC_JOBS, PODS):
+            params = {"gracePeriodSeconds": "0", "propagationPolicy": "Orphan" if resource == ELASTIC_JOBS else ""}
+            await self.kube.request("DELETE", resource.path(namespace), params=params)
+
+        async def is_empty() -> bool:
+            return not (await self.kube.list(PODS, namespace))["items"]
+
+        await until("the pods of a namespace are gone", is_empty)
+        await self.kube.delete(NAMESPACES, None, namespace)
+
+        async def is_gone() -> bool:
+            try:
+                await self.kube.get(NAMESPACES, None, namespace)
+            except NotFound:
+                return True
+            return False
+
+        await until("a namespace is gone", is_gone)
+
+
+@contextmanager
+def control_plane() -> Iterator[clusters.Cluster]:
+    """Start a control plane in a directory of its own and remove both at the end."""
+    with (
+        TemporaryDirectory(prefix="elasticjob-bench-") as directory,
+        clusters.up(Path(directory) / "cluster", control_plane_only=True) as cluster,
+    ):
+        yield cluster
+
+
+@asynccontextmanager
+async def rig(cluster: clusters.Cluster) -> AsyncIterator[Rig]:
+    """Prepare a control plane for measuring."""
+    await apply_crds(cluster.kubeconfig, REPOSITORY / "crds")
+    async with connect(user_agent="elasticjob-bench", kubeconfig=cluster.kubeconfig) as kube:
+        yield Rig(cluster, kube, cluster.state / "logs")
+
+
+async def until(what: str, holds: Callable[[], Awaitable[bool]], *, seconds: float = _PATIENCE_SECONDS) -> None:
+    """Wait until something is so.
+
+    Raises:
+        TimeoutError: it did not become so.
+    """
+    end = time.monotonic() + seconds
+    while not await holds():
+        if time.monotonic() > end:
+            raise TimeoutError(f"not within {seconds:g} s: {what}")
+        await asyncio.sleep(0.05)
+
+
+async def wait_for_phase(kube: Kube, namespace: str, resource: Resource, name: str, phase: str) -> None:
+    """Wait until an object is in a phase."""
+
+    async def reached() -> bool:
+        status = (await kube.get(resource, namespace, name)).get("status") or {}
+        return bool(status.get("phase") == phase)
+
+    await until(f"{resource.kind} {name} is {phase}", reached)
+
+
+@asynccontextmanager
+async def _process(command: list[str], log: Path) -> AsyncIterator[psutil.Process]:
+    with log.open("ab") as output:
+        process = await asyncio.create_subprocess_exec(*command, stdout=output, stderr=output, cwd=REPOSITORY)
+    try:
+        yield psutil.Process(process.pid)
+    except BaseException:
+        sys.stderr.write(_end_of(log))
+        raise
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
+
+
+def _end_of(log: Path) -> str:
+    return f"end of {log.name}:\n{log.read_text()[-3000:]}\n"
+
+
+async def _settled(process: psutil.Process) -> None:
+    """Wait until a process that has begun to work uses no CPU any more: it waits for something to do."""
+    used, quiet = -1.0, 0
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while quiet < 4 and time.monotonic() < end:
+        await asyncio.sleep(0.15)
+        now = sum(process.cpu_times()[:2])
+        quiet = quiet + 1 if now - used < 0.02 and now > 0.3 else 0
+        used = now

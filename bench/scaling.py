@@ -1,0 +1,68 @@
+"""Figures about a job that is there already: plans that let it grow, and pods that get lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from statistics import median
+
+from elasticjob_api import names
+from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
+
+from bench import jobs
+from bench.creates import raw_seconds
+from bench.figure import Result
+from bench.rig import Rig, wait_for_phase
+
+_ROUNDS = 3
+
+
+async def scaleplan_200(rig: Rig) -> Result:
+    """A ScalePlan from no worker to 200, from its creation to the last pod."""
+    return await _scaleplan(rig, 200, rounds=_ROUNDS)
+
+
+async def scaleplan_4(rig: Rig) -> Result:
+    """A ScalePlan from no worker to 4."""
+    return await _scaleplan(rig, 4, rounds=2 * _ROUNDS + 1)
+
+
+async def relaunch_30(rig: Rig) -> Result:
+    """30 of 60 workers are deleted, all at once; until there are 30 new ones."""
+    lost, raw, ours = 30, [], []
+    for _ in range(_ROUNDS):
+        raw.append(await raw_seconds(rig, lost))
+        async with (
+            rig.namespace() as namespace,
+            rig.operator(namespace),
+            rig.kubelet(namespace),
+            rig.pods(namespace) as pods,
+        ):
+            await rig.kube.create(ELASTIC_JOBS, namespace, jobs.job("job", 2 * lost))
+            await pods.wait_for(2 * lost)
+            await wait_for_phase(rig.kube, namespace, ELASTIC_JOBS, "job", "Running")
+            await asyncio.sleep(2)  # the last counts are written
+            began = time.perf_counter()
+            paths = [PODS.path(namespace, f"job-worker-{index}") for index in range(lost)]
+            await asyncio.gather(
+                *(rig.kube.request("DELETE", path, params={"gracePeriodSeconds": "0"}) for path in paths)
+            )
+            ours.append(await pods.wait_for(3 * lost) - began)
+    return Result(value=median(ours), unit="s", limit=median(raw), ratio=median(raw) / median(ours), n=_ROUNDS)
+
+
+async def _scaleplan(rig: Rig, workers: int, *, rounds: int) -> Result:
+    raw, ours = [], []
+    for _ in range(rounds):
+        raw.append(await raw_seconds(rig, workers))
+        async with rig.namespace() as namespace, rig.operator(namespace), rig.pods(namespace) as pods:
+            async with rig.kubelet(namespace):
+                await rig.kube.create(ELASTIC_JOBS, namespace, jobs.job("job", 0, least=0))
+                await pods.wait_for(1, role=names.ROLE_MASTER)
+                await wait_for_phase(rig.kube, namespace, ELASTIC_JOBS, "job", "Running")
+                await asyncio.sleep(2)  # that is written, and seen
+            # Without the kubelet from here: the bare creates have none beside them either.
+            began = time.perf_counter()
+            await rig.kube.create(SCALE_PLANS, namespace, jobs.plan("more", "job", workers))
+            ours.append(await pods.wait_for(workers) - began)
+    return Result(value=median(ours), unit="s", limit=median(raw), ratio=median(raw) / median(ours), n=rounds)

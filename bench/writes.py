@@ -1,0 +1,101 @@
+"""Figures about what the operator writes, counted by the API server itself.
+
+The API server counts every request by kind and verb, whoever sends it. Only what other parts of the bench and of the
+cluster write is left out: the status of pods (the played kubelet) and endpoints (their controllers). The operator's
+Lease is left out too: it is renewed every few seconds for as long as the operator runs. Anything else that is written
+counts, so the figures can come out too high, never too low.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+
+from elasticjob_kube.resources import ELASTIC_JOBS
+from elasticjob_kube.session import Kube
+
+from bench import jobs
+from bench.figure import Result
+from bench.rig import Rig, wait_for_phase
+
+_WORKERS = 500
+_REST_SECONDS = 30
+_VERBS = ("POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION")
+_OTHERS = {("pods", "status"), ("endpoints", ""), ("endpointslices", ""), ("leases", "")}
+_LINE = re.compile(r"^apiserver_request_total\{(?P<labels>[^}]*)\} (?P<count>\S+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+Counts = dict[tuple[str, str, str], int]
+
+
+async def writes_per_worker(rig: Rig) -> Result:
+    """All writes from the creation of a job with 500 workers until all are ready and nothing is written any more."""
+    async with (
+        rig.namespace() as namespace,
+        rig.operator(namespace),
+        rig.kubelet(namespace),
+        rig.pods(namespace) as pods,
+    ):
+        before = await _counts(rig.kube)
+        await rig.kube.create(ELASTIC_JOBS, namespace, jobs.job("job", _WORKERS))
+        await pods.wait_for(_WORKERS)
+        await wait_for_phase(rig.kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await _quiet(rig.kube)
+        writes = _since(before, await _counts(rig.kube))
+        await _check_all_ready(rig.kube, namespace)
+    mine = writes.get(("elasticjobs", "", "POST"), 0)  # the job itself
+    value = (sum(writes.values()) - mine) / _WORKERS
+    return Result(value=value, unit="writes per worker", limit=1, ratio=1 / value, n=1)
+
+
+async def writes_at_rest(rig: Rig) -> Result:
+    """All writes in half a minute in which a job runs and nothing happens."""
+    async with (
+        rig.namespace() as namespace,
+        rig.operator(namespace),
+        rig.kubelet(namespace),
+        rig.pods(namespace) as pods,
+    ):
+        await rig.kube.create(ELASTIC_JOBS, namespace, jobs.job("job", 50))
+        await pods.wait_for(50)
+        await wait_for_phase(rig.kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await _quiet(rig.kube)
+        before = await _counts(rig.kube)
+        await asyncio.sleep(_REST_SECONDS)
+        writes = _since(before, await _counts(rig.kube))
+    value = sum(writes.values())
+    for (resource, subresource, verb), number in writes.items():
+        sys.stderr.write(f"written at rest: {number} x {verb} {resource} {subresource}\n")
+    return Result(value=value, unit=f"writes in {_REST_SECONDS} s", limit=0, ratio=1 if value == 0 else 0, n=1)
+
+
+async def _quiet(kube: Kube) -> None:
+    """Wait until nothing has been written for five seconds."""
+    before, unchanged = await _counts(kube), 0
+    while unchanged < 5:
+        await asyncio.sleep(1)
+        now = await _counts(kube)
+        unchanged = 0 if now != before else unchanged + 1
+        before = now
+
+
+async def _check_all_ready(kube: Kube, namespace: str) -> None:
+    status = (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]
+    if status["workers"] != f"{_WORKERS}/{_WORKERS}":
+        raise RuntimeError(f"the job rests with {status['workers']} workers: {status}")
+
+
+async def _counts(kube: Kube) -> Counts:
+    """Return how many write requests of each kind the API server has answered since its start."""
+    counts: Counts = {}
+    for line in _LINE.finditer((await kube.request("GET", "/metrics")).decode()):
+        label = dict(_LABEL.findall(line["labels"]))
+        kind = label["resource"], label["subresource"]
+        if label["verb"] in _VERBS and kind not in _OTHERS:
+            key = (*kind, label["verb"])
+            counts[key] = counts.get(key, 0) + int(float(line["count"]))
+    return counts
+
+
+def _since(before: Counts, after: Counts) -> Counts:
+    return {key: number - before.get(key, 0) for key, number in after.items() if number > before.get(key, 0)}
