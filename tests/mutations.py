@@ -88,12 +88,11 @@ MUTATIONS = (
         "isinstance(item, ScalePlan)]",
     ),
     Mutation(
-        "the plan of a ScaleIn gets a new name each time",
+        "the plan of a ScaleIn or ScaleOut gets a new name each time",
         "executor.py",
         "kube.create(SCALE_PLANS, job.metadata.namespace, body)",
-        "kube.create(SCALE_PLANS, job.metadata.namespace, "
-        "{**body, 'metadata': {**body['metadata'], 'name': "
-        "body['metadata']['name'].replace('-in-', f'-in{time.time() * 1000:.0f}-')}})",
+        "kube.create(SCALE_PLANS, job.metadata.namespace, {**body, 'metadata': {**body['metadata'], 'name': "
+        "body['metadata']['name'] + (f'-{time.time():f}' if body['spec']['source'].startswith('Scale') else '')}})",
     ),
     Mutation(
         "a member goes before its replacement is ready",
@@ -174,7 +173,19 @@ def _caught_by(mutation: Mutation, place: Path) -> str | None:
         raise SystemExit(f"{mutation.name}: {mutation.path} has not exactly one {mutation.old!r}; renew the mutation")
     broken.write_text(text.replace(mutation.old, mutation.new))
     paths = [str(place / name) for name in SOURCES[:-1] if name != "tests"]
-    command = [sys.executable, "-m", "pytest", ALONE, "-x", "-q", "--tb=short", "-p", "no:cacheprovider"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        ALONE,
+        "-k",
+        "any_history",
+        "-x",
+        "-q",
+        "--tb=short",
+        "-p",
+        "no:cacheprovider",
+    ]
     run = subprocess.run(
         [*command, f"--histories={HISTORIES}"],
         cwd=place,

@@ -12,10 +12,8 @@ import asyncio
 import copy
 import os
 import urllib.request
-from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 from urllib.parse import urlsplit
@@ -78,16 +76,20 @@ class Kube:
         self._user_agent = user_agent
         # Waiting for a connection must not count against a request's own time, nor keep a watch from going on.
         self._places = asyncio.Semaphore(connections)
-        # One kind may be slow to create (Services get their addresses one after the other) and must not hold up others.
-        self._creating: defaultdict[str, asyncio.Semaphore] = defaultdict(
-            partial(asyncio.Semaphore, max(connections // 2, 1))
-        )
+        self._few_places = asyncio.Semaphore(max(connections // 4, 1))
+        self._turn: asyncio.Semaphore | nullcontext[None] = nullcontext()
         self._before_write: Callable[[], None] | None = None
 
     def guarded(self, before_write: Callable[[], None]) -> Kube:
         """Return the same session, but every write calls `before_write` first, which raises if it must not be sent."""
         session = copy.copy(self)
         session._before_write = before_write
+        return session
+
+    def later(self) -> Kube:
+        """Return the same session for what can wait: it gets a quarter of the connections, and holds up no others."""
+        session = copy.copy(self)
+        session._turn = self._few_places
         return session
 
     @overload
@@ -192,8 +194,7 @@ class Kube:
         seconds: float = REQUEST_SECONDS,
     ) -> bytes:
         """Send one request and return the body of a successful answer, undecoded."""
-        turn = self._creating[path.rpartition("/")[2]] if method == "POST" else nullcontext()
-        async with turn, self._places:
+        async with self._turn, self._places:
             return await self._send(method, path, params, body, content_type, seconds)
 
     async def _send(

@@ -99,7 +99,9 @@ class Executor:
             case do.DeleteJob():
                 await self._delete(ELASTIC_JOBS, job, job.metadata.name, job.metadata.uid)
             case do.EnsureInfrastructure(part):
-                for note in await ensure_infrastructure(self.kube, job, part):
+                # Of many new jobs, each gets its master before any gets what can come after.
+                kube = self.kube if part == "First" else self.kube.later()
+                for note in await ensure_infrastructure(kube, job, part):
                     self.events.emit(job, do.EmitEvent("MadeAnew", note, warning=True))
                 if part != "First":
                     self.store.note_ensured(job)

@@ -6,6 +6,7 @@ import logging
 import time
 from dataclasses import dataclass
 
+from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_kube.errors import KubeError, NotFound
 from elasticjob_kube.resources import ELASTIC_JOBS
 from elasticjob_kube.session import Kube
@@ -21,6 +22,8 @@ from elasticjob_operator.trouble import Outdated
 log = logging.getLogger(__name__)
 _AT_ONCE = 20
 """Rounds in a row: each brings the job a step further, and a job that never settles must not keep the process busy."""
+_ASK_AGAIN = 30.0
+"""Seconds after which a job that is being deleted is asked for again."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class Reconciler:
             job = self.store.job(key)
             if job is None:
                 return await self._without_job(key)
+            if job.metadata.deletion_timestamp is not None:
+                return await self._until_gone(key, job)
             decision = decide(self.store.observed(job), time.time(), self.defaults)
             if not decision.actions:
                 return decision.requeue_after
@@ -54,6 +59,19 @@ class Reconciler:
                     retry.due = decision.requeue_after  # such as the end of a plan whose pods a quota refuses
                 raise
         return 1.0
+
+    async def _until_gone(self, key: JobKey, job: ElasticJob) -> float:
+        """Ask for a job that is being deleted: a broken watch may never tell its end, and what names it waits for that.
+
+        Raises:
+            Retry: there is no answer now.
+        """
+        try:
+            await self.executor.look_again(job)
+        except KubeError as error:
+            raise Retry(error.message) from error
+        present = self.store.job(key)
+        return _ASK_AGAIN if present is not None and present.metadata.uid == job.metadata.uid else 0.0
 
     async def _without_job(self, key: JobKey) -> float | None:
         """End the plans and requests that name a job that is not there; the API server itself is asked for it."""

@@ -107,13 +107,14 @@ class History:
         bad = chance.random() < 0.6
         weather.latency = chance.choice((0.01, 0.5, 3.0)) if bad else 0.02
         weather.failing = chance.choice((0.0, 0.1, 0.5)) if bad else 0.0
-        weather.losing = chance.choice((0.0, 0.1, 0.4)) if bad else 0.0
+        weather.losing = chance.choice((0.0, 0.2, 0.6)) if bad else 0.0
         weather.conflicts = chance.choice((0.0, 0.1)) if bad else 0.0
         weather.watch_delay = chance.choice((0.0, 2.0, 20.0)) if bad else 0.05
         weather.slow = frozenset(kind for kind in (*CUSTOM, PODS, NODES) if chance.random() < 0.6)
         weather.cutting = chance.choice((0.0, 0.05, 0.3)) if bad else 0.0
         weather.repeating = chance.choice((0.0, 0.3)) if bad else 0.0
         weather.denied_until = now + chance.uniform(5, 90) if chance.random() < 0.1 else 0.0
+        weather.denied = chance.choice(((PODS,), (PODS,), (ELASTIC_JOBS,), (SCALE_PLANS,), (SCALE_INS, SCALE_OUTS)))
         weather.no_resize = chance.random() < 0.2
         self.note("weather", *(f"{name}={value}" for name, value in vars(weather).items() if value and name != "slow"))
 

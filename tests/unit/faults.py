@@ -50,6 +50,7 @@ class Weather:
     cutting: float = 0.0
     repeating: float = 0.0
     denied_until: float = 0.0
+    denied: tuple[Resource, ...] = (PODS,)
     no_resize: bool = False
 
 
@@ -83,6 +84,9 @@ class Session:
 
     def __init__(self, wire: Wire, owner: Process) -> None:
         self._wire, self._kube, self._chance, self._owner = wire, wire.kube, wire.chance, owner
+
+    def later(self) -> Session:
+        return self
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Json:
         found: Json = await self._call("get", resource, name, lambda: self._kube.get(resource, namespace, name))
@@ -190,8 +194,9 @@ class Session:
 
     def _fault(self, verb: str, resource: Resource, weather: Weather, now: float) -> KubeError | None:
         chance = self._chance
-        if resource == PODS and verb == "create" and now < weather.denied_until:
-            return Refused(403, "Forbidden", "exceeded quota: pods, requested: pods=1, used: pods=3, limited: pods=3")
+        if now < weather.denied_until and resource in weather.denied and verb in ("create", "patch"):
+            what = "exceeded quota: pods, requested: pods=1" if resource == PODS else "admission webhook says no"
+            return Refused(403, "Forbidden", what)
         if verb != "get" and verb != "list" and chance.random() < weather.conflicts:
             return Conflict(409, "Conflict", "the object has been modified")
         if chance.random() < weather.failing:

@@ -192,6 +192,8 @@ class Promises:
             raise AssertionError(f"{role} {sorted(gone)} are let go while their plan still drains")
         assert len(new) >= min(self.least_was[uid, role], len(old)), f"{len(new)} {role}s are below minReplicas"
         desired, most = replica.get("desired", 0), max(self.most_was[uid, role], was.get("desired", 0))
+        if undone:  # what was half done and was then deleted may have left more
+            most = max([most, *(len(parsed(plan["status"].get("before", {}).get(role, ""))) for plan in plans)])
         assert desired <= most, f"{desired} {role}s are above maxReplicas"
         surplus = max(_leaving(plan, role) for plan in plans)
         assert len(new) <= max(most + surplus, len(old)), f"{len(new)} {role}s, with {surplus} who leave, are too many"
@@ -200,8 +202,14 @@ class Promises:
                 ready = (uid, role, str(move["replacement"])) in self.was_ready
                 assert ready, f"{role} {move['index']} goes, and its replacement {move['replacement']} was never ready"
         for pod in self.all(PODS):
-            if controller(pod) == uid and pod_role(pod) == role and int(pod_index(pod)) in gone:
+            if controller(pod) != uid or pod_role(pod) != role:
+                continue
+            if int(pod_index(pod)) in gone:
                 self._drained(uid, role, pod, plans)
+            elif int(pod_index(pod)) in new - old and not is_live(pod):
+                # A member that comes back begins anew: an end that was counted before it went is counted again.
+                self.failures[uid, role] += 1
+                self.losses[uid, role] += 1
 
     def _drained(self, uid: str, role: str, pod: Json, plans: list[Json]) -> None:
         """A member that leaves has ended, or had the time to."""

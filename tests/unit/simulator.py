@@ -59,6 +59,9 @@ class FakeKube:
         self.actor: Any = None
         self.after_write: Callable[[], None] = lambda: None
 
+    def later(self) -> FakeKube:
+        return self
+
     async def get(self, resource: Resource, namespace: str, name: str) -> Json:
         if (resource, name) not in self.objects:
             raise NotFound(404, "NotFound", f"{resource.plural} {name!r} not found")
@@ -84,7 +87,8 @@ class FakeKube:
         made["metadata"]["creationTimestamp"] = self._time(self.version + 1)
         if resource == PODS:
             used = name, str(made["metadata"].get("ownerReferences"))
-            assert used not in self.created_names, f"name {name} used twice"
+            ours = "ownerReferences" in made["metadata"]
+            assert not ours or used not in self.created_names, f"name {name} used twice"
             self.created_names.add(used)
             made["status"] = {"phase": "Pending"}
         self._store(resource, made)

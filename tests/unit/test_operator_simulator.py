@@ -22,3 +22,13 @@ def test_simulator_any_history_keeps_the_promises_and_comes_to_rest(batch: int, 
             chaos.run(seed)
         except AssertionError as error:
             pytest.fail(f"{error}\nrepeat with: python -m pytest tests/unit -k simulator --history-seed={seed}", False)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_simulator_repeats_the_history_of_a_seed_to_the_last_write(seed: int) -> None:
+    first = chaos.History(seed)
+    first.run()
+    second = chaos.History(seed)
+    second.run()
+    assert first.told_last() == second.told_last()
+    assert first.kube.raw == second.kube.raw

@@ -1,0 +1,67 @@
+"""The session's order among requests that wait for a connection; the server is a real one on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import yaml
+from aiohttp import web
+from elasticjob_kube.resources import PODS, SERVICES
+from elasticjob_kube.session import Kube, connect
+
+
+@asynccontextmanager
+async def server(asked: list[str], answer: asyncio.Event, directory: Path) -> AsyncIterator[Path]:
+    """An API server that notes what it is asked for and answers when it may; yields a kubeconfig."""
+
+    async def handle(request: web.Request) -> web.Response:
+        asked.append(request.path.rpartition("/")[2])
+        await answer.wait()
+        return web.json_response({"metadata": {"name": "made"}})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{runner.addresses[0][1]}"}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path = directory / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    try:
+        yield path
+    finally:
+        answer.set()
+        await runner.cleanup()
+
+
+async def test_what_can_wait_leaves_connections_for_what_cannot(tmp_path: Path) -> None:
+    asked: list[str] = []
+    answer = asyncio.Event()
+    async with (
+        server(asked, answer, tmp_path) as kubeconfig,
+        connect(user_agent="test", kubeconfig=kubeconfig, connections=4) as kube,
+    ):
+
+        async def create(session: Kube, kind: str) -> None:
+            await session.create(SERVICES if kind == "services" else PODS, "ns", {"metadata": {"name": "made"}})
+
+        waiting = [asyncio.create_task(create(kube.later(), "services")) for _ in range(8)]
+        urgent = [asyncio.create_task(create(kube, "pods")) for _ in range(3)]
+        async with asyncio.timeout(30):
+            while len(asked) < 4:
+                await asyncio.sleep(0.01)
+        assert sorted(asked) == ["pods", "pods", "pods", "services"]
+        answer.set()
+        await asyncio.gather(*waiting, *urgent)
+    assert len(asked) == 11
