@@ -106,6 +106,12 @@ async def workers(kube: Kube, namespace: str, job_name: str | None = None) -> li
     return sorted(pod["metadata"]["name"] for pod in pods["items"])
 
 
+async def worker_indices(kube: Kube, namespace: str) -> list[int]:
+    """Return the indices of all worker pods: their names have one more part where an operator died over the first."""
+    pods = await kube.list(PODS, namespace, label_selector=f"{names.LABEL_ROLE}=worker")
+    return sorted(int(pod["metadata"]["labels"][names.LABEL_INDEX]) for pod in pods["items"])
+
+
 async def there(kube: Kube, resource: Resource, namespace: str, name: str) -> bool:
     """Whether an object exists."""
     try:

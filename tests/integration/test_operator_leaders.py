@@ -11,7 +11,7 @@ from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_OUTS
 from elasticjob_kube.session import Kube
 
 from tests.integration.chaos_proxy import ChaosProxy, Seen, When, chaos_proxy
-from tests.integration.operator_process import job, made, operator, phase, says, until, workers
+from tests.integration.operator_process import job, made, operator, phase, says, until, worker_indices
 from tests.integration.playing import kubelet
 from tests.integration.series import witness
 
@@ -34,7 +34,7 @@ async def test_a_leader_killed_in_mid_plan_is_followed_by_the_one_that_waits(
             await _scale_out(kube, namespace, proxy, first, signal.SIGKILL)
             await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
             assert await says(second_log, "leading as")
-            assert await workers(kube, namespace) == [f"job-worker-{index}" for index in range(5)]
+            assert await worker_indices(kube, namespace) == list(range(5))
             assert twins == []
 
 
@@ -60,7 +60,7 @@ async def test_a_leader_frozen_beyond_its_lease_writes_nothing_when_it_goes_on(
             assert [(seen.method, seen.path) for seen in proxy.writes[before:]] == []
             assert await says(first_log, "another operator may be leading")
             await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
-            assert await workers(kube, namespace) == [f"job-worker-{index}" for index in range(5)]
+            assert await worker_indices(kube, namespace) == list(range(5))
             assert twins == []
 
 

@@ -32,7 +32,7 @@ from elasticjob_kube.resources import (
 from elasticjob_kube.session import Kube
 from elasticjob_operator.core.infrastructure import around_the_pods, correction
 
-from tests.integration.operator_process import Told, job, operator, phase, there, until, workers
+from tests.integration.operator_process import Told, job, operator, phase, there, until, worker_indices, workers
 from tests.integration.playing import end, kubelet
 
 Json = dict[str, Any]
@@ -131,7 +131,7 @@ async def test_a_notice_is_taken_once_though_the_operator_was_away_and_is_killed
                 (plan,) = await disruptions(kube, namespace)
                 assert (plan["status"]["phase"], plan["status"]["removedPods"]) == ("Succeeded", ["job-worker-1"]), plan
                 await settled(kube, namespace, 2)
-                assert await workers(kube, namespace) == ["job-worker-0", "job-worker-2"]
+                assert await worker_indices(kube, namespace) == [0, 2]
 
 
 async def test_a_pod_marked_for_disruption_is_drained_before_it_is_taken_away(
