@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from elasticjob_api import names
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS
+from elasticjob_operator.core.actions import CreatePlan
+from elasticjob_operator.core.translate import from_scaler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -326,3 +328,15 @@ async def test_a_lost_answer_changes_nothing(write: int) -> None:
     await world.settle()
     world.check_at_rest()
     assert world.job().status.replica_statuses["worker"].desired == 4
+
+
+async def test_a_plan_whose_answer_was_lost_and_that_is_not_seen_yet_is_not_made_a_second_time() -> None:
+    world = World(replicas=2)
+    await world.start()
+    await world.ask(SCALE_OUTS, "more", count=1)
+    await world.operator.watch()
+    seen = world.operator.store.observed(world.job())
+    body = from_scaler(seen, seen.scale_outs[0])
+    for _ in range(2):
+        await world.operator.executor.carry_out(seen.job, [CreatePlan(body)])
+    assert len(world.kube.of(SCALE_PLANS)) == 1
