@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta, field
 
 from elasticjob_api.frameworks import FRAMEWORKS
+from elasticjob_api.health import Health
 from elasticjob_api.meta import Column, Condition, Object, ObjectMeta, Quantity, Rule, Time
 
 Framework = Literal["horovod", "pytorch", "tensorflow", "mxnet", "jax", "custom"]
@@ -286,6 +287,7 @@ class ElasticJobSpec(Object, frozen=True):
     agent: Annotated[Agent, Meta(description="Where the agent comes from.")] = Agent()
     master: Annotated[MasterSpec, Meta(description="The master pod.")] = MasterSpec()
     autoscaling: Annotated[Autoscaling, Meta(description="Automatic scaling.")] = Autoscaling()
+    health: Annotated[Health, Meta(description="When members and their training count as healthy.")] = Health()
     run_policy: Annotated[RunPolicy, Meta(description="The job's life.")] = RunPolicy()
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -388,6 +390,16 @@ class Progress(Object, frozen=True):
     metrics: Annotated[dict[str, float], Meta(description="What the training reports, such as loss.")] = {}
     rate: Annotated[str, Meta(description="samplesPerSecond for people.")] = ""
     steps: Annotated[str, Meta(description="step/totalSteps for people.")] = ""
+    stalled_since: Annotated[
+        Time | None, Meta(description="Since when no step was finished although members live.")
+    ] = None
+    stragglers: Annotated[
+        list[str], Meta(description="Pods that have been much slower than the others for a while.", max_length=100)
+    ] = []
+    unfit: Annotated[
+        dict[str, str],
+        Meta(description="Members whose nodes failed the node check: pod name to what is wrong.", max_length=100),
+    ] = {}
 
 
 class ElasticJobStatus(Object, frozen=True):

@@ -103,19 +103,23 @@ class RegisterResponse(_message.Message):
 
     HEARTBEAT_SECONDS_FIELD_NUMBER: _builtins.int
     LOST_SECONDS_FIELD_NUMBER: _builtins.int
+    REPORT_SECONDS_FIELD_NUMBER: _builtins.int
     heartbeat_seconds: _builtins.float
     """Seconds between heartbeats."""
     lost_seconds: _builtins.float
     """Seconds without a stream after which the member is taken for lost."""
+    report_seconds: _builtins.float
+    """Shortest time between two step reports; steps in between are told together."""
     def __init__(
         self,
         *,
         heartbeat_seconds: _builtins.float = ...,
         lost_seconds: _builtins.float = ...,
+        report_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat_seconds", b"heartbeat_seconds", "lost_seconds", b"lost_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat_seconds", b"heartbeat_seconds", "lost_seconds", b"lost_seconds", "report_seconds", b"report_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -132,6 +136,7 @@ class AgentMessage(_message.Message):
     EXITED_FIELD_NUMBER: _builtins.int
     ACK_FIELD_NUMBER: _builtins.int
     LEAVING_FIELD_NUMBER: _builtins.int
+    CHECK_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -146,6 +151,8 @@ class AgentMessage(_message.Message):
     def ack(self) -> Global___CommandAck: ...
     @_builtins.property
     def leaving(self) -> Global___Leaving: ...
+    @_builtins.property
+    def check(self) -> Global___CheckResult: ...
     def __init__(
         self,
         *,
@@ -156,12 +163,13 @@ class AgentMessage(_message.Message):
         exited: Global___ProcessExited | None = ...,
         ack: Global___CommandAck | None = ...,
         leaving: Global___Leaving | None = ...,
+        check: Global___CheckResult | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "message", b"message", "started", b"started", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "message", b"message", "started", b"started", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "message", b"message", "started", b"started", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "message", b"message", "started", b"started", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "step", "started", "exited", "ack", "leaving"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "step", "started", "exited", "ack", "leaving", "check"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -275,6 +283,8 @@ class StepReport(_message.Message):
     SECONDS_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
     TIME_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    COMPUTE_SECONDS_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     step: _builtins.int
     """The last finished step, counted from the start of the job."""
@@ -286,6 +296,12 @@ class StepReport(_message.Message):
     """Seconds the training process spent since its last report."""
     time: _builtins.float
     """Seconds since the epoch, by the agent's clock."""
+    steps: _builtins.int
+    """Steps this report stands for; 0 when not known."""
+    compute_seconds: _builtins.float
+    """Seconds of `seconds` that this process worked by itself, without waiting for others; 0 when not known. Processes
+    that wait for each other at every step all take as long as the slowest: only this tells which one that is.
+    """
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     def __init__(
@@ -298,10 +314,12 @@ class StepReport(_message.Message):
         seconds: _builtins.float = ...,
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         time: _builtins.float = ...,
+        steps: _builtins.int = ...,
+        compute_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["metrics", b"metrics", "round", b"round", "samples", b"samples", "seconds", b"seconds", "step", b"step", "time", b"time", "total_steps", b"total_steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "metrics", b"metrics", "round", b"round", "samples", b"samples", "seconds", b"seconds", "step", b"step", "steps", b"steps", "time", b"time", "total_steps", b"total_steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -394,6 +412,36 @@ class CommandAck(_message.Message):
 Global___CommandAck: _TypeAlias = CommandAck  # noqa: Y015
 
 @_typing.final
+class CheckResult(_message.Message):
+    """CheckResult answers a Check."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """Of the Check that is answered."""
+    seconds: _builtins.float
+    """Seconds the measured work took here; to be compared with the other members."""
+    problem: _builtins.str
+    """What is wrong with this node, for people; empty: nothing."""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        seconds: _builtins.float = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "problem", b"problem", "seconds", b"seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckResult: _TypeAlias = CheckResult  # noqa: Y015
+
+@_typing.final
 class MasterMessage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -402,6 +450,8 @@ class MasterMessage(_message.Message):
     STOP_FIELD_NUMBER: _builtins.int
     DRAIN_FIELD_NUMBER: _builtins.int
     EXIT_FIELD_NUMBER: _builtins.int
+    CONFIGURE_FIELD_NUMBER: _builtins.int
+    CHECK_FIELD_NUMBER: _builtins.int
     command_id: _builtins.int
     @_builtins.property
     def start(self) -> Global___Start:
@@ -419,6 +469,14 @@ class MasterMessage(_message.Message):
     def exit(self) -> Global___Exit:
         """The agent ends with its training process' exit code."""
 
+    @_builtins.property
+    def configure(self) -> Global___Configure:
+        """How often to tell; replaces what Register has answered."""
+
+    @_builtins.property
+    def check(self) -> Global___Check:
+        """Measure this node, before a training process runs here."""
+
     def __init__(
         self,
         *,
@@ -427,12 +485,14 @@ class MasterMessage(_message.Message):
         stop: Global___Stop | None = ...,
         drain: Global___Drain | None = ...,
         exit: Global___Exit | None = ...,
+        configure: Global___Configure | None = ...,
+        check: Global___Check | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "drain", b"drain", "exit", b"exit", "start", b"start", "stop", b"stop"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "command", b"command", "configure", b"configure", "drain", b"drain", "exit", b"exit", "start", b"start", "stop", b"stop"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "command_id", b"command_id", "drain", b"drain", "exit", b"exit", "start", b"start", "stop", b"stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "command", b"command", "command_id", b"command_id", "configure", b"configure", "drain", b"drain", "exit", b"exit", "start", b"start", "stop", b"stop"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "stop", "drain", "exit"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "stop", "drain", "exit", "configure", "check"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -546,6 +606,66 @@ class Exit(_message.Message):
 Global___Exit: _TypeAlias = Exit  # noqa: Y015
 
 @_typing.final
+class Configure(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEARTBEAT_SECONDS_FIELD_NUMBER: _builtins.int
+    REPORT_SECONDS_FIELD_NUMBER: _builtins.int
+    heartbeat_seconds: _builtins.float
+    report_seconds: _builtins.float
+    def __init__(
+        self,
+        *,
+        heartbeat_seconds: _builtins.float = ...,
+        report_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat_seconds", b"heartbeat_seconds", "report_seconds", b"report_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Configure: _TypeAlias = Configure  # noqa: Y015
+
+@_typing.final
+class Check(_message.Message):
+    """Check asks for a node check: a fixed piece of work for the CPU and the memory, a connection to every peer, and the
+    job's own command if there is one.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    PEERS_FIELD_NUMBER: _builtins.int
+    COMMAND_FIELD_NUMBER: _builtins.int
+    TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    timeout_seconds: _builtins.float
+    @_builtins.property
+    def peers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Addresses of members whose agents shall be reached."""
+
+    @_builtins.property
+    def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """A command whose exit code other than 0 means that the node is not fit."""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        peers: _abc.Iterable[_builtins.str] | None = ...,
+        command: _abc.Iterable[_builtins.str] | None = ...,
+        timeout_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "number", b"number", "peers", b"peers", "timeout_seconds", b"timeout_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Check: _TypeAlias = Check  # noqa: Y015
+
+@_typing.final
 class World(_message.Message):
     """World is one consistent set of members. Ranks are the positions in the list: the longest-serving member is rank 0."""
 
@@ -585,6 +705,9 @@ class Member(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    STEP_SECONDS_FIELD_NUMBER: _builtins.int
+    STRAGGLER_FIELD_NUMBER: _builtins.int
+    CHECK_PROBLEM_FIELD_NUMBER: _builtins.int
     pod_name: _builtins.str
     pod_uid: _builtins.str
     role: _builtins.str
@@ -596,6 +719,12 @@ class Member(_message.Message):
     state: Global___MemberState.ValueType
     step: _builtins.int
     """The last finished step this member reported."""
+    step_seconds: _builtins.float
+    """Seconds of one step of its own, lately; 0 when not known."""
+    straggler: _builtins.bool
+    """It has been much slower than the others for a while."""
+    check_problem: _builtins.str
+    """What the node check found wrong; empty: nothing, or there was none."""
     @_builtins.property
     def usage(self) -> Global___ResourceUsage: ...
     def __init__(
@@ -612,10 +741,13 @@ class Member(_message.Message):
         state: Global___MemberState.ValueType = ...,
         step: _builtins.int = ...,
         usage: Global___ResourceUsage | None = ...,
+        step_seconds: _builtins.float = ...,
+        straggler: _builtins.bool = ...,
+        check_problem: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "incarnation", b"incarnation", "index", b"index", "node_name", b"node_name", "pod_name", b"pod_name", "pod_uid", b"pod_uid", "role", b"role", "slots", b"slots", "state", b"state", "step", b"step", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "check_problem", b"check_problem", "incarnation", b"incarnation", "index", b"index", "node_name", b"node_name", "pod_name", b"pod_name", "pod_uid", b"pod_uid", "role", b"role", "slots", b"slots", "state", b"state", "step", b"step", "step_seconds", b"step_seconds", "straggler", b"straggler", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,7 +26,7 @@ from elasticjob_api.v1 import agent_pb2 as elasticjob__api_dot_v1_dot_agent__pb2
 from elasticjob_api.v1 import shards_pb2 as elasticjob__api_dot_v1_dot_shards__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x65lasticjob_api/v1/job.proto\x12\relasticjob.v1\x1a\x1d\x65lasticjob_api/v1/agent.proto\x1a\x1e\x65lasticjob_api/v1/shards.proto\"\x12\n\x10GetStatusRequest\"\x14\n\x12WatchStatusRequest\"\x13\n\x11GetMembersRequest\"\x11\n\x0fGetWorldRequest\"\xe6\x01\n\tJobStatus\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x10\n\x08job_name\x18\x02 \x01(\t\x12&\n\x05phase\x18\x03 \x01(\x0e\x32\x17.elasticjob.v1.JobPhase\x12\r\n\x05round\x18\x04 \x01(\x04\x12\x12\n\nworld_size\x18\x05 \x01(\r\x12)\n\x08progress\x18\x06 \x01(\x0b\x32\x17.elasticjob.v1.Progress\x12\'\n\x08\x64\x61tasets\x18\x07 \x03(\x0b\x32\x15.elasticjob.v1.Ledger\x12\x15\n\rmaster_starts\x18\x08 \x01(\r\"\xdf\x01\n\x08Progress\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x13\n\x0btotal_steps\x18\x02 \x01(\x04\x12\x1a\n\x12samples_per_second\x18\x03 \x01(\x01\x12\x13\n\x0b\x65ta_seconds\x18\x04 \x01(\x01\x12\x18\n\x10last_report_time\x18\x05 \x01(\x01\x12\x35\n\x07metrics\x18\x06 \x03(\x0b\x32$.elasticjob.v1.Progress.MetricsEntry\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"4\n\nMemberList\x12&\n\x07members\x18\x01 \x03(\x0b\x32\x15.elasticjob.v1.Member*\x86\x01\n\x08JobPhase\x12\x19\n\x15JOB_PHASE_UNSPECIFIED\x10\x00\x12\x15\n\x11JOB_PHASE_WAITING\x10\x01\x12\x17\n\x13JOB_PHASE_REFORMING\x10\x02\x12\x16\n\x12JOB_PHASE_TRAINING\x10\x03\x12\x17\n\x13JOB_PHASE_FINISHING\x10\x04\x32\xaf\x02\n\nJobService\x12\x46\n\tGetStatus\x12\x1f.elasticjob.v1.GetStatusRequest\x1a\x18.elasticjob.v1.JobStatus\x12L\n\x0bWatchStatus\x12!.elasticjob.v1.WatchStatusRequest\x1a\x18.elasticjob.v1.JobStatus0\x01\x12I\n\nGetMembers\x12 .elasticjob.v1.GetMembersRequest\x1a\x19.elasticjob.v1.MemberList\x12@\n\x08GetWorld\x12\x1e.elasticjob.v1.GetWorldRequest\x1a\x14.elasticjob.v1.Worldb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x65lasticjob_api/v1/job.proto\x12\relasticjob.v1\x1a\x1d\x65lasticjob_api/v1/agent.proto\x1a\x1e\x65lasticjob_api/v1/shards.proto\"\x12\n\x10GetStatusRequest\"\x14\n\x12WatchStatusRequest\"\x13\n\x11GetMembersRequest\"\x15\n\x13WatchMembersRequest\"\x14\n\x12GetProgressRequest\"\x16\n\x14WatchProgressRequest\"\x13\n\x11GetHistoryRequest\"\x15\n\x13WatchHistoryRequest\"\x11\n\x0fGetPlansRequest\"\x13\n\x11WatchPlansRequest\"\x11\n\x0fGetWorldRequest\"\xe6\x01\n\tJobStatus\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x10\n\x08job_name\x18\x02 \x01(\t\x12&\n\x05phase\x18\x03 \x01(\x0e\x32\x17.elasticjob.v1.JobPhase\x12\r\n\x05round\x18\x04 \x01(\x04\x12\x12\n\nworld_size\x18\x05 \x01(\r\x12)\n\x08progress\x18\x06 \x01(\x0b\x32\x17.elasticjob.v1.Progress\x12\'\n\x08\x64\x61tasets\x18\x07 \x03(\x0b\x32\x15.elasticjob.v1.Ledger\x12\x15\n\rmaster_starts\x18\x08 \x01(\r\"\xa4\x02\n\x08Progress\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x13\n\x0btotal_steps\x18\x02 \x01(\x04\x12\x1a\n\x12samples_per_second\x18\x03 \x01(\x01\x12\x13\n\x0b\x65ta_seconds\x18\x04 \x01(\x01\x12\x18\n\x10last_report_time\x18\x05 \x01(\x01\x12\x35\n\x07metrics\x18\x06 \x03(\x0b\x32$.elasticjob.v1.Progress.MetricsEntry\x12\x18\n\x10steps_per_second\x18\x07 \x01(\x01\x12\x15\n\rstalled_since\x18\x08 \x01(\x01\x12\x12\n\nstragglers\x18\t \x03(\t\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"W\n\x07History\x12&\n\x07samples\x18\x01 \x03(\x0b\x32\x15.elasticjob.v1.Sample\x12$\n\x06\x65vents\x18\x02 \x03(\x0b\x32\x14.elasticjob.v1.Event\"c\n\x06Sample\x12\x0c\n\x04time\x18\x01 \x01(\x01\x12\r\n\x05round\x18\x02 \x01(\x04\x12\x12\n\nworld_size\x18\x03 \x01(\r\x12\x0c\n\x04step\x18\x04 \x01(\x04\x12\x1a\n\x12samples_per_second\x18\x05 \x01(\x01\"6\n\x05\x45vent\x12\x0c\n\x04time\x18\x01 \x01(\x01\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\".\n\x08PlanList\x12\"\n\x05plans\x18\x01 \x03(\x0b\x32\x13.elasticjob.v1.Plan\"x\n\x04Plan\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\r\n\x05phase\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x0f\n\x07\x63reated\x18\x06 \x01(\x01\x12\x11\n\tcompleted\x18\x07 \x01(\x01\"4\n\nMemberList\x12&\n\x07members\x18\x01 \x03(\x0b\x32\x15.elasticjob.v1.Member*\x86\x01\n\x08JobPhase\x12\x19\n\x15JOB_PHASE_UNSPECIFIED\x10\x00\x12\x15\n\x11JOB_PHASE_WAITING\x10\x01\x12\x17\n\x13JOB_PHASE_REFORMING\x10\x02\x12\x16\n\x12JOB_PHASE_TRAINING\x10\x03\x12\x17\n\x13JOB_PHASE_FINISHING\x10\x04\x32\xc2\x06\n\nJobService\x12\x46\n\tGetStatus\x12\x1f.elasticjob.v1.GetStatusRequest\x1a\x18.elasticjob.v1.JobStatus\x12L\n\x0bWatchStatus\x12!.elasticjob.v1.WatchStatusRequest\x1a\x18.elasticjob.v1.JobStatus0\x01\x12I\n\nGetMembers\x12 .elasticjob.v1.GetMembersRequest\x1a\x19.elasticjob.v1.MemberList\x12O\n\x0cWatchMembers\x12\".elasticjob.v1.WatchMembersRequest\x1a\x19.elasticjob.v1.MemberList0\x01\x12I\n\x0bGetProgress\x12!.elasticjob.v1.GetProgressRequest\x1a\x17.elasticjob.v1.Progress\x12O\n\rWatchProgress\x12#.elasticjob.v1.WatchProgressRequest\x1a\x17.elasticjob.v1.Progress0\x01\x12\x46\n\nGetHistory\x12 .elasticjob.v1.GetHistoryRequest\x1a\x16.elasticjob.v1.History\x12L\n\x0cWatchHistory\x12\".elasticjob.v1.WatchHistoryRequest\x1a\x16.elasticjob.v1.History0\x01\x12\x43\n\x08GetPlans\x12\x1e.elasticjob.v1.GetPlansRequest\x1a\x17.elasticjob.v1.PlanList\x12I\n\nWatchPlans\x12 .elasticjob.v1.WatchPlansRequest\x1a\x17.elasticjob.v1.PlanList0\x01\x12@\n\x08GetWorld\x12\x1e.elasticjob.v1.GetWorldRequest\x1a\x14.elasticjob.v1.Worldb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,24 +35,48 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PROGRESS_METRICSENTRY']._loaded_options = None
   _globals['_PROGRESS_METRICSENTRY']._serialized_options = b'8\001'
-  _globals['_JOBPHASE']._serialized_start=705
-  _globals['_JOBPHASE']._serialized_end=839
+  _globals['_JOBPHASE']._serialized_start=1343
+  _globals['_JOBPHASE']._serialized_end=1477
   _globals['_GETSTATUSREQUEST']._serialized_start=109
   _globals['_GETSTATUSREQUEST']._serialized_end=127
   _globals['_WATCHSTATUSREQUEST']._serialized_start=129
   _globals['_WATCHSTATUSREQUEST']._serialized_end=149
   _globals['_GETMEMBERSREQUEST']._serialized_start=151
   _globals['_GETMEMBERSREQUEST']._serialized_end=170
-  _globals['_GETWORLDREQUEST']._serialized_start=172
-  _globals['_GETWORLDREQUEST']._serialized_end=189
-  _globals['_JOBSTATUS']._serialized_start=192
-  _globals['_JOBSTATUS']._serialized_end=422
-  _globals['_PROGRESS']._serialized_start=425
-  _globals['_PROGRESS']._serialized_end=648
-  _globals['_PROGRESS_METRICSENTRY']._serialized_start=602
-  _globals['_PROGRESS_METRICSENTRY']._serialized_end=648
-  _globals['_MEMBERLIST']._serialized_start=650
-  _globals['_MEMBERLIST']._serialized_end=702
-  _globals['_JOBSERVICE']._serialized_start=842
-  _globals['_JOBSERVICE']._serialized_end=1145
+  _globals['_WATCHMEMBERSREQUEST']._serialized_start=172
+  _globals['_WATCHMEMBERSREQUEST']._serialized_end=193
+  _globals['_GETPROGRESSREQUEST']._serialized_start=195
+  _globals['_GETPROGRESSREQUEST']._serialized_end=215
+  _globals['_WATCHPROGRESSREQUEST']._serialized_start=217
+  _globals['_WATCHPROGRESSREQUEST']._serialized_end=239
+  _globals['_GETHISTORYREQUEST']._serialized_start=241
+  _globals['_GETHISTORYREQUEST']._serialized_end=260
+  _globals['_WATCHHISTORYREQUEST']._serialized_start=262
+  _globals['_WATCHHISTORYREQUEST']._serialized_end=283
+  _globals['_GETPLANSREQUEST']._serialized_start=285
+  _globals['_GETPLANSREQUEST']._serialized_end=302
+  _globals['_WATCHPLANSREQUEST']._serialized_start=304
+  _globals['_WATCHPLANSREQUEST']._serialized_end=323
+  _globals['_GETWORLDREQUEST']._serialized_start=325
+  _globals['_GETWORLDREQUEST']._serialized_end=342
+  _globals['_JOBSTATUS']._serialized_start=345
+  _globals['_JOBSTATUS']._serialized_end=575
+  _globals['_PROGRESS']._serialized_start=578
+  _globals['_PROGRESS']._serialized_end=870
+  _globals['_PROGRESS_METRICSENTRY']._serialized_start=824
+  _globals['_PROGRESS_METRICSENTRY']._serialized_end=870
+  _globals['_HISTORY']._serialized_start=872
+  _globals['_HISTORY']._serialized_end=959
+  _globals['_SAMPLE']._serialized_start=961
+  _globals['_SAMPLE']._serialized_end=1060
+  _globals['_EVENT']._serialized_start=1062
+  _globals['_EVENT']._serialized_end=1116
+  _globals['_PLANLIST']._serialized_start=1118
+  _globals['_PLANLIST']._serialized_end=1164
+  _globals['_PLAN']._serialized_start=1166
+  _globals['_PLAN']._serialized_end=1286
+  _globals['_MEMBERLIST']._serialized_start=1288
+  _globals['_MEMBERLIST']._serialized_end=1340
+  _globals['_JOBSERVICE']._serialized_start=1480
+  _globals['_JOBSERVICE']._serialized_end=2314
 # @@protoc_insertion_point(module_scope)

@@ -51,6 +51,41 @@ class JobServiceStub:
                 request_serializer=elasticjob__api_dot_v1_dot_job__pb2.GetMembersRequest.SerializeToString,
                 response_deserializer=elasticjob__api_dot_v1_dot_job__pb2.MemberList.FromString,
                 _registered_method=True)
+        self.WatchMembers = channel.unary_stream(
+                '/elasticjob.v1.JobService/WatchMembers',
+                request_serializer=elasticjob__api_dot_v1_dot_job__pb2.WatchMembersRequest.SerializeToString,
+                response_deserializer=elasticjob__api_dot_v1_dot_job__pb2.MemberList.FromString,
+                _registered_method=True)
+        self.GetProgress = channel.unary_unary(
+                '/elasticjob.v1.JobService/GetProgress',
+                request_serializer=elasticjob__api_dot_v1_dot_job__pb2.GetProgressRequest.SerializeToString,
+                response_deserializer=elasticjob__api_dot_v1_dot_job__pb2.Progress.FromString,
+                _registered_method=True)
+        self.WatchProgress = channel.unary_stream(
+                '/elasticjob.v1.JobService/WatchProgress',
+                request_serializer=elasticjob__api_dot_v1_dot_job__pb2.WatchProgressRequest.SerializeToString,
+                response_deserializer=elasticjob__api_dot_v1_dot_job__pb2.Progress.FromString,
+                _registered_method=True)
+        self.GetHistory = channel.unary_unary(
+                '/elasticjob.v1.JobService/GetHistory',
+                request_serializer=elasticjob__api_dot_v1_dot_job__pb2.GetHistoryRequest.SerializeToString,
+                response_deserializer=elasticjob__api_dot_v1_dot_job__pb2.History.FromString,
+                _registered_method=True)
+        self.WatchHistory = channel.unary_stream(
+                '/elasticjob.v1.JobService/WatchHistory',
+                request_serializer=elasticjob__api_dot_v1_dot_job__pb2.WatchHistoryRequest.SerializeToString,
+                response_deserializer=elasticjob__api_dot_v1_dot_job__pb2.History.FromString,
+                _registered_method=True)
+        self.GetPlans = channel.unary_unary(
+                '/elasticjob.v1.JobService/GetPlans',
+                request_serializer=elasticjob__api_dot_v1_dot_job__pb2.GetPlansRequest.SerializeToString,
+                response_deserializer=elasticjob__api_dot_v1_dot_job__pb2.PlanList.FromString,
+                _registered_method=True)
+        self.WatchPlans = channel.unary_stream(
+                '/elasticjob.v1.JobService/WatchPlans',
+                request_serializer=elasticjob__api_dot_v1_dot_job__pb2.WatchPlansRequest.SerializeToString,
+                response_deserializer=elasticjob__api_dot_v1_dot_job__pb2.PlanList.FromString,
+                _registered_method=True)
         self.GetWorld = channel.unary_unary(
                 '/elasticjob.v1.JobService/GetWorld',
                 request_serializer=elasticjob__api_dot_v1_dot_job__pb2.GetWorldRequest.SerializeToString,
@@ -82,6 +117,51 @@ class JobServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchMembers(self, request, context):
+        """WatchMembers sends all members at once and again at every change, at most once a second; like all watches, it ends
+        with the master.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetProgress(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchProgress(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetHistory(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchHistory(self, request, context):
+        """WatchHistory sends what is kept at once, then only what is new.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetPlans(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchPlans(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetWorld(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -105,6 +185,41 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.GetMembers,
                     request_deserializer=elasticjob__api_dot_v1_dot_job__pb2.GetMembersRequest.FromString,
                     response_serializer=elasticjob__api_dot_v1_dot_job__pb2.MemberList.SerializeToString,
+            ),
+            'WatchMembers': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchMembers,
+                    request_deserializer=elasticjob__api_dot_v1_dot_job__pb2.WatchMembersRequest.FromString,
+                    response_serializer=elasticjob__api_dot_v1_dot_job__pb2.MemberList.SerializeToString,
+            ),
+            'GetProgress': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetProgress,
+                    request_deserializer=elasticjob__api_dot_v1_dot_job__pb2.GetProgressRequest.FromString,
+                    response_serializer=elasticjob__api_dot_v1_dot_job__pb2.Progress.SerializeToString,
+            ),
+            'WatchProgress': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchProgress,
+                    request_deserializer=elasticjob__api_dot_v1_dot_job__pb2.WatchProgressRequest.FromString,
+                    response_serializer=elasticjob__api_dot_v1_dot_job__pb2.Progress.SerializeToString,
+            ),
+            'GetHistory': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetHistory,
+                    request_deserializer=elasticjob__api_dot_v1_dot_job__pb2.GetHistoryRequest.FromString,
+                    response_serializer=elasticjob__api_dot_v1_dot_job__pb2.History.SerializeToString,
+            ),
+            'WatchHistory': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchHistory,
+                    request_deserializer=elasticjob__api_dot_v1_dot_job__pb2.WatchHistoryRequest.FromString,
+                    response_serializer=elasticjob__api_dot_v1_dot_job__pb2.History.SerializeToString,
+            ),
+            'GetPlans': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPlans,
+                    request_deserializer=elasticjob__api_dot_v1_dot_job__pb2.GetPlansRequest.FromString,
+                    response_serializer=elasticjob__api_dot_v1_dot_job__pb2.PlanList.SerializeToString,
+            ),
+            'WatchPlans': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchPlans,
+                    request_deserializer=elasticjob__api_dot_v1_dot_job__pb2.WatchPlansRequest.FromString,
+                    response_serializer=elasticjob__api_dot_v1_dot_job__pb2.PlanList.SerializeToString,
             ),
             'GetWorld': grpc.unary_unary_rpc_method_handler(
                     servicer.GetWorld,
@@ -194,6 +309,195 @@ class JobService:
             '/elasticjob.v1.JobService/GetMembers',
             elasticjob__api_dot_v1_dot_job__pb2.GetMembersRequest.SerializeToString,
             elasticjob__api_dot_v1_dot_job__pb2.MemberList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchMembers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/elasticjob.v1.JobService/WatchMembers',
+            elasticjob__api_dot_v1_dot_job__pb2.WatchMembersRequest.SerializeToString,
+            elasticjob__api_dot_v1_dot_job__pb2.MemberList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetProgress(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/elasticjob.v1.JobService/GetProgress',
+            elasticjob__api_dot_v1_dot_job__pb2.GetProgressRequest.SerializeToString,
+            elasticjob__api_dot_v1_dot_job__pb2.Progress.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchProgress(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/elasticjob.v1.JobService/WatchProgress',
+            elasticjob__api_dot_v1_dot_job__pb2.WatchProgressRequest.SerializeToString,
+            elasticjob__api_dot_v1_dot_job__pb2.Progress.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/elasticjob.v1.JobService/GetHistory',
+            elasticjob__api_dot_v1_dot_job__pb2.GetHistoryRequest.SerializeToString,
+            elasticjob__api_dot_v1_dot_job__pb2.History.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/elasticjob.v1.JobService/WatchHistory',
+            elasticjob__api_dot_v1_dot_job__pb2.WatchHistoryRequest.SerializeToString,
+            elasticjob__api_dot_v1_dot_job__pb2.History.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPlans(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/elasticjob.v1.JobService/GetPlans',
+            elasticjob__api_dot_v1_dot_job__pb2.GetPlansRequest.SerializeToString,
+            elasticjob__api_dot_v1_dot_job__pb2.PlanList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchPlans(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/elasticjob.v1.JobService/WatchPlans',
+            elasticjob__api_dot_v1_dot_job__pb2.WatchPlansRequest.SerializeToString,
+            elasticjob__api_dot_v1_dot_job__pb2.PlanList.FromString,
             options,
             channel_credentials,
             insecure,

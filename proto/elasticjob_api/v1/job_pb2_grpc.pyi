@@ -40,6 +40,17 @@ class JobServiceStub:
     when the master ends, which ends the stream.
     """
     GetMembers: _grpc.UnaryUnaryMultiCallable[_job_pb2.GetMembersRequest, _job_pb2.MemberList]
+    WatchMembers: _grpc.UnaryStreamMultiCallable[_job_pb2.WatchMembersRequest, _job_pb2.MemberList]
+    """WatchMembers sends all members at once and again at every change, at most once a second; like all watches, it ends
+    with the master.
+    """
+    GetProgress: _grpc.UnaryUnaryMultiCallable[_job_pb2.GetProgressRequest, _job_pb2.Progress]
+    WatchProgress: _grpc.UnaryStreamMultiCallable[_job_pb2.WatchProgressRequest, _job_pb2.Progress]
+    GetHistory: _grpc.UnaryUnaryMultiCallable[_job_pb2.GetHistoryRequest, _job_pb2.History]
+    WatchHistory: _grpc.UnaryStreamMultiCallable[_job_pb2.WatchHistoryRequest, _job_pb2.History]
+    """WatchHistory sends what is kept at once, then only what is new."""
+    GetPlans: _grpc.UnaryUnaryMultiCallable[_job_pb2.GetPlansRequest, _job_pb2.PlanList]
+    WatchPlans: _grpc.UnaryStreamMultiCallable[_job_pb2.WatchPlansRequest, _job_pb2.PlanList]
     GetWorld: _grpc.UnaryUnaryMultiCallable[_job_pb2.GetWorldRequest, _agent_pb2.World]
 
 @_typing.type_check_only
@@ -53,6 +64,17 @@ class JobServiceAsyncStub(JobServiceStub):
     when the master ends, which ends the stream.
     """
     GetMembers: _aio.UnaryUnaryMultiCallable[_job_pb2.GetMembersRequest, _job_pb2.MemberList]  # type: ignore[assignment]
+    WatchMembers: _aio.UnaryStreamMultiCallable[_job_pb2.WatchMembersRequest, _job_pb2.MemberList]  # type: ignore[assignment]
+    """WatchMembers sends all members at once and again at every change, at most once a second; like all watches, it ends
+    with the master.
+    """
+    GetProgress: _aio.UnaryUnaryMultiCallable[_job_pb2.GetProgressRequest, _job_pb2.Progress]  # type: ignore[assignment]
+    WatchProgress: _aio.UnaryStreamMultiCallable[_job_pb2.WatchProgressRequest, _job_pb2.Progress]  # type: ignore[assignment]
+    GetHistory: _aio.UnaryUnaryMultiCallable[_job_pb2.GetHistoryRequest, _job_pb2.History]  # type: ignore[assignment]
+    WatchHistory: _aio.UnaryStreamMultiCallable[_job_pb2.WatchHistoryRequest, _job_pb2.History]  # type: ignore[assignment]
+    """WatchHistory sends what is kept at once, then only what is new."""
+    GetPlans: _aio.UnaryUnaryMultiCallable[_job_pb2.GetPlansRequest, _job_pb2.PlanList]  # type: ignore[assignment]
+    WatchPlans: _aio.UnaryStreamMultiCallable[_job_pb2.WatchPlansRequest, _job_pb2.PlanList]  # type: ignore[assignment]
     GetWorld: _aio.UnaryUnaryMultiCallable[_job_pb2.GetWorldRequest, _agent_pb2.World]  # type: ignore[assignment]
 
 class JobServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -81,6 +103,59 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _job_pb2.GetMembersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_job_pb2.MemberList, _abc.Awaitable[_job_pb2.MemberList]]: ...
+
+    @_abc_1.abstractmethod
+    def WatchMembers(
+        self,
+        request: _job_pb2.WatchMembersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_job_pb2.MemberList], _abc.AsyncIterator[_job_pb2.MemberList]]:
+        """WatchMembers sends all members at once and again at every change, at most once a second; like all watches, it ends
+        with the master.
+        """
+
+    @_abc_1.abstractmethod
+    def GetProgress(
+        self,
+        request: _job_pb2.GetProgressRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_job_pb2.Progress, _abc.Awaitable[_job_pb2.Progress]]: ...
+
+    @_abc_1.abstractmethod
+    def WatchProgress(
+        self,
+        request: _job_pb2.WatchProgressRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_job_pb2.Progress], _abc.AsyncIterator[_job_pb2.Progress]]: ...
+
+    @_abc_1.abstractmethod
+    def GetHistory(
+        self,
+        request: _job_pb2.GetHistoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_job_pb2.History, _abc.Awaitable[_job_pb2.History]]: ...
+
+    @_abc_1.abstractmethod
+    def WatchHistory(
+        self,
+        request: _job_pb2.WatchHistoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_job_pb2.History], _abc.AsyncIterator[_job_pb2.History]]:
+        """WatchHistory sends what is kept at once, then only what is new."""
+
+    @_abc_1.abstractmethod
+    def GetPlans(
+        self,
+        request: _job_pb2.GetPlansRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_job_pb2.PlanList, _abc.Awaitable[_job_pb2.PlanList]]: ...
+
+    @_abc_1.abstractmethod
+    def WatchPlans(
+        self,
+        request: _job_pb2.WatchPlansRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_job_pb2.PlanList], _abc.AsyncIterator[_job_pb2.PlanList]]: ...
 
     @_abc_1.abstractmethod
     def GetWorld(

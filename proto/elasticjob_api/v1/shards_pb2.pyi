@@ -28,14 +28,23 @@ class CreateDatasetRequest(_message.Message):
     EPOCHS_FIELD_NUMBER: _builtins.int
     SHUFFLE_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    STREAMED_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
     size: _builtins.int
-    """Number of samples."""
+    """Number of samples; of a streamed data set: what is there already. Not used with parts."""
     shard_size: _builtins.int
     """Samples in a shard; the last one of an epoch may be smaller."""
     epochs: _builtins.int
     shuffle: _builtins.bool
+    """Whether the shards of an epoch are handed out in an order of their own, derived from the seed."""
     seed: _builtins.int
+    streamed: _builtins.bool
+    """It grows by ExtendDataset until that says that it has ended; one epoch, in order."""
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
+        """Files, or other pieces, that are counted one by one: no shard reaches over the end of one."""
+
     def __init__(
         self,
         *,
@@ -45,14 +54,40 @@ class CreateDatasetRequest(_message.Message):
         epochs: _builtins.int = ...,
         shuffle: _builtins.bool = ...,
         seed: _builtins.int = ...,
+        parts: _abc.Iterable[Global___Part] | None = ...,
+        streamed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "epochs", b"epochs", "seed", b"seed", "shard_size", b"shard_size", "shuffle", b"shuffle", "size", b"size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "epochs", b"epochs", "parts", b"parts", "seed", b"seed", "shard_size", b"shard_size", "shuffle", b"shuffle", "size", b"size", "streamed", b"streamed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CreateDatasetRequest: _TypeAlias = CreateDatasetRequest  # noqa: Y015
+
+@_typing.final
+class Part(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Where it is, as the training process understands it, such as a path."""
+    size: _builtins.int
+    """Samples in it, such as lines."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Part: _TypeAlias = Part  # noqa: Y015
 
 @_typing.final
 class CreateDatasetResponse(_message.Message):
@@ -82,12 +117,15 @@ class Shard(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     START_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     """Counted from 0 over all epochs."""
     epoch: _builtins.int
     start: _builtins.int
-    """Samples start (included) to end (excluded) of the epoch's order."""
+    """Samples start (included) to end (excluded), counted within the part."""
     end: _builtins.int
+    part: _builtins.int
+    """Position in the data set's parts; 0 when it has none."""
     def __init__(
         self,
         *,
@@ -95,10 +133,11 @@ class Shard(_message.Message):
         epoch: _builtins.int = ...,
         start: _builtins.int = ...,
         end: _builtins.int = ...,
+        part: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "epoch", b"epoch", "id", b"id", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "epoch", b"epoch", "id", b"id", "part", b"part", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -167,13 +206,21 @@ class ReportShardsRequest(_message.Message):
     POD_UID_FIELD_NUMBER: _builtins.int
     DONE_FIELD_NUMBER: _builtins.int
     RETURNED_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
     pod_uid: _builtins.str
+    message: _builtins.str
+    """Why, for people."""
     @_builtins.property
     def done(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def returned(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Given back undone."""
+
+    @_builtins.property
+    def failed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Given up: the samples cannot be trained, such as a damaged file. They end as failed, and nobody gets them again."""
 
     def __init__(
         self,
@@ -182,10 +229,12 @@ class ReportShardsRequest(_message.Message):
         pod_uid: _builtins.str = ...,
         done: _abc.Iterable[_builtins.int] | None = ...,
         returned: _abc.Iterable[_builtins.int] | None = ...,
+        failed: _abc.Iterable[_builtins.int] | None = ...,
+        message: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "done", b"done", "pod_uid", b"pod_uid", "returned", b"returned"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "done", b"done", "failed", b"failed", "message", b"message", "pod_uid", b"pod_uid", "returned", b"returned"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -212,6 +261,139 @@ class ReportShardsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReportShardsResponse: _TypeAlias = ReportShardsResponse  # noqa: Y015
+
+@_typing.final
+class ExtendDatasetRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATASET_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    FINAL_FIELD_NUMBER: _builtins.int
+    dataset: _builtins.str
+    size: _builtins.int
+    """Samples there are now, in all; less than before changes nothing."""
+    final: _builtins.bool
+    """No more will come."""
+    def __init__(
+        self,
+        *,
+        dataset: _builtins.str = ...,
+        size: _builtins.int = ...,
+        final: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "final", b"final", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExtendDatasetRequest: _TypeAlias = ExtendDatasetRequest  # noqa: Y015
+
+@_typing.final
+class ExtendDatasetResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZE_FIELD_NUMBER: _builtins.int
+    size: _builtins.int
+    def __init__(
+        self,
+        *,
+        size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExtendDatasetResponse: _TypeAlias = ExtendDatasetResponse  # noqa: Y015
+
+@_typing.final
+class GetCheckpointRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATASET_FIELD_NUMBER: _builtins.int
+    dataset: _builtins.str
+    def __init__(
+        self,
+        *,
+        dataset: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetCheckpointRequest: _TypeAlias = GetCheckpointRequest  # noqa: Y015
+
+@_typing.final
+class Checkpoint(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    state: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        state: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Checkpoint: _TypeAlias = Checkpoint  # noqa: Y015
+
+@_typing.final
+class RestoreCheckpointRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATASET_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    POD_UID_FIELD_NUMBER: _builtins.int
+    dataset: _builtins.str
+    state: _builtins.bytes
+    round: _builtins.int
+    """The round of the process that restores."""
+    pod_uid: _builtins.str
+    def __init__(
+        self,
+        *,
+        dataset: _builtins.str = ...,
+        state: _builtins.bytes = ...,
+        round: _builtins.int = ...,
+        pod_uid: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "pod_uid", b"pod_uid", "round", b"round", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreCheckpointRequest: _TypeAlias = RestoreCheckpointRequest  # noqa: Y015
+
+@_typing.final
+class RestoreCheckpointResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WAITING_FIELD_NUMBER: _builtins.int
+    waiting: _builtins.int
+    """Shards that are not done, from here on."""
+    def __init__(
+        self,
+        *,
+        waiting: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreCheckpointResponse: _TypeAlias = RestoreCheckpointResponse  # noqa: Y015
 
 @_typing.final
 class GetLedgerRequest(_message.Message):
@@ -242,6 +424,8 @@ class Ledger(_message.Message):
     LEASED_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
     RETURNED_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    GROWING_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
     total: _builtins.int
     done: _builtins.int
@@ -249,6 +433,10 @@ class Ledger(_message.Message):
     waiting: _builtins.int
     returned: _builtins.int
     """Times a shard was given back or taken from a lost worker."""
+    failed: _builtins.int
+    """Shards reported as failed; total = done + leased + waiting + failed."""
+    growing: _builtins.bool
+    """A streamed data set that has not ended: total grows."""
     def __init__(
         self,
         *,
@@ -258,10 +446,12 @@ class Ledger(_message.Message):
         leased: _builtins.int = ...,
         waiting: _builtins.int = ...,
         returned: _builtins.int = ...,
+        failed: _builtins.int = ...,
+        growing: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "done", b"done", "leased", b"leased", "returned", b"returned", "total", b"total", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "done", b"done", "failed", b"failed", "growing", b"growing", "leased", b"leased", "returned", b"returned", "total", b"total", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

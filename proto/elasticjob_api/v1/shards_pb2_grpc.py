@@ -50,6 +50,21 @@ class ShardServiceStub:
                 request_serializer=elasticjob__api_dot_v1_dot_shards__pb2.ReportShardsRequest.SerializeToString,
                 response_deserializer=elasticjob__api_dot_v1_dot_shards__pb2.ReportShardsResponse.FromString,
                 _registered_method=True)
+        self.ExtendDataset = channel.unary_unary(
+                '/elasticjob.v1.ShardService/ExtendDataset',
+                request_serializer=elasticjob__api_dot_v1_dot_shards__pb2.ExtendDatasetRequest.SerializeToString,
+                response_deserializer=elasticjob__api_dot_v1_dot_shards__pb2.ExtendDatasetResponse.FromString,
+                _registered_method=True)
+        self.GetCheckpoint = channel.unary_unary(
+                '/elasticjob.v1.ShardService/GetCheckpoint',
+                request_serializer=elasticjob__api_dot_v1_dot_shards__pb2.GetCheckpointRequest.SerializeToString,
+                response_deserializer=elasticjob__api_dot_v1_dot_shards__pb2.Checkpoint.FromString,
+                _registered_method=True)
+        self.RestoreCheckpoint = channel.unary_unary(
+                '/elasticjob.v1.ShardService/RestoreCheckpoint',
+                request_serializer=elasticjob__api_dot_v1_dot_shards__pb2.RestoreCheckpointRequest.SerializeToString,
+                response_deserializer=elasticjob__api_dot_v1_dot_shards__pb2.RestoreCheckpointResponse.FromString,
+                _registered_method=True)
         self.GetLedger = channel.unary_unary(
                 '/elasticjob.v1.ShardService/GetLedger',
                 request_serializer=elasticjob__api_dot_v1_dot_shards__pb2.GetLedgerRequest.SerializeToString,
@@ -81,6 +96,28 @@ class ShardServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExtendDataset(self, request, context):
+        """ExtendDataset tells that a streamed data set has grown, or that it has ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetCheckpoint(self, request, context):
+        """GetCheckpoint returns the account as bytes, to be kept with the model's checkpoint: what is done at this moment.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RestoreCheckpoint(self, request, context):
+        """RestoreCheckpoint takes the account back to a checkpoint: what was done after it is trained again. Once per round:
+        a repetition is harmless, another checkpoint in the same round is refused.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetLedger(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -104,6 +141,21 @@ def add_ShardServiceServicer_to_server(servicer, server):
                     servicer.ReportShards,
                     request_deserializer=elasticjob__api_dot_v1_dot_shards__pb2.ReportShardsRequest.FromString,
                     response_serializer=elasticjob__api_dot_v1_dot_shards__pb2.ReportShardsResponse.SerializeToString,
+            ),
+            'ExtendDataset': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExtendDataset,
+                    request_deserializer=elasticjob__api_dot_v1_dot_shards__pb2.ExtendDatasetRequest.FromString,
+                    response_serializer=elasticjob__api_dot_v1_dot_shards__pb2.ExtendDatasetResponse.SerializeToString,
+            ),
+            'GetCheckpoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetCheckpoint,
+                    request_deserializer=elasticjob__api_dot_v1_dot_shards__pb2.GetCheckpointRequest.FromString,
+                    response_serializer=elasticjob__api_dot_v1_dot_shards__pb2.Checkpoint.SerializeToString,
+            ),
+            'RestoreCheckpoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestoreCheckpoint,
+                    request_deserializer=elasticjob__api_dot_v1_dot_shards__pb2.RestoreCheckpointRequest.FromString,
+                    response_serializer=elasticjob__api_dot_v1_dot_shards__pb2.RestoreCheckpointResponse.SerializeToString,
             ),
             'GetLedger': grpc.unary_unary_rpc_method_handler(
                     servicer.GetLedger,
@@ -193,6 +245,87 @@ class ShardService:
             '/elasticjob.v1.ShardService/ReportShards',
             elasticjob__api_dot_v1_dot_shards__pb2.ReportShardsRequest.SerializeToString,
             elasticjob__api_dot_v1_dot_shards__pb2.ReportShardsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExtendDataset(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/elasticjob.v1.ShardService/ExtendDataset',
+            elasticjob__api_dot_v1_dot_shards__pb2.ExtendDatasetRequest.SerializeToString,
+            elasticjob__api_dot_v1_dot_shards__pb2.ExtendDatasetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetCheckpoint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/elasticjob.v1.ShardService/GetCheckpoint',
+            elasticjob__api_dot_v1_dot_shards__pb2.GetCheckpointRequest.SerializeToString,
+            elasticjob__api_dot_v1_dot_shards__pb2.Checkpoint.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestoreCheckpoint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/elasticjob.v1.ShardService/RestoreCheckpoint',
+            elasticjob__api_dot_v1_dot_shards__pb2.RestoreCheckpointRequest.SerializeToString,
+            elasticjob__api_dot_v1_dot_shards__pb2.RestoreCheckpointResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -38,6 +38,14 @@ class ShardServiceStub:
     LeaseShards: _grpc.UnaryUnaryMultiCallable[_shards_pb2.LeaseShardsRequest, _shards_pb2.LeaseShardsResponse]
     ReportShards: _grpc.UnaryUnaryMultiCallable[_shards_pb2.ReportShardsRequest, _shards_pb2.ReportShardsResponse]
     """ReportShards ends leases. A shard that is not reported done goes to another worker."""
+    ExtendDataset: _grpc.UnaryUnaryMultiCallable[_shards_pb2.ExtendDatasetRequest, _shards_pb2.ExtendDatasetResponse]
+    """ExtendDataset tells that a streamed data set has grown, or that it has ended."""
+    GetCheckpoint: _grpc.UnaryUnaryMultiCallable[_shards_pb2.GetCheckpointRequest, _shards_pb2.Checkpoint]
+    """GetCheckpoint returns the account as bytes, to be kept with the model's checkpoint: what is done at this moment."""
+    RestoreCheckpoint: _grpc.UnaryUnaryMultiCallable[_shards_pb2.RestoreCheckpointRequest, _shards_pb2.RestoreCheckpointResponse]
+    """RestoreCheckpoint takes the account back to a checkpoint: what was done after it is trained again. Once per round:
+    a repetition is harmless, another checkpoint in the same round is refused.
+    """
     GetLedger: _grpc.UnaryUnaryMultiCallable[_shards_pb2.GetLedgerRequest, _shards_pb2.Ledger]
 
 @_typing.type_check_only
@@ -50,6 +58,14 @@ class ShardServiceAsyncStub(ShardServiceStub):
     LeaseShards: _aio.UnaryUnaryMultiCallable[_shards_pb2.LeaseShardsRequest, _shards_pb2.LeaseShardsResponse]  # type: ignore[assignment]
     ReportShards: _aio.UnaryUnaryMultiCallable[_shards_pb2.ReportShardsRequest, _shards_pb2.ReportShardsResponse]  # type: ignore[assignment]
     """ReportShards ends leases. A shard that is not reported done goes to another worker."""
+    ExtendDataset: _aio.UnaryUnaryMultiCallable[_shards_pb2.ExtendDatasetRequest, _shards_pb2.ExtendDatasetResponse]  # type: ignore[assignment]
+    """ExtendDataset tells that a streamed data set has grown, or that it has ended."""
+    GetCheckpoint: _aio.UnaryUnaryMultiCallable[_shards_pb2.GetCheckpointRequest, _shards_pb2.Checkpoint]  # type: ignore[assignment]
+    """GetCheckpoint returns the account as bytes, to be kept with the model's checkpoint: what is done at this moment."""
+    RestoreCheckpoint: _aio.UnaryUnaryMultiCallable[_shards_pb2.RestoreCheckpointRequest, _shards_pb2.RestoreCheckpointResponse]  # type: ignore[assignment]
+    """RestoreCheckpoint takes the account back to a checkpoint: what was done after it is trained again. Once per round:
+    a repetition is harmless, another checkpoint in the same round is refused.
+    """
     GetLedger: _aio.UnaryUnaryMultiCallable[_shards_pb2.GetLedgerRequest, _shards_pb2.Ledger]  # type: ignore[assignment]
 
 class ShardServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -77,6 +93,32 @@ class ShardServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_shards_pb2.ReportShardsResponse, _abc.Awaitable[_shards_pb2.ReportShardsResponse]]:
         """ReportShards ends leases. A shard that is not reported done goes to another worker."""
+
+    @_abc_1.abstractmethod
+    def ExtendDataset(
+        self,
+        request: _shards_pb2.ExtendDatasetRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_shards_pb2.ExtendDatasetResponse, _abc.Awaitable[_shards_pb2.ExtendDatasetResponse]]:
+        """ExtendDataset tells that a streamed data set has grown, or that it has ended."""
+
+    @_abc_1.abstractmethod
+    def GetCheckpoint(
+        self,
+        request: _shards_pb2.GetCheckpointRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_shards_pb2.Checkpoint, _abc.Awaitable[_shards_pb2.Checkpoint]]:
+        """GetCheckpoint returns the account as bytes, to be kept with the model's checkpoint: what is done at this moment."""
+
+    @_abc_1.abstractmethod
+    def RestoreCheckpoint(
+        self,
+        request: _shards_pb2.RestoreCheckpointRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_shards_pb2.RestoreCheckpointResponse, _abc.Awaitable[_shards_pb2.RestoreCheckpointResponse]]:
+        """RestoreCheckpoint takes the account back to a checkpoint: what was done after it is trained again. Once per round:
+        a repetition is harmless, another checkpoint in the same round is refused.
+        """
 
     @_abc_1.abstractmethod
     def GetLedger(
