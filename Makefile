@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test unit integration e2e simulate mutations bench lint generate check-generated clean
+.PHONY: demo test unit integration e2e simulate fuzz mutations bench lint generate check-generated clean
 
 demo: $(READY)
 	@$(BIN)/elasticjob dev demo $(if $(KEEP),--keep)
@@ -19,6 +19,10 @@ unit integration e2e: $(READY)
 # The nightly mode: random histories of a job under every fault.
 simulate: $(READY)
 	$(BIN)/python -m pytest tests/unit -k simulator --histories=$(or $(HISTORIES),20000)
+
+# Random bytes and messages at every port; INPUTS together.
+fuzz: $(READY)
+	$(BIN)/python -m pytest tests/fuzz --inputs=$(or $(INPUTS),100000) $(if $(SEED),--fuzz-seed=$(SEED)) -rA
 
 # Broken cores, each of which a test must catch.
 mutations: $(READY)

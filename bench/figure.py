@@ -8,8 +8,6 @@ from pathlib import Path
 
 import msgspec
 
-from bench.rig import Rig
-
 
 @dataclass(frozen=True)
 class Result:
@@ -36,13 +34,13 @@ class Figure:
 
     Attributes:
         name: its name.
-        measure: measures it.
+        measure: measures it; `bench.rig.on_cluster` makes it from one that needs a control plane.
         goal: the value it should reach.
         at_least: whether more is better.
     """
 
     name: str
-    measure: Callable[[Rig], Awaitable[Result]]
+    measure: Callable[[], Awaitable[Result]]
     goal: float
     at_least: bool = False
 

@@ -31,6 +31,7 @@ from elasticjob_kube.resources import (
 )
 from elasticjob_kube.session import Kube, connect
 
+from bench.figure import Result
 from bench.pods import PodWatch, watch_pods
 
 REPOSITORY = Path(__file__).parents[1]
@@ -140,6 +141,17 @@ async def rig(cluster: clusters.Cluster) -> AsyncIterator[Rig]:
     await apply_crds(cluster.kubeconfig, REPOSITORY / "crds")
     async with connect(user_agent="elasticjob-bench", kubeconfig=cluster.kubeconfig) as kube:
         yield Rig(cluster, kube, cluster.state / "logs")
+
+
+def on_cluster(measure: Callable[[Rig], Awaitable[Result]]) -> Callable[[], Awaitable[Result]]:
+    """Return a measurement that brings along the control plane it needs."""
+
+    async def measured() -> Result:
+        with control_plane() as cluster:
+            async with rig(cluster) as prepared:
+                return await measure(prepared)
+
+    return measured
 
 
 async def until(what: str, holds: Callable[[], Awaitable[bool]], *, seconds: float = _PATIENCE_SECONDS) -> None:

@@ -14,18 +14,29 @@ A training loop that takes part, with a checkpoint that all ranks share:
 """
 
 from elasticjob._socket import AgentError
-from elasticjob.progress import confirm_stop, report_step, should_stop
-from elasticjob.shards import Shard, Shards, shards
-from elasticjob.world import World, world
+from elasticjob.datasets import shards, stream_shards
+from elasticjob.progress import checkpoint_requested, confirm_stop, report_step, should_stop
+from elasticjob.rendezvous import KeyValue, barrier
+from elasticjob.shards import Shard, Shards
+from elasticjob.text import TextShard, text_shards
+from elasticjob.world import Member, World, members, world
 
 __all__ = [
     "AgentError",
+    "KeyValue",
+    "Member",
     "Shard",
     "Shards",
+    "TextShard",
     "World",
+    "barrier",
+    "checkpoint_requested",
     "confirm_stop",
+    "members",
     "report_step",
     "shards",
     "should_stop",
+    "stream_shards",
+    "text_shards",
     "world",
 ]

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 
-from elasticjob._socket import connection
+from elasticjob._socket import MOST_METRICS, connection
 
+LONGEST_NAME = 64
 _WRITE_SECONDS = 5.0
 
 
 def report_step(
-    step: int, *, total: int | None = None, samples: float = 0, metrics: Mapping[str, float] | None = None
+    step: int,
+    *,
+    total: int | None = None,
+    samples: float = 0,
+    metrics: Mapping[str, float] | None = None,
+    compute_seconds: float | None = None,
 ) -> None:
     """Report that a step is finished. Never waits and never fails because of the agent or the master.
 
@@ -19,15 +26,26 @@ def report_step(
         step: the finished step, counted from the start of the job, not of this process: 0 or more.
         total: all steps of the job, if known.
         samples: samples this process has trained since its last report.
-        metrics: numbers to show, such as the loss; those that are not finite are left out.
+        metrics: numbers to show, such as the loss. What cannot be shown is left out: numbers that are not finite, names
+            of more than 64 characters, and all beyond 64 names.
+        compute_seconds: how long this process has worked by itself since its last report, without waiting for the
+            others, if known. Where all wait for each other at every step, only this tells who is slow.
+
+    Raises:
+        ValueError: a number is negative or not finite.
     """
     if step < 0 or (total is not None and total < 0):
         raise ValueError(f"step={step} and total={total} must not be negative")
+    if not 0 <= samples < math.inf:
+        raise ValueError(f"{samples=} must be a number, 0 or more")
+    if compute_seconds is not None and not 0 <= compute_seconds < math.inf:
+        raise ValueError(f"{compute_seconds=} must be a number, 0 or more")
     agent = connection()
     if agent is not None:
-        numbers = {name: float(value) for name, value in (metrics or {}).items()}
-        finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
-        agent.report(int(step), None if total is None else int(total), float(samples), finite)
+        numbers = _shown(metrics) if metrics else {}
+        agent.report(
+            int(step), None if total is None else int(total), float(samples), numbers, float(compute_seconds or 0)
+        )
 
 
 def should_stop() -> bool:
@@ -41,13 +59,36 @@ def should_stop() -> bool:
     return agent is not None and agent.listen()
 
 
+def checkpoint_requested() -> bool:
+    """Tell whether a stop was asked for and the state it has to leave behind is still to be saved.
+
+    True from the moment `should_stop` is, until `confirm_stop`: for code that saves but does not end the training,
+    such as a thread of its own. Calling it tells the agent that this process can be asked, as `should_stop` does.
+    """
+    agent = connection()
+    return agent is not None and agent.listen() and not agent.confirmed
+
+
 def confirm_stop() -> None:
     """Say, before exiting with code 0, that this is a stop and not the end of the training.
 
     Needed because a process may stop with the others before its own agent has heard of it: without this word, an exit
-    with code 0 that nobody has asked for means that the training is finished.
+    with code 0 that nobody has asked for means that the training is finished. Waits until the agent can read it, at
+    most 5 seconds.
     """
     agent = connection()
     if agent is not None:
+        agent.confirmed = True
         agent.tell({"stopping": True})
         agent.flush(_WRITE_SECONDS)
+
+
+def _shown(metrics: Mapping[str, float]) -> dict[str, float]:
+    if len(metrics) > MOST_METRICS:
+        warnings.warn(f"{len(metrics)} metrics: only {MOST_METRICS} can be shown", stacklevel=3)
+    shown: dict[str, float] = {}
+    for name, value in metrics.items():
+        number = float(value)
+        if math.isfinite(number) and 0 < len(name) <= LONGEST_NAME and len(shown) < MOST_METRICS:
+            shown[name] = number
+    return shown

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from elasticjob._socket import connection
+
 
 @dataclass(frozen=True)
 class World:
@@ -16,6 +18,8 @@ class World:
         round: the number of this world, counted from 1; 0 when there is no job.
         job: a name for the job that is never used again, good for a checkpoint's folder.
         address: where the other processes reach this one.
+        role: what this process is for, such as worker or ps.
+        index: this pod's number within its role; a pod that replaces another one has the same.
     """
 
     rank: int
@@ -23,6 +27,19 @@ class World:
     round: int
     job: str
     address: str
+    role: str
+    index: int
+
+
+@dataclass(frozen=True)
+class Member:
+    """One process of the world, at its rank's position in the list of all."""
+
+    pod: str
+    role: str
+    index: int
+    address: str
+    node: str
 
 
 def world() -> World:
@@ -34,4 +51,18 @@ def world() -> World:
         round=int(read("ELASTICJOB_ROUND", "0")),
         job=read("ELASTICJOB_JOB_UID") or "alone",
         address=read("ELASTICJOB_POD_IP") or "127.0.0.1",
+        role=read("ELASTICJOB_ROLE") or "worker",
+        index=int(read("ELASTICJOB_INDEX", "0")),
     )
+
+
+def members() -> list[Member]:
+    """Return all processes of the world, in the order of their ranks. Asks the agent, which knows them.
+
+    Raises:
+        AgentError: the agent is gone.
+    """
+    agent, here = connection(), world()
+    if agent is None:
+        return [Member(pod="", role=here.role, index=here.index, address=here.address, node="")]
+    return [Member(**member) for member in agent.call("members").result()["members"]]

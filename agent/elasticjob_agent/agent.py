@@ -17,9 +17,10 @@ from elasticjob_agent.config import Config
 from elasticjob_agent.lifecycle import Action, Event, Launch, State, decide
 from elasticjob_agent.local import Local
 from elasticjob_agent.master import Master, open_channel
-from elasticjob_agent.process import Process, Processes
+from elasticjob_agent.nodecheck import NodeCheck
+from elasticjob_agent.process import CannotStart, Process, Processes
 from elasticjob_agent.readiness import Readiness
-from elasticjob_agent.usage import Meter
+from elasticjob_agent.usage import Usages
 
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 GOODBYE_SECONDS = 2.0
@@ -55,7 +56,8 @@ class Agent:
         self._readiness = Readiness(config.address)
         self._processes = Processes(command)
         self._process: Process | None = None
-        self._meter = Meter()
+        self._node_check = NodeCheck(environment)
+        self._usages = Usages()
         self._ending: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._quit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -75,7 +77,8 @@ class Agent:
         finally:
             await self._close(connection)
         last = self._state.last
-        termination.write(self._environment, last.message if last and code else "")
+        problem = f"node check: {self._state.problem}" if self._state.problem else ""
+        termination.write(self._environment, problem or (last.message if last and code else ""))
         return code
 
     # --- what the connection asks of a member -----------------------------------------------------------------------
@@ -104,12 +107,19 @@ class Agent:
             case "drain":
                 self._handle(lifecycle.DrainOrdered(grace=command.drain.grace_seconds))
             case "exit":
-                self._handle(lifecycle.ExitOrdered())
+                self._handle(lifecycle.ExitOrdered(problem=command.exit.problem))
+            case "check":
+                self._spawn(self._check(command.check))
 
     def usage(self) -> pb.ResourceUsage:
-        """Measure the training process."""
-        usage = self._meter.read(time.monotonic())
-        return pb.ResourceUsage(cpu_cores=usage.cpu_cores, memory_bytes=usage.memory_bytes)
+        """Return what the container has used lately."""
+        usage, gpus = self._usages.latest()
+        return pb.ResourceUsage(
+            cpu_cores=usage.cpu_cores,
+            memory_bytes=usage.memory_bytes,
+            gpu_percent=gpus.percent,
+            gpu_memory_bytes=gpus.memory_bytes,
+        )
 
     # --- events -----------------------------------------------------------------------------------------------------
 
@@ -121,7 +131,8 @@ class Agent:
             names.ENV_RANK: str(start.rank),
             names.ENV_WORLD_SIZE: str(len(start.world.members)),
         }
-        return Launch(round=start.world.round, environment={**given, **start.environment, **ours})
+        environment = {**given, **start.environment, **ours}
+        return Launch(round=start.world.round, environment=environment, members=start.world.members)
 
     def _leave(self) -> None:
         self._handle(lifecycle.DrainOrdered(grace=self._config.drain_seconds, by_node=True))
@@ -140,17 +151,14 @@ class Agent:
     def _do(self, action: Action) -> None:
         match action:
             case Launch():
-                self._local.begin(action.round)
-                self._process = self._processes.start(action.environment)
-                self._spawn(self._see_off(self._process))
-                self._master.send(pb.AgentMessage(started=pb.ProcessStarted(round=action.round)))
+                self._launch(action)
             case lifecycle.Exited():
                 self._master.send(_exited(action))
             case lifecycle.EndProcess():
                 if self._ending is not None:
                     self._ending.cancel()
-                assert self._process is not None
-                self._ending = self._spawn(self._end(self._process, action))
+                if self._process is not None:  # else it could not be started, and that is about to be told
+                    self._ending = self._spawn(self._end(self._process, action))
             case lifecycle.TellLeaving():
                 self._master.send(pb.AgentMessage(leaving=pb.Leaving()))
             case lifecycle.AwaitVerdict():
@@ -158,6 +166,26 @@ class Agent:
             case lifecycle.Quit():
                 if not self._quit.done():
                     self._quit.set_result(action.code)
+
+    def _launch(self, order: Launch) -> None:
+        self._local.begin(order.round, order.members)
+        self._master.send(pb.AgentMessage(started=pb.ProcessStarted(round=order.round)))
+        try:
+            self._process = self._processes.start(order.environment)
+        except CannotStart as failure:
+            sys.stderr.write(f"{failure}\n")
+            self._spawn(self._give_up(failure))
+        else:
+            self._spawn(self._see_off(self._process))
+
+    async def _give_up(self, failure: CannotStart) -> None:
+        """Make a process that could not be started one that has ended; after what is being decided now."""
+        self._handle(lifecycle.ProcessEnded(code=failure.code, message=str(failure)))
+
+    async def _check(self, order: pb.Check) -> None:
+        result = await self._node_check.answer(order)
+        if result is not None:
+            self._master.send(pb.AgentMessage(check=result))
 
     async def _see_off(self, process: Process) -> None:
         """Wait for the process' end, and make it an event."""
@@ -212,6 +240,7 @@ class Agent:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._process is not None:
             self._process.kill()
+        self._node_check.end()
         self._readiness.close()
         await self._local.close()
         await self._channel.close()

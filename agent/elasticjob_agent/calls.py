@@ -8,14 +8,14 @@ goes back by itself: the master hears of the process' end.
 from __future__ import annotations
 
 import asyncio
-import uuid
 from typing import Any
 
 import grpc.aio
 from elasticjob_api.v1 import discovery_pb2 as discovery
-from elasticjob_api.v1 import shards_pb2 as pb
 from elasticjob_api.v1.discovery_pb2_grpc import DiscoveryServiceStub
-from elasticjob_api.v1.shards_pb2_grpc import ShardServiceStub
+
+from elasticjob_agent.rendezvous_calls import RendezvousCalls
+from elasticjob_agent.shard_calls import Caller, ShardCalls
 
 RETRIED = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED})
 CALL_SECONDS = 10.0
@@ -31,26 +31,22 @@ class Calls:
 
     def __init__(self, channel: grpc.aio.Channel, pod_uid: str) -> None:
         """Call over a channel, in the name of a pod."""
-        self._stub = ShardServiceStub(channel)
+        self._shards = ShardCalls(channel, pod_uid, _persist, BadCall)
+        self._rendezvous = RendezvousCalls(channel, pod_uid, _persist, BadCall)
         self._discovery = DiscoveryServiceStub(channel)
-        self._pod_uid = pod_uid
-        self._leasing = asyncio.Lock()
 
-    async def call(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Answer one request.
+    async def call(self, request: dict[str, Any], caller: Caller) -> dict[str, Any]:
+        """Answer one request of a connection.
 
         Raises:
             BadCall: the request is not understood, or the master refuses it.
         """
         try:
             match request.get("call"):
-                case "create_dataset":
-                    return await self._create(request)
-                case "lease_shards":
-                    return await self._lease(str(request["dataset"]), int(request["count"]))
-                case "report_shards":
-                    done, returned = request.get("done", ()), request.get("returned", ())
-                    return await self._report(str(request["dataset"]), done=done, returned=returned)
+                case str(name) if name in self._shards.calls:
+                    return await self._shards.calls[name](request, caller)
+                case str(name) if name in self._rendezvous.calls:
+                    return await self._rendezvous.calls[name](request, caller)
                 case "hosts":
                     hosts = (await _persist(self._discovery.GetHosts, discovery.GetHostsRequest())).hosts
                     return {"hosts": [{"name": h.name, "slots": h.slots, "address": h.address} for h in hosts]}
@@ -61,31 +57,9 @@ class Calls:
         except (TypeError, ValueError) as error:
             raise BadCall(f"bad field: {error}") from error
 
-    async def _create(self, request: dict[str, Any]) -> dict[str, Any]:
-        message = pb.CreateDatasetRequest(
-            dataset=str(request["dataset"]),
-            size=int(request["size"]),
-            shard_size=int(request["shard_size"]),
-            epochs=int(request.get("epochs", 1)),
-            shuffle=bool(request.get("shuffle", False)),
-            seed=int(request.get("seed", 0)),
-        )
-        answer = await _persist(self._stub.CreateDataset, message)
-        return {"shards": answer.shards}
-
-    async def _lease(self, dataset: str, count: int) -> dict[str, Any]:
-        message = pb.LeaseShardsRequest(
-            dataset=dataset, pod_uid=self._pod_uid, count=count, request_id=uuid.uuid4().hex
-        )
-        async with self._leasing:  # the master knows a repetition of the latest request only
-            answer = await _persist(self._stub.LeaseShards, message)
-        shards = [{"id": s.id, "epoch": s.epoch, "start": s.start, "end": s.end} for s in answer.shards]
-        return {"shards": shards, "finished": answer.finished}
-
-    async def _report(self, dataset: str, *, done: Any = (), returned: Any = ()) -> dict[str, Any]:
-        message = pb.ReportShardsRequest(dataset=dataset, pod_uid=self._pod_uid, done=done, returned=returned)
-        answer = await _persist(self._stub.ReportShards, message)
-        return {"stale": list(answer.stale)}
+    async def left(self, caller: Caller) -> None:
+        """Tidy up after a connection that has ended."""
+        await self._shards.left(caller)
 
 
 async def _persist(method: Any, message: Any) -> Any:

@@ -5,6 +5,7 @@ itself, full of threads, must not run Python; a fresh interpreter may. Standard 
 """
 
 import ctypes
+import errno
 import os
 import signal
 import sys
@@ -25,7 +26,8 @@ def main() -> None:
     except OSError as error:
         sys.stderr.write(f"elasticjob-agent: cannot run {command[0]!r}: {(error.strerror or str(error)).lower()}\n")
         sys.stderr.flush()
-        os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+        passes = error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+        os._exit(127 if isinstance(error, FileNotFoundError) else os.EX_OSERR if passes else 126)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ The shell around it (agent.py) only carries actions out, so every order of event
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from elasticjob_api import names
 
@@ -19,10 +20,11 @@ EXIT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Launch:
-    """Action and order: start the training process in the world of a round."""
+    """Action and order: start the training process in the world of a round, whose members are told to who asks."""
 
     round: int
     environment: Mapping[str, str] = field(default_factory=dict)
+    members: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,9 @@ class DrainOrdered:
 
 @dataclass(frozen=True)
 class ExitOrdered:
-    """The agent ends with its process' exit code."""
+    """The agent ends with its process' exit code, or because of a problem of its node."""
+
+    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,7 @@ class State:
         draining: no process is started any more; the agent ends with the present one.
         exiting: the master has ended this member; the agent ends with the present process.
         last: how the latest process ended, told again to a master that comes back until the next Launch.
+        problem: why the node of this agent is not fit.
         restarts_left: crashes that are still retried in place.
     """
 
@@ -132,6 +137,7 @@ class State:
     draining: bool = False
     exiting: bool = False
     last: Exited | None = None
+    problem: str = ""
 
 
 Decision = tuple[State, tuple[Action, ...]]
@@ -149,6 +155,8 @@ def decide(state: State, event: Event) -> Decision:
         case ExitOrdered():
             if state.running:
                 return replace(state, exiting=True, stopping=True), (_gently(EXIT_SECONDS),)
+            if event.problem:
+                return replace(state, exiting=True, problem=event.problem), (Quit(names.EXIT_UNFIT),)
             return state, (Quit(_code(state)),)
         case ProcessEnded():
             return _ended(state, event)

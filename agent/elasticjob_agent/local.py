@@ -11,18 +11,24 @@ import asyncio
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
+from elasticjob_api.v1 import agent_pb2
 
 from elasticjob_agent.calls import BadCall, Calls
 from elasticjob_agent.reports import Report
 
 LINE_BYTES = 1 << 20
 SETTLE_SECONDS = 1.0
+MOST_PEERS = 1024
+MOST_CALLS = 64
+"""That are answered at a time on one connection."""
+UNREAD_BYTES = 4 << 20
+"""Of answers that wait to be read; a connection on which more wait is ended."""
 
 
 @dataclass(eq=False)
@@ -32,9 +38,11 @@ class _Peer:
     writer: asyncio.StreamWriter
     round: int
     stoppable: bool = False
-    leasing: set[asyncio.Task[None]] = field(default_factory=set)
+    calls: int = 0
 
     def send(self, message: dict[str, Any]) -> None:
+        if self.writer.transport.get_write_buffer_size() > UNREAD_BYTES:
+            self.writer.transport.abort()  # nobody reads
         if not self.writer.is_closing():
             self.writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
@@ -52,6 +60,7 @@ class Local:
         self._server: asyncio.Server | None = None
         self._round = 0
         self._stop = False
+        self._members: Sequence[agent_pb2.Member] = ()
         self._left = asyncio.Event()
         self.confirmed = False
         """The process has said that it ends because of a stop."""
@@ -74,10 +83,11 @@ class Local:
         """Stop serving and remove the socket."""
         if self._server is not None:
             self._server.close()
-        for task in self._tasks:
-            task.cancel()
         for peer in self._peers:
             peer.writer.close()
+        await self.settle()
+        for task in self._tasks:
+            task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -91,9 +101,10 @@ class Local:
         except TimeoutError:
             return
 
-    def begin(self, round_: int) -> None:
+    def begin(self, round_: int, members: Sequence[agent_pb2.Member]) -> None:
         """Expect the process of a round; what an earlier one has said or was told does not count."""
         self._round, self._stop, self.confirmed = round_, False, False
+        self._members = members
 
     def stop(self) -> None:
         """Ask the present process to stop; also those of its connections that are still to come."""
@@ -102,6 +113,9 @@ class Local:
             peer.send({"stop": True})
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._peers) >= MOST_PEERS:
+            writer.close()
+            return
         peer = _Peer(writer, self._round)
         self._peers.add(peer)
         try:
@@ -115,21 +129,23 @@ class Local:
             self._peers.discard(peer)
             self._left.set()
             writer.close()
-            for call in peer.leasing:
-                call.cancel()  # nobody would train what it brings
+            self._spawn(self._calls.left(peer))
 
     def _take(self, peer: _Peer, line: bytes) -> None:
         try:
             message = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):  # the latter of brackets in brackets
             message = None
         if not isinstance(message, dict):
             peer.send({"id": None, "error": "not a JSON object"})
+        elif message.get("call") == "members":
+            peer.send({"id": message.get("id"), "result": {"members": [_member(one) for one in self._members]}})
+        elif "id" in message and peer.calls >= MOST_CALLS:
+            text = f"{peer.calls} calls are under way on this connection; at most {MOST_CALLS} are answered at a time"
+            peer.send({"id": message["id"], "error": text})
         elif "id" in message:
-            call = self._spawn(self._answer(peer, message))
-            if message.get("call") == "lease_shards":
-                peer.leasing.add(call)
-                call.add_done_callback(peer.leasing.discard)
+            peer.calls += 1
+            self._spawn(self._answer(peer, message))
         elif message.get("stoppable") is True:
             peer.stoppable = True
         elif message.get("stopping") is True:
@@ -147,8 +163,10 @@ class Local:
                 total=_count(message.get("total") or 0),
                 samples=float(message.get("samples", 0)),
                 seconds=float(message.get("seconds", 0)),
-                metrics={str(name): float(value) for name, value in (message.get("metrics") or {}).items()},
+                metrics={_text(name): float(value) for name, value in (message.get("metrics") or {}).items()},
                 time=float(message.get("time", 0)),
+                steps=_count(message.get("steps", 0)),
+                compute_seconds=float(message.get("compute_seconds", 0)),
             )
         except (TypeError, ValueError, AttributeError, OverflowError) as error:
             peer.send({"id": None, "error": f"bad step report: {error}"})
@@ -157,15 +175,27 @@ class Local:
 
     async def _answer(self, peer: _Peer, message: dict[str, Any]) -> None:
         try:
-            peer.send({"id": message["id"], "result": await self._calls.call(message)})
+            peer.send({"id": message["id"], "result": await self._calls.call(message, peer)})
         except BadCall as error:
             peer.send({"id": message["id"], "error": str(error)})
+        finally:
+            peer.calls -= 1
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _member(source: agent_pb2.Member) -> dict[str, Any]:
+    who = {"pod": source.pod_name, "role": source.role, "index": source.index}
+    return {**who, "address": source.address, "node": source.node_name}
+
+
+def _text(value: str) -> str:
+    value.encode()  # half a surrogate pair is JSON, but no message
+    return value
 
 
 def _count(value: Any) -> int:

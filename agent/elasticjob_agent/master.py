@@ -7,6 +7,7 @@ greeting of the next stream.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import sys
 import time
@@ -25,7 +26,8 @@ from elasticjob_agent.config import Config
 from elasticjob_agent.reports import Pending, Report
 
 REGISTER_SECONDS = 5.0
-REPORT_SECONDS = 0.2
+HEARTBEAT_SECONDS, REPORT_SECONDS = 1.0, 0.2
+"""What a master that does not say gets."""
 FIRST_DELAY, LONGEST_DELAY = 0.05, 1.0
 
 Stream = grpc.aio.StreamStreamCall[pb.AgentMessage, pb.MasterMessage]
@@ -88,6 +90,7 @@ class Master:
         self._messages: deque[pb.AgentMessage] = deque()
         self._reports = Pending()
         self._wake = asyncio.Event()
+        self._heartbeat_seconds, self._report_seconds = HEARTBEAT_SECONDS, REPORT_SECONDS
         self._closing = False
         self._connected = False
         self._away_since = time.monotonic()
@@ -134,42 +137,54 @@ class Master:
 
     async def _session(self) -> None:
         terms = await self._stub.Register(self._registration, timeout=REGISTER_SECONDS)
+        self._heartbeat_seconds = terms.heartbeat_seconds or HEARTBEAT_SECONDS
+        self._report_seconds = terms.report_seconds or REPORT_SECONDS
         await self._member.accepted()
         stream: Stream = self._stub.Connect()
         self._messages.clear()
         self._messages.extend(self._member.greeting())
         self._connected = True
-        writer = asyncio.create_task(self._write(stream, terms.heartbeat_seconds or 1.0))
+        writer = asyncio.create_task(self._write(stream))
         try:
             async for command in stream:
                 if command.command_id:
                     self.send(pb.AgentMessage(ack=pb.CommandAck(command_id=command.command_id)))
-                self._member.obey(command)
+                if command.HasField("configure"):
+                    self._configure(command.configure)
+                else:
+                    self._member.obey(command)
         finally:
             writer.cancel()
             stream.cancel()
             await asyncio.gather(writer, return_exceptions=True)
 
-    async def _write(self, stream: Stream, heartbeat_seconds: float) -> None:
+    def _configure(self, terms: pb.Configure) -> None:
+        """Take another rhythm, from now on."""
+        self._heartbeat_seconds = terms.heartbeat_seconds or self._heartbeat_seconds
+        self._report_seconds = terms.report_seconds or self._report_seconds
+        self._wake.set()
+
+    async def _write(self, stream: Stream) -> None:
         """Write what there is: messages at once, reports and heartbeats in their rhythm."""
-        heartbeat = report = time.monotonic()
+        heartbeat = report = -math.inf  # when the latest was written
         while True:
             now = time.monotonic()
             if len(self._reports) and self._messages and self._messages[0].HasField("exited"):
                 await self._write_report(stream)  # the master shall know the last step before it hears of the end
             elif self._messages:
                 await stream.write(self._messages.popleft())
-            elif len(self._reports) and (now >= report or self._closing):
+            elif len(self._reports) and (now >= report + self._report_seconds or self._closing):
                 await self._write_report(stream)
-                report = now + REPORT_SECONDS
+                report = now
             elif self._closing:
                 await stream.done_writing()
                 return
-            elif now >= heartbeat:
+            elif now >= heartbeat + self._heartbeat_seconds:
                 await stream.write(pb.AgentMessage(heartbeat=pb.Heartbeat(usage=self._member.usage())))
-                heartbeat = now + heartbeat_seconds
+                heartbeat = now
             else:
-                await self._sleep(min(heartbeat, report if len(self._reports) else heartbeat) - now)
+                due = report + self._report_seconds if len(self._reports) else math.inf
+                await self._sleep(min(due, heartbeat + self._heartbeat_seconds) - now)
 
     async def _write_report(self, stream: Stream) -> None:
         report = self._reports.take()
@@ -182,6 +197,8 @@ class Master:
             seconds=report.seconds,
             metrics=report.metrics,
             time=report.time,
+            steps=report.steps,
+            compute_seconds=report.compute_seconds,
         )
         try:
             await stream.write(pb.AgentMessage(step=message))

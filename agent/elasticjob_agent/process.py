@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import os
 import signal
 import subprocess
@@ -25,11 +26,24 @@ _PR_SET_CHILD_SUBREAPER = 36
 _LAUNCHER = str(Path(__file__).with_name("child.py"))
 _READ_SIZE = 65536
 _LAST_WORDS_SECONDS = 0.5
+_MOST_BYTES = 131_072
+"""Of one argument or variable, its name, the equals sign and its end included: Linux' MAX_ARG_STRLEN."""
 
 
 def collect_orphans() -> None:
     """Make the kernel hand this process what its descendants leave behind, also when it is not process 1."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+class CannotStart(Exception):
+    """No process can be started. `code`: how the container shall end, as if CMD had.
+
+    126 when trying again is of no use; 71 when the node is short of memory or processes, which may pass.
+    """
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class Processes:
@@ -45,11 +59,18 @@ class Processes:
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._collect)
 
     def start(self, environment: Mapping[str, str]) -> Process:
-        """Start CMD in an environment. A command that cannot be run ends with code 127 or 126, as in a shell."""
+        """Start CMD in an environment. A command that cannot be run ends with code 127 or 126, as in a shell.
+
+        Raises:
+            CannotStart: there is not even a process that could try.
+        """
         arguments = [sys.executable, "-I", "-S", _LAUNCHER, str(os.getpid()), *self._command]
-        popen = subprocess.Popen(  # its end is collected by _collect, which tells it the code
-            arguments, env=environment, stderr=subprocess.PIPE, start_new_session=True
-        )
+        try:
+            popen = subprocess.Popen(  # its end is collected by _collect, which tells it the code
+                arguments, env=environment, stderr=subprocess.PIPE, start_new_session=True
+            )
+        except OSError as error:
+            raise _cannot_start(error, self._command, environment) from error
         self._present = Process(popen)
         return self._present
 
@@ -132,6 +153,19 @@ class Tail:
         """Return the last lines, as much of them as the bound allows."""
         lines = [*self._lines, self._rest] if self._rest.strip() else list(self._lines)
         return b"\n".join(lines[-TAIL_LINES:])[-TAIL_BYTES:].decode(errors="replace")
+
+
+def _cannot_start(error: OSError, command: Sequence[str], environment: Mapping[str, str]) -> CannotStart:
+    why = (error.strerror or str(error)).lower()
+    if error.errno == errno.E2BIG:
+        name, value = max(environment.items(), key=lambda item: len(item[1]))
+        size = sum(len(text.encode()) + 1 for item in environment.items() for text in item)
+        why += (
+            f": its environment has {size} bytes, most of them {name} with {len(value.encode())}; one variable can "
+            f"have {_MOST_BYTES - len(name) - 2} of them, and all together what `getconf ARG_MAX` tells"
+        )
+    passes = error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+    return CannotStart(os.EX_OSERR if passes else 126, f"elasticjob-agent: cannot run {command[0]!r}: {why}")
 
 
 def _write_all(target: int, data: bytes) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 MOST_ROUNDS = 16
+MOST_METRICS = 64
+MOST_STEPS = 2**53
 
 
 @dataclass(frozen=True)
@@ -23,18 +25,24 @@ class Report:
     seconds: float = 0.0
     metrics: Mapping[str, float] = field(default_factory=dict)
     time: float = 0.0
+    steps: int = 0
+    compute_seconds: float = 0.0
 
 
 def merge(older: Report, newer: Report) -> Report:
-    """Return both reports of one round as one."""
+    """Return both reports of one round as one; of too many metrics, the newest names stay."""
+    metrics = [(name, value) for name, value in older.metrics.items() if name not in newer.metrics]
+    metrics += newer.metrics.items()
     return Report(
         round=newer.round,
         step=max(older.step, newer.step),
         total=newer.total or older.total,
         samples=older.samples + newer.samples,
         seconds=older.seconds + newer.seconds,
-        metrics={**older.metrics, **newer.metrics},
+        metrics=dict(metrics[-MOST_METRICS:]),
         time=newer.time,
+        steps=min(older.steps + newer.steps, MOST_STEPS),
+        compute_seconds=older.compute_seconds + newer.compute_seconds,
     )
 
 

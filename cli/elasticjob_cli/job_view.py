@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from elasticjob_api.v1 import agent_pb2, job_pb2, shards_pb2
 from google.protobuf.json_format import MessageToDict
@@ -12,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-_UNKNOWN = "-"
+UNKNOWN = "-"
 
 
 @dataclass(frozen=True)
@@ -52,20 +53,29 @@ def _summary(status: job_pb2.JobStatus) -> Table:
     progress = status.progress
     rows = [
         ("Job", f"{status.namespace}/{status.job_name}"),
-        ("Phase", _enum(job_pb2.JobPhase.Name(status.phase), "JOB_PHASE_")),
+        ("Phase", enum(job_pb2.JobPhase.Name(status.phase), "JOB_PHASE_")),
         ("World", f"round {status.round}, size {status.world_size}"),
         ("Step", _steps(progress)),
-        ("Rate", f"{progress.samples_per_second:.5g} samples/s" if progress.samples_per_second else _UNKNOWN),
-        ("To go", duration(progress.eta_seconds) if progress.last_report_time else _UNKNOWN),
+        ("Rate", f"{progress.samples_per_second:.5g} samples/s" if progress.samples_per_second else UNKNOWN),
+        ("To go", duration(progress.eta_seconds) if progress.last_report_time else UNKNOWN),
     ]
     if progress.metrics:
         rows.append(("Metrics", ", ".join(f"{name} {value:.4g}" for name, value in sorted(progress.metrics.items()))))
+    if progress.stalled_since:
+        rows.append(("Stalled", f"since {clock(progress.stalled_since)}"))
+    if progress.stragglers:
+        rows.append(("Stragglers", ", ".join(progress.stragglers)))
     if status.master_starts > 1:
         rows.append(("Master", f"started {status.master_starts} times"))
-    table = Table(box=None, show_header=False, pad_edge=False)
+    return facts(rows)
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> Table:
+    """Return a line per name and value."""
+    made = Table(box=None, show_header=False, pad_edge=False)
     for name, value in rows:
-        table.add_row(Text(name, style="bold"), Text(value))
-    return table
+        made.add_row(Text(name, style="bold"), Text(value))
+    return made
 
 
 def _steps(progress: job_pb2.Progress) -> str:
@@ -75,43 +85,45 @@ def _steps(progress: job_pb2.Progress) -> str:
 
 
 def _members(snapshot: Snapshot) -> Table:
-    table = _table("ROLE", "INDEX", "RANK", "POD", "STATE", "ADDRESS", "STEP", "CPU", "MEMORY")
+    rows = table("ROLE", "INDEX", "RANK", "POD", "STATE", "ADDRESS", "STEP", "CPU", "MEMORY")
     for member in _ordered(snapshot):
         rank = snapshot.rank(member)
-        table.add_row(
+        rows.add_row(
             member.role,
             str(member.index),
-            _UNKNOWN if rank is None else str(rank),
+            UNKNOWN if rank is None else str(rank),
             member.pod_name,
-            _enum(agent_pb2.MemberState.Name(member.state), "MEMBER_STATE_"),
+            enum(agent_pb2.MemberState.Name(member.state), "MEMBER_STATE_"),
             member.address,
             str(member.step),
-            f"{member.usage.cpu_cores:.2f}" if member.HasField("usage") else _UNKNOWN,
-            size(member.usage.memory_bytes) if member.HasField("usage") else _UNKNOWN,
+            f"{member.usage.cpu_cores:.2f}" if member.HasField("usage") else UNKNOWN,
+            size(member.usage.memory_bytes) if member.HasField("usage") else UNKNOWN,
         )
-    return table
+    return rows
 
 
 def _ledgers(ledgers: Iterable[shards_pb2.Ledger]) -> Table:
-    table = _table("DATASET", "SHARDS", "DONE", "LEASED", "WAITING", "RETURNED")
+    rows = table("DATASET", "SHARDS", "DONE", "LEASED", "WAITING", "RETURNED", "FAILED")
     for ledger in ledgers:
-        counts = (ledger.total, ledger.done, ledger.leased, ledger.waiting, ledger.returned)
-        table.add_row(ledger.dataset, *map(str, counts))
-    return table
+        counts = (ledger.total, ledger.done, ledger.leased, ledger.waiting, ledger.returned, ledger.failed)
+        rows.add_row(ledger.dataset, *map(str, counts))
+    return rows
 
 
-def _table(*titles: str) -> Table:
-    table = Table(*titles, box=None, pad_edge=False, header_style="bold")
-    for column in table.columns:
+def table(*titles: str) -> Table:
+    """Return a table without lines whose cells are not wrapped."""
+    made = Table(*titles, box=None, pad_edge=False, header_style="bold")
+    for column in made.columns:
         column.no_wrap = True
-    return table
+    return made
 
 
 def _ordered(snapshot: Snapshot) -> list[agent_pb2.Member]:
     return sorted(snapshot.members, key=lambda member: (member.role, member.index, member.incarnation))
 
 
-def _enum(name: str, prefix: str) -> str:
+def enum(name: str, prefix: str) -> str:
+    """Return an enumeration's value for people."""
     return name.removeprefix(prefix).capitalize()
 
 
@@ -127,8 +139,13 @@ def size(count: int) -> str:
 def duration(seconds: float) -> str:
     """Return seconds as 1h 02m, 3m 20s or 12s; a dash for a negative number, which means unknown."""
     if seconds < 0:
-        return _UNKNOWN
+        return UNKNOWN
     minutes, rest = divmod(round(seconds), 60)
     if minutes >= 60:
         return f"{minutes // 60}h {minutes % 60:02}m"
     return f"{minutes}m {rest:02}s" if minutes else f"{rest}s"
+
+
+def clock(seconds: float) -> str:
+    """Return seconds since the epoch as Kubernetes writes times; a dash for 0, which means never."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if seconds else UNKNOWN

@@ -21,11 +21,13 @@ from elasticjob_api.v1 import job_pb2, job_pb2_grpc
 from elasticjob_kube.errors import KubeError, NotFound, Refused
 from elasticjob_kube.session import Kube, connect
 from kubernetes.aio.config import ConfigException, list_kube_config_contexts
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 
+from elasticjob_cli import topics
 from elasticjob_cli.job_view import Snapshot, as_json, as_text
 from elasticjob_cli.master_client import MasterAccess, NoMaster, master_access
+from elasticjob_cli.topics import QUESTIONS, Topic
 
 CALL_SECONDS = 5.0
 _RECONNECT_SECONDS = 1.0
@@ -50,8 +52,17 @@ class _Target:
     address: str | None
 
 
+@dataclass(frozen=True)
+class _Answer:
+    """An answer as people and as programs read it."""
+
+    text: RenderableType
+    json: str
+
+
 def query(
     job: Annotated[str, typer.Argument(help="Name of the ElasticJob.")],
+    topic: Annotated[Topic, typer.Argument(help="What to show; default: the whole job.")] = Topic.STATUS,
     namespace: Annotated[
         str | None, typer.Option("--namespace", "-n", help="Its namespace; default: the kubeconfig's.")
     ] = None,
@@ -64,9 +75,9 @@ def query(
     ),
     kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig file; default: $KUBECONFIG.")] = None,
 ) -> None:
-    """Ask a job's master for phase, world, members, progress and data shards."""
+    """Ask a job's master: phase, world, members and shards; or its members, progress, history or plans in detail."""
     try:
-        asyncio.run(_query(job, namespace, address, watch=watch, output=output, kubeconfig=kubeconfig))
+        asyncio.run(_query(job, topic, namespace, address, watch=watch, output=output, kubeconfig=kubeconfig))
     except (QueryError, NoMaster) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from error
@@ -75,15 +86,22 @@ def query(
 
 
 async def _query(
-    job: str, namespace: str | None, address: str | None, *, watch: bool, output: Output, kubeconfig: Path | None
+    job: str,
+    topic: Topic,
+    namespace: str | None,
+    address: str | None,
+    *,
+    watch: bool,
+    output: Output,
+    kubeconfig: Path | None,
 ) -> None:
     try:
         target = _Target(job, namespace or _present_namespace(kubeconfig), address)
         async with connect(user_agent="elasticjob", kubeconfig=kubeconfig, connections=2) as kube:
             if watch:
-                await _watch(kube, target, output)
+                await _watch(kube, target, topic, output)
             else:
-                _print(await _snapshot(await _access(kube, target), target), output)
+                _print(await _ask(await _access(kube, target), target, topic), output)
     except ConfigException as error:
         raise QueryError(f"no usable kubeconfig: {error}; set KUBECONFIG or give --kubeconfig") from error
 
@@ -135,6 +153,20 @@ def _why(error: grpc.aio.AioRpcError, access: MasterAccess, target: _Target) -> 
     return f"{where} answered {error.code().name}: {error.details()}"
 
 
+async def _ask(access: MasterAccess, target: _Target, topic: Topic) -> _Answer:
+    if topic is Topic.STATUS:
+        return _shown(await _snapshot(access, target))
+    question = QUESTIONS[topic]
+    async with _master(access, target) as master:
+        get = getattr(master, f"Get{question.name}")
+        answer = await get(question.request("Get"), metadata=access.metadata, timeout=CALL_SECONDS)
+    return _Answer(question.text(answer), topics.as_json(answer))
+
+
+def _shown(snapshot: Snapshot) -> _Answer:
+    return _Answer(as_text(snapshot), as_json(snapshot))
+
+
 async def _snapshot(access: MasterAccess, target: _Target, status: job_pb2.JobStatus | None = None) -> Snapshot:
     """Ask for all there is to show; `status` is given when a watch has just told it."""
     async with _master(access, target) as master:
@@ -146,21 +178,22 @@ async def _snapshot(access: MasterAccess, target: _Target, status: job_pb2.JobSt
     return Snapshot(status=status, members=tuple(members.members), world=world)
 
 
-async def _watch(kube: Kube, target: _Target, output: Output) -> None:
+async def _watch(kube: Kube, target: _Target, topic: Topic, output: Output) -> None:
     """Show every change until the job has ended; a relaunched master is found again."""
     console = _console()
     seen = False
-    redraw = console.is_terminal and output is Output.TABLE
+    adds = topic in QUESTIONS and QUESTIONS[topic].adds
+    redraw = console.is_terminal and output is Output.TABLE and not adds
     with Live(console=console, auto_refresh=False) if redraw else nullcontext() as live:
         while True:
             try:
                 access = await _access(kube, target)
-                async for snapshot in _changes(access, target):
+                async for answer in _changes(access, target, topic):
                     seen = True
                     if live is not None:
-                        live.update(as_text(snapshot), refresh=True)
+                        live.update(answer.text, refresh=True)
                     else:
-                        _print(snapshot, output)
+                        _print(answer, output)
             except NoMaster as error:
                 if not seen:
                     raise
@@ -172,18 +205,24 @@ async def _watch(kube: Kube, target: _Target, output: Output) -> None:
             await asyncio.sleep(_RECONNECT_SECONDS)
 
 
-async def _changes(access: MasterAccess, target: _Target) -> AsyncIterator[Snapshot]:
+async def _changes(access: MasterAccess, target: _Target, topic: Topic) -> AsyncIterator[_Answer]:
     async with _master(access, target) as master:
-        async for status in master.WatchStatus(job_pb2.WatchStatusRequest(), metadata=access.metadata):
-            yield await _snapshot(access, target, status)
+        if topic is Topic.STATUS:
+            async for status in master.WatchStatus(job_pb2.WatchStatusRequest(), metadata=access.metadata):
+                yield _shown(await _snapshot(access, target, status))
+            return
+        question = QUESTIONS[topic]
+        watch = getattr(master, f"Watch{question.name}")
+        async for answer in watch(question.request("Watch"), metadata=access.metadata):
+            yield _Answer(question.text(answer), topics.as_json(answer))
 
 
 def _console() -> Console:
     return Console() if sys.stdout.isatty() else Console(width=_WIDTH_OF_A_PIPE)
 
 
-def _print(snapshot: Snapshot, output: Output) -> None:
+def _print(answer: _Answer, output: Output) -> None:
     if output is Output.JSON:
-        typer.echo(as_json(snapshot))
+        typer.echo(answer.json)
     else:
-        _console().print(as_text(snapshot))
+        _console().print(answer.text)

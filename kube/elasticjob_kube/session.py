@@ -216,8 +216,10 @@ class Kube:
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise _no_answer(method, path, error) from error
 
-    def _payload(self, method: str, data: bytes) -> bytes | _Guarded:
-        return data if self._before_write is None or method == "GET" else _Guarded(data, self._before_write)
+    def _payload(self, method: str, data: bytes) -> bytes | io.BytesIO | _Guarded:
+        if self._before_write is not None and method != "GET":
+            return _Guarded(data, self._before_write)
+        return data if len(data) <= _LARGE_BODY else io.BytesIO(data)  # which is sent in parts
 
     async def watch(
         self,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS
+from elasticjob_api.health import Health
 
-from elasticjob_master.core.rendezvous import RoleSize
+from elasticjob_master.core.rules import RoleSize
 
 
 class ConfigError(Exception):
@@ -49,6 +51,7 @@ class Config:
     sizes: Mapping[str, RoleSize] | None = None
     state_file: Path | None = None
     log_level: str = "INFO"
+    health: Health = field(default_factory=Health)
 
     @property
     def standalone(self) -> bool:
@@ -81,6 +84,7 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
         sizes=_sizes(options) if options.standalone else None,
         state_file=options.state_file,
         log_level=options.log_level.upper(),
+        health=_health(options),
     )
 
 
@@ -96,6 +100,23 @@ def _sizes(options: argparse.Namespace) -> dict[str, RoleSize]:
             f"--min {options.min}, --workers {desired}, --max {options.max}: not 1 <= min <= workers <= max"
         )
     return {names.ROLE_WORKER: RoleSize(options.min, desired)}
+
+
+def _health(options: argparse.Namespace) -> Health:
+    """Return what counts as healthy without Kubernetes; with it, the ElasticJob tells."""
+    asked = {
+        "lostSeconds": options.lost_seconds,
+        "stallSeconds": options.stall_seconds,
+        "stragglerSeconds": options.straggler_seconds,
+        "onStall": options.on_stall,
+    }
+    told = {field: value for field, value in asked.items() if value is not None}
+    if told and not options.standalone:
+        raise ConfigError(f"{', '.join(told)}: in a pod this is set by spec.health of the ElasticJob")
+    try:
+        return msgspec.convert(told, Health)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{told}: {error}") from error
 
 
 def _required(environment: Mapping[str, str], name: str) -> str:
@@ -120,6 +141,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--workers", type=int, metavar="N", help="standalone: workers expected (default: --max or --min)"
     )
+    parser.add_argument("--lost-seconds", type=int, metavar="N", help="standalone: as spec.health.lostSeconds")
+    parser.add_argument("--stall-seconds", type=int, metavar="N", help="standalone: as spec.health.stallSeconds")
+    parser.add_argument(
+        "--straggler-seconds", type=int, metavar="N", help="standalone: as spec.health.stragglerSeconds"
+    )
+    parser.add_argument("--on-stall", choices=["Report", "Restart"], help="standalone: as spec.health.onStall")
     parser.add_argument("--insecure", action="store_true", help="standalone: neither TLS nor token")
     parser.add_argument("--framework", choices=sorted(FRAMEWORKS), help=f"instead of ${names.ENV_FRAMEWORK}")
     parser.add_argument("--address", metavar="IP", help=f"where to listen (default: ${names.ENV_POD_IP})")

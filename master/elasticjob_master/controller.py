@@ -9,27 +9,39 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS
+from elasticjob_api.health import Health
 
 from elasticjob_master.broadcast import Broadcast
-from elasticjob_master.core import discovery
-from elasticjob_master.core.commands import Command, Release, Removed
+from elasticjob_master.chronicle import Chronicle
+from elasticjob_master.core import discovery, nodecheck
+from elasticjob_master.core.barrier import Barriers
+from elasticjob_master.core.commands import Command, Configure, Release, Removed
 from elasticjob_master.core.discovery import HostList
+from elasticjob_master.core.history import History
+from elasticjob_master.core.intervals import Intervals, intervals, worth_telling
+from elasticjob_master.core.keyvalue import KeyValue
 from elasticjob_master.core.members import Identity, Member, Members, Usage
+from elasticjob_master.core.plans import Plan
 from elasticjob_master.core.progress import Progress, Report
-from elasticjob_master.core.rendezvous import Rendezvous, RoleSize, Rules, Timing
+from elasticjob_master.core.rendezvous import Rendezvous
+from elasticjob_master.core.rules import Phase, RoleSize, Rules, Timing
 from elasticjob_master.core.shards import Ledgers
+from elasticjob_master.core.stall import Stall
 from elasticjob_master.scaler import Scaler
+from elasticjob_master.watcher import Watcher
 
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.1
-HEARTBEAT_SECONDS = 2.0
 _TOGETHER_SECONDS = 0.005
+_SHARE_OF_DECISIONS = 0.1
+"""Of the time, at most: a decision looks at every member, and with thousands of them comes less often."""
+_LONGEST_PAUSE_SECONDS = 0.5
 _STOOD_STILL_SECONDS = 2.0
 _STORE_SECONDS = 5.0
 """How old the stored progress may be; everything else is stored when it changes."""
@@ -50,13 +62,26 @@ class Controller:
         self.rendezvous.sizes = sizes
         self.progress = Progress()
         self.ledgers = Ledgers()
+        self.keyvalue = KeyValue()
+        self.barriers = Barriers()
+        self.history = History()
+        self.plans: Sequence[Plan] = ()
+        self.health = Health()
+        self.stall = Stall()
+        self.stragglers: tuple[str, ...] = ()
+        self.watcher = Watcher(self)
+        self.chronicle = Chronicle(self)
         self.scaler = Scaler(self)
+        self._told = self.intervals
         self.hosts: Broadcast[HostList] = Broadcast(HostList())
         self.starts = 1
+        self.heartbeats = 0
         self.on_change: Callable[[], None] = lambda: None
+        self.on_round: Callable[[], None] = lambda: None
         self._streams: dict[str, Send] = {}
         self._due = False
         self._advanced_at = 0.0
+        self._decided_in = 0.0
 
     # --- agents ------------------------------------------------------------------------------------------------------
 
@@ -66,6 +91,7 @@ class Controller:
         self.rendezvous.registered(identity, self.now())
         if not known:
             log.info("registered %s at %s", identity.pod_name, identity.address)
+            self.note("MemberRegistered", f"{identity.pod_name} at {identity.address}")
         self._decide_soon()
 
     def connect(self, uid: str, send: Send, *, running_round: int, draining: bool) -> Member | None:
@@ -90,18 +116,25 @@ class Controller:
 
     def heartbeat(self, member: Member, usage: Usage) -> None:
         """A member lives."""
+        self.heartbeats += 1
         member.heard_at = self.now()
         member.usage = usage
 
     def step(self, member: Member, report: Report) -> None:
         """A member has trained."""
         problem = report.problem()
+        if problem is None and report.round > self.rendezvous.round:
+            problem = f"round is {report.round}; it must be at most {self.rendezvous.round}, the present one"
         if problem is not None:
             log.warning("%s: step report ignored: %s", member.identity.pod_name, problem)
             return
         member.heard_at = now = self.now()
+        if self.framework.adapts_itself:
+            report = replace(report, round=self.rendezvous.round)  # its process goes on from world to world
+        wall = time.time()
+        stepped = self.progress.report(member.uid, report, now=now, wall=wall)
+        self.watcher.reported(member, report, now=now, wall=wall, stepped=stepped)
         member.step = report.step
-        self.progress.report(member.uid, report, now=now, wall=time.time())
 
     def started(self, member: Member, process_round: int) -> None:
         """A training process runs."""
@@ -112,6 +145,8 @@ class Controller:
     def exited(self, member: Member, process_round: int, exit_code: int, *, asked: bool) -> None:
         """A training process has ended."""
         member.heard_at = now = self.now()
+        if exit_code and not asked and member.process_round == process_round:
+            self.note("ProcessFailed", f"{member.identity.pod_name} in round {process_round}: exit code {exit_code}")
         self.rendezvous.exited(member.uid, process_round, exit_code, now, asked=asked)
         self._decide_soon()
 
@@ -119,6 +154,12 @@ class Controller:
         """A member's node ends it."""
         log.info("%s is told by its node to end", member.identity.pod_name)
         self.rendezvous.leaving(member.uid, self.now())
+        self._decide_soon()
+
+    def checked(self, member: Member, number: int, seconds: float, problem: str, unreached: Sequence[str]) -> None:
+        """A member has measured its node."""
+        member.heard_at = self.now()
+        nodecheck.answered(member, number, seconds=seconds, problem=problem, unreached=unreached)
         self._decide_soon()
 
     # --- the job -----------------------------------------------------------------------------------------------------
@@ -142,9 +183,41 @@ class Controller:
         rendezvous.timing = replace(rendezvous.timing, stop=stop_seconds)
         self._decide_soon()
 
+    def set_health(self, health: Health) -> None:
+        """What the job takes for healthy is known, or has changed."""
+        if health != self.health:
+            self.health = health
+            self.rendezvous.timing = replace(self.rendezvous.timing, lost=float(health.lost_seconds))
+            self.rendezvous.node_check = health.node_check
+            self._decide_soon()
+
+    def note(self, reason: str, message: str) -> None:
+        """Something has happened that people may ask about later."""
+        self.history.event(reason, message, time.time())
+        self.changed()
+
+    def unfit(self) -> dict[str, str]:
+        """Return the pods whose nodes are not fit, and what is wrong there."""
+        return dict(self.rendezvous.unfit.values())
+
+    @property
+    def phase(self) -> Phase:
+        """What the job is doing, as people are told."""
+        over = self.rendezvous.finished_at is not None and self.rendezvous.phase == "waiting"
+        return "finishing" if over else self.rendezvous.phase
+
+    def connected(self) -> int:
+        """Return how many agents have an open stream."""
+        return len(self._streams)
+
     def changed(self) -> None:
         """Something that must be stored has changed."""
         self.on_change()
+
+    @property
+    def intervals(self) -> Intervals:
+        """How often the agents tell."""
+        return intervals(len(self.members), lost=self.rendezvous.timing.lost)
 
     def now(self) -> float:
         """Return the clock of all decisions."""
@@ -155,7 +228,7 @@ class Controller:
         last = stored_at = self.now()
         stored = self.progress.reported_at
         while True:
-            await asyncio.sleep(TICK_SECONDS)
+            await asyncio.sleep(self._pause(TICK_SECONDS))
             now = self.now()
             if now - last > _STOOD_STILL_SECONDS:
                 log.warning("stood still for %.1f s; silence in that time is nobody's fault", now - last)
@@ -164,6 +237,8 @@ class Controller:
             last = now
             self._advance()
             self.scaler.tick(now)
+            self.watcher.tick(now)
+            self.chronicle.tick(now)
             if self.progress.reported_at != stored and now - stored_at >= _STORE_SECONDS:
                 stored, stored_at = self.progress.reported_at, now
                 self.changed()
@@ -174,8 +249,13 @@ class Controller:
         if not self._due:
             self._due = True
             since = self.now() - self._advanced_at
-            asyncio.get_running_loop().call_later(max(0.0, _TOGETHER_SECONDS - since), self._advance_if_due)
+            delay = max(0.0, self._pause(_TOGETHER_SECONDS) - since)
+            asyncio.get_running_loop().call_later(delay, self._advance_if_due)
         self.changed()
+
+    def _pause(self, least: float) -> float:
+        """Return the seconds between two decisions."""
+        return min(max(least, self._decided_in / _SHARE_OF_DECISIONS), _LONGEST_PAUSE_SECONDS)
 
     def _advance_if_due(self) -> None:
         if self._due:
@@ -183,18 +263,33 @@ class Controller:
 
     def _advance(self) -> None:
         self._due = False
+        began = time.thread_time()  # the time that other processes take meanwhile is not a decision's
         self._advanced_at = now = self.now()
         before = (self.rendezvous.phase, self.rendezvous.round)
         commands = self.rendezvous.advance(now)
         after = (self.rendezvous.phase, self.rendezvous.round)
         if before != after:
             log.info("round %d, %s: %d members in the world", after[1], after[0], len(self.rendezvous.world))
+        if self.keyvalue.round != after[1]:
+            self.keyvalue.begin(after[1])
+            self.barriers.begin(after[1])
+            self.on_round()
         if before != after or commands:
             self.scaler.disturbed()
             self.changed()
+        self.chronicle.advanced(before[1], commands)
         for command in commands:
             self._carry_out(command)
         self._publish_hosts()
+        self._tell_intervals()
+        self._decided_in = time.thread_time() - began
+
+    def _tell_intervals(self) -> None:
+        """Who joins is told by Register how often to tell; the others when that has changed by much."""
+        if worth_telling(self._told, self.intervals):
+            self._told = self.intervals
+            for uid, send in self._streams.items():
+                send(Configure(uid, self._told.heartbeat, self._told.report))
 
     def _carry_out(self, command: Command) -> None:
         if isinstance(command, Release):

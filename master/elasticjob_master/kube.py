@@ -20,10 +20,10 @@ from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
 from elasticjob_kube.session import Kube, connect
 
-from elasticjob_master import view
+from elasticjob_master import scaling_view, view
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.autoscale import Decision
+from elasticjob_master.core.autoscale.decision import Decision
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,8 @@ class Job:
         self._config = config
         self._controller = controller
         self._job: ElasticJob | None = None
-        self._told: dict[str, Any] | None = None
+        self._told: dict[str, Any] = {}
+        self._written_at = 0.0
         self._asked: asyncio.Queue[tuple[str, Decision]] = asyncio.Queue()
         self._jobs = Informer(
             kube,
@@ -91,6 +92,7 @@ class Job:
             all_ready=after.spec.run_policy.start_policy == "AllReady",
             stop_seconds=view.drain_seconds(after, names.ROLE_WORKER),
         )
+        self._controller.set_health(after.spec.health)
         self._update()
 
     def _plan_changed(self, before: ScalePlan | None, after: ScalePlan | None) -> None:
@@ -101,13 +103,22 @@ class Job:
             self._mine.pop(plan.metadata.uid, None)
         else:
             self._mine[plan.metadata.uid] = after
-        if before is not None and after is not None and before.status.phase not in FINISHED:
-            self._plan_moved(after)
+        if after is not None:
+            self._note(after)
+        self._controller.plans = view.plans(self._mine.values())
         self._update()
 
-    def _plan_moved(self, plan: ScalePlan) -> None:
-        if plan.spec.source == "Auto" and plan.status.phase in ("Failed", "PartiallySucceeded"):
-            self._controller.scaler.plan_failed(f"{plan.metadata.name}: {plan.status.message}")
+    def _note(self, plan: ScalePlan) -> None:
+        """Note once that a plan was made, and once that it has ended, whenever this master gets to see it."""
+        name, spec, status, history = plan.metadata.name, plan.spec, plan.status, self._controller.history
+        made = f"{name} ({spec.source}): {spec.reason}" if spec.reason else f"{name} ({spec.source})"
+        if status.phase not in FINISHED:
+            if not history.knows("PlanMade", made):
+                self._controller.note("PlanMade", made)
+        elif history.knows("PlanMade", made):
+            ended = f"{name}: {status.phase}; {status.message}" if status.message else f"{name}: {status.phase}"
+            if not history.knows("PlanEnded", ended):
+                self._controller.note("PlanEnded", ended)
 
     def _update(self) -> None:
         """Tell the controller who shall leave, and how the job may be scaled."""
@@ -117,26 +128,57 @@ class Job:
         unfinished = [plan for plan in self._mine.values() if plan.status.phase not in FINISHED]
         self._controller.stand_by(view.standing_by(unfinished))
         self._controller.drain(view.draining(job, unfinished))
-        self._controller.scaler.scaling = view.scaling(job, plan_unfinished=bool(unfinished))
+        self._controller.scaler.scaling = scaling_view.scaling(job, plan_unfinished=bool(unfinished))
+        self._learn(adopts=not self._controller.scaler.asking)
+
+    def _learn(self, *, adopts: bool) -> None:
+        """Tell the auto-scaler of plans it does not remember, unless it is making one, and how its latest ended."""
+        job, scaler = self._job, self._controller.scaler
+        if job is None:
+            return
+        numbered = [
+            (number, plan) for plan in self._mine.values() if (number := scaling_view.auto_number(plan, self._config))
+        ]
+        for number, plan in sorted(numbered, key=lambda item: item[0]):
+            if number > scaler.plans_emitted and adopts:
+                scaler.adopt(number, scaling_view.wanted_size(job, plan))
+            if plan.status.phase in FINISHED:
+                scaler.ended(scaling_view.ended(job, plan, number))
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
     async def _write_progress(self) -> None:
+        controller, told = self._controller, None
         while True:
-            written = await self._tell_progress()
-            await asyncio.sleep(PROGRESS_SECONDS if written else _LOOK_SECONDS)
+            findings = (controller.stall.since, controller.stragglers, controller.unfit())
+            if findings != told or controller.now() - self._written_at >= PROGRESS_SECONDS:
+                told = findings
+                await self._tell_progress()
+            await asyncio.sleep(_LOOK_SECONDS)
 
-    async def _tell_progress(self) -> bool:
-        """Write the progress if it has changed; tell whether the API server was asked."""
-        progress = view.progress(self._controller.progress, self._controller.now())
-        if progress is None or progress == self._told:
-            return False
+    def _progress(self) -> dict[str, Any]:
+        controller = self._controller
+        return view.progress(
+            controller.progress,
+            controller.now(),
+            stalled_since=controller.stall.since,
+            stragglers=controller.stragglers,
+            unfit=controller.unfit(),
+        )
+
+    async def _tell_progress(self) -> None:
+        """Write the progress if it has changed."""
+        progress = self._progress()
+        if progress == self._told:
+            return
+        self._written_at = self._controller.now()
         body = {
             "apiVersion": ELASTIC_JOBS.api_version,
             "kind": ELASTIC_JOBS.kind,
             # With the UID nothing is written to another job that has got this job's name.
             "metadata": {"name": self._config.job_name, "uid": self._config.job_uid},
-            "status": {"progress": progress},
+            # A finding that is gone before the first step leaves nothing, and the API server takes no empty object.
+            "status": {"progress": progress or {"step": 0}},
         }
         try:
             await self.kube.patch(
@@ -153,9 +195,8 @@ class Job:
             log.info("the ElasticJob is gone")
         except KubeError as error:
             log.warning("progress is not written, trying again: %s", error)
-            return True
+            return
         self._told = progress
-        return True
 
     def _ask(self, role: str, decision: Decision) -> None:
         self._asked.put_nowait((role, decision))
@@ -167,22 +208,24 @@ class Job:
             number = scaler.plans_emitted + 1
             try:
                 made = await self.kube.create(
-                    SCALE_PLANS, self._config.namespace, view.plan(self._config, number, role, decision)
+                    SCALE_PLANS, self._config.namespace, scaling_view.plan(self._config, number, role, decision)
                 )
-                self._plans.observe(msgspec.convert(made, ScalePlan))
             except AlreadyExists:
-                # An earlier master made it and had no time to remember; the watch tells what becomes of it.
-                scaler.plans_emitted = number
+                # An earlier master made it and had no time to remember, or it is an earlier job's of this name.
                 await self._refresh()
+                self._learn(adopts=True)
+                scaler.plans_emitted = max(number, scaler.plans_emitted)
                 scaler.answered(None)
             except KubeError as error:
                 log.warning("no ScalePlan for now: %s", error)
                 await asyncio.sleep(_AGAIN_SECONDS)
+                self._learn(adopts=True)  # it may have been made, and only the answer got lost
                 scaler.answered(None)
             else:
                 log.info("ScalePlan %s-auto-%d made", self._config.job_name, number)
-                scaler.plans_emitted = number
+                scaler.plans_emitted = max(number, scaler.plans_emitted)
                 scaler.answered(decision)
+                self._plans.observe(msgspec.convert(made, ScalePlan))
 
     async def _refresh(self) -> None:
         try:

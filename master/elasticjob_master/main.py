@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable
@@ -33,6 +34,7 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
     """Be the master until `stop`. Raises `TakenOver` when another master of the job has begun."""
     async with AsyncExitStack() as stack:
         controller = Controller(framework=config.framework, sizes=config.sizes)
+        controller.set_health(config.health)
         job = None
         store: Store = FileStore(config.state_file) if config.state_file else NoStore()
         if not config.standalone:
@@ -41,15 +43,16 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
             job = await stack.enter_async_context(open_job(config, controller))
             if config.state_file is None:
                 store = ConfigMapStore(job.kube, config.namespace, names.state_config_map(config.job_name))
-        keeper = Keeper(store, lambda: memory.encode(controller, job_uid=config.job_uid))
+        keeper = Keeper(store, lambda: memory.encode(controller, job_uid=config.job_uid, largest=store.largest))
         await _remember(controller, store, config, stop)
         if stop.is_set():
             return  # maybe before the stored state was read: nothing may take its place
         controller.on_change = keeper.changed
-        keeper.changed()
+        controller.note("MasterStarted", f"start {controller.starts}")
         await _flush(keeper)  # from here on an earlier master that still lives knows that it is not the one any more
 
-        server, http = Server(controller, keeper, config), Http(controller, Metrics(controller), config)
+        server = Server(controller, keeper, config)
+        http = Http(controller, Metrics(controller, keeper, server.calls), config)
         grpc_port, http_port = await server.start(), await http.start()
         stack.push_async_callback(http.stop)
         stack.push_async_callback(_flush, keeper)
@@ -126,6 +129,12 @@ async def _run(config: Config) -> None:
         await serve(config, stop)
 
 
+def _let_agents_connect() -> None:
+    """Every agent is an open file, of which a container has 1,024 unless it asks for more."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def main() -> None:
     """Run the master of one job."""
     try:
@@ -135,6 +144,7 @@ def main() -> None:
     logging.basicConfig(
         level=config.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
+    _let_agents_connect()
     try:
         uvloop.run(_run(config))
     except (TakenOver, CannotListen, ConfigException) as error:

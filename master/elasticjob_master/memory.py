@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from typing import get_args
 
 from elasticjob_master.controller import Controller
 from elasticjob_master.core import state as stored
-from elasticjob_master.core.autoscale import Memory
 from elasticjob_master.core.discovery import Host, HostList
-from elasticjob_master.core.members import Identity, Member, Members
-from elasticjob_master.core.rendezvous import Phase
-from elasticjob_master.core.shards import Dataset, Ledger
-from elasticjob_master.core.state import State, StoredLedger, StoredMember, StoredMemory, StoredProgress
+from elasticjob_master.core.members import Check, Identity, Member
+from elasticjob_master.core.rules import Phase
+from elasticjob_master.core.stall import Stall
+from elasticjob_master.core.state import (
+    State,
+    StoredKeyValue,
+    StoredMember,
+    StoredProgress,
+    StoredStall,
+)
+from elasticjob_master.core.stragglers import Work
+from elasticjob_master.scaling_memory import memory, store_memory
+from elasticjob_master.shard_memory import ledger, store_ledger
 
 
 def snapshot(controller: Controller, *, job_uid: str) -> State:
     """Return all that a later master must know."""
-    rendezvous, progress, memory = controller.rendezvous, controller.progress, controller.scaler.memory
+    rendezvous, progress = controller.rendezvous, controller.progress
     return State(
         job_uid=job_uid,
         master_starts=controller.starts,
@@ -35,9 +44,19 @@ def snapshot(controller: Controller, *, job_uid: str) -> State:
             metrics=dict(progress.metrics),
             reported_at=progress.reported_at,
         ),
-        ledgers=[_store_ledger(ledger) for ledger in controller.ledgers],
-        memory=StoredMemory(rates=dict(memory.rates), settled=memory.settled, asked=memory.asked),
+        stall=_store_stall(controller.stall),
+        ledgers=[store_ledger(each) for each in controller.ledgers],
+        memory=store_memory(controller.scaler.memory),
         plans_emitted=controller.scaler.plans_emitted,
+        samples=controller.history.samples(),
+        events=controller.history.events(),
+        keyvalue=StoredKeyValue(
+            round=controller.keyvalue.round,
+            values=controller.keyvalue.values(),
+            answers=controller.keyvalue.answers(),
+            barriers=controller.barriers.passed(),
+        ),
+        unfit=[(*place, *found) for place, found in rendezvous.unfit.items()],
     )
 
 
@@ -50,6 +69,9 @@ def restore(controller: Controller, state: State) -> None:
     controller.rendezvous.restore(
         phase=phase, process_round=state.round, world=tuple(state.world), finished=state.finished, now=now
     )
+    controller.keyvalue.restore(state.keyvalue.round, state.keyvalue.values, state.keyvalue.answers)
+    controller.barriers.restore(state.keyvalue.round, state.keyvalue.barriers)
+    controller.rendezvous.unfit = {(role, index): (pod, problem) for role, index, pod, problem in state.unfit}
     controller.hosts.publish(HostList(state.host_version, tuple(Host(*host) for host in state.hosts)))
     progress = controller.progress
     progress.round, progress.step, progress.total_steps = (
@@ -59,16 +81,18 @@ def restore(controller: Controller, state: State) -> None:
     )
     progress.samples, progress.reported_at = state.progress.samples, state.progress.reported_at
     progress.metrics.update(state.progress.metrics)
-    for ledger in state.ledgers:
-        controller.ledgers.restore(_ledger(ledger, controller.members))
-    controller.scaler.memory = Memory(dict(state.memory.rates), state.memory.settled, state.memory.asked)
+    controller.stall = _stall(state)
+    for each in state.ledgers:
+        controller.ledgers.restore(ledger(each, controller.members))
+    controller.scaler.memory = memory(state.memory)
     controller.scaler.plans_emitted = state.plans_emitted
+    controller.history.restore(state.samples, state.events)
     controller.starts = state.master_starts + 1
 
 
-def encode(controller: Controller, *, job_uid: str) -> bytes:
-    """Return the stored form."""
-    return stored.encode(snapshot(controller, job_uid=job_uid))
+def encode(controller: Controller, *, job_uid: str, largest: int | None = None) -> stored.Encoded:
+    """Return the stored form, in at most `largest` bytes. Raises `TooLarge`."""
+    return stored.fit(snapshot(controller, job_uid=job_uid), largest)
 
 
 def _store_member(member: Member) -> StoredMember:
@@ -92,6 +116,10 @@ def _store_member(member: Member) -> StoredMember:
         exiting=member.exiting,
         succeeded=member.succeeded,
         step=member.step,
+        straggler=member.work.straggler,
+        check=member.check.stage if member.check.stage in ("passed", "failed") else "",
+        check_seconds=member.check.seconds,
+        check_problem=member.check.problem,
     )
 
 
@@ -120,40 +148,41 @@ def _member(kept: StoredMember, now: float) -> Member:
         succeeded=kept.succeeded,
         heard_at=now,
         step=kept.step,
+        work=Work(straggler=kept.straggler),
+        check=_check(kept),
     )
 
 
-def _store_ledger(ledger: Ledger) -> StoredLedger:
-    dataset = ledger.dataset
-    return StoredLedger(
-        name=dataset.name,
-        size=dataset.size,
-        shard_size=dataset.shard_size,
-        epochs=dataset.epochs,
-        shuffle=dataset.shuffle,
-        seed=dataset.seed,
-        fresh=ledger.fresh,
-        undone=ledger.undone(),
-        early=ledger.early(),
-        returned=ledger.returned,
-        leases=ledger.holders(),
-        answers=ledger.answers(),
+def _check(kept: StoredMember) -> Check:
+    """Return a check that was judged; one that was not begins anew, and the agent answers at once what it knows."""
+    match kept.check:
+        case "passed" | "failed":
+            return Check(kept.check, seconds=kept.check_seconds, problem=kept.check_problem)
+        case _:
+            return Check()
+
+
+def _store_stall(stall: Stall) -> StoredStall:
+    return StoredStall(
+        stepped_at=stall.stepped_at,
+        usual=stall.usual,
+        start_up=stall.start_up,
+        since=stall.since,
+        restarts=stall.restarts,
+        restarted_at=stall.restarted_at,
     )
 
 
-def _ledger(kept: StoredLedger, members: Members) -> Ledger:
-    """Return a ledger; what was leased to somebody who is no member any more waits: nobody's end would free it."""
-    dataset = Dataset(kept.name, kept.size, kept.shard_size, kept.epochs, kept.shuffle, kept.seed)
-    ledger = Ledger(
-        dataset,
-        fresh=kept.fresh,
-        undone=kept.undone,
-        early=kept.early,
-        returned=kept.returned,
-        answers={uid: answer for uid, answer in kept.answers.items() if members.get(uid) is not None},
-        restored=True,
+def _stall(state: State) -> Stall:
+    kept = state.stall
+    stall = Stall(
+        state.round,
+        stepped_at=kept.stepped_at,
+        usual=kept.usual,
+        start_up=kept.start_up,
+        since=kept.since,
+        restarts=kept.restarts,
+        restarted_at=kept.restarted_at,
     )
-    for uid, ids in kept.leases.items():
-        for shard_id in ids if members.get(uid) is not None else ():
-            ledger.restore_lease(uid, shard_id)
-    return ledger
+    stall.restore(time.time(), stepped_in_round=state.progress.round == state.round)
+    return stall

@@ -1,19 +1,52 @@
-"""Watches the throughput of the sizes the job has had, and asks for another size when the rule says so."""
+"""Watches the throughput of the sizes the job has had, and asks for changes when the rules say so."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from elasticjob_master.core import autoscale
-from elasticjob_master.core.autoscale import Bounds, Decision, Memory
+from elasticjob_master.core.autoscale import pending
+from elasticjob_master.core.autoscale.decide import decide
+from elasticjob_master.core.autoscale.decision import Bounds, Decision, Role, Situation
+from elasticjob_master.core.autoscale.memory import Memory, placed, remember
+from elasticjob_master.core.autoscale.servers import ROLES
+from elasticjob_master.core.autoscale.window import Window
+from elasticjob_master.core.members import Member
+from elasticjob_master.core.resources import Share
+from elasticjob_master.usage import Looks
 
 if TYPE_CHECKING:
     from elasticjob_master.controller import Controller
 
 log = logging.getLogger(__name__)
+
+_HORIZON = 3600.0
+"""Seconds of training that a change can pay in, when the training does not tell how long it will take."""
+_LOOKS = 20
+_LONGEST_LOOK = 15.0
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What the members of a role may use, and how far that may grow.
+
+    Attributes:
+        each: of a member.
+        by_index: of single members, where it is another.
+        most_memory: the most bytes of one member, and what sets that.
+    """
+
+    each: Share = field(default_factory=Share)
+    by_index: Mapping[int, Share] = field(default_factory=dict)
+    most_memory: int = 0
+    memory_bound: str = "maxMemory"
+
+    def of(self, member: Member) -> Share:
+        """Return one member's share."""
+        return self.by_index.get(member.identity.index, self.each)
 
 
 @dataclass(frozen=True)
@@ -23,6 +56,10 @@ class Scaling:
     Attributes:
         desired: members of the role the operator holds the job to.
         plan_unfinished: a ScalePlan waits or is being executed.
+        indices: of the members of the role that have not succeeded.
+        roles: what the members of each role may use.
+        room: what resourceLimits leave, by resource.
+        setting: what else the throughput depends on.
     """
 
     role: str
@@ -32,6 +69,26 @@ class Scaling:
     objective: float = 0.5
     cooldown: float = 300.0
     plan_unfinished: bool = False
+    indices: frozenset[int] = frozenset()
+    roles: Mapping[str, Shares] = field(default_factory=dict)
+    room: Mapping[str, float] = field(default_factory=dict)
+    setting: str = ""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The end of a plan of ours.
+
+    Attributes:
+        wanted: the size it asked for; None when it was about something else.
+        had: the size there was at its end.
+    """
+
+    number: int
+    phase: str
+    wanted: int | None
+    had: int
+    message: str
 
 
 class Scaler:
@@ -39,75 +96,171 @@ class Scaler:
 
     def __init__(self, job: Controller) -> None:
         self._job = job
-        self._window = autoscale.Window()
+        self._window = Window()
+        self._looks = Looks()
+        self._looked_at = 0.0
+        self._roles: dict[str, Role] = {}
+        self._missing_since: float | None = None
+        self._considered: Scaling | None = None
         self._told = ""
-        self._asking = False
+        self.asking = False  # a plan is being made
         self.memory = Memory()
         self.plans_emitted = 0
         self.scaling: Scaling | None = None
         self.ask: Callable[[str, Decision], None] | None = None
 
-    def disturbed(self) -> None:
-        """Something has changed in the world; what was measured so far does not count."""
-        self._window.restart()
-
-    def plan_failed(self, message: str) -> None:
-        """A plan of ours was not fulfilled: what is there is what can be had."""
-        if self.scaling is not None:
-            log.warning("a ScalePlan was not fulfilled, no more growth: %s", message)
-            self.memory = autoscale.failed(self.memory, self.scaling.desired)
-            self._job.changed()
+    # --- plans -------------------------------------------------------------------------------------------------------
 
     def answered(self, decision: Decision | None) -> None:
         """The plan that was asked for exists, or (None) could not be made."""
-        self._asking = False
+        self.asking, self._considered = False, None
         if decision is not None:
             self.memory = decision.memory
             self._job.changed()
 
+    def adopt(self, number: int, wanted: int | None) -> None:
+        """A plan exists that an earlier master made and had no time to remember."""
+        log.info("plan %d was made before this master started", number)
+        self.plans_emitted = number
+        memory, before = self.memory, self.memory.asked
+        if wanted is not None:
+            heading = 0 if before is None or wanted == before else 1 if wanted > before else -1
+            turned = memory.turned or (heading != 0 and memory.heading == -heading)
+            memory = replace(memory, asked=wanted, heading=heading or memory.heading, turned=turned)
+        self.memory = replace(memory, moves=memory.moves + 1)
+        self._job.changed()
+
+    def ended(self, plan: Ended) -> None:
+        """Learn, once, from the end of the latest plan."""
+        if plan.number != self.plans_emitted or plan.number <= self.memory.judged:
+            return
+        memory, wall = self.memory, time.time()
+        unmet = plan.phase in ("Failed", "PartiallySucceeded")
+        if unmet:
+            log.warning("ScalePlan %d was not fulfilled: %s", plan.number, plan.message)
+        if unmet and plan.wanted is None:
+            memory = pending.not_changed(memory, wall)
+        elif unmet and plan.wanted is not None and plan.had < plan.wanted:
+            memory = pending.unfulfilled(memory, plan.had, wall)
+        elif plan.phase == "Succeeded" and plan.wanted is not None:
+            memory = pending.fulfilled(memory, plan.wanted)
+        self.memory = replace(memory, judged=plan.number)
+        self._considered = None
+        self._job.changed()
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    def disturbed(self) -> None:
+        """Something has changed in the world; what was measured so far does not count."""
+        self._window.restart()
+
     def tick(self, now: float) -> None:
-        """Go on measuring; ask for another size when it is time."""
-        scaling, rendezvous = self.scaling, self._job.rendezvous
-        if scaling is None or not self._steady(scaling):
+        """Go on measuring; ask for a change when it is time."""
+        scaling, progress = self.scaling, self._job.progress
+        self._window.note(world_round=progress.round, samples=progress.samples, now=now)
+        if scaling is None:
+            return
+        here = self._here()
+        if not self._steady(scaling, here):
             self._window.restart()
+            self._looks.clear()
+            self._watch_missing(scaling, here, now)
             return
-        rate = self._window.observe(
-            size=scaling.desired,
-            world_round=rendezvous.round,
-            samples=self._job.progress.samples,
-            cooldown=scaling.cooldown,
-            now=now,
+        self._missing_since = None
+        self._look(scaling, here, now)
+        measured = self._window.observe(
+            size=scaling.desired, samples=progress.samples, cooldown=scaling.cooldown, now=now
         )
-        if not rate:
-            return
-        if scaling.desired not in self.memory.rates:
-            log.info("measured: %d members train %.1f samples/s", scaling.desired, rate)
+        if measured is not None and measured.rate > 0:
+            memory = placed(self.memory, size=scaling.desired, setting=scaling.setting)
+            if scaling.desired not in memory.rates:
+                log.info("measured: %d members train %.1f samples/s", scaling.desired, measured.rate)
+            self.memory = remember(memory, scaling.desired, measured)
+            self._roles = self._use(scaling, here)
+            self._looks.clear()
+            self._considered = None
             self._job.changed()
-        self.memory = autoscale.remember(self.memory, scaling.desired, rate)
-        if scaling.enabled and not scaling.plan_unfinished and not self._asking and self.ask is not None:
-            self._decide(scaling, self.ask)
+        if self._window.windows and scaling != self._considered and self._may_ask(scaling):
+            self._considered = scaling
+            self._tell(scaling, decide(self.memory, self._situation(scaling, now)))
 
-    def _decide(self, scaling: Scaling, ask: Callable[[str, Decision], None]) -> None:
-        decision = autoscale.decide(
-            self.memory, size=scaling.desired, bounds=scaling.bounds, objective=scaling.objective
-        )
-        if decision.size is not None:
-            self._asking = True
-            ask(scaling.role, decision)
+    def _may_ask(self, scaling: Scaling) -> bool:
+        return scaling.enabled and not scaling.plan_unfinished and not self.asking and self.ask is not None
+
+    def _tell(self, scaling: Scaling, decision: Decision) -> None:
+        """Ask for what was decided, or remember that nothing is to be done."""
+        if decision.stays:
+            if decision.memory != self.memory:
+                self.memory = decision.memory
+                self._job.changed()
+            if decision.reason != self._told and decision.memory.settled is not None:
+                log.info("auto-scaling: %s", decision.reason)
+            self._told = decision.reason
+        elif self.ask is not None:
             log.info("auto-scaling: %s", decision.reason)
-            return
-        self.memory = decision.memory
-        told = f"{scaling.desired} {decision.memory.settled}"
-        if told != self._told:
-            self._told = told
-            log.info("auto-scaling: stay: %s", decision.reason)
+            self.asking = True
+            self.ask(scaling.role, decision)
 
-    def _steady(self, scaling: Scaling) -> bool:
+    def _watch_missing(self, scaling: Scaling, here: list[Member], now: float) -> None:
+        """Fall back to those who are there when the others have been missing for too long."""
+        job = self._job
+        there = {member.identity.index for member in here if member.identity.role == scaling.role}
+        missing = scaling.indices - there
+        if not missing or job.rendezvous.phase != "training" or scaling.plan_unfinished:
+            self._missing_since = None
+            return
+        if self._missing_since is None:
+            self._missing_since = now
+        if now - self._missing_since < pending.MISSING_SECONDS or not self._may_ask(scaling):
+            return
+        self._missing_since = now
+        decision = pending.give_up(self.memory, missing, size=scaling.desired, bounds=scaling.bounds, wall=time.time())
+        if decision is not None:
+            self._tell(scaling, decision)
+
+    # --- what there is -----------------------------------------------------------------------------------------------
+
+    def _here(self) -> list[Member]:
+        members = self._job.members
+        return [m for m in map(members.get, self._job.rendezvous.world) if m is not None and m.available]
+
+    def _steady(self, scaling: Scaling, here: list[Member]) -> bool:
         """The whole job trains at its size and everything is in place."""
         job, rendezvous = self._job, self._job.rendezvous
         if rendezvous.phase != "training" or rendezvous.confirmed_at is None or job.members.away:
             return False
         if job.progress.round != rendezvous.round or not job.progress.reporters():
             return False
-        world = [m for m in map(job.members.get, rendezvous.world) if m is not None and m.available]
-        return sum(m.identity.role == scaling.role for m in world) == scaling.desired
+        return sum(m.identity.role == scaling.role for m in here) == scaling.desired
+
+    def _look(self, scaling: Scaling, here: list[Member], now: float) -> None:
+        if now - self._looked_at >= min(_LONGEST_LOOK, scaling.cooldown / _LOOKS):
+            self._looked_at = now
+            self._looks.look(here, {m.uid: self._share(scaling, m) for m in here})
+
+    def _share(self, scaling: Scaling, member: Member) -> Share:
+        shares = scaling.roles.get(member.identity.role)
+        return shares.of(member) if shares is not None else Share()
+
+    def _use(self, scaling: Scaling, here: list[Member]) -> dict[str, Role]:
+        """Return what the members have used in the window that is over, by role."""
+        found: dict[str, Role] = {}
+        for role, shares in scaling.roles.items():
+            uses = [self._looks.use(m, shares.of(m)) for m in here if m.identity.role == role]
+            found[role] = Role(tuple(use for use in uses if use), shares.most_memory, shares.memory_bound)
+        return found
+
+    def _situation(self, scaling: Scaling, now: float) -> Situation:
+        eta = self._job.progress.eta_seconds(now)
+        return Situation(
+            role=scaling.role,
+            size=scaling.desired,
+            bounds=scaling.bounds,
+            objective=scaling.objective,
+            horizon=_HORIZON if eta is None else eta,
+            wall=time.time(),
+            roles=self._roles,
+            servers=tuple(role for role in ROLES if role in scaling.roles and role != scaling.role),
+            room=scaling.room,
+            setting=scaling.setting,
+        )

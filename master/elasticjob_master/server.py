@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -11,22 +13,26 @@ import grpc.aio
 from elasticjob_api import names
 from elasticjob_api.v1 import (
     agent_pb2,
-    agent_pb2_grpc,
     discovery_pb2,
     discovery_pb2_grpc,
     job_pb2,
     job_pb2_grpc,
+    rendezvous_pb2,
+    rendezvous_pb2_grpc,
     shards_pb2,
     shards_pb2_grpc,
 )
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from elasticjob_master.calls import Calls
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
+from elasticjob_master.guard import guarded
 from elasticjob_master.services.agents import AgentService
 from elasticjob_master.services.hosts import DiscoveryService
 from elasticjob_master.services.job import JobService
+from elasticjob_master.services.rendezvous import RendezvousService
 from elasticjob_master.services.shards import ShardService
 from elasticjob_master.store import Keeper
 
@@ -42,6 +48,9 @@ _OPTIONS = [
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.http2.max_ping_strikes", 0),
+    # Whoever opens a connection has to say what for.
+    ("grpc.server_handshake_timeout_ms", 20_000),
+    ("grpc.max_connection_idle_ms", 300_000),
     ("grpc.so_reuseport", 0),
 ]
 _SERVICES = tuple(
@@ -51,10 +60,12 @@ _SERVICES = tuple(
         (discovery_pb2, "DiscoveryService"),
         (shards_pb2, "ShardService"),
         (job_pb2, "JobService"),
+        (rendezvous_pb2, "RendezvousService"),
     )
 )
-_OPEN = "/grpc.health.v1.Health/"
-"""What needs no token: whether the master lives is no secret."""
+_LAST_HEALTH_SECONDS = 0.5
+_OPEN = "/grpc.health.v1.Health/Check"
+"""What needs no token: whether the master lives is no secret. To watch it is not free, so that wants the token."""
 
 
 def authorized(shown: str | bytes | None, token: str | None) -> bool:
@@ -68,18 +79,28 @@ def authorized(shown: str | bytes | None, token: str | None) -> bool:
 class TokenInterceptor(grpc.aio.ServerInterceptor):
     """Refuses every call that does not show the token, before its message is read."""
 
-    def __init__(self, token: str | None) -> None:
+    def __init__(self, token: str | None, calls: Calls) -> None:
         self._token = token
+        self._calls = calls
         self._refusal: Any = grpc.stream_stream_rpc_method_handler(_refuse)
+        self._guarded: dict[str, Any] = {}
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
     ) -> Any:
         """Pass the call on, or refuse it."""
         shown = dict(details.invocation_metadata or ()).get(names.TOKEN_METADATA)
-        if details.method.startswith(_OPEN) or authorized(shown, self._token):
-            return await continuation(details)
-        return self._refusal
+        if details.method != _OPEN and not authorized(shown, self._token):
+            self._calls.refused["token"] += 1
+            return self._refusal
+        if details.method not in self._guarded:
+            handler = await continuation(details)
+            if handler is None:
+                self._calls.refused["method"] += 1
+                return None  # there is no such method
+            self._guarded[details.method] = guarded(handler, details.method)
+        self._calls.taken[details.method.removeprefix("/")] += 1
+        return self._guarded[details.method]
 
 
 async def _refuse(_messages: Any, context: Any) -> None:
@@ -95,10 +116,13 @@ class Server:
 
     def __init__(self, controller: Controller, keeper: Keeper, config: Config) -> None:
         self._config = config
-        self._server = server = grpc.aio.server(interceptors=[TokenInterceptor(config.token)], options=_OPTIONS)
-        agent_pb2_grpc.add_AgentServiceServicer_to_server(AgentService(controller), server)
+        self.calls = Calls()
+        interceptors = [TokenInterceptor(config.token, self.calls)]
+        self._server = server = grpc.aio.server(interceptors=interceptors, options=_OPTIONS)
+        server.add_generic_rpc_handlers((AgentService(controller).handler(),))
         discovery_pb2_grpc.add_DiscoveryServiceServicer_to_server(DiscoveryService(controller), server)
         shards_pb2_grpc.add_ShardServiceServicer_to_server(ShardService(controller, keeper), server)
+        rendezvous_pb2_grpc.add_RendezvousServiceServicer_to_server(RendezvousService(controller, keeper), server)
         self._job = JobService(controller, config)
         job_pb2_grpc.add_JobServiceServicer_to_server(self._job, server)
         self._health = health.aio.HealthServicer()
@@ -127,5 +151,7 @@ class Server:
     async def stop(self) -> None:
         """Refuse new calls, give the present ones a moment, and end."""
         self._job.end()
-        await self._health.enter_graceful_shutdown()
+        with suppress(TimeoutError):  # somebody who watches the health and does not read holds it up
+            async with asyncio.timeout(_LAST_HEALTH_SECONDS):
+                await self._health.enter_graceful_shutdown()
         await self._server.stop(0.2)

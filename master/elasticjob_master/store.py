@@ -10,6 +10,7 @@ import asyncio
 import base64
 import binascii
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +19,8 @@ import msgspec
 from elasticjob_kube.errors import Conflict, KubeError
 from elasticjob_kube.resources import CONFIG_MAPS
 from elasticjob_kube.session import Kube
+
+from elasticjob_master.core.state import Encoded, TooLarge
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +42,15 @@ class Failed(Exception):
 
 
 class Store(Protocol):
-    """One place for the state."""
+    """One place for the state.
+
+    Attributes:
+        pause: seconds between two writes.
+        largest: bytes it takes; None: any number.
+    """
 
     pause: float
+    largest: int | None
 
     async def load(self) -> bytes | None:
         """Return what is stored, or None."""
@@ -54,6 +63,7 @@ class NoStore:
     """A state that ends with the process."""
 
     pause = 0.0
+    largest: int | None = None
 
     async def load(self) -> bytes | None:
         """Return nothing."""
@@ -67,6 +77,7 @@ class FileStore:
     """A file, replaced as a whole."""
 
     pause = 0.05
+    largest: int | None = None
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -98,6 +109,8 @@ class ConfigMapStore:
     """The job's ConfigMap; each write names the version it replaces."""
 
     pause = 1.0
+    largest: int | None = 900 * 1024
+    """The API server takes 1 MiB of data in a ConfigMap."""
 
     def __init__(self, kube: Kube, namespace: str, name: str) -> None:
         self._kube = kube
@@ -157,11 +170,18 @@ class ConfigMapStore:
 class Keeper:
     """Writes the state when it has changed, and lets others wait until it is stored."""
 
-    def __init__(self, store: Store, snapshot: Callable[[], bytes]) -> None:
+    def __init__(self, store: Store, snapshot: Callable[[], Encoded]) -> None:
         self._store = store
         self._snapshot = snapshot
         self._changes = 0
         self._stored = 0
+        self._unstored_since: float | None = None
+        self.stored_bytes = 0
+        self.left_out: tuple[str, ...] = ()
+        """What the stored state is without, for want of room."""
+        self.writes = 0
+        self.seconds_taken = 0.0
+        """What the latest snapshot took; nothing else happens meanwhile."""
         self._wake = asyncio.Event()
         self._written = asyncio.Event()
 
@@ -173,7 +193,13 @@ class Keeper:
     def changed(self) -> None:
         """Note a change; it is written soon."""
         self._changes += 1
+        if self._unstored_since is None:
+            self._unstored_since = time.monotonic()
         self._wake.set()
+
+    def unstored_seconds(self) -> float:
+        """Return the age of the oldest change that is not stored; 0 when all are."""
+        return 0.0 if self._unstored_since is None else time.monotonic() - self._unstored_since
 
     async def stored(self, change: int) -> None:
         """Return when all changes up to a number are stored. Raises `NotStored` when that takes too long."""
@@ -195,13 +221,30 @@ class Keeper:
                 log.warning("the state is not stored, trying again: %s", error)
                 self._wake.set()
                 await asyncio.sleep(_RETRY_SECONDS)
-            await asyncio.sleep(self._store.pause)
+            # Storing takes a tenth of the time at most, however large the state is.
+            await asyncio.sleep(max(self._store.pause, 9 * self.seconds_taken))
 
     async def flush(self) -> None:
         """Write now if something has changed."""
         changes = self._changes
         if changes != self._stored:
-            await self._store.save(self._snapshot())
+            taken_at = time.monotonic()
+            taken = self._take()
+            self.seconds_taken = time.monotonic() - taken_at
+            await self._store.save(taken.data)
             self._stored = changes
+            self._unstored_since = None if changes == self._changes else taken_at
+            self.stored_bytes, self.writes = len(taken.data), self.writes + 1
             written, self._written = self._written, asyncio.Event()
             written.set()
+
+    def _take(self) -> Encoded:
+        """Return the present state as it is to be stored. Raises `Failed` when it does not fit."""
+        try:
+            taken = self._snapshot()
+        except TooLarge as error:
+            raise Failed(str(error)) from error
+        if taken.left_out != self.left_out:
+            self.left_out = taken.left_out
+            log.warning("the state is stored without: %s", ", ".join(taken.left_out) or "nothing, it fits again")
+        return taken

@@ -8,10 +8,13 @@ from collections.abc import Iterable
 from elasticjob_api.frameworks import Peer
 from elasticjob_api.v1 import agent_pb2 as agent
 from elasticjob_api.v1 import discovery_pb2 as discovery
+from elasticjob_api.v1 import job_pb2 as job
 from elasticjob_api.v1 import shards_pb2 as shards
 
 from elasticjob_master.core.discovery import HostList
+from elasticjob_master.core.history import Event, Sample
 from elasticjob_master.core.members import Identity, Member, Usage
+from elasticjob_master.core.plans import Plan
 from elasticjob_master.core.progress import Report
 from elasticjob_master.core.shards import Ledger
 
@@ -63,7 +66,14 @@ def usage(message: agent.ResourceUsage) -> Usage:
 def report(message: agent.StepReport) -> Report:
     """Return what a step report tells."""
     return Report(
-        message.round, message.step, message.total_steps, message.samples, message.seconds, dict(message.metrics)
+        message.round,
+        message.step,
+        message.total_steps,
+        message.samples,
+        message.seconds,
+        dict(message.metrics),
+        message.steps,
+        message.compute_seconds,
     )
 
 
@@ -81,6 +91,9 @@ def member(source: Member) -> agent.Member:
         slots=who.slots,
         state=_STATES[source.state],
         step=source.step,
+        step_seconds=source.work.step_seconds,
+        straggler=source.work.straggler,
+        check_problem=source.check.problem,
         usage=agent.ResourceUsage(
             cpu_cores=used.cpu_cores,
             memory_bytes=used.memory_bytes,
@@ -112,4 +125,36 @@ def ledger(source: Ledger) -> shards.Ledger:
         leased=account.leased,
         waiting=account.waiting,
         returned=account.returned,
+        failed=account.failed,
+        growing=source.dataset.growing,
+    )
+
+
+def history(samples: Iterable[Sample], events: Iterable[Event]) -> job.History:
+    """Return what has happened."""
+    return job.History(
+        samples=[
+            job.Sample(
+                time=each.time,
+                round=each.round,
+                world_size=each.world_size,
+                step=each.step,
+                samples_per_second=each.samples_per_second,
+            )
+            for each in samples
+        ],
+        events=[job.Event(time=each.time, reason=each.reason, message=each.text()) for each in events],
+    )
+
+
+def plan(source: Plan) -> job.Plan:
+    """Return a ScalePlan, in short."""
+    return job.Plan(
+        name=source.name,
+        source=source.source,
+        phase=source.phase,
+        reason=source.reason,
+        message=source.message,
+        created=source.created,
+        completed=source.completed,
     )

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Any
 
-from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
-from elasticjob_api.quantity import parse_quantity
-from elasticjob_api.scaleplan import ScalePlan
-from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
+from elasticjob_api.scaleplan import FINISHED, ScalePlan
 
-from elasticjob_master.config import Config
 from elasticjob_master.core import progress as core
-from elasticjob_master.core.autoscale import Bounds, Decision
-from elasticjob_master.core.rendezvous import RoleSize
-from elasticjob_master.core.resources import requests
-from elasticjob_master.scaler import Scaling
+from elasticjob_master.core.plans import MOST_PLANS, Plan
+from elasticjob_master.core.rules import RoleSize
 
-_LONGEST_REASON = 1024
-_MOST = 10_000
+_MOST_PODS = 100
+_LONGEST_PROBLEM = 1024
 
 
 def sizes(job: ElasticJob) -> dict[str, RoleSize]:
@@ -64,41 +58,24 @@ def standing_by(unfinished: Iterable[ScalePlan]) -> frozenset[tuple[str, int]]:
     return frozenset((move.role, move.replacement) for move in moves if move.phase == "Starting")
 
 
-def scaling(job: ElasticJob, *, plan_unfinished: bool) -> Scaling | None:
-    """Return how the auto-scaler may scale; None when it has no role to scale."""
-    wanted = job.spec.autoscaling
-    spec = job.spec.replica_specs.get(wanted.role)
-    if spec is None:
-        return None
-    return Scaling(
-        role=wanted.role,
-        desired=desired(job, wanted.role),
-        bounds=bounds(job, wanted.role),
-        enabled=wanted.enabled and spec.auto_scale,
-        objective=wanted.objective.min_marginal_efficiency,
-        cooldown=float(wanted.cooldown_seconds),
-        plan_unfinished=plan_unfinished or job.status.current_plan is not None,
-    )
-
-
-def bounds(job: ElasticJob, role: str) -> Bounds:
-    """Return the sizes the role may have, and what sets the upper one."""
-    spec = job.spec.replica_specs[role]
-    maximum, limit = (spec.max_replicas, f"{role}.maxReplicas")
-    if maximum is None:
-        maximum, limit = max(spec.replicas, desired(job, role)), f"{role}.replicas, as maxReplicas is not set,"
-    limits = job.spec.autoscaling.resource_limits
-    for resource, value in (("cpu", limits.cpu), ("memory", limits.memory), ("nvidia.com/gpu", limits.gpu)):
-        possible = _possible(job, role, resource, value)
-        if possible is not None and possible < maximum:
-            maximum, limit = possible, f"autoscaling.resourceLimits ({resource} {value})"
-    return Bounds(max(1, spec.min_replicas), maximum, limit)
-
-
-def progress(source: core.Progress, now: float) -> dict[str, Any] | None:
-    """Return `status.progress`, or None before the first step is reported."""
+def progress(
+    source: core.Progress,
+    now: float,
+    *,
+    stalled_since: float | None = None,
+    stragglers: Sequence[str] = (),
+    unfit: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return `status.progress`; before the first step is reported there is little in it, or nothing."""
+    found: dict[str, Any] = {}
+    if stalled_since is not None:
+        found["stalledSince"] = _time(stalled_since)
+    if stragglers:
+        found["stragglers"] = list(stragglers)[:_MOST_PODS]
+    if unfit:
+        found["unfit"] = {pod: unfit[pod][:_LONGEST_PROBLEM] for pod in sorted(unfit)[:_MOST_PODS]}
     if source.reported_at is None:
-        return None
+        return found
     rate, eta = source.samples_per_second(now), source.eta_seconds(now)
     told: dict[str, Any] = {
         "step": source.step,
@@ -112,54 +89,33 @@ def progress(source: core.Progress, now: float) -> dict[str, Any] | None:
         told["totalSteps"] = source.total_steps
     if eta is not None:
         told["etaSeconds"] = math.ceil(min(eta, 1e9))
-    return told
+    return told | found
 
 
-def plan(config: Config, number: int, role: str, decision: Decision) -> dict[str, Any]:
-    """Return the ScalePlan of a decision."""
-    owner = {
-        "apiVersion": ELASTIC_JOBS.api_version,
-        "kind": ELASTIC_JOBS.kind,
-        "name": config.job_name,
-        "uid": config.job_uid,
-    }
-    return {
-        "apiVersion": SCALE_PLANS.api_version,
-        "kind": SCALE_PLANS.kind,
-        "metadata": {
-            "name": f"{config.job_name}-auto-{number}",
-            "labels": {names.LABEL_JOB_NAME: config.job_name, names.LABEL_JOB_UID: config.job_uid},
-            "ownerReferences": [owner],
-        },
-        "spec": {
-            "jobName": config.job_name,
-            "source": "Auto",
-            "reason": decision.reason[:_LONGEST_REASON],
-            "replicaResourceSpecs": {role: {"replicas": decision.size}},
-        },
-    }
-
-
-def _possible(job: ElasticJob, role: str, resource: str, limit: int | str | None) -> int | None:
-    """Return how many members of a role a limit over all roles allows; None when it says nothing about this role."""
-    if limit is None:
-        return None
-    each = _request(job, role, resource)
-    if each <= 0:
-        return None
-    others = sum(
-        (_request(job, r, resource) * desired(job, r) for r in job.spec.replica_specs if r != role), Decimal(0)
+def plans(known: Iterable[ScalePlan]) -> list[Plan]:
+    """Return the plans as they are told, oldest first: if there are too many, the oldest finished ones are left out."""
+    latest = heapq.nlargest(
+        MOST_PLANS,
+        known,
+        key=lambda plan: (
+            plan.status.phase not in FINISHED,
+            plan.metadata.creation_timestamp or "",
+            plan.metadata.name,
+        ),
     )
-    return max(0, min(_MOST, int((parse_quantity(limit) - others) // each)))
-
-
-def _request(job: ElasticJob, role: str, resource: str) -> Decimal:
-    """Return what one member requests: as a plan has set it, else as its template says."""
-    status = job.status.replica_statuses.get(role)
-    planned = status.resources.get(resource) if status is not None else None
-    if planned is not None:
-        return parse_quantity(planned)
-    return requests(job.spec.replica_specs[role].template).get(resource, Decimal(0))
+    told = [
+        Plan(
+            name=each.metadata.name,
+            source=each.spec.source,
+            phase=each.status.phase or "Pending",
+            reason=each.spec.reason,
+            message=each.status.message,
+            created=_seconds(each.metadata.creation_timestamp),
+            completed=_seconds(each.status.completion_time),
+        )
+        for each in latest
+    ]
+    return sorted(told, key=lambda plan: (plan.created, plan.name))
 
 
 def _rounded(value: float, digits: int = 3) -> float:
@@ -168,3 +124,7 @@ def _rounded(value: float, digits: int = 3) -> float:
 
 def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _seconds(time: str | None) -> float:
+    return datetime.fromisoformat(time).timestamp() if time else 0.0

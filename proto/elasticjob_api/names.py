@@ -81,6 +81,8 @@ ENV_ROUND = "ELASTICJOB_ROUND"
 ENV_RANK = "ELASTICJOB_RANK"
 ENV_WORLD_SIZE = "ELASTICJOB_WORLD_SIZE"
 
+EXIT_UNFIT = 201
+"""Exit code of an agent whose node has not passed its check: an error that passes, as it may on another node."""
 EXIT_DRAINED = 143
 """Exit code of an agent that left because it was asked to: as if ended by SIGTERM, never counted as a failure."""
 

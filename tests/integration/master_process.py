@@ -61,14 +61,18 @@ class Master:
     grpc_port: int = 0
     http_port: int = 0
     ends_with: int = 0
+    address: str = "127.0.0.1"
+    insecure: bool = False
 
     def channel(self, token: str | None = TOKEN) -> grpc.aio.Channel:
         """Return a channel that shows a token."""
+        if self.insecure:
+            return grpc.aio.insecure_channel(f"{self.address}:{self.grpc_port}")
         credentials = grpc.ssl_channel_credentials(certificates()[0].encode())
         if token is not None:
             credentials = grpc.composite_channel_credentials(credentials, grpc.access_token_call_credentials(token))
         options = [("grpc.ssl_target_name_override", names.TLS_SERVER_NAME), ("grpc.enable_http_proxy", 0)]
-        return grpc.aio.secure_channel(f"127.0.0.1:{self.grpc_port}", credentials, options=options)
+        return grpc.aio.secure_channel(f"{self.address}:{self.grpc_port}", credentials, options=options)
 
     async def kill(self) -> None:
         """End it as a lost node would."""
@@ -78,7 +82,11 @@ class Master:
 
 @asynccontextmanager
 async def run_master(
-    folder: Path, *options: str, env: dict[str, str] | None = None, ports: tuple[int, int] = (0, 0)
+    folder: Path,
+    *options: str,
+    env: dict[str, str] | None = None,
+    ports: tuple[int, int] = (0, 0),
+    address: str = "127.0.0.1",
 ) -> AsyncIterator[Master]:
     """Start a master and wait until it serves; SIGTERM it in the end, and require that it goes in peace."""
     certificate, key = certificates()
@@ -91,12 +99,12 @@ async def run_master(
         **(env or {}),
     }
     log = folder / "master.log"
-    command = [str(Path(sys.executable).with_name("elasticjob-master")), *options, "--address=127.0.0.1"]
+    command = [str(Path(sys.executable).with_name("elasticjob-master")), *options, f"--address={address}"]
     command += [f"--grpc-port={ports[0]}", f"--http-port={ports[1]}"]
     with log.open("ab") as output:
         start = output.tell()
         process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=output, stderr=output)
-    master = Master(process, log)
+    master = Master(process, log, address=address, insecure="--insecure" in options)
     try:
         async with asyncio.timeout(SECONDS):
             while not (found := re.search(rb"gRPC on \S+:(\d+), HTTP on port (\d+)", log.read_bytes()[start:])):
@@ -128,6 +136,7 @@ class Agent:
     stream: Any = None
     task: asyncio.Task[None] | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    sending: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def uid(self) -> str:
@@ -161,8 +170,9 @@ class Agent:
         return self
 
     async def send(self, **message: Any) -> None:
-        """Send one message."""
-        await self.stream.write(pb.AgentMessage(**message))
+        """Send one message; grpc takes one at a time."""
+        async with self.sending:
+            await self.stream.write(pb.AgentMessage(**message))
 
     async def _listen(self, stream: Any, obey: bool) -> None:
         try:

@@ -577,3 +577,86 @@ async def test_garbage_on_the_socket_is_answered_and_harms_nothing(
     await master.exited(1)
     await master.order(exit=pb.Exit())
     assert (await agent.end())[:2] == (0, "True\n" * 8)
+
+
+# --- what the library tells and asks --------------------------------------------------------------------------------
+
+
+async def test_steps_and_the_seconds_of_ones_own_reach_the_master(master: FakeMaster, run: Run, tmp_path: Path) -> None:
+    script = """
+        import elasticjob
+        for step in range(1, 101):
+            elasticjob.report_step(step, samples=2, compute_seconds=0.5)
+    """
+    await run(*python(tmp_path, script))
+    await master.begin(1)
+    await master.exited(1)
+    told = master.seen.of("step")
+    assert told[-1].step == 100
+    assert (sum(report.steps for report in told), sum(report.compute_seconds for report in told)) == (99, 50)
+
+
+async def test_the_process_learns_who_is_in_its_world(master: FakeMaster, run: Run, tmp_path: Path) -> None:
+    script = "import elasticjob; print(elasticjob.world().index, [(m.pod, m.node) for m in elasticjob.members()])"
+    agent = await run(*python(tmp_path, script), **{names.ENV_INDEX: "4"})
+    members = [pb.Member(pod_name=f"job-worker-{index}", node_name="n") for index in range(2)]
+    await master.order(start=pb.Start(world=pb.World(round=1, members=members)))
+    assert await agent.process.stdout.readline() == b"4 [('job-worker-0', 'n'), ('job-worker-1', 'n')]\n"
+
+
+async def test_a_rhythm_the_master_changes_is_kept_from_then_on(master: FakeMaster, run: Run, tmp_path: Path) -> None:
+    await run(*python(tmp_path, COUNTING))
+    await master.begin(1)
+    command = await master.order(configure=pb.Configure(heartbeat_seconds=3600, report_seconds=3600))
+    await master.seen.wait(lambda seen: [ack for ack in seen.of("ack") if ack.command_id == command])
+    before = len(master.seen.of("heartbeat")), len(master.seen.of("step"))
+    await asyncio.sleep(1)  # ten heartbeats and five reports of the rhythm before
+    after = len(master.seen.of("heartbeat")), len(master.seen.of("step"))
+    assert all(now - then <= 1 for then, now in zip(before, after, strict=True))
+    await master.order(configure=pb.Configure(heartbeat_seconds=0.01, report_seconds=0.01))
+    await master.seen.wait(
+        lambda seen: len(seen.of("heartbeat")) > after[0] + 5 and len(seen.of("step")) > after[1] + 5
+    )
+
+
+async def test_an_environment_beyond_the_kernels_bound_is_named_and_ends_the_member(
+    master: FakeMaster, run: Run
+) -> None:
+    agent = await run("true", **{names.ENV_PROCESS_RESTART_LIMIT: "3"})
+    await master.begin(1, TF_CONFIG="x" * 140_000)
+    told = await master.exited(1)
+    assert (told.exit_code, told.asked) == (126, False)
+    assert "cannot run 'true': argument list too long: its environment has" in told.message
+    assert "TF_CONFIG with 140000; one variable can have 131061 of them" in told.message
+    await master.order(exit=pb.Exit())
+    code, _, words = await agent.end()
+    assert (code, agent.termination) == (126, told.message)
+    assert "Traceback" not in words
+
+
+async def test_the_largest_variable_the_message_tells_of_can_be_used(master: FakeMaster, run: Run) -> None:
+    await run("true")
+    await master.begin(1, TF_CONFIG="x" * 131_061)
+    assert (await master.exited(1)).exit_code == 0
+
+
+async def test_a_step_no_message_can_carry_is_refused_and_harms_nothing(
+    master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
+    script = r"""
+        import os, socket
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(os.environ["ELASTICJOB_SOCKET"])
+        lines = connection.makefile()
+        metrics = r'{"step": 1, "metrics": {"\ud800": 1}}'
+        for text in (metrics, '{"step": 1, "steps": 1e300}', '{"step": 1, "steps": -1}'):
+            connection.sendall(text.encode() + b"\n")
+            print("bad step report" in lines.readline())
+        for _ in range(10):
+            connection.sendall(b'{"step": 1, "steps": 9223372036854775807, "seconds": 1e999, "compute_seconds": NaN}\n')
+    """
+    agent = await run(*python(tmp_path, script))
+    await master.begin(1)
+    assert (await master.exited(1)).exit_code == 0
+    await master.order(exit=pb.Exit())
+    assert (await agent.end())[:2] == (0, "True\n" * 3)

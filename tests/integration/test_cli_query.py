@@ -167,6 +167,50 @@ async def test_a_given_address_is_used_in_place_of_the_status(
     assert f"{JOB}-worker-0" in text
 
 
+async def test_members_progress_history_and_plans_are_asked_for_by_name(
+    kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
+) -> None:
+    port = free_port()
+    await tell_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{port}")
+    async with running_master(job, secrets, port) as channel:
+        await one_member(channel, secrets)
+        code, text, errors = await query(cluster, JOB, "history", "-n", job)
+        assert (code, errors) == (0, "")
+        assert [line.split()[1] for line in text.splitlines()] == ["MasterStarted", "MemberRegistered"]
+        assert f"{JOB}-worker-0 at 127.0.0.1" in text
+        for topic, key in (("members", "members"), ("progress", "step"), ("history", "events"), ("plans", "plans")):
+            code, text, errors = await query(cluster, JOB, topic, "-n", job, "-o", "json")
+            assert (code, errors) == (0, "")
+            assert key in json.loads(text), text
+        _, text, _ = await query(cluster, JOB, "members", "-n", job)
+        assert text.splitlines()[1].split()[:3] == ["worker", "0", f"{JOB}-worker-0"]
+    code, _, errors = await query(cluster, JOB, "nonsense", "-n", job)
+    assert code == 2
+    assert "nonsense" in errors
+
+
+async def test_a_watched_history_adds_what_is_new(
+    kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
+) -> None:
+    port = free_port()
+    await tell_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{port}")
+    async with running_master(job, secrets, port) as channel:
+        await channel.channel_ready()
+        process = await asyncio.create_subprocess_exec(
+            BIN / "elasticjob", "query", f"--kubeconfig={cluster.kubeconfig}", JOB, "history", "-w", "-n", job,
+            "-o", "json", stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stdout is not None
+        try:
+            told = [json.loads(await asyncio.wait_for(process.stdout.readline(), SECONDS))]
+            await one_member(channel, secrets)
+            told.append(json.loads(await asyncio.wait_for(process.stdout.readline(), SECONDS)))
+        finally:
+            process.terminate()
+            await process.wait()
+    assert [[event["reason"] for event in each["events"]] for each in told] == [["MasterStarted"], ["MemberRegistered"]]
+
+
 async def test_the_master_of_another_job_is_not_taken_for_this_one(
     kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
 ) -> None:

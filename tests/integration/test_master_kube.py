@@ -222,9 +222,9 @@ async def test_a_migration_is_one_change_of_the_world_and_every_member_named_lat
         await until(lambda: agents[2].running == agents[3].running == 3, "a world of the replacements")
 
 
-@pytest.mark.parametrize(("third", "replicas"), [(120.0, 5), (60.0, 2)])
+@pytest.mark.parametrize(("third", "replicas"), [(120.0, {5}), (20.0, {1, 2})])
 async def test_the_auto_scaler_decides_by_what_it_measured_as_soon_as_it_is_enabled(
-    setting: Setting, third: float, replicas: int
+    setting: Setting, third: float, replicas: set[int]
 ) -> None:
     await setting.set_desired(2)
     async with setting.master() as master, master.channel() as channel, AsyncExitStack() as cleanup:
@@ -242,10 +242,79 @@ async def test_the_auto_scaler_decides_by_what_it_measured_as_soon_as_it_is_enab
         assert plan["metadata"]["name"] == f"{JOB}-auto-1"
         assert plan["metadata"]["ownerReferences"][0]["uid"] == setting.uid
         assert plan["spec"]["source"] == "Auto"
-        assert plan["spec"]["replicaResourceSpecs"]["worker"]["replicas"] == replicas
+        assert plan["spec"]["replicaResourceSpecs"]["worker"]["replicas"] in replicas
         assert "2 members: " in plan["spec"]["reason"]
         await asyncio.sleep(3 * COOLDOWN)
         assert len(await setting.plans()) == 1, "no second plan while the first is unfinished"
+
+
+async def make_auto_plan(setting: Setting, number: int, replicas: int) -> None:
+    """Make a plan as the job's master does."""
+    owner = {"apiVersion": ELASTIC_JOBS.api_version, "kind": ELASTIC_JOBS.kind, "name": JOB, "uid": setting.uid}
+    wish = {"worker": {"replicas": replicas}}
+    body = {
+        "apiVersion": SCALE_PLANS.api_version,
+        "kind": SCALE_PLANS.kind,
+        "metadata": {"name": f"{JOB}-auto-{number}", "ownerReferences": [owner]},
+        "spec": {"jobName": JOB, "source": "Auto", "replicaResourceSpecs": wish},
+    }
+    await setting.kube.create(SCALE_PLANS, setting.namespace, body)
+
+
+async def test_a_plan_that_a_killed_master_made_is_known_to_the_next_and_its_end_is_learned_from(
+    setting: Setting,
+) -> None:
+    """The first master is killed between the create of its plan and the write of its state."""
+    await setting.set_desired(2)
+    await make_auto_plan(setting, 1, 5)
+    await setting.patch_job({"spec": {"autoscaling": {"enabled": True}}})
+    async with setting.master() as master, master.channel() as channel, AsyncExitStack() as cleanup:
+        agents = [await Agent(index).join(channel) for index in (0, 1)]
+        training = asyncio.create_task(train(agents, lambda size: 50.0 * size))
+        cleanup.callback(training.cancel)
+        await until(lambda: b"plan 1 was made before" in master.log.read_bytes(), "the plan is adopted")
+        await until(lambda: b"measured: 2 members" in master.log.read_bytes(), "a measurement of two")
+        status = {"phase": "PartiallySucceeded", "message": "no room", "targets": {"worker": "0-2"}}
+        await setting.kube.patch(
+            SCALE_PLANS, setting.namespace, f"{JOB}-auto-1", {"status": status}, subresource="status"
+        )
+        await until(lambda: b"ScalePlan 1 was not fulfilled: no room" in master.log.read_bytes(), "its end is seen")
+        await setting.set_desired(3)
+        agents.append(await Agent(2).join(channel))
+        await until(lambda: b"measured: 3 members" in master.log.read_bytes(), "a measurement of three")
+        training.cancel()
+        await stored(setting)
+        assert len(await setting.plans()) == 1, "more than the three that could be had are not asked for yet"
+        await master.kill()
+    async with setting.master() as master, master.channel() as channel:
+        for agent in agents:
+            await agent.join(channel)
+
+        async def known() -> list[str]:
+            found = await JobServiceStub(channel).GetPlans(job_pb2.GetPlansRequest())
+            return [plan.name for plan in found.plans]
+
+        await eventually(known, bool, "the plan is known to the second master")
+        log = master.log.read_bytes()
+        assert log.count(b"was made before") == log.count(b"was not fulfilled") == 1, "it has been judged already"
+
+
+async def test_memory_that_is_nearly_used_up_becomes_a_plan_with_the_numbers(setting: Setting) -> None:
+    limited = {"worker": {"desired": 2, "indices": "0-1", "resources": {"memory": "1Gi"}}}
+    await setting.patch_job({"status": {"replicaStatuses": limited}}, "status")
+    spec = {"replicaSpecs": {"worker": {"maxMemory": "8Gi"}}, "autoscaling": {"enabled": True}}
+    await setting.patch_job({"spec": spec})
+    async with setting.master() as master, master.channel() as channel, AsyncExitStack() as cleanup:
+        agents = [await Agent(index).join(channel) for index in (0, 1)]
+        for agent in agents:
+            usage = pb.ResourceUsage(cpu_cores=0.5, memory_bytes=1000 * 1024**2)
+            await agent.send(heartbeat=pb.Heartbeat(usage=usage))
+        training = asyncio.create_task(train(agents, lambda size: 50.0 * size))
+        cleanup.callback(training.cancel)
+        [plan] = await eventually(setting.plans, bool, "a plan for more memory")
+        assert plan["spec"]["replicaResourceSpecs"] == {"worker": {"resource": {"memory": "1536Mi"}}}
+        assert "uses 1000 MiB of its 1024 MiB memory" in plan["spec"]["reason"]
+        assert plan["spec"]["onTimeout"] == "Rollback"
 
 
 async def test_a_killed_master_goes_on_from_its_config_map(setting: Setting) -> None:
@@ -326,3 +395,21 @@ async def stored(setting: Setting) -> None:
                 return
             last = found["metadata"]["resourceVersion"]
             await asyncio.sleep(1.5)
+
+
+async def test_a_stall_is_written_at_once_as_the_jobs_health_says_and_so_is_its_end(setting: Setting) -> None:
+    await setting.patch_job({"spec": {"health": {"stallSeconds": 1, "stallFactor": 2, "lostSeconds": 3600}}})
+    async with setting.master() as master, master.channel() as channel:
+        agents = [await Agent(index).join(channel) for index in (0, 1)]
+        await until(lambda: all(agent.running == 1 for agent in agents), "a world of two")
+        for step in (1, 2):
+            await agents[0].send(step=pb.StepReport(round=1, step=step, samples=30, seconds=0.1, steps=1))
+        progress = (await eventually(setting.job, _stalled, "the stall in the status"))["status"]["progress"]
+        assert progress["stalledSince"] == progress["lastReportTime"]
+        await agents[0].send(step=pb.StepReport(round=1, step=3, samples=30, seconds=0.1, steps=1))
+        job = await eventually(setting.job, lambda job: not _stalled(job), "the end of the stall in the status")
+        assert job["status"]["progress"]["steps"] == "3"
+
+
+def _stalled(job: dict[str, Any]) -> bool:
+    return "stalledSince" in job.get("status", {}).get("progress", {})

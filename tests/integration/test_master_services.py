@@ -238,7 +238,7 @@ async def test_garbage_gets_a_status_and_the_master_lives(master: Master, channe
             await stream.read()
         assert refused.value.code() == code
     for call, code in (
-        (register(b"\xff\xff\xff"), grpc.StatusCode.UNKNOWN),
+        (register(b"\xff\xff\xff"), grpc.StatusCode.INVALID_ARGUMENT),
         (register(b"\0" * 2_000_000), grpc.StatusCode.RESOURCE_EXHAUSTED),
         (unknown(b""), grpc.StatusCode.UNIMPLEMENTED),
     ):

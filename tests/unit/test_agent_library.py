@@ -65,12 +65,27 @@ class Forgetful:
 
 def test_a_shard_that_is_leased_again_by_a_forgetful_master_is_given_out_once() -> None:
     source = Forgetful()
-    shards = elasticjob.Shards(source, "data", count=8, prefetch=4)
+    shards = elasticjob.Shards(source, "data", elasticjob.Shard, count=8, prefetch=4)
     taken = [shards.take(10) for _ in range(8)]
     assert [shard.id for shard in taken if shard is not None] == list(range(8))
     shards.done(*[shard for shard in taken if shard is not None])
     assert shards.take(10) is None
     assert source.done == list(range(8))
+
+
+def test_alone_values_are_kept_and_a_barrier_is_open() -> None:
+    store = elasticjob.KeyValue()
+    elasticjob.barrier("epoch", timeout=0)
+    assert store.get("a") is None
+    assert store.compare_and_set("a", None, b"1") == b"1"
+    assert store.compare_and_set("a", None, b"2") == b"1"
+    assert store.compare_and_set("a", b"1", b"3") == b"3"
+    assert [store.add("n"), store.add("n", -5)] == [1, -4]
+    store.set("b", b"\x00")
+    assert store.wait("a", "n", "b", timeout=0) == [b"3", b"-4", b"\x00"]
+    with pytest.raises(TimeoutError, match="c"):
+        store.wait("a", "c", timeout=0.01)
+    assert [store.delete("n"), store.delete("n")] == [True, False]
 
 
 def test_bad_numbers_are_refused_by_name() -> None:

@@ -20,6 +20,7 @@ from elasticjob_agent.lifecycle import (
     TellLeaving,
     decide,
 )
+from elasticjob_api import names
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -133,3 +134,9 @@ def test_a_process_that_ended_for_a_stop_has_not_succeeded() -> None:
 def test_a_member_ended_by_the_master_ends_with_its_process() -> None:
     assert after(Launch(1), ExitOrdered(), ProcessEnded(143, ""))[1][-1] == Quit(0)
     assert after(Launch(1), ProcessEnded(3, ""), ExitOrdered())[1] == (Quit(3),)
+
+
+def test_a_member_whose_node_is_not_fit_ends_with_a_code_of_its_own() -> None:
+    state, actions = after(ExitOrdered(problem="no GPU"))
+    assert (state.problem, actions) == ("no GPU", (Quit(names.EXIT_UNFIT),))
+    assert after(Launch(1), ExitOrdered(problem="no GPU"), ProcessEnded(143, ""))[1][-1] == Quit(0), "it has trained"

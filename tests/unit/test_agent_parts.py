@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import resource
 from pathlib import Path
 
 import pytest
-from elasticjob_agent import config, termination
-from elasticjob_agent.process import TAIL_BYTES, TAIL_LINES, Tail
-from elasticjob_agent.reports import MOST_ROUNDS, Pending, Report
+from elasticjob_agent import config, lifecycle, termination
+from elasticjob_agent.process import TAIL_BYTES, TAIL_LINES, CannotStart, Processes, Tail
+from elasticjob_agent.reports import MOST_METRICS, MOST_ROUNDS, Pending, Report
 from elasticjob_api import names
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,3 +103,26 @@ def test_the_termination_message_is_cut_at_its_end_that_matters_less(tmp_path: P
 
 def test_a_termination_message_that_cannot_be_written_harms_nothing(tmp_path: Path) -> None:
     termination.write({names.ENV_TERMINATION_LOG: str(tmp_path / "no" / "folder")}, "words")
+
+
+def test_a_process_that_cannot_be_started_for_want_of_the_nodes_resources_may_be_tried_again() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # no file can be opened any more
+    try:
+        with pytest.raises(CannotStart, match="cannot run 'true': too many open files") as failure:
+            Processes(["true"]).start({})
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert failure.value.code == os.EX_OSERR
+    assert failure.value.code not in lifecycle.CANNOT_RUN
+
+
+@given(st.lists(st.dictionaries(st.integers(0, 200).map(str), st.floats(0, 1), max_size=64), max_size=6))
+def test_merged_reports_keep_a_bounded_number_of_metrics_and_all_of_the_newest(told: list[dict[str, float]]) -> None:
+    pending = Pending()
+    for metrics in told:
+        pending.add(Report(round=1, step=1, metrics=metrics))
+    report = pending.take()
+    if report is not None:
+        assert len(report.metrics) <= MOST_METRICS
+        assert report.metrics.items() >= told[-1].items()

@@ -22,7 +22,7 @@ def worlds(draw: st.DrawFn, framework: str) -> list[Peer]:
 
 
 def environments(framework: str, world: list[Peer]) -> list[dict[str, str]]:
-    return [FRAMEWORKS[framework].environment(world, rank) for rank in range(len(world))]
+    return list(map(FRAMEWORKS[framework].environment(world), range(len(world))))
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

@@ -46,7 +46,7 @@ def test_people_see_phase_world_progress_members_and_shards() -> None:
     assert "Master started 2 times" in lines
     assert "worker 1 1 digits-worker-1 Training 10.0.0.1 120 0.50 300Mi" in lines
     assert "worker 5 - digits-worker-5 Waiting 10.0.0.5 120 0.50 300Mi" in lines
-    assert "train 480 120 8 352 0" in lines
+    assert "train 480 120 8 352 0 0" in lines
 
 
 def test_programs_see_ranks_and_zeros() -> None:

@@ -116,8 +116,9 @@ def test_people_read_short_numbers() -> None:
 
 
 def test_a_stored_state_comes_back_as_it_was() -> None:
-    ledger = state.StoredLedger("d", 10, 2, 3, fresh=4, undone=[1], leases={"u": [1]})
-    kept = state.State(job_uid="x", round=3, world=["u"], ledgers=[ledger], memory=state.StoredMemory({2: 1.5}, 2, 2))
+    holder = state.StoredHolder("u", "a request", latest=[1, 1])
+    ledger = state.StoredLedger("d", 10, 2, 3, fresh=4, waiting=[2, 1], holders=[holder])
+    kept = state.State(job_uid="x", round=3, world=["u"], ledgers=[ledger], memory=state.StoredMemory({2: 1.5}, asked=2))
     assert state.decode(state.encode(kept)) == kept
 
 

@@ -13,6 +13,7 @@ from elasticjob_master.config import load
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.members import Identity
 from elasticjob_master.core.shards import Dataset
+from elasticjob_master.core.state import Encoded
 from elasticjob_master.main import serve
 from elasticjob_master.services.shards import ShardService
 from elasticjob_master.store import Keeper, NoStore, NotStored
@@ -37,14 +38,14 @@ async def test_a_lease_of_somebody_who_is_no_member_any_more_is_free_after_a_res
     after = Controller(framework="jax", sizes={})
     memory.restore(after, memory.snapshot(before, job_uid=""))
     restored = after.ledgers.get("d")
-    assert restored.holders() == {"uid-0": [0]}
-    assert restored.answers() == {"uid-0": ("one", [0])}
+    assert {uid: holder.leased for uid, holder in restored.holders().items()} == {"uid-0": {0}}
+    assert [shard.id for shard in restored.lease("uid-0", 1, "one")] == [0], "the answer is known to the next master"
     assert [shard.id for shard in restored.lease("uid-2", 4)] == [1, 2, 3]
 
 
 async def test_a_data_set_is_confirmed_when_it_is_stored_and_then_at_once() -> None:
     controller = Controller(framework="jax", sizes={})
-    keeper = Keeper(NoStore(), lambda: b"")
+    keeper = Keeper(NoStore(), lambda: Encoded(b""))
     controller.on_change = keeper.changed
     service = ShardService(controller, keeper)
     request = shards_pb2.CreateDatasetRequest(dataset="d", size=4, shard_size=1, epochs=1)
@@ -58,7 +59,7 @@ async def test_a_data_set_is_confirmed_when_it_is_stored_and_then_at_once() -> N
 
 
 async def test_who_waits_for_a_change_waits_for_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    keeper = Keeper(NoStore(), lambda: b"")
+    keeper = Keeper(NoStore(), lambda: Encoded(b""))
     keeper.changed()
     early = keeper.changes
     waiting = asyncio.create_task(keeper.stored(early))

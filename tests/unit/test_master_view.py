@@ -6,11 +6,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from elasticjob_api import elasticjob
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.scaleplan import ScalePlan
-from elasticjob_master import view
+from elasticjob_master import scaling_view, view
+from elasticjob_master.config import Config
+from elasticjob_master.core.autoscale.decision import Decision
+from elasticjob_master.core.autoscale.memory import Memory
 from elasticjob_master.core.progress import Progress, Report
-from elasticjob_master.core.rendezvous import RoleSize
+from elasticjob_master.core.resources import Share
+from elasticjob_master.core.rules import RoleSize
 
 
 def job(
@@ -40,23 +45,92 @@ def test_the_operators_word_counts_for_the_size_and_before_it_the_specs() -> Non
 def test_the_bounds_of_the_auto_scaler(
     worker: dict[str, Any], limits: dict[str, Any], maximum: int, limit: str
 ) -> None:
-    bounds = view.bounds(job(autoscaling={"resourceLimits": limits}, **worker), "worker")
+    bounds = scaling_view.bounds(job(autoscaling={"resourceLimits": limits}, **worker), "worker")
     assert (bounds.minimum, bounds.maximum, bounds.limit) == (1, maximum, limit)
 
 
 def test_resources_set_by_a_plan_count_in_place_of_the_templates() -> None:
     status = {"replicaStatuses": {"worker": {"desired": 2, "resources": {"cpu": "1"}}}}
-    bounds = view.bounds(job(status=status, autoscaling={"resourceLimits": {"cpu": 3}}, maxReplicas=5), "worker")
+    bounds = scaling_view.bounds(
+        job(status=status, autoscaling={"resourceLimits": {"cpu": 3}}, maxReplicas=5), "worker"
+    )
     assert bounds.maximum == 3
 
 
 def test_a_role_that_is_not_to_be_scaled_is_not_scaled() -> None:
     enabled = {"enabled": True, "cooldownSeconds": 5}
-    plain = view.scaling(job(autoscaling=enabled), plan_unfinished=False)
-    fixed = view.scaling(job(autoscaling=enabled, autoScale=False), plan_unfinished=False)
+    plain = scaling_view.scaling(job(autoscaling=enabled), plan_unfinished=False)
+    fixed = scaling_view.scaling(job(autoscaling=enabled, autoScale=False), plan_unfinished=False)
     assert plain is not None
     assert fixed is not None
     assert (plain.enabled, fixed.enabled, plain.cooldown) == (True, False, 5.0)
+
+
+def test_what_the_auto_scaler_may_know_of_a_role() -> None:
+    status = {
+        "worker": {"desired": 3, "indices": "0-2", "succeededIndices": "1", "resourcesByIndex": {"2": {"cpu": 2}}}
+    }
+    found = scaling_view.scaling(
+        job(status={"replicaStatuses": status}, autoscaling={"resourceLimits": {"cpu": 5}}), plan_unfinished=False
+    )
+    assert found is not None
+    assert found.indices == {0, 2}
+    assert found.room == {"cpu": 2.0}
+    shares = found.roles["worker"]
+    assert (shares.each, shares.by_index) == (Share(0.5, 1024**3), {2: Share(2.0, 1024**3)})
+    assert (shares.most_memory, shares.memory_bound) == (4 * 1024**3, "4 times the template's")
+
+
+def config(job_name: str, job_uid: str) -> Config:
+    return Config(
+        job_name=job_name,
+        job_uid=job_uid,
+        namespace="n",
+        pod_name="p",
+        framework="jax",
+        address="",
+        grpc_port=0,
+        http_port=0,
+        token=None,
+        tls=None,
+    )
+
+
+def test_a_decision_becomes_one_plan() -> None:
+    resources = {"ps": {"cpu": 1.5, "memory": 1024.0**3}}
+    decision = Decision("why", Memory(), size=4, resources=resources, migrate={"j-ps-1": {"cpu": 2.0}}, remove=(3,))
+    plan = scaling_view.plan(config("j", "u"), 7, "worker", decision)
+    assert plan["metadata"]["name"] == "j-auto-7"
+    assert plan["spec"] == {
+        "jobName": "j",
+        "source": "Auto",
+        "reason": "why",
+        "replicaResourceSpecs": {
+            "ps": {"resource": {"cpu": "1500m", "memory": "1024Mi"}},
+            "worker": {"replicas": 4},
+        },
+        "migratePods": [{"name": "j-ps-1", "resource": {"cpu": "2000m"}}],
+        "removePods": [{"role": "worker", "index": 3}],
+        "onTimeout": "Rollback",
+    }
+    made = msgspec.convert(plan, ScalePlan)
+    assert scaling_view.auto_number(made, config("j", "u")) == 7
+    assert scaling_view.auto_number(made, config("j", "another")) is None
+    assert scaling_view.auto_number(made, config("j-auto", "u")) is None
+
+
+@pytest.mark.parametrize(
+    ("phase", "targets", "wanted", "had"),
+    [("PartiallySucceeded", {"worker": "0-2"}, 4, 3), ("Failed", {}, 4, 2), ("Succeeded", {"worker": "0-3"}, 4, 4)],
+)
+def test_what_is_learned_from_the_end_of_a_plan(phase: str, targets: dict[str, str], wanted: int, had: int) -> None:
+    body = {
+        "metadata": {"name": "j-auto-3"},
+        "spec": {"jobName": "j", "source": "Auto", "replicaResourceSpecs": {"worker": {"replicas": 4}}},
+        "status": {"phase": phase, "targets": targets},
+    }
+    ended = scaling_view.ended(job(), msgspec.convert(body, ScalePlan), 3)
+    assert (ended.number, ended.phase, ended.wanted, ended.had) == (3, phase, wanted, had)
 
 
 def test_leaving_pods_have_the_plans_time_or_their_roles() -> None:
@@ -81,16 +155,28 @@ def test_a_role_whose_name_begins_with_anothers_has_its_own_time_to_leave() -> N
 
 def test_progress_is_written_for_programs_and_for_people() -> None:
     progress = Progress()
-    assert view.progress(progress, 0.0) is None
+    assert view.progress(progress, 0.0) == {}
     progress.report("a", Report(1, 5, 10, 1234.0, 1.0, {"loss": 0.123456789}), now=0.0, wall=0.0)
     progress.report("a", Report(1, 6, 10, 1234.0, 1.0), now=1.0, wall=1.5)
     assert view.progress(progress, 1.0) == {
         "step": 6,
         "totalSteps": 10,
         "samplesPerSecond": 1230.0,
-        "etaSeconds": 8,
+        "etaSeconds": 4,
         "lastReportTime": "1970-01-01T00:00:01Z",
         "metrics": {"loss": 0.123457},
         "rate": "1.2k/s",
         "steps": "6/10",
     }
+
+
+def test_what_is_wrong_with_the_training_is_written_within_the_bounds_of_the_schema() -> None:
+    progress = Progress()
+    assert view.progress(progress, 0.0, unfit={"j-worker-1": "no GPU"}) == {"unfit": {"j-worker-1": "no GPU"}}
+    progress.report("a", Report(1, 5, seconds=1.0), now=0.0, wall=60.0)
+    pods = [f"j-worker-{n:03}" for n in range(200)]
+    told = view.progress(progress, 0.0, stalled_since=60.0, stragglers=pods, unfit=dict.fromkeys(pods, "x" * 5000))
+    assert (told["step"], told["stalledSince"]) == (5, "1970-01-01T00:01:00Z")
+    assert told["stragglers"] == list(told["unfit"]) == pods[:100]
+    assert len(told["unfit"][pods[0]]) == 1024
+    msgspec.convert(told, elasticjob.Progress)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from elasticjob_api import names
 from elasticjob_api.elasticjob import BackOff, ElasticJob, ReplicaSpec, RestartRule
 from elasticjob_operator.core import backoff
 from elasticjob_operator.core.clock import format_time, parse_time
@@ -83,7 +84,7 @@ EXAMPLES: list[tuple[str, list[Pod]]] = [
     ("FailJob", [pod(210)]),
     ("Ignore", [pod(143)]),
     ("Ignore", [pod(129), pod(130), pod(131)]),
-    ("Ignore", [pod(200), pod(201)]),
+    ("Ignore", [pod(200), pod(201), pod(names.EXIT_UNFIT)]),
     ("Restart", [pod(137)]),
     ("Restart", [pod(134), pod(135), pod(139), pod(141)]),
     ("Ignore", [pod()]),

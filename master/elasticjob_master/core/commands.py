@@ -32,9 +32,30 @@ class Drain:
 
 @dataclass(frozen=True)
 class Exit:
-    """End the agent with its process' exit code."""
+    """End the agent with its process' exit code, or because its node is not fit: then the problem says why."""
 
     uid: str
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Check:
+    """Measure the member's node: connect to peers, and run the job's command, if any."""
+
+    uid: str
+    number: int
+    peers: tuple[str, ...]
+    command: tuple[str, ...]
+    timeout_seconds: float
+
+
+@dataclass(frozen=True)
+class Configure:
+    """Tell this often from now on."""
+
+    uid: str
+    heartbeat_seconds: float
+    report_seconds: float
 
 
 @dataclass(frozen=True)
@@ -51,4 +72,4 @@ class Removed:
     uid: str
 
 
-Command = Start | Stop | Drain | Exit | Release | Removed
+Command = Start | Stop | Drain | Exit | Check | Configure | Release | Removed

@@ -10,7 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from elasticjob_master.core.stragglers import Work
+
 State = Literal["waiting", "training", "draining", "suspected", "succeeded"]
+HELD = ("waiting", "running", "answered")
+"""Stages of a node check in which a member belongs to no world yet."""
+MOST_MEMBERS = 20_000
+"""Twice as many as a role can have, so that nobody who has the token fills the memory."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +47,29 @@ class Usage:
 class Told:
     """The last command sent on the present stream; the same command is not sent twice on one stream."""
 
-    command: Literal["start", "stop", "drain", "exit"]
+    command: Literal["start", "stop", "drain", "exit", "check"]
     round: int = 0
     at_once: bool = False
+
+
+@dataclass(slots=True)
+class Check:
+    """A member's node check, see `nodecheck`; there is none unless the job asks for it.
+
+    Attributes:
+        peers: addresses it connects to.
+        due: when the answer must be there.
+        seconds: what the measured work took; 0 when not known.
+        problem: what is wrong with the node; empty: nothing.
+        unreached: the peers it could not connect to.
+    """
+
+    stage: Literal["none", "waiting", "running", "answered", "passed", "failed"] = "none"
+    peers: tuple[str, ...] = ()
+    due: float = 0.0
+    seconds: float = 0.0
+    problem: str = ""
+    unreached: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -59,7 +85,9 @@ class Member:
         stop_due: when a process that was told to stop must have ended; a member beyond it is taken for lost.
         exit_due: until when the exit report of a process that is known to be gone is waited for.
         crashed_at: when its process failed unasked, until it is judged.
-        exiting: judged to leave with its process' exit code.
+        exiting: judged to leave with its process' exit code, or because its node is not fit.
+        joined_at: when it last came without belonging to the present world.
+        suspected: neither its stream nor a word has been there for a while.
     """
 
     identity: Identity
@@ -76,9 +104,13 @@ class Member:
     exiting: bool = False
     succeeded: bool = False
     told: Told | None = None
+    joined_at: float | None = None
+    suspected: bool = False
+    check: Check = field(default_factory=Check)
     heard_at: float = 0.0
     step: int = 0
     usage: Usage = field(default_factory=Usage)
+    work: Work = field(default_factory=Work)
 
     @property
     def uid(self) -> str:
@@ -93,7 +125,7 @@ class Member:
     @property
     def available(self) -> bool:
         """It can be, or is, part of a world."""
-        return self.away_since is None and not self.leaving
+        return self.away_since is None and not self.leaving and self.check.stage not in HELD
 
     @property
     def state(self) -> State:
@@ -102,9 +134,21 @@ class Member:
             return "succeeded"
         if self.draining_since is not None or self.exiting:
             return "draining"
-        if self.away_since is not None:
+        if self.suspected:
             return "suspected"
         return "training" if self.process_round else "waiting"
+
+    def process_gone(self) -> None:
+        """Note that its training process has ended."""
+        self.last_round = max(self.last_round, self.process_round)
+        self.process_round, self.started = 0, False
+        self.stop_due = self.exit_due = None
+
+    def drain(self, seconds: float, now: float) -> None:
+        """Let it leave; once it leaves, later words change nothing."""
+        if self.draining_since is None and not self.succeeded:
+            self.draining_since, self.drain_seconds = now, seconds
+            self.crashed_at = None
 
 
 class Refusal(Exception):
@@ -119,6 +163,8 @@ class Members:
         self._by_place: dict[tuple[str, int], str] = {}
         self._next_order = 1
         self.away: set[str] = set()
+        self.gone: list[Member] = []
+        """Who was forgotten, until somebody has taken note of it."""
 
     def __iter__(self) -> Iterator[Member]:
         return iter(self._by_uid.values())
@@ -139,7 +185,18 @@ class Members:
         return self._by_uid.get(self._by_place.get((identity.role, identity.index), ""))
 
     def check(self, identity: Identity) -> None:
-        """Raise `Refusal` when the role and index belong to a newer pod, or to another that is still connected."""
+        """Raise `Refusal` when the role and index belong to a newer pod, or to another that is still connected.
+
+        So does one pod that comes back with another role or index, and one that would be a member too many.
+        """
+        known = self._by_uid.get(identity.pod_uid)
+        if known is None and len(self) >= MOST_MEMBERS:
+            raise Refusal(f"there are {len(self)} members already; a job can have at most {MOST_MEMBERS}")
+        if known is not None and (known.identity.role, known.identity.index) != (identity.role, identity.index):
+            raise Refusal(
+                f"pod UID {identity.pod_uid} is {known.identity.role} {known.identity.index}; it cannot become "
+                f"{identity.role} {identity.index}"
+            )
         old = self.holder(identity)
         if old is None or old.uid == identity.pod_uid:
             return
@@ -166,7 +223,8 @@ class Members:
 
     def remove(self, member: Member) -> None:
         """Forget a member."""
-        self._by_uid.pop(member.uid, None)
+        if self._by_uid.pop(member.uid, None) is not None:
+            self.gone.append(member)
         self.away.discard(member.uid)
         place = (member.identity.role, member.identity.index)
         if self._by_place.get(place) == member.uid:

@@ -1,7 +1,9 @@
 """How far the training is and how fast it goes, from the members' step reports.
 
 A report tells the seconds it stands for, so a burst of reports after a reconnection says as much as reports in time.
-One report costs the same whatever the number of members; sums over members are made when somebody asks.
+One report costs the same whatever the number of members; sums over members are made when somebody asks. The rate is
+that of training: what a pause takes, such as an evaluation, a checkpoint or the compilation of the first step, is left
+out of it.
 """
 
 from __future__ import annotations
@@ -9,12 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from statistics import median
 
 MOST_METRICS = 64
 LONGEST_NAME = 64
 _LARGEST_STEP = 2**53
 _MEMORY_SECONDS = 5.0
+_KEPT = 0.75
+"""Of what was before, one report leaves at least so much: where steps take long, the last few still count."""
 _SILENT_SECONDS = 15.0
+_ODD_FACTOR, _ODD_SECONDS = 5.0, 5.0
 _LEAST_SECONDS = 1e-3
 
 
@@ -28,13 +34,16 @@ class Report:
     samples: float = 0.0
     seconds: float = 0.0
     metrics: Mapping[str, float] = field(default_factory=dict)
+    steps: int = 0
+    compute_seconds: float = 0.0
 
     def problem(self) -> str | None:
         """Return what is wrong with it: field, value and bound; None when nothing is."""
-        for name, value in (("step", self.step), ("total_steps", self.total_steps)):
+        for name, value in (("step", self.step), ("total_steps", self.total_steps), ("steps", self.steps)):
             if not 0 <= value <= _LARGEST_STEP:
                 return f"{name} is {value}; it must be between 0 and {_LARGEST_STEP}"
-        for name, amount in (("samples", self.samples), ("seconds", self.seconds)):
+        amounts = (("samples", self.samples), ("seconds", self.seconds), ("compute_seconds", self.compute_seconds))
+        for name, amount in amounts:
             if not (math.isfinite(amount) and 0.0 <= amount <= 1e15):
                 return f"{name} is {amount}; it must be a number between 0 and 1e15"
         if len(self.metrics) > MOST_METRICS:
@@ -47,27 +56,49 @@ class Report:
 
 @dataclass(slots=True)
 class Pace:
-    """Recent samples and steps of one member: sums that fade with the seconds they stand for."""
+    """Recent samples and steps of one member: sums that fade with the seconds they stand for.
+
+    A report whose steps took far longer, or far less, than usual is odd. A single one is left out: it was a pause. Two
+    in a row are the new pace, and so is the second report of all: the first one has the start-up in it.
+    """
 
     step: int
+    told_at: float
     samples: float = 0.0
     steps: float = 0.0
     seconds: float = 0.0
-    told_at: float = 0.0
     interval: float = 0.0
+    reports: int = 0
+    odd: bool = False
 
     def add(self, report: Report, now: float) -> None:
         """Take a report."""
+        steps = report.steps or max(0, report.step - self.step)
         elapsed = report.seconds or max(0.0, now - self.told_at)
-        keep = math.exp(-elapsed / _MEMORY_SECONDS)
+        self.told_at, self.step = now, report.step
+        # Without seconds of its own a report that comes in a burst takes no time: only all of the burst says something.
+        if report.seconds and self._is_odd(elapsed, steps):
+            if self.reports > 1 and not self.odd:
+                self.odd = True
+                return
+            self.samples = self.steps = self.seconds = 0.0
+        keep = max(math.exp(-elapsed / _MEMORY_SECONDS), _KEPT)
         self.samples = self.samples * keep + report.samples
-        self.steps = self.steps * keep + max(0, report.step - self.step)
+        self.steps = self.steps * keep + steps
         self.seconds = self.seconds * keep + elapsed
-        self.interval, self.told_at, self.step = elapsed, now, report.step
+        self.interval, self.odd = elapsed, False
+        self.reports += 1
 
     def silent(self, now: float) -> bool:
         """Tell whether the member has stopped reporting."""
         return now - self.told_at > max(_SILENT_SECONDS, 5 * self.interval)
+
+    def _is_odd(self, elapsed: float, steps: int) -> bool:
+        if not steps or not self.steps:
+            return False
+        usual = self.seconds / self.steps * steps
+        within = usual / _ODD_FACTOR <= elapsed <= usual * _ODD_FACTOR
+        return not within and abs(elapsed - usual) > _ODD_SECONDS
 
 
 class Progress:
@@ -82,8 +113,10 @@ class Progress:
         self.reported_at: float | None = None
         self._paces: dict[str, Pace] = {}
 
-    def report(self, uid: str, report: Report, *, now: float, wall: float) -> None:
+    def report(self, uid: str, report: Report, *, now: float, wall: float) -> bool:
         """Take a member's report, whose `problem` is None. One of an earlier round counts its samples only.
+
+        Returns whether the member has finished a step of this round.
 
         Args:
             uid: the member.
@@ -93,13 +126,14 @@ class Progress:
         """
         self.samples += report.samples
         if report.round < self.round:
-            return
+            return False
         if report.round > self.round:
             # A new world may have gone back to a checkpoint.
             self.round, self.step, self._paces = report.round, report.step, {}
         pace = self._paces.get(uid)
         if pace is None:
-            pace = self._paces[uid] = Pace(step=report.step, told_at=now - report.seconds)
+            pace = self._paces[uid] = Pace(step=max(0, report.step - 1), told_at=now - report.seconds)
+        stepped = report.step != pace.step
         pace.add(report, now)
         self.step = max(self.step, report.step)
         self.total_steps = report.total_steps or self.total_steps
@@ -107,6 +141,7 @@ class Progress:
         for name, value in report.metrics.items():
             if math.isfinite(value) and (name in self.metrics or len(self.metrics) < MOST_METRICS):
                 self.metrics[name] = value
+        return stepped
 
     def forget(self, uid: str) -> None:
         """A member's process is gone: it adds nothing to the rate any more."""
@@ -120,12 +155,16 @@ class Progress:
         """Return the throughput of all members together."""
         return sum(p.samples / p.seconds for p in self._telling(now))
 
+    def steps_per_second(self, now: float) -> float:
+        """Return how fast the job's step grows: the median of the members that tell steps."""
+        return median([p.steps / p.seconds for p in self._telling(now) if p.steps] or [0.0])
+
     def eta_seconds(self, now: float) -> float | None:
         """Return the seconds to go at the present rate, or None when that is not known."""
-        fastest = max((p.steps / p.seconds for p in self._telling(now)), default=0.0)
-        if not self.total_steps or fastest <= 0:
+        rate = self.steps_per_second(now)
+        if not self.total_steps or rate <= 0:
             return None
-        return max(0, self.total_steps - self.step) / fastest
+        return max(0, self.total_steps - self.step) / rate
 
     def _telling(self, now: float) -> list[Pace]:
         return [p for p in self._paces.values() if p.seconds > _LEAST_SECONDS and not p.silent(now)]

@@ -1,8 +1,9 @@
-"""What a pod template requests: the auto-scaler's bounds are sums of these."""
+"""What a pod template requests: the auto-scaler's bounds are sums of these, its rules look at one container's share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -33,3 +34,35 @@ def requests(template: Mapping[str, Any]) -> dict[str, Decimal]:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+@dataclass(frozen=True)
+class Share:
+    """What the training container of one member may use: cores it requests, bytes at which it is killed; None: open."""
+
+    cpu: float | None = None
+    memory: int | None = None
+
+    def changed(self, resources: Mapping[str, Any]) -> Share:
+        """Return the share with what a plan has set, which are request and limit at once."""
+        cpu, memory = _quantity(resources.get("cpu")), _quantity(resources.get("memory"))
+        return Share(self.cpu if cpu is None else float(cpu), self.memory if memory is None else int(memory))
+
+
+def share(template: Mapping[str, Any]) -> Share:
+    """Return the share of the first container, which is the one that trains; a request without a limit counts too."""
+    spec = template.get("spec")
+    containers = spec.get("containers") if isinstance(spec, Mapping) else None
+    first = containers[0] if isinstance(containers, list) and containers else None
+    resources = _mapping(first.get("resources") if isinstance(first, Mapping) else None)
+    asked, limits = _mapping(resources.get("requests")), _mapping(resources.get("limits"))
+    # The scheduler counts requests; what a member is killed for is the limit.
+    cpu, memory = asked.get("cpu", limits.get("cpu")), limits.get("memory", asked.get("memory"))
+    return Share().changed({"cpu": cpu, "memory": memory})
+
+
+def _quantity(value: Any) -> Decimal | None:
+    try:
+        return None if value is None else parse_quantity(value)
+    except ValueError:
+        return None

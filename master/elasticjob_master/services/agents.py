@@ -5,37 +5,49 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from typing import TypeAlias
+from functools import partial
+from typing import Any
 
 import grpc
-import grpc.aio
-from elasticjob_api.frameworks import Peer
 from elasticjob_api.v1 import agent_pb2 as pb
-from elasticjob_api.v1.agent_pb2_grpc import AgentServiceServicer
-from google.protobuf.message import DecodeError
 
 from elasticjob_master import translate
-from elasticjob_master.controller import HEARTBEAT_SECONDS, Controller
-from elasticjob_master.core.commands import Command, Drain, Exit, Release, Removed, Start, Stop
+from elasticjob_master.controller import Controller
+from elasticjob_master.core.commands import Check, Command, Configure, Drain, Exit, Release, Removed, Start, Stop
 from elasticjob_master.core.members import Member, Refusal
+from elasticjob_master.services.starts import Starts
+from elasticjob_master.services.stream import WRITING_AT_ONCE, Context, Render, Stream
 
 log = logging.getLogger(__name__)
 
-Context: TypeAlias = "grpc.aio.ServicerContext[pb.AgentMessage, pb.MasterMessage]"
+LATEST_ROUND = 2**53
+"""More than any job forms; a member is believed which round it is in, and the next one is one more."""
+
+NAME = pb.DESCRIPTOR.services_by_name["AgentService"].full_name
 
 
-class AgentService(AgentServiceServicer):
+class AgentService:
     """The agents' side of the master."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self._next_command = 1
-        self._rendered_round = 0
-        self._world = pb.World()
-        self._peers: list[Peer] = []
-        self._ranks: dict[str, int] = {}
+        self._starts: Starts | None = None
+        self._turns = asyncio.Semaphore(WRITING_AT_ONCE)
 
-    async def Register(self, request: pb.RegisterRequest, context: Context) -> pb.RegisterResponse:  # noqa: D102
+    def handler(self) -> grpc.GenericRpcHandler:
+        """Return what serves the calls: as the generated code does it, but for Connect, which writes bytes."""
+        return grpc.method_handlers_generic_handler(
+            NAME,
+            {
+                "Register": grpc.unary_unary_rpc_method_handler(
+                    self.Register, pb.RegisterRequest.FromString, pb.RegisterResponse.SerializeToString
+                ),
+                "Connect": grpc.stream_stream_rpc_method_handler(self.Connect, pb.AgentMessage.FromString),
+            },
+        )
+
+    async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:  # noqa: D102
         controller = self._controller
         try:
             controller.register(translate.identity(request, controller.rendezvous.sizes or controller.framework.roles))
@@ -43,19 +55,29 @@ class AgentService(AgentServiceServicer):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except Refusal as refusal:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(refusal))
-        timing = controller.rendezvous.timing
-        return pb.RegisterResponse(heartbeat_seconds=HEARTBEAT_SECONDS, lost_seconds=timing.lost)
+        often = controller.intervals
+        return pb.RegisterResponse(
+            heartbeat_seconds=often.heartbeat,
+            lost_seconds=controller.rendezvous.timing.lost,
+            report_seconds=often.report,
+        )
 
-    async def Connect(self, messages: AsyncIterator[pb.AgentMessage], context: Context) -> None:  # type: ignore[override]  # noqa: D102
-        first = await _next(context)
+    async def Connect(self, messages: AsyncIterator[pb.AgentMessage], context: Context) -> None:  # noqa: D102
+        stream = Stream(context, self._turns)
+        first = await stream.read()
         if first is None:
             return
         if first.WhichOneof("message") != "hello":
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of a stream must be hello")
-        hello, commands = first.hello, asyncio.Queue[pb.MasterMessage | None]()
+        if first.hello.running_round > LATEST_ROUND:
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"running_round is {first.hello.running_round}; it must be at most {LATEST_ROUND}",
+            )
+        hello = first.hello
 
         def send(command: Command) -> None:
-            commands.put_nowait(self._render(command))
+            stream.send(self._render(command))
 
         member = self._controller.connect(
             hello.pod_uid, send, running_round=hello.running_round, draining=hello.draining
@@ -65,22 +87,10 @@ class AgentService(AgentServiceServicer):
                 grpc.StatusCode.NOT_FOUND,
                 f"pod UID {hello.pod_uid[:128]!r} is no member of this job; call Register first",
             )
-        reader = asyncio.create_task(self._read(member, context, commands))
         try:
-            while (message := await commands.get()) is not None:
-                await context.write(message)
+            await stream.serve(partial(self._take, member))
         finally:
-            reader.cancel()
             self._controller.disconnect(hello.pod_uid, send)
-            await asyncio.gather(reader, return_exceptions=True)
-
-    async def _read(self, member: Member, context: Context, commands: asyncio.Queue[pb.MasterMessage | None]) -> None:
-        """Take what the agent tells until its stream ends; then let the writer end."""
-        try:
-            while (message := await _next(context)) is not None:
-                self._take(member, message)
-        finally:
-            commands.put_nowait(None)
 
     def _take(self, member: Member, message: pb.AgentMessage) -> None:
         controller = self._controller
@@ -103,42 +113,46 @@ class AgentService(AgentServiceServicer):
                 controller.exited(member, exited.round, exited.exit_code, asked=exited.asked)
             case "leaving":
                 controller.leaving(member)
+            case "check":
+                found = message.check
+                controller.checked(member, found.number, found.seconds, found.problem, found.unreached)
             case "hello" if message.hello.draining:
                 controller.leaving(member)
 
-    def _render(self, command: Command) -> pb.MasterMessage | None:
-        """Return a command as a message; None ends the stream."""
+    def _render(self, command: Command) -> Render | None:
+        """Return what renders a command as a message, when it is its turn; None ends the stream."""
         number, self._next_command = self._next_command, self._next_command + 1
         match command:
             case Start(uid=uid):
-                return pb.MasterMessage(command_id=number, start=self._start(uid))
+                return partial(self._starts_with(uid).start, number, uid)
             case Stop():
                 stop = pb.Stop(round=command.round, grace_seconds=command.grace_seconds)
-                return pb.MasterMessage(command_id=number, stop=stop)
+                return pb.MasterMessage(command_id=number, stop=stop).SerializeToString
             case Drain():
-                return pb.MasterMessage(command_id=number, drain=pb.Drain(grace_seconds=command.grace_seconds))
+                drain = pb.Drain(grace_seconds=command.grace_seconds)
+                return pb.MasterMessage(command_id=number, drain=drain).SerializeToString
             case Exit():
-                return pb.MasterMessage(command_id=number, exit=pb.Exit())
+                return pb.MasterMessage(command_id=number, exit=pb.Exit(problem=command.problem)).SerializeToString
+            case Check():
+                check = pb.Check(
+                    number=command.number,
+                    peers=command.peers,
+                    command=command.command,
+                    timeout_seconds=command.timeout_seconds,
+                )
+                return pb.MasterMessage(command_id=number, check=check).SerializeToString
+            case Configure():
+                configure = pb.Configure(
+                    heartbeat_seconds=command.heartbeat_seconds, report_seconds=command.report_seconds
+                )
+                return pb.MasterMessage(command_id=number, configure=configure).SerializeToString
             case Release() | Removed():
                 return None
 
-    def _start(self, uid: str) -> pb.Start:
+    def _starts_with(self, uid: str) -> Starts:
         rendezvous = self._controller.rendezvous
-        if self._rendered_round != rendezvous.round or uid not in self._ranks:
+        starts = self._starts
+        if starts is None or starts.process_round != rendezvous.round or uid not in starts:
             members = [m for m in map(self._controller.members.get, rendezvous.world) if m is not None]
-            self._rendered_round = rendezvous.round
-            self._peers = [translate.peer(member) for member in members]
-            self._ranks = {member.uid: rank for rank, member in enumerate(members)}
-            self._world = pb.World(round=rendezvous.round, members=map(translate.member, members))
-        rank = self._ranks[uid]
-        environment = self._controller.framework.environment(self._peers, rank)
-        return pb.Start(world=self._world, rank=rank, environment=environment)
-
-
-async def _next(context: Context) -> pb.AgentMessage | None:
-    """Return the agent's next message, or None at the end of its stream; bytes that are no message end the stream."""
-    try:
-        message: object = await context.read()
-    except DecodeError:
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "these bytes are no elasticjob.v1.AgentMessage")
-    return message if isinstance(message, pb.AgentMessage) else None
+            starts = self._starts = Starts(rendezvous.round, members, self._controller.framework)
+        return starts

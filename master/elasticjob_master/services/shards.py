@@ -1,7 +1,8 @@
-"""ShardService: leases answered at once, declarations and reports when their effect is stored."""
+"""ShardService: leases answered at once, everything that is promised when its effect is stored."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,12 +13,18 @@ from elasticjob_api.v1.shards_pb2_grpc import ShardServiceServicer
 
 from elasticjob_master import translate
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.shards import BadRequest, Dataset, Differs, Unknown
+from elasticjob_master.core.shards import BadRequest, Dataset, Differs, Refused, Unknown
+from elasticjob_master.core.shards.dataset import digest_of
 from elasticjob_master.store import Keeper, NotStored
 
+log = logging.getLogger(__name__)
 
-class _NoMember(Exception):
-    """Who leases is not known, or not known yet: a master that has just restarted may have to be told first."""
+_LONGEST_NAME = 4096
+_LONGEST_MESSAGE = 500
+
+
+class _NotYet(Exception):
+    """Who asks is not known, or not known yet: a master that has just restarted may have to be told first."""
 
 
 class ShardService(ShardServiceServicer):
@@ -25,23 +32,16 @@ class ShardService(ShardServiceServicer):
 
     def __init__(self, controller: Controller, keeper: Keeper) -> None:
         self._controller = controller
+        self._ledgers = controller.ledgers
         self._keeper = keeper
         self._declared_at: dict[str, int] = {}
 
     async def CreateDataset(self, request: pb.CreateDatasetRequest, context: Any) -> pb.CreateDatasetResponse:  # noqa: D102
         async with _errors(context):
-            dataset = Dataset(
-                name=request.dataset,
-                size=request.size,
-                shard_size=request.shard_size,
-                epochs=request.epochs,
-                shuffle=request.shuffle,
-                seed=request.seed,
-            )
-            ledgers = self._controller.ledgers
-            known = len(ledgers)
-            ledger = ledgers.declare(dataset)
-            if len(ledgers) > known:
+            dataset = _dataset(request)
+            known = [ledger.dataset for ledger in self._ledgers]
+            ledger = self._ledgers.declare(dataset)
+            if ledger.dataset not in known:
                 self._controller.changed()
                 self._declared_at[dataset.name] = self._keeper.changes
             # Whoever has been told that it exists is not told by the next master that it does not.
@@ -50,30 +50,100 @@ class ShardService(ShardServiceServicer):
 
     async def LeaseShards(self, request: pb.LeaseShardsRequest, context: Any) -> pb.LeaseShardsResponse:  # noqa: D102
         async with _errors(context):
-            ledger = self._controller.ledgers.get(request.dataset)
-            self._check_member(request.pod_uid)
-            leased = ledger.lease(request.pod_uid, request.count, request.request_id)
+            ledger = self._ledgers.get(request.dataset)
+            self._check_process(request.pod_uid, request.round)
+            most = self._ledgers.share(len(self._controller.members))
+            leased = ledger.lease(request.pod_uid, request.count, request.request_id, most=most)
             if leased:
                 self._controller.changed()
-            shards = [pb.Shard(id=shard.id, epoch=shard.epoch, start=shard.start, end=shard.end) for shard in leased]
-            return pb.LeaseShardsResponse(shards=shards, finished=ledger.finished)
+            shards = [
+                pb.Shard(id=shard.id, epoch=shard.epoch, start=shard.start, end=shard.end, part=shard.part)
+                for shard in leased
+            ]
+            return pb.LeaseShardsResponse(shards=shards, finished=ledger.finished, most=most)
 
     async def ReportShards(self, request: pb.ReportShardsRequest, context: Any) -> pb.ReportShardsResponse:  # noqa: D102
         async with _errors(context):
-            ledger = self._controller.ledgers.get(request.dataset)
-            stale = ledger.report(request.pod_uid, request.done, request.returned)
+            ledger = self._ledgers.get(request.dataset)
+            # An ended process' leases are free already; the same shards may have been leased to the next one here.
+            returned = request.returned if self._runs(request.pod_uid, request.round) else ()
+            stale = ledger.report(request.pod_uid, request.done, returned, request.failed, round_=request.round)
+            if request.failed:
+                self._tell_failed(request)
             self._controller.changed()
             await self._keeper.stored(self._keeper.changes)
             return pb.ReportShardsResponse(stale=stale)
 
+    async def ExtendDataset(self, request: pb.ExtendDatasetRequest, context: Any) -> pb.ExtendDatasetResponse:  # noqa: D102
+        async with _errors(context):
+            ledger = self._ledgers.get(request.dataset)
+            ledger.extend(request.size, final=request.final)
+            self._controller.changed()
+            await self._keeper.stored(self._keeper.changes)
+            return pb.ExtendDatasetResponse(size=ledger.dataset.size)
+
+    async def GetCheckpoint(self, request: pb.GetCheckpointRequest, context: Any) -> pb.Checkpoint:  # noqa: D102
+        async with _errors(context):
+            return pb.Checkpoint(state=self._ledgers.get(request.dataset).checkpoint())
+
+    async def RestoreCheckpoint(  # noqa: D102
+        self, request: pb.RestoreCheckpointRequest, context: Any
+    ) -> pb.RestoreCheckpointResponse:
+        async with _errors(context):
+            ledger = self._ledgers.get(request.dataset)
+            if not request.round:
+                raise BadRequest("round is 0; it must be the round of the process that restores")
+            self._check_process(request.pod_uid, request.round)
+            only = self._controller.rendezvous.world == (request.pod_uid,)
+            ledger.restore(request.state, request.round, only=only)
+            self._controller.changed()
+            await self._keeper.stored(self._keeper.changes)
+            account = ledger.account()
+            return pb.RestoreCheckpointResponse(waiting=account.total - account.done - account.failed)
+
     async def GetLedger(self, request: pb.GetLedgerRequest, context: Any) -> pb.Ledger:  # noqa: D102
         async with _errors(context):
-            return translate.ledger(self._controller.ledgers.get(request.dataset))
+            return translate.ledger(self._ledgers.get(request.dataset))
 
-    def _check_member(self, uid: str) -> None:
-        """A lease must have a holder whose loss is noticed."""
-        if self._controller.members.get(uid) is None:
-            raise _NoMember(f"pod UID {uid[:128]!r} is no member of this job; call Register first")
+    def _check_process(self, uid: str, round_: int) -> None:
+        """A lease must have a holder whose end is noticed."""
+        member = self._controller.members.get(uid)
+        if member is None:
+            raise _NotYet(f"pod UID {uid[:128]!r} is no member of this job; call Register first")
+        if not self._runs(uid, round_):
+            if member.away_since is not None:
+                raise _NotYet(f"round is {round_}; pod {member.identity.pod_name} has not told yet what runs there")
+            raise Refused(f"round is {round_}; pod {member.identity.pod_name} runs no process of that round any more")
+
+    def _runs(self, uid: str, round_: int) -> bool:
+        """Tell whether the process of a round, if one is named, is the one that runs on a member."""
+        member = self._controller.members.get(uid)
+        return not round_ or (member is not None and member.process_round == round_)
+
+    def _tell_failed(self, request: pb.ReportShardsRequest) -> None:
+        why = request.message[:_LONGEST_MESSAGE] or "no reason was given"
+        some = ", ".join(str(shard) for shard in request.failed[:5])
+        told = f"data set {request.dataset}: {len(request.failed)} shards failed ({some}): {why}"
+        log.warning("%s", told)
+        self._controller.note("ShardsFailed", told)
+
+
+def _dataset(request: pb.CreateDatasetRequest) -> Dataset:
+    wrong = next((part.name for part in request.parts if len(part.name) > _LONGEST_NAME), None)
+    if wrong is not None:
+        raise BadRequest(f"the name of a part has {len(wrong)} characters; at most {_LONGEST_NAME} are taken")
+    sizes = tuple(part.size for part in request.parts)
+    return Dataset(
+        name=request.dataset,
+        size=sum(sizes) if sizes else request.size,
+        shard_size=request.shard_size,
+        epochs=request.epochs,
+        shuffle=request.shuffle,
+        seed=request.seed,
+        parts=sizes,
+        parts_digest=digest_of((part.name, part.size) for part in request.parts),
+        streamed=request.streamed,
+    )
 
 
 @asynccontextmanager
@@ -86,5 +156,7 @@ async def _errors(context: Any) -> AsyncIterator[None]:
         await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
     except Differs as error:
         await context.abort(grpc.StatusCode.ALREADY_EXISTS, str(error))
-    except (NotStored, _NoMember) as error:
+    except Refused as error:
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+    except (NotStored, _NotYet) as error:
         await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))

@@ -6,7 +6,7 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from msgspec.structs import replace
 
-from elasticjob_operator.core import patches, templates
+from elasticjob_operator.core import health, patches, templates
 from elasticjob_operator.core import status as statuses
 from elasticjob_operator.core.actions import (
     Action,
@@ -93,6 +93,7 @@ def _keep_going(seen: Observed, now: float, defaults: Defaults) -> Decision:
         work.append(EmitEvent("JobResumed", "spec.runPolicy.suspend is false"))
     if status.phase != job.status.phase and status.phase == "Running" and job.status.phase != "Scaling":
         work.append(EmitEvent("JobRunning", f"{status.workers} workers are ready"))
+    work += health.events(job.status, status)
     return Decision((*first, *patches.job_status(job, status), *work), requeue)
 
 

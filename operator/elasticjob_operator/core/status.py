@@ -8,7 +8,7 @@ from elasticjob_api.indices import format_indices, parse_indices
 from elasticjob_api.meta import Condition
 from msgspec.structs import replace
 
-from elasticjob_operator.core import backoff
+from elasticjob_operator.core import backoff, health
 from elasticjob_operator.core.clock import format_time
 from elasticjob_operator.core.ends import lost_for_good
 from elasticjob_operator.core.observed import Observed
@@ -43,7 +43,7 @@ def ended(job: ElasticJob, status: ElasticJobStatus, phase: Phase, message: str,
         observed_generation=job.metadata.generation,
     )  # fmt: skip
     status = _with_condition(job, status, phase, True, phase, message, now)
-    for kind in (_RUNNING, _SUSPENDED, "Scaling", "MasterReady"):
+    for kind in (_RUNNING, _SUSPENDED, "Scaling", "MasterReady", *health.KINDS):
         if any(c.type == kind for c in status.conditions):
             status = _with_condition(job, status, kind, False, f"Job{phase}", "", now)
     return status
@@ -108,6 +108,8 @@ def with_phase(seen: Observed, status: ElasticJobStatus, now: float) -> ElasticJ
     if scaling or any(c.type == "Scaling" for c in status.conditions):
         reason = "PlanRunning" if scaling else "AtRest"
         status = _with_condition(job, status, "Scaling", scaling, reason, status.current_plan or "", now)
+    for found in health.findings(status):
+        status = _with_condition(job, status, found.kind, found.holds, found.reason, found.message, now)
     phase: Phase = "Starting" if any(replica.active for replica in status.replica_statuses.values()) else "Pending"
     if started:
         phase = "Scaling" if scaling else "Running"
@@ -120,7 +122,7 @@ def suspended(seen: Observed, status: ElasticJobStatus, now: float) -> ElasticJo
     """Return the status of a job that is suspended, or on the way there while it still has pods."""
     job, asked = seen.job, "spec.runPolicy.suspend is true"
     status = replace(status, current_plan=None, observed_generation=job.metadata.generation)
-    for kind in (_RUNNING, "Scaling", "MasterReady"):
+    for kind in (_RUNNING, "Scaling", "MasterReady", *health.KINDS):
         if any(c.type == kind for c in status.conditions):
             status = _with_condition(job, status, kind, False, _SUSPENDED, asked, now)
     if seen.pods:

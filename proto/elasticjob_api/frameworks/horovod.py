@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from elasticjob_api.frameworks.peer import Framework, Peer
+from elasticjob_api.frameworks.peer import Environment, Framework, Peer
 
 
-def environment(world: Sequence[Peer], rank: int) -> dict[str, str]:
+def environment(world: Sequence[Peer]) -> Environment:
     """Return the host name that Horovod's driver knows this member by."""
-    return {"HOROVOD_HOSTNAME": world[rank].name, "HOROVOD_ELASTIC": "1"}
+    return lambda rank: {"HOROVOD_HOSTNAME": world[rank].name, "HOROVOD_ELASTIC": "1"}
 
 
 HOROVOD = Framework(roles=("launcher", "worker"), environment=environment, deciding_role="launcher", adapts_itself=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from elasticjob_api.frameworks.peer import Framework, Peer
+from elasticjob_api.frameworks.peer import Environment, Framework, Peer
 
 PORT = 8476
 
 
-def environment(world: Sequence[Peer], rank: int) -> dict[str, str]:
+def environment(world: Sequence[Peer]) -> Environment:
     """Return the coordinator's address, the number of processes and this one's id."""
-    return {
+    return lambda rank: {
         "JAX_COORDINATOR_ADDRESS": f"{world[0].address}:{PORT}",
         "JAX_NUM_PROCESSES": str(len(world)),
         "JAX_PROCESS_ID": str(rank),

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from elasticjob_api.frameworks.peer import Framework, Peer, of_role
+from elasticjob_api.frameworks.peer import Environment, Framework, Peer, of_role
 
 PORT = 9000
 
 
-def environment(world: Sequence[Peer], rank: int) -> dict[str, str]:
+def environment(world: Sequence[Peer]) -> Environment:
     """Return the DMLC variables; without a scheduler in the world, the first member stands for it."""
     scheduler = (of_role(world, "scheduler") or list(world))[0]
-    return {
-        "DMLC_ROLE": world[rank].role.lower(),
+    shared = {
         "DMLC_PS_ROOT_URI": scheduler.address,
         "DMLC_PS_ROOT_PORT": str(PORT),
         "DMLC_NUM_SERVER": str(len(of_role(world, "server"))),
         "DMLC_NUM_WORKER": str(len(of_role(world, "worker"))),
         "PS_VERBOSE": "2",
     }
+    return lambda rank: {"DMLC_ROLE": world[rank].role.lower(), **shared}
 
 
 MXNET = Framework(roles=("scheduler", "server", "worker"), environment=environment, deciding_role="worker")

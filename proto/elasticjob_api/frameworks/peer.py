@@ -17,8 +17,8 @@ class Peer:
     slots: int = 1
 
 
-Environment = Callable[[Sequence[Peer], int], dict[str, str]]
-"""(world, rank) to the variables the framework reads in the training process of that rank."""
+Environment = Callable[[int], dict[str, str]]
+"""From a rank to the variables the framework reads in the training process of that rank."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class Framework:
 
     Attributes:
         roles: role names it knows; empty means any.
-        environment: renders the variables of one rank.
+        environment: prepares what all ranks of a world share, once, and returns what renders the variables of each.
         deciding_role: the role whose members end the job when they succeed; None means every role.
         adapts_itself: the training process takes world changes itself; the agent does not restart it.
     """
 
     roles: tuple[str, ...]
-    environment: Environment
+    environment: Callable[[Sequence[Peer]], Environment]
     deciding_role: str | None = None
     adapts_itself: bool = False
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from elasticjob_api.frameworks.peer import Framework, Peer
+from elasticjob_api.frameworks.peer import Environment, Framework, Peer
 
 PORT = 29500
 
 
-def environment(world: Sequence[Peer], rank: int) -> dict[str, str]:
+def environment(world: Sequence[Peer]) -> Environment:
     """Return what `torch.distributed.init_process_group()` reads."""
-    return {
+    return lambda rank: {
         "MASTER_ADDR": world[0].address,
         "MASTER_PORT": str(PORT),
         "WORLD_SIZE": str(len(world)),

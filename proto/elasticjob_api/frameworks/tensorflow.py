@@ -5,23 +5,29 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from elasticjob_api.frameworks.peer import Framework, Peer, of_role
+from elasticjob_api.frameworks.peer import Environment, Framework, Peer, of_role
 
 PORT = 2222
 ROLES = ("chief", "worker", "ps", "evaluator")
 
 
-def environment(world: Sequence[Peer], rank: int) -> dict[str, str]:
+def environment(world: Sequence[Peer]) -> Environment:
     """Return TF_CONFIG. A task's index is its position in its role, since TensorFlow wants them without gaps."""
-    cluster = {role: of_role(world, role) for role in ROLES}
-    me = world[rank]
-    task = {"type": me.role, "index": cluster[me.role].index(me)}
+    members = {role: of_role(world, role) for role in ROLES}
     addresses = {
         role: [f"{peer.address}:{PORT}" for peer in peers]
-        for role, peers in cluster.items()
+        for role, peers in members.items()
         if peers and role != "evaluator"
     }
-    return {"TF_CONFIG": json.dumps({"cluster": addresses, "task": task})}
+    cluster = json.dumps(addresses)  # of a thousand members: made once
+    position = {peer.name: index for peers in members.values() for index, peer in enumerate(peers)}
+
+    def render(rank: int) -> dict[str, str]:
+        me = world[rank]
+        task = json.dumps({"type": me.role, "index": position[me.name]})
+        return {"TF_CONFIG": f'{{"cluster": {cluster}, "task": {task}}}'}
+
+    return render
 
 
 TENSORFLOW = Framework(roles=ROLES, environment=environment, deciding_role="chief")

@@ -420,22 +420,28 @@ class CheckResult(_message.Message):
     NUMBER_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
+    UNREACHED_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Of the Check that is answered."""
     seconds: _builtins.float
     """Seconds the measured work took here; to be compared with the other members."""
     problem: _builtins.str
     """What is wrong with this node, for people; empty: nothing."""
+    @_builtins.property
+    def unreached(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Peers that could not be reached, as the Check names them; whose fault that is, the master judges."""
+
     def __init__(
         self,
         *,
         number: _builtins.int = ...,
         seconds: _builtins.float = ...,
         problem: _builtins.str = ...,
+        unreached: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "problem", b"problem", "seconds", b"seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "problem", b"problem", "seconds", b"seconds", "unreached", b"unreached"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -594,12 +600,17 @@ Global___Drain: _TypeAlias = Drain  # noqa: Y015
 class Exit(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    problem: _builtins.str
+    """Why the agent ends although no process of its has ended: its node is not fit. Empty: with its process' exit code."""
     def __init__(
         self,
+        *,
+        problem: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["problem", b"problem"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

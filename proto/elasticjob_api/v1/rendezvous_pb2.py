@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"elasticjob_api/v1/rendezvous.proto\x12\relasticjob.v1\"s\n\x0fSetValueRequest\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\r\n\x05value\x18\x03 \x01(\x0c\x12\x15\n\x08\x65xpected\x18\x04 \x01(\x0cH\x00\x88\x01\x01\x12\x11\n\tif_absent\x18\x05 \x01(\x08\x42\x0b\n\t_expected\"!\n\x10SetValueResponse\x12\r\n\x05value\x18\x01 \x01(\x0c\"E\n\x10GetValuesRequest\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x0c\n\x04keys\x18\x02 \x03(\t\x12\x14\n\x0cwait_seconds\x18\x03 \x01(\x01\"#\n\x11GetValuesResponse\x12\x0e\n\x06values\x18\x01 \x03(\x0c\"Q\n\x0f\x41\x64\x64ValueRequest\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0e\n\x06\x61mount\x18\x03 \x01(\x03\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"!\n\x10\x41\x64\x64ValueResponse\x12\r\n\x05value\x18\x01 \x01(\x03\"0\n\x12\x44\x65leteValueRequest\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x0b\n\x03key\x18\x02 \x01(\t\"&\n\x13\x44\x65leteValueResponse\x12\x0f\n\x07\x65xisted\x18\x01 \x01(\x08\"T\n\x0e\x42\x61rrierRequest\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07pod_uid\x18\x03 \x01(\t\x12\x14\n\x0cwait_seconds\x18\x04 \x01(\x01\"\x11\n\x0f\x42\x61rrierResponse2\x9d\x03\n\x11RendezvousService\x12K\n\x08SetValue\x12\x1e.elasticjob.v1.SetValueRequest\x1a\x1f.elasticjob.v1.SetValueResponse\x12N\n\tGetValues\x12\x1f.elasticjob.v1.GetValuesRequest\x1a .elasticjob.v1.GetValuesResponse\x12K\n\x08\x41\x64\x64Value\x12\x1e.elasticjob.v1.AddValueRequest\x1a\x1f.elasticjob.v1.AddValueResponse\x12T\n\x0b\x44\x65leteValue\x12!.elasticjob.v1.DeleteValueRequest\x1a\".elasticjob.v1.DeleteValueResponse\x12H\n\x07\x42\x61rrier\x12\x1d.elasticjob.v1.BarrierRequest\x1a\x1e.elasticjob.v1.BarrierResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"elasticjob_api/v1/rendezvous.proto\x12\relasticjob.v1\"s\n\x0fSetValueRequest\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\r\n\x05value\x18\x03 \x01(\x0c\x12\x15\n\x08\x65xpected\x18\x04 \x01(\x0cH\x00\x88\x01\x01\x12\x11\n\tif_absent\x18\x05 \x01(\x08\x42\x0b\n\t_expected\"2\n\x10SetValueResponse\x12\r\n\x05value\x18\x01 \x01(\x0c\x12\x0f\n\x07present\x18\x02 \x01(\x08\"E\n\x10GetValuesRequest\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x0c\n\x04keys\x18\x02 \x03(\t\x12\x14\n\x0cwait_seconds\x18\x03 \x01(\x01\"#\n\x11GetValuesResponse\x12\x0e\n\x06values\x18\x01 \x03(\x0c\"Q\n\x0f\x41\x64\x64ValueRequest\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0e\n\x06\x61mount\x18\x03 \x01(\x03\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"!\n\x10\x41\x64\x64ValueResponse\x12\r\n\x05value\x18\x01 \x01(\x03\"0\n\x12\x44\x65leteValueRequest\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x0b\n\x03key\x18\x02 \x01(\t\"&\n\x13\x44\x65leteValueResponse\x12\x0f\n\x07\x65xisted\x18\x01 \x01(\x08\"d\n\x0e\x42\x61rrierRequest\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07pod_uid\x18\x03 \x01(\t\x12\x14\n\x0cwait_seconds\x18\x04 \x01(\x01\x12\x0e\n\x06number\x18\x05 \x01(\x04\"\x11\n\x0f\x42\x61rrierResponse2\x9d\x03\n\x11RendezvousService\x12K\n\x08SetValue\x12\x1e.elasticjob.v1.SetValueRequest\x1a\x1f.elasticjob.v1.SetValueResponse\x12N\n\tGetValues\x12\x1f.elasticjob.v1.GetValuesRequest\x1a .elasticjob.v1.GetValuesResponse\x12K\n\x08\x41\x64\x64Value\x12\x1e.elasticjob.v1.AddValueRequest\x1a\x1f.elasticjob.v1.AddValueResponse\x12T\n\x0b\x44\x65leteValue\x12!.elasticjob.v1.DeleteValueRequest\x1a\".elasticjob.v1.DeleteValueResponse\x12H\n\x07\x42\x61rrier\x12\x1d.elasticjob.v1.BarrierRequest\x1a\x1e.elasticjob.v1.BarrierResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,23 +34,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SETVALUEREQUEST']._serialized_start=53
   _globals['_SETVALUEREQUEST']._serialized_end=168
   _globals['_SETVALUERESPONSE']._serialized_start=170
-  _globals['_SETVALUERESPONSE']._serialized_end=203
-  _globals['_GETVALUESREQUEST']._serialized_start=205
-  _globals['_GETVALUESREQUEST']._serialized_end=274
-  _globals['_GETVALUESRESPONSE']._serialized_start=276
-  _globals['_GETVALUESRESPONSE']._serialized_end=311
-  _globals['_ADDVALUEREQUEST']._serialized_start=313
-  _globals['_ADDVALUEREQUEST']._serialized_end=394
-  _globals['_ADDVALUERESPONSE']._serialized_start=396
-  _globals['_ADDVALUERESPONSE']._serialized_end=429
-  _globals['_DELETEVALUEREQUEST']._serialized_start=431
-  _globals['_DELETEVALUEREQUEST']._serialized_end=479
-  _globals['_DELETEVALUERESPONSE']._serialized_start=481
-  _globals['_DELETEVALUERESPONSE']._serialized_end=519
-  _globals['_BARRIERREQUEST']._serialized_start=521
-  _globals['_BARRIERREQUEST']._serialized_end=605
-  _globals['_BARRIERRESPONSE']._serialized_start=607
-  _globals['_BARRIERRESPONSE']._serialized_end=624
-  _globals['_RENDEZVOUSSERVICE']._serialized_start=627
-  _globals['_RENDEZVOUSSERVICE']._serialized_end=1040
+  _globals['_SETVALUERESPONSE']._serialized_end=220
+  _globals['_GETVALUESREQUEST']._serialized_start=222
+  _globals['_GETVALUESREQUEST']._serialized_end=291
+  _globals['_GETVALUESRESPONSE']._serialized_start=293
+  _globals['_GETVALUESRESPONSE']._serialized_end=328
+  _globals['_ADDVALUEREQUEST']._serialized_start=330
+  _globals['_ADDVALUEREQUEST']._serialized_end=411
+  _globals['_ADDVALUERESPONSE']._serialized_start=413
+  _globals['_ADDVALUERESPONSE']._serialized_end=446
+  _globals['_DELETEVALUEREQUEST']._serialized_start=448
+  _globals['_DELETEVALUEREQUEST']._serialized_end=496
+  _globals['_DELETEVALUERESPONSE']._serialized_start=498
+  _globals['_DELETEVALUERESPONSE']._serialized_end=536
+  _globals['_BARRIERREQUEST']._serialized_start=538
+  _globals['_BARRIERREQUEST']._serialized_end=638
+  _globals['_BARRIERRESPONSE']._serialized_start=640
+  _globals['_BARRIERRESPONSE']._serialized_end=657
+  _globals['_RENDEZVOUSSERVICE']._serialized_start=660
+  _globals['_RENDEZVOUSSERVICE']._serialized_end=1073
 # @@protoc_insertion_point(module_scope)

@@ -58,16 +58,20 @@ class SetValueResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     VALUE_FIELD_NUMBER: _builtins.int
+    PRESENT_FIELD_NUMBER: _builtins.int
     value: _builtins.bytes
     """The value that is there now."""
+    present: _builtins.bool
+    """There is a value."""
     def __init__(
         self,
         *,
         value: _builtins.bytes = ...,
+        present: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["present", b"present", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -82,7 +86,7 @@ class GetValuesRequest(_message.Message):
     WAIT_SECONDS_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     wait_seconds: _builtins.float
-    """0: do not wait."""
+    """0: do not wait; then a key that is not there is NOT_FOUND."""
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -219,10 +223,13 @@ class BarrierRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     POD_UID_FIELD_NUMBER: _builtins.int
     WAIT_SECONDS_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     name: _builtins.str
     pod_uid: _builtins.str
     wait_seconds: _builtins.float
+    number: _builtins.int
+    """Earlier uses of this barrier in this round. Who repeats a request that was answered already does not wait again."""
     def __init__(
         self,
         *,
@@ -230,10 +237,11 @@ class BarrierRequest(_message.Message):
         name: _builtins.str = ...,
         pod_uid: _builtins.str = ...,
         wait_seconds: _builtins.float = ...,
+        number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "pod_uid", b"pod_uid", "round", b"round", "wait_seconds", b"wait_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "number", b"number", "pod_uid", b"pod_uid", "round", b"round", "wait_seconds", b"wait_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -94,7 +94,7 @@ class RendezvousServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Barrier(self, request, context):
-        """Barrier returns when every member of the round's world has called it with this name.
+        """Barrier returns when every member of the round's world has called it with this name and number.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

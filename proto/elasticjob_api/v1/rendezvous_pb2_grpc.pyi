@@ -41,7 +41,7 @@ class RendezvousServiceStub:
     AddValue: _grpc.UnaryUnaryMultiCallable[_rendezvous_pb2.AddValueRequest, _rendezvous_pb2.AddValueResponse]
     DeleteValue: _grpc.UnaryUnaryMultiCallable[_rendezvous_pb2.DeleteValueRequest, _rendezvous_pb2.DeleteValueResponse]
     Barrier: _grpc.UnaryUnaryMultiCallable[_rendezvous_pb2.BarrierRequest, _rendezvous_pb2.BarrierResponse]
-    """Barrier returns when every member of the round's world has called it with this name."""
+    """Barrier returns when every member of the round's world has called it with this name and number."""
 
 @_typing.type_check_only
 class RendezvousServiceAsyncStub(RendezvousServiceStub):
@@ -56,7 +56,7 @@ class RendezvousServiceAsyncStub(RendezvousServiceStub):
     AddValue: _aio.UnaryUnaryMultiCallable[_rendezvous_pb2.AddValueRequest, _rendezvous_pb2.AddValueResponse]  # type: ignore[assignment]
     DeleteValue: _aio.UnaryUnaryMultiCallable[_rendezvous_pb2.DeleteValueRequest, _rendezvous_pb2.DeleteValueResponse]  # type: ignore[assignment]
     Barrier: _aio.UnaryUnaryMultiCallable[_rendezvous_pb2.BarrierRequest, _rendezvous_pb2.BarrierResponse]  # type: ignore[assignment]
-    """Barrier returns when every member of the round's world has called it with this name."""
+    """Barrier returns when every member of the round's world has called it with this name and number."""
 
 class RendezvousServiceServicer(metaclass=_abc_1.ABCMeta):
     """What the members of one world tell each other: a key-value store and barriers. Both belong to a round: nothing of an
@@ -98,6 +98,6 @@ class RendezvousServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rendezvous_pb2.BarrierRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rendezvous_pb2.BarrierResponse, _abc.Awaitable[_rendezvous_pb2.BarrierResponse]]:
-        """Barrier returns when every member of the round's world has called it with this name."""
+        """Barrier returns when every member of the round's world has called it with this name and number."""
 
 def add_RendezvousServiceServicer_to_server(servicer: RendezvousServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

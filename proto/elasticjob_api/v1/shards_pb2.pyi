@@ -151,6 +151,7 @@ class LeaseShardsRequest(_message.Message):
     POD_UID_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
     pod_uid: _builtins.str
     count: _builtins.int
@@ -158,6 +159,8 @@ class LeaseShardsRequest(_message.Message):
     """Names this request, so that it can be repeated when its answer got lost: the repetition gets the same shards, also
     from a master that has restarted in between. Only a pod's latest request is known. Empty: not to be repeated.
     """
+    round: _builtins.int
+    """Round of the process that asks; a process that does not run any more gets nothing. 0: not told."""
     def __init__(
         self,
         *,
@@ -165,10 +168,11 @@ class LeaseShardsRequest(_message.Message):
         pod_uid: _builtins.str = ...,
         count: _builtins.int = ...,
         request_id: _builtins.str = ...,
+        round: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "dataset", b"dataset", "pod_uid", b"pod_uid", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "dataset", b"dataset", "pod_uid", b"pod_uid", "request_id", b"request_id", "round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -180,8 +184,11 @@ class LeaseShardsResponse(_message.Message):
 
     SHARDS_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
+    MOST_FIELD_NUMBER: _builtins.int
     finished: _builtins.bool
     """No shard is left and none is leased: the data set is done."""
+    most: _builtins.int
+    """Shards of this data set that this worker may hold, with so many workers and data sets as there are now."""
     @_builtins.property
     def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___Shard]: ...
     def __init__(
@@ -189,10 +196,11 @@ class LeaseShardsResponse(_message.Message):
         *,
         shards: _abc.Iterable[Global___Shard] | None = ...,
         finished: _builtins.bool = ...,
+        most: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "shards", b"shards"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "most", b"most", "shards", b"shards"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -208,10 +216,15 @@ class ReportShardsRequest(_message.Message):
     RETURNED_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
     pod_uid: _builtins.str
     message: _builtins.str
     """Why, for people."""
+    round: _builtins.int
+    """Round of the process that has trained them. What was trained before the account was taken back to a checkpoint is
+    stale; what an ended process gives back is free already. 0: not told.
+    """
     @_builtins.property
     def done(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -231,10 +244,11 @@ class ReportShardsRequest(_message.Message):
         returned: _abc.Iterable[_builtins.int] | None = ...,
         failed: _abc.Iterable[_builtins.int] | None = ...,
         message: _builtins.str = ...,
+        round: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "done", b"done", "failed", b"failed", "message", b"message", "pod_uid", b"pod_uid", "returned", b"returned"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "done", b"done", "failed", b"failed", "message", b"message", "pod_uid", b"pod_uid", "returned", b"returned", "round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -247,7 +261,7 @@ class ReportShardsResponse(_message.Message):
     STALE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def stale(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Reported done, but not leased to this worker (any more): somebody else has done or will do them."""
+        """Reported done or failed, but not leased to this worker (any more): somebody else has done or will do them."""
 
     def __init__(
         self,
@@ -356,6 +370,7 @@ class RestoreCheckpointRequest(_message.Message):
     POD_UID_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
     state: _builtins.bytes
+    """What GetCheckpoint has returned; empty: back to the beginning."""
     round: _builtins.int
     """The round of the process that restores."""
     pod_uid: _builtins.str

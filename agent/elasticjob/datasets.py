@@ -1,0 +1,81 @@
+"""Opening a data set: declared to whoever hands its shards out, and taken back to a checkpoint if there is one."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+from elasticjob._socket import connection
+from elasticjob.shards import AnyShard, Shard, Shards, Source
+
+
+def shards(
+    name: str,
+    *,
+    size: int,
+    shard_size: int,
+    epochs: int = 1,
+    shuffle: bool = False,
+    seed: int = 0,
+    prefetch: int = 64,
+    restore: bytes | None = None,
+) -> Shards[Shard]:
+    """Open a data set for the whole job; every process that opens it gives the same numbers.
+
+    Args:
+        name: the data set's name within the job.
+        size: number of samples.
+        shard_size: samples in a shard; the last one of an epoch may be smaller.
+        epochs: how often each sample is trained.
+        shuffle: whether the shards of an epoch are handed out in an order of its own.
+        seed: what the order of the epochs is derived from.
+        prefetch: shards leased ahead; let it last for as long as the master may be away.
+        restore: what `Shards.checkpoint` returned when the model that is trained on was saved; `b""` goes with a model
+            that begins anew. None: go on with the account as it is. Every process of a world gives the same.
+
+    Raises:
+        AgentError: the data set is already open with other numbers, the numbers make no sense, or the checkpoint is
+            another data set's.
+    """
+    if size < 1 or shard_size < 1 or epochs < 1 or prefetch < 1:
+        raise ValueError(f"{size=}, {shard_size=}, {epochs=} and {prefetch=} must be 1 or more")
+    fields = {"size": size, "shard_size": shard_size, "epochs": epochs, "shuffle": shuffle, "seed": seed}
+    return open_shards(name, fields, Shard, prefetch=prefetch, restore=restore)
+
+
+def stream_shards(
+    name: str, *, shard_size: int, size: int = 0, prefetch: int = 64, restore: bytes | None = None
+) -> Shards[Shard]:
+    """Open a data set that grows: `Shards.extend` tells of new samples, and in the end that no more will come.
+
+    Args:
+        name: the data set's name within the job.
+        shard_size: samples in a shard. A shard is handed out once it is full, the last one at the end of the stream.
+        size: samples that are there already.
+        prefetch: shards leased ahead.
+        restore: as for `shards`.
+
+    Raises:
+        AgentError: as for `shards`.
+    """
+    if size < 0 or shard_size < 1 or prefetch < 1:
+        raise ValueError(f"{size=} must be 0 or more, {shard_size=} and {prefetch=} 1 or more")
+    fields = {"size": size, "shard_size": shard_size, "streamed": True}
+    return open_shards(name, fields, Shard, prefetch=prefetch, restore=restore)
+
+
+def open_shards(
+    name: str, fields: dict[str, Any], make: Callable[..., AnyShard], *, prefetch: int, restore: bytes | None
+) -> Shards[AnyShard]:
+    """Declare a data set, take it back to a checkpoint if there is one, and begin to lease."""
+    source: Source | None = connection()
+    if source is None:
+        from elasticjob._alone import Alone
+
+        source = Alone()
+    count = source.call("create_dataset", dataset=name, **fields).result()["shards"]
+    if restore is not None:
+        state = base64.b64encode(restore).decode()
+        source.call("restore_checkpoint", dataset=name, state=state).result()
+    return Shards(source, name, make, count=int(count), prefetch=prefetch)

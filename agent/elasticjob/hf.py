@@ -1,0 +1,70 @@
+"""Hugging Face: `Trainer(…, callbacks=[elasticjob.hf.ElasticJob()])` reports steps and stops when the job asks for it.
+
+Needs `transformers` with PyTorch; `import elasticjob` alone does not load it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch  # type: ignore[import-not-found, unused-ignore]
+from transformers import TrainerCallback  # type: ignore[import-not-found, unused-ignore]
+
+from elasticjob.progress import confirm_stop, report_step, should_stop
+
+
+class ElasticJob(TrainerCallback):  # type: ignore[misc, unused-ignore]
+    """Reports every step and what the trainer logs; on a stop has a checkpoint saved, confirms and ends `train`.
+
+    After `train`, a script looks at `stopped`: if it is true, this is not the end of the training, and the script exits
+    with code 0. The next process goes on with `trainer.train(resume_from_checkpoint=True)`.
+    """
+
+    def __init__(self, *, every: int = 1) -> None:
+        """Prepare.
+
+        Args:
+            every: how many steps apart the processes agree on whether to stop: one number all-reduced each time.
+
+        Raises:
+            ValueError: `every` is less than 1.
+        """
+        if every < 1:
+            raise ValueError(f"{every=} must be 1 or more")
+        self._every = every
+        self.stopped = False
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Begin anew."""
+        self.stopped = False
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Report, and stop if any process was asked to."""
+        samples = args.train_batch_size * args.gradient_accumulation_steps
+        report_step(state.global_step, total=_total(state), samples=samples)
+        if state.global_step % self._every == 0 and _any(should_stop(), args.device):
+            self.stopped = control.should_save = control.should_training_stop = True
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Report the trainer's numbers."""
+        numbers = {name: value for name, value in (logs or {}).items() if isinstance(value, (int, float))}
+        report_step(state.global_step, total=_total(state), metrics=numbers)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Confirm, if this is a stop; now the checkpoint is there."""
+        if self.stopped:
+            confirm_stop()
+
+
+def _total(state: Any) -> int | None:
+    return state.max_steps if state.max_steps > 0 else None
+
+
+def _any(mine: bool, device: Any) -> bool:
+    """Tell whether any process of the world says yes; all are told the same."""
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return mine
+    word = torch.tensor(int(mine), device=device)
+    distributed.all_reduce(word, op=distributed.ReduceOp.MAX)
+    return bool(word.item())

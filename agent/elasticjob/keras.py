@@ -1,0 +1,85 @@
+"""Keras: `model.fit(…, callbacks=[elasticjob.keras.ElasticJob(…)])` reports steps and stops when the job asks for it.
+
+Needs Keras 3, with any backend; `import elasticjob` alone does not load it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras  # type: ignore[import-not-found, unused-ignore]
+
+from elasticjob.progress import confirm_stop, report_step, should_stop
+from elasticjob.world import world
+
+
+class ElasticJob(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
+    """Reports every step; on a stop saves, confirms and ends `fit`.
+
+    After `fit`, a script looks at `stopped`: if it is true, this is not the end of the training, and the script exits
+    with code 0.
+    """
+
+    def __init__(
+        self,
+        *,
+        save: Callable[[int], None],
+        samples: float = 0,
+        agree: Callable[[bool], bool] | None = None,
+        first_step: int | None = None,
+        total: int | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            save: saves a checkpoint of a step; called before the stop is confirmed. In every process: let rank 0 write.
+            samples: samples this process trains in a step: its batch size.
+            agree: tells whether any process of the world says yes, to all at the same step, such as by an all-reduce.
+                Needed in a world of more than one.
+            first_step: steps finished before this `fit`; if not given, what the optimizer tells, which is right when it
+                was restored.
+            total: all steps of the job; if not given, those of this `fit` and those before it.
+
+        Raises:
+            ValueError: `agree` is missing.
+        """
+        super().__init__()
+        if agree is None and world().size > 1:
+            raise ValueError(f"agree is not given: {world().size} processes have to stop after the same step")
+        self._save = save
+        self._samples = samples
+        self._agree = agree or bool
+        self._first_step = first_step
+        self._total = total
+        self._step = 0
+        self._batch = -1
+        self.stopped = False
+
+    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        """Find out where the training stands."""
+        step = self.model.optimizer.iterations if self._first_step is None else self._first_step
+        self._step = int(step)
+        self.stopped = False
+        epochs, steps = self.params.get("epochs"), self.params.get("steps")
+        if self._total is None and epochs and steps:
+            self._total = self._step + epochs * steps
+
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Count the epoch's batches anew."""
+        self._batch = -1
+
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Report what has been trained since the last time; Keras can train several batches at once."""
+        steps, self._batch = batch - self._batch, batch
+        self._step += steps
+        report_step(self._step, total=self._total, samples=steps * self._samples, metrics=_numbers(logs or {}))
+        if self._agree(should_stop()):
+            self.stopped = self.model.stop_training = True
+            self._save(self._step)  # now: a validation may follow, and take more time than there is
+            confirm_stop()
+
+
+def _numbers(logs: Mapping[str, Any]) -> dict[str, float]:
+    """Return what is one number; a metric can be several."""
+    return {name: float(value) for name, value in logs.items() if getattr(value, "ndim", 0) == 0}

@@ -1,0 +1,62 @@
+"""Lightning: `Trainer(…, callbacks=[elasticjob.lightning.ElasticJob(…)])` reports steps and stops when the job asks.
+
+Needs `lightning`; `import elasticjob` alone does not load it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from lightning.pytorch import Callback  # type: ignore[import-not-found, unused-ignore]
+
+from elasticjob.progress import confirm_stop, report_step, should_stop
+
+
+class ElasticJob(Callback):  # type: ignore[misc, unused-ignore]
+    """Reports every step with the logged metrics; on a stop saves, confirms and ends `fit`.
+
+    After `fit`, a script looks at `stopped`: if it is true, this is not the end of the training, and the script exits
+    with code 0. The next process goes on with `trainer.fit(…, ckpt_path=checkpoint)`.
+    """
+
+    def __init__(self, checkpoint: str | os.PathLike[str], *, samples: float = 0, every: int = 1) -> None:
+        """Prepare.
+
+        Args:
+            checkpoint: the file a stop leaves behind, where all processes of the job find it.
+            samples: samples this process trains in a step.
+            every: how many steps apart the processes agree on whether to stop: one number all-reduced each time.
+
+        Raises:
+            ValueError: `every` is less than 1.
+        """
+        if every < 1:
+            raise ValueError(f"{every=} must be 1 or more")
+        self._checkpoint = os.fspath(checkpoint)
+        self._samples = samples
+        self._every = every
+        self._step = 0
+        self._total: int | None = None
+        self.stopped = False
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Find out where the training stands."""
+        self.stopped = False
+        self._step = trainer.global_step
+        total = trainer.estimated_stepping_batches  # infinite if nothing bounds it
+        self._total = int(total) if 0 < total < float("inf") else None
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Report a finished step, and stop if any process was asked to; a batch that is only accumulated is no step."""
+        step = trainer.global_step
+        if step == self._step:
+            return
+        self._step = step
+        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        report_step(step, total=self._total, samples=self._samples, metrics=metrics)
+        if step % self._every == 0 and trainer.strategy.reduce_boolean_decision(should_stop(), all=False):
+            self.stopped = trainer.should_stop = True
+            trainer.fit_loop.min_epochs = trainer.fit_loop.epoch_loop.min_steps = 0  # a stop waits for neither
+            trainer.save_checkpoint(self._checkpoint)  # now: in mid-epoch, so the rest of it is trained later
+            confirm_stop()

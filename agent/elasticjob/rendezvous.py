@@ -1,0 +1,162 @@
+"""What the processes of one world tell each other through the master: small values by key, and barriers.
+
+Both belong to this world: a process of another round neither sees nor hears anything of it. Made for addresses,
+identifiers and agreements, not for data: in a cluster a change takes up to a second or two, because what anybody has
+been told survives the master. Every process of a pod counts as one and the same.
+"""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections import Counter
+from typing import Any
+
+from elasticjob._socket import Connection, connection
+
+_KEYS_OF_A_CALL = 1024
+
+
+class KeyValue:
+    """The values of this world; without an agent they are this process' own."""
+
+    def __init__(self) -> None:
+        """Connect to the agent, if there is one."""
+        self._agent = connection()
+
+    def set(self, key: str, value: bytes) -> None:
+        """Set a value.
+
+        Args:
+            key: its name, of 1 to 128 characters; 4,096 names in all.
+            value: at most 64 KiB; all keys and values together at most 256 KiB.
+
+        Raises:
+            AgentError: a bound is exceeded, this world is over, or the agent is gone; so with all calls.
+        """
+        if self._agent is None:
+            _alone.set(key, value)
+        else:
+            self._agent.call("set_value", key=key, value=_text(value)).result()
+
+    def get(self, key: str) -> bytes | None:
+        """Return a value, or None at once if there is none."""
+        if self._agent is None:
+            return _alone.values.get(key)
+        values = self._agent.call("get_values", keys=[key]).result()["values"]
+        return None if values is None else base64.b64decode(values[0])
+
+    def wait(self, *keys: str, timeout: float | None = None) -> list[bytes]:
+        """Return the values of all the keys as soon as all of them are there.
+
+        Raises:
+            TimeoutError: they are not there after so many seconds.
+        """
+        if self._agent is None:
+            return _alone.wait(keys, timeout)
+        found: list[bytes] = []
+        for start in range(0, len(keys), _KEYS_OF_A_CALL):
+            some = list(keys[start : start + _KEYS_OF_A_CALL])
+            found += [
+                base64.b64decode(value) for value in _in_time(self._agent, "wait_values", timeout, keys=some)["values"]
+            ]
+        return found
+
+    def add(self, key: str, amount: int = 1) -> int:
+        """Add to a number, which is 0 if it is not there, and return the sum. Its value is its decimal digits."""
+        if self._agent is None:
+            return _alone.add(key, amount)
+        return int(self._agent.call("add_value", key=key, amount=amount).result()["value"])
+
+    def delete(self, key: str) -> bool:
+        """Remove a value; tells whether there was one."""
+        if self._agent is None:
+            return _alone.delete(key)
+        return bool(self._agent.call("delete_value", key=key).result()["existed"])
+
+    def compare_and_set(self, key: str, expected: bytes | None, value: bytes) -> bytes | None:
+        """Set a value if the present one is as expected (None: if there is none); return the one that is there then.
+
+        To tell from the answer who has won, let each process use a value of its own, such as its rank.
+        """
+        if self._agent is None:
+            return _alone.compare_and_set(key, expected, value)
+        condition = {"if_absent": True} if expected is None else {"expected": _text(expected)}
+        present = self._agent.call("set_value", key=key, value=_text(value), **condition).result()["value"]
+        return None if present is None else base64.b64decode(present)
+
+
+def barrier(name: str, *, timeout: float | None = None) -> None:
+    """Wait until all processes of this world have called it with this name as often as this one.
+
+    Args:
+        name: 1 to 128 characters; 1,024 names in all.
+        timeout: seconds to wait; None: as long as this world lasts. Who has waited in vain may call again.
+
+    Raises:
+        TimeoutError: not all have come in time; the message names some that have not.
+        AgentError: this world is over, or the agent is gone.
+    """
+    agent = connection()
+    if agent is None:
+        return
+    with _uses_lock:
+        number = _uses[name]
+    _in_time(agent, "barrier", timeout, barrier=name, number=number)
+    with _uses_lock:
+        _uses[name] = max(_uses[name], number + 1)
+
+
+_uses_lock = threading.Lock()
+_uses: Counter[str] = Counter()
+
+
+def _in_time(agent: Connection, call: str, timeout: float | None, **fields: Any) -> dict[str, Any]:
+    answer = agent.call(call, timeout=timeout, **fields).result()
+    if "late" in answer:
+        raise TimeoutError(f"after {timeout:g} s: {answer['late']}")
+    return answer
+
+
+def _text(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+class _Alone:
+    """The values of a process without a job."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+        self._changed = threading.Condition()
+
+    def set(self, key: str, value: bytes) -> None:
+        with self._changed:
+            self.values[key] = bytes(value)
+            self._changed.notify_all()
+
+    def wait(self, keys: tuple[str, ...], timeout: float | None) -> list[bytes]:
+        with self._changed:
+            if not self._changed.wait_for(lambda: all(key in self.values for key in keys), timeout):
+                raise TimeoutError(f"after {timeout:g} s: no value of {[k for k in keys if k not in self.values]}")
+            return [self.values[key] for key in keys]
+
+    def add(self, key: str, amount: int) -> int:
+        with self._changed:
+            total = int(self.values.get(key, b"0")) + amount
+            self.values[key] = str(total).encode()
+            self._changed.notify_all()
+            return total
+
+    def delete(self, key: str) -> bool:
+        with self._changed:
+            return self.values.pop(key, None) is not None
+
+    def compare_and_set(self, key: str, expected: bytes | None, value: bytes) -> bytes | None:
+        with self._changed:
+            if self.values.get(key) == expected:
+                self.values[key] = bytes(value)
+                self._changed.notify_all()
+            return self.values.get(key)
+
+
+_alone = _Alone()

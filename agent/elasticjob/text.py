@@ -1,0 +1,152 @@
+"""Text files whose lines are samples: shards are runs of lines of one file, found by their place in it.
+
+Lines are counted by the processes, not by the master: it knows only how many each file has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from elasticjob.datasets import open_shards
+from elasticjob.shards import Shard, Shards
+
+_MOST_NAMES = 512 * 1024
+
+
+@dataclass(frozen=True)
+class TextShard(Shard):
+    """Lines `start` (included) to `end` (excluded) of a file in one epoch."""
+
+    path: str = ""
+    offset: int = 0
+
+    def lines(self, encoding: str = "utf-8") -> Iterator[str]:
+        r"""Yield the lines, without their ends (`\n` or `\r\n`).
+
+        Raises:
+            OSError: the file cannot be read.
+            UnicodeDecodeError: a line is not in this encoding.
+            ValueError: the file has become shorter since its lines were counted.
+        """
+        with Path(self.path).open("rb") as file:
+            file.seek(self.offset)
+            count = 0
+            for line in islice(file, self.end - self.start):
+                yield line.removesuffix(b"\n").removesuffix(b"\r").decode(encoding)
+                count += 1
+        if count < self.end - self.start:
+            raise ValueError(f"{self.path} ends in line {self.start + count}; it had {self.end} lines or more")
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """What is known of a file: its lines, and where in it each shard begins; valid for this size and time."""
+
+    path: str
+    size: int
+    changed: int
+    lines_per_shard: int
+    lines: int
+    offsets: list[int]
+
+
+def text_shards(
+    name: str,
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    lines_per_shard: int,
+    epochs: int = 1,
+    shuffle: bool = False,
+    seed: int = 0,
+    prefetch: int = 64,
+    restore: bytes | None = None,
+    index: str | os.PathLike[str] | None = None,
+) -> Shards[TextShard]:
+    """Open text files, one sample a line, for the whole job; every process that opens them gives the same.
+
+    Args:
+        name: the data set's name within the job.
+        paths: the files, the same in every process, in the same order.
+        lines_per_shard: lines in a shard; the last one of a file may have fewer.
+        epochs: as for `shards`, like all that follow but the last.
+        shuffle: whether the shards of an epoch, of all files together, are handed out in an order of its own.
+        seed: what the order of the epochs is derived from.
+        prefetch: shards leased ahead.
+        restore: what `Shards.checkpoint` returned when the model was saved.
+        index: a folder in which the numbers of lines are kept. Without it every process reads every file once to count
+            them; with one that all share, and that lasts, the files are read once for the whole job.
+
+    Raises:
+        OSError: a file cannot be read.
+        AgentError: as for `shards`.
+    """
+    if lines_per_shard < 1 or epochs < 1 or prefetch < 1 or not paths:
+        raise ValueError(f"{lines_per_shard=}, {epochs=} and {prefetch=} must be 1 or more, and there must be files")
+    names = [os.fspath(path) for path in paths]
+    if (length := sum(map(len, names))) > _MOST_NAMES:
+        raise ValueError(f"paths have {length} characters in all; at most {_MOST_NAMES} are possible: use shorter ones")
+    folder = None if index is None else Path(index)
+    files = [_counted(path, lines_per_shard, folder) for path in names]
+
+    def make(*, start: int, part: int, **fields: int) -> TextShard:
+        file = files[part]
+        offset = file.offsets[start // lines_per_shard]
+        return TextShard(start=start, part=part, **fields, path=file.path, offset=offset)
+
+    fields: dict[str, Any] = {
+        "parts": [(file.path, file.lines) for file in files],
+        "shard_size": lines_per_shard,
+        "epochs": epochs,
+        "shuffle": shuffle,
+        "seed": seed,
+    }
+    return open_shards(name, fields, make, prefetch=prefetch, restore=restore)
+
+
+def _counted(path: str, lines_per_shard: int, folder: Path | None) -> _Counted:
+    """Return what was found out before about this very file, or find it out."""
+    if folder is None:
+        return _count(path, lines_per_shard)
+    kept = folder / f"{hashlib.sha256(f'{lines_per_shard} {path}'.encode()).hexdigest()[:32]}.json"
+    known = _read(kept)
+    status = Path(path).stat()
+    if known is None or (known.size, known.changed) != (status.st_size, status.st_mtime_ns):
+        known = _count(path, lines_per_shard)
+        _write(kept, known)
+    return known
+
+
+def _count(path: str, lines_per_shard: int) -> _Counted:
+    offsets: list[int] = []
+    offset = lines = 0
+    with Path(path).open("rb") as file:
+        status = os.fstat(file.fileno())
+        for line in file:
+            if lines % lines_per_shard == 0:
+                offsets.append(offset)
+            offset += len(line)
+            lines += 1
+    return _Counted(path, status.st_size, status.st_mtime_ns, lines_per_shard, lines, offsets)
+
+
+def _read(kept: Path) -> _Counted | None:
+    try:
+        return _Counted(**json.loads(kept.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None  # there is none yet, or it is damaged: it is made anew
+
+
+def _write(kept: Path, counted: _Counted) -> None:
+    """Write as a whole or not at all: other processes read and write the same file."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=kept.parent, prefix=".index-", delete=False) as file:
+        json.dump(asdict(counted), file)
+    Path(file.name).replace(kept)

@@ -1,0 +1,85 @@
+"""The container's own account of CPU and memory, as the kernel keeps it and the kubelet and the OOM killer see it.
+
+Taken only if it is this container's alone. Where containers are plain processes (the embedded cluster's node), or where
+nothing divides them, the files are there as well and tell about others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_MOUNTS = Path("/sys/fs/cgroup")
+_OWN = Path("/proc/self/cgroup")
+
+
+@dataclass(frozen=True)
+class Container:
+    """The folders that account for one container: of cgroup v2 both are the same."""
+
+    memory: Path
+    cpu: Path
+    version: int
+
+    def memory_bytes(self) -> int:
+        """Return the memory in use that the kernel cannot take back when it is short: the working set."""
+        used, idle = ("memory.current", "inactive_file") if self.version == 2 else _V1_MEMORY
+        return max(0, _number(self.memory / used) - _entry(self.memory / "memory.stat", idle))
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU seconds used so far."""
+        if self.version == 2:
+            return _entry(self.cpu / "cpu.stat", "usage_usec") / 1e6
+        return _number(self.cpu / "cpuacct.usage") / 1e9
+
+
+_V1_MEMORY = ("memory.usage_in_bytes", "total_inactive_file")
+
+
+def own(mounts: Path = _MOUNTS, told: Path = _OWN, pid: int | None = None) -> Container | None:
+    """Return this container's account if there is one that counts nobody else; asked before there are children."""
+    for candidate in _candidates(mounts, told):
+        try:
+            alone = all(_pids(folder) == {pid or os.getpid()} for folder in (candidate.memory, candidate.cpu))
+            if alone and candidate.memory_bytes() >= 0 and candidate.cpu_seconds() >= 0:
+                return candidate
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+def _candidates(mounts: Path, told: Path) -> Iterator[Container]:
+    """Yield where the account may be: below the path the kernel tells, or at the root of what is mounted here."""
+    try:
+        lines = [line.split(":", 2) for line in told.read_text().splitlines()]
+    except OSError:
+        return
+    paths = {name: path.lstrip("/") for _, names, path in lines for name in names.split(",")}
+    for inside in (True, False):
+        if "" in paths:
+            folder = mounts / paths[""] if inside else mounts
+            yield Container(memory=folder, cpu=folder, version=2)
+        if "memory" in paths and "cpuacct" in paths:
+            memory, cpu = mounts / "memory", mounts / "cpuacct"
+            if inside:
+                memory, cpu = memory / paths["memory"], cpu / paths["cpuacct"]
+            yield Container(memory=memory, cpu=cpu, version=1)
+
+
+def _pids(folder: Path) -> set[int]:
+    """Return the processes in a group; those of other containers count as 0."""
+    return {int(line) for line in (folder / "cgroup.procs").read_text().split()}
+
+
+def _number(path: Path) -> int:
+    return int(path.read_text())
+
+
+def _entry(path: Path, name: str) -> int:
+    for line in path.read_text().splitlines():
+        key, _, value = line.partition(" ")
+        if key == name:
+            return int(value)
+    raise ValueError(f"{path} has no {name}")

@@ -1,0 +1,81 @@
+"""How busy the container's GPUs are and how much of their memory is in use, from NVIDIA's management library (NVML).
+
+The library comes with the driver and is mounted into containers that have GPUs; without it there is nothing to tell.
+Bound by hand: three calls are not worth a dependency of every worker.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+
+LIBRARY = "libnvidia-ml.so.1"
+_NOT_SUPPORTED = 3
+"""By this kind of GPU, such as a part of one: there is nothing to add."""
+
+
+@dataclass(frozen=True)
+class GpuUsage:
+    """The mean of all GPUs' utilization, and the sum of their memory in use."""
+
+    percent: int = 0
+    memory_bytes: int = 0
+
+
+class _Utilization(ctypes.Structure):
+    _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+
+
+class NvmlError(Exception):
+    """The library has refused a call."""
+
+
+class Reader:
+    """Reads all GPUs. Whatever fails once is not tried again: a broken driver does not mend while it is in use."""
+
+    def __init__(self, library: str = LIBRARY) -> None:
+        """Prepare; the library is loaded by the first reading, which can take a while."""
+        self._path = library
+        self._library: ctypes.CDLL | None = None
+        self._devices: list[ctypes.c_void_p] = []
+        self._opened = False
+
+    def read(self) -> GpuUsage:
+        """Return the present usage, nothing if there are no GPUs."""
+        try:
+            if not self._opened:
+                self._opened = True
+                self._open()
+            return self._measure()
+        except (OSError, AttributeError, NvmlError):
+            self._devices = []
+            return GpuUsage()
+
+    def _open(self) -> None:
+        self._library = ctypes.CDLL(self._path)
+        self._call("nvmlInit_v2")
+        count = ctypes.c_uint()
+        self._call("nvmlDeviceGetCount_v2", ctypes.byref(count))
+        for index in range(count.value):
+            device = ctypes.c_void_p()
+            self._call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(device))
+            self._devices.append(device)
+
+    def _measure(self) -> GpuUsage:
+        busy, used = 0, 0
+        for device in self._devices:
+            utilization, memory = _Utilization(), _Memory()
+            self._call("nvmlDeviceGetUtilizationRates", device, ctypes.byref(utilization))
+            self._call("nvmlDeviceGetMemoryInfo", device, ctypes.byref(memory))
+            busy += utilization.gpu
+            used += memory.used
+        return GpuUsage(percent=round(busy / max(1, len(self._devices))), memory_bytes=used)
+
+    def _call(self, name: str, *arguments: object) -> None:
+        code = getattr(self._library, name)(*arguments)
+        if code not in (0, _NOT_SUPPORTED):
+            raise NvmlError(f"{name} returned {code}")

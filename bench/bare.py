@@ -1,0 +1,86 @@
+"""What a gRPC server in Python can do at best: takes the agents' messages and does nothing with them but count.
+
+A process of its own (`python -m bench.bare`), with the master's loop, certificate and message types. It is told what to
+do by its environment, as the master is, and prints its port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import Any
+
+import grpc
+import grpc.aio
+import uvloop
+from elasticjob_api import names
+from elasticjob_api.v1 import agent_pb2 as pb
+from elasticjob_api.v1 import shards_pb2
+from elasticjob_api.v1.agent_pb2_grpc import AgentServiceServicer, add_AgentServiceServicer_to_server
+from elasticjob_api.v1.shards_pb2_grpc import ShardServiceServicer, add_ShardServiceServicer_to_server
+from grpc_health.v1 import health, health_pb2_grpc
+
+WORLD = "world"
+"""Who registers under this name lets all others have a Start of a world of this many members, the same for all."""
+
+
+class Bare(AgentServiceServicer):
+    """Counts, and writes one prepared message to all when asked."""
+
+    def __init__(self) -> None:
+        self.counted = 0
+        self._streams: list[Any] = []
+
+    async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:  # noqa: D102
+        if request.pod_name == WORLD:
+            member = pb.Member(pod_name="bench-worker-1000", pod_uid=request.pod_uid, role="worker", address="10.0.9.9")
+            world = pb.World(round=1, members=[member] * len(self._streams))
+            message = pb.MasterMessage(start=pb.Start(world=world))
+            await asyncio.gather(*(stream.write(message) for stream in self._streams))
+        return pb.RegisterResponse(heartbeat_seconds=2.0)
+
+    async def Connect(self, messages: Any, context: Any) -> None:  # type: ignore[override]  # noqa: D102
+        self._streams.append(context)
+        while (await context.read()) is not grpc.aio.EOF:
+            self.counted += 1
+        self._streams.remove(context)
+
+
+class BareShards(ShardServiceServicer):
+    """Hands out numbers and believes every report."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        self.reported = 0
+
+    async def CreateDataset(self, request: shards_pb2.CreateDatasetRequest, context: Any) -> Any:  # noqa: D102
+        return shards_pb2.CreateDatasetResponse(shards=2**32)
+
+    async def LeaseShards(self, request: shards_pb2.LeaseShardsRequest, context: Any) -> Any:  # noqa: D102
+        first, self._next = self._next, self._next + request.count
+        leased = [
+            shards_pb2.Shard(id=each, start=256 * each, end=256 * each + 256) for each in range(first, self._next)
+        ]
+        return shards_pb2.LeaseShardsResponse(shards=leased)
+
+    async def ReportShards(self, request: shards_pb2.ReportShardsRequest, context: Any) -> Any:  # noqa: D102
+        self.reported += len(request.done)
+        return shards_pb2.ReportShardsResponse()
+
+
+async def serve() -> None:
+    """Serve for ever."""
+    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    add_AgentServiceServicer_to_server(Bare(), server)
+    add_ShardServiceServicer_to_server(BareShards(), server)  # type: ignore[abstract]
+    health_pb2_grpc.add_HealthServicer_to_server(health.aio.HealthServicer(), server)
+    pair = (os.environ[names.ENV_TLS_KEY].encode(), os.environ[names.ENV_TLS_CERT].encode())
+    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
+    await server.start()
+    sys.stderr.write(f"gRPC on 127.0.0.1:{port}, no HTTP\n")
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    uvloop.run(serve())

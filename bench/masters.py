@@ -1,0 +1,164 @@
+"""Figures about the master under a thousand agents and more, beside a bare gRPC server under the same load.
+
+Every agent has a TLS connection of its own and shows the job's token, on both sides; the load comes from this process.
+The two servers are measured in turn, so that what else the machine does meets both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from statistics import median, quantiles
+
+from elasticjob_api.v1 import agent_pb2 as pb
+from elasticjob_master import translate
+from elasticjob_master.controller import Controller
+from elasticjob_master.core.members import Identity, Member
+
+from bench import servers
+from bench.agents import Crowd, crowd, register
+from bench.bare import WORLD
+from bench.figure import Result
+from bench.servers import Server
+
+_AGENTS = 1000
+_MANY = 10_000
+_FEW = 1000
+_PER_SECOND = 1000
+_ROUNDS = 3
+_MEMBERS = (10, 1000)
+
+
+async def heartbeats_per_s() -> Result:
+    """The most heartbeats that the master takes in a second, from 1,000 agents in one world."""
+    ours, raw = await _most()
+    return Result(value=ours, unit="heartbeats/s", limit=raw, ratio=ours / raw, n=_ROUNDS)
+
+
+async def heartbeat_ratio() -> Result:
+    """The same, over what the bare server takes."""
+    ours, raw = await _most()
+    return Result(
+        value=ours / raw, unit="master's heartbeats/s over a bare stream's", limit=raw, ratio=ours / raw, n=_ROUNDS
+    )
+
+
+async def cpu_1000() -> Result:
+    """Share of one core that the master uses for 1,000 heartbeats/s from 1,000 agents, all its threads together."""
+    ours, raw = list[float](), list[float]()
+    async with _both() as sides:
+        for _ in range(_ROUNDS):
+            for (server, agents), values in zip(sides, (ours, raw), strict=True):
+                used, began = server.cpu_seconds(), time.perf_counter()
+                await agents.steadily(_PER_SECOND, 5.0)
+                values.append(100 * (server.cpu_seconds() - used) / (time.perf_counter() - began))
+    value, limit = median(ours), median(raw)
+    return Result(value=value, unit="% of a core", limit=limit, ratio=limit / value, n=_ROUNDS)
+
+
+async def heartbeat_p99() -> Result:
+    """How long a small question takes beside 1,000 heartbeats/s: nothing tells an agent when its heartbeat was read.
+
+    A question and its answer wait in the same queues as a heartbeat, so none of those waits longer.
+    """
+    ours, raw = list[float](), list[float]()
+    async with _both() as sides:
+        for _ in range(_ROUNDS):
+            for (_, agents), values in zip(sides, (ours, raw), strict=True):
+                answers, _ = await asyncio.gather(agents.echoes(5.0), agents.steadily(_PER_SECOND, 5.0))
+                values.append(1000 * quantiles(answers, n=100)[98])
+    value, limit = median(ours), median(raw)
+    return Result(value=value, unit="ms", limit=limit, ratio=limit / value, n=_ROUNDS)
+
+
+async def agent_kib() -> Result:
+    """Memory of the master for each of 10,000 agents after some seconds of 1,000 heartbeats/s, none of them lost."""
+    async with servers.bare() as server:
+        raw = await _kib(server, _FEW)
+    async with servers.master(workers=_MANY + 1) as server:
+        ours = await _kib(server, _MANY)
+    return Result(value=ours, unit="KiB", limit=raw, ratio=raw / ours, n=1)
+
+
+async def rendezvous_1000() -> Result:
+    """From the last of 1,000 joins until the last member has been told the world."""
+    ours, raw = list[float](), list[float]()
+    for _ in range(_ROUNDS):
+        async with servers.master(workers=_AGENTS) as server, crowd(server, _AGENTS - 1) as agents:
+            await agents.join(server, _AGENTS)
+            joined = time.perf_counter()
+            ours.append(await agents.started() - joined)
+        async with servers.bare() as server, crowd(server, _AGENTS) as agents:
+            asked = time.perf_counter()
+            await register(agents.fence, WORLD, _AGENTS)
+            raw.append(await agents.started() - asked)
+    value, limit = median(ours), median(raw)
+    return Result(value=value, unit="s", limit=limit, ratio=limit / value, n=_ROUNDS)
+
+
+async def step_report_us() -> Result:
+    """What a step report costs the master with 1,000 members; the limit is the same with 10, as it must not matter."""
+    few, many = (median(_report_us(members) for _ in range(2 * _ROUNDS + 1)) for members in _MEMBERS)
+    return Result(value=many, unit="us with 1,000 members", limit=few, ratio=few / many, n=2 * _ROUNDS + 1)
+
+
+async def rss() -> Result:
+    """Memory of a master that has started and that nobody has spoken to."""
+    async with servers.master(workers=1) as ours, servers.bare() as raw:
+        await asyncio.sleep(2.0)
+        value, limit = ours.rss() / 2**20, raw.rss() / 2**20
+    return Result(value=value, unit="MiB", limit=limit, ratio=limit / value, n=1)
+
+
+async def _most() -> tuple[float, float]:
+    """Return the most heartbeats per second: of the master, and of the bare server."""
+    ours, raw = list[float](), list[float]()
+    async with _both() as sides:
+        for _ in range(_ROUNDS):
+            for (_, agents), rates in zip(sides, (ours, raw), strict=True):
+                rates.append(await agents.most_per_second(3.0))
+    return median(ours), median(raw)
+
+
+@asynccontextmanager
+async def _both() -> AsyncIterator[tuple[tuple[Server, Crowd], tuple[Server, Crowd]]]:
+    """Run a master whose agents are all in one world, and the bare server with as many."""
+    async with (
+        servers.master(workers=_AGENTS) as master,
+        servers.bare() as bare,
+        crowd(master, _AGENTS) as ours,
+        crowd(bare, _AGENTS) as theirs,
+    ):
+        await ours.started()
+        yield (master, ours), (bare, theirs)
+
+
+async def _kib(server: Server, number: int) -> float:
+    before = server.rss()
+    async with crowd(server, number) as agents:
+        await agents.steadily(_PER_SECOND, 5.0)
+        await agents.echo()  # it has kept up
+        return (server.rss() - before) / 1024 / number
+
+
+def _report_us(members: int) -> float:
+    """Return the microseconds of one report, from its bytes to all that follows at once."""
+    controller = Controller(framework="jax")
+    message = pb.StepReport(round=1, step=1, samples=256, seconds=0.2, steps=1, metrics={"loss": 0.5})
+    joined = [_join(controller, index) for index in range(members)]
+    reports, began = 10_000, time.perf_counter()
+    for number in range(reports):
+        message.step = 1 + number // members
+        report = translate.report(pb.StepReport.FromString(message.SerializeToString()))
+        controller.step(joined[number % members], report)
+    return 1e6 * (time.perf_counter() - began) / reports
+
+
+def _join(controller: Controller, index: int) -> Member:
+    identity = Identity(f"bench-worker-{index}", f"uid-{index}", "worker", index, address="10.0.0.1")
+    controller.register(identity)
+    member = controller.connect(identity.pod_uid, lambda _: None, running_round=1, draining=False)
+    assert member is not None
+    return member

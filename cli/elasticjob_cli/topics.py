@@ -1,0 +1,117 @@
+"""What else than the whole job `elasticjob query` can ask for: members, progress, history and plans, one at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from elasticjob_api.v1 import agent_pb2, job_pb2
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+from rich.console import RenderableType
+from rich.text import Text
+
+from elasticjob_cli.job_view import UNKNOWN, clock, duration, enum, facts, size, table
+
+
+class Topic(StrEnum):
+    """What is asked for."""
+
+    STATUS = "status"
+    MEMBERS = "members"
+    PROGRESS = "progress"
+    HISTORY = "history"
+    PLANS = "plans"
+
+
+@dataclass(frozen=True)
+class Question:
+    """How a topic is asked for and shown.
+
+    Attributes:
+        name: of the methods: `Get<name>` and `Watch<name>`.
+        text: what people read.
+        adds: each answer of a watch adds to the ones before, in place of replacing them.
+    """
+
+    name: str
+    text: Callable[[Any], RenderableType]
+    adds: bool = False
+
+    def request(self, kind: str) -> Message:
+        """Return the request of `Get` or `Watch`, which has no fields."""
+        made: Message = getattr(job_pb2, f"{kind}{self.name}Request")()
+        return made
+
+
+def as_json(answer: Message) -> str:
+    """Return one line in protobuf's own JSON: 64-bit numbers are text, zeros are shown."""
+    return json.dumps(MessageToDict(answer, always_print_fields_with_no_presence=True))
+
+
+def members(answer: job_pb2.MemberList) -> RenderableType:
+    """Return a row per member, with what is told of its pace and node."""
+    rows = table("ROLE", "INDEX", "POD", "NODE", "STATE", "STEP", "STEP TIME", "CPU", "MEMORY", "GPU", "REMARK")
+    for each in sorted(answer.members, key=lambda member: (member.role, member.index, member.incarnation)):
+        usage = each.usage
+        rows.add_row(
+            each.role,
+            str(each.index),
+            each.pod_name,
+            each.node_name or UNKNOWN,
+            enum(agent_pb2.MemberState.Name(each.state), "MEMBER_STATE_"),
+            str(each.step),
+            f"{each.step_seconds:.3g} s" if each.step_seconds else UNKNOWN,
+            f"{usage.cpu_cores:.2f}",
+            size(usage.memory_bytes),
+            f"{usage.gpu_percent} %" if usage.gpu_memory_bytes else UNKNOWN,
+            "; ".join(filter(None, ("straggler" if each.straggler else "", each.check_problem))),
+        )
+    return rows
+
+
+def progress(answer: job_pb2.Progress) -> RenderableType:
+    """Return a line per fact."""
+    told = answer.last_report_time
+    lines = [
+        ("Step", f"{answer.step}/{answer.total_steps}" if answer.total_steps else str(answer.step)),
+        ("Rate", f"{answer.samples_per_second:.5g} samples/s" if answer.samples_per_second else UNKNOWN),
+        ("Steps", f"{answer.steps_per_second:.4g} a second" if answer.steps_per_second else UNKNOWN),
+        ("To go", duration(answer.eta_seconds) if told else UNKNOWN),
+        ("Last report", clock(told)),
+    ]
+    if answer.stalled_since:
+        lines.append(("Stalled since", clock(answer.stalled_since)))
+    if answer.stragglers:
+        lines.append(("Stragglers", ", ".join(answer.stragglers)))
+    lines += [(name, f"{value:.6g}") for name, value in sorted(answer.metrics.items())]
+    return facts(lines)
+
+
+def history(answer: job_pb2.History) -> RenderableType:
+    """Return a line per sample and event, in the order of their times."""
+    lines = [(event.time, event.reason, event.message) for event in answer.events]
+    for each in answer.samples:
+        rate = f"{each.samples_per_second:.5g} samples/s"
+        lines.append((each.time, "", f"round {each.round}, world of {each.world_size}, step {each.step}, {rate}"))
+    return Text("\n".join(f"{clock(time)}  {reason:18}  {text}" for time, reason, text in sorted(lines)))
+
+
+def plans(answer: job_pb2.PlanList) -> RenderableType:
+    """Return a row per plan."""
+    rows = table("CREATED", "NAME", "SOURCE", "PHASE", "COMPLETED", "REASON", "MESSAGE")
+    for plan in answer.plans:
+        told = (Text(plan.reason, no_wrap=False), Text(plan.message, no_wrap=False))
+        rows.add_row(clock(plan.created), plan.name, plan.source, plan.phase, clock(plan.completed), *told)
+    return rows
+
+
+QUESTIONS = {
+    Topic.MEMBERS: Question("Members", members),
+    Topic.PROGRESS: Question("Progress", progress),
+    Topic.HISTORY: Question("History", history, adds=True),
+    Topic.PLANS: Question("Plans", plans),
+}

@@ -1,0 +1,95 @@
+"""CPU and memory from observed use: more memory before a member is killed for it, and less of what nobody uses.
+
+After a kill the operator doubles the memory; here it grows while there is still some left. CPU that members fully use
+is no reason for more of it: more members are the answer to that, except for parameter servers.
+"""
+
+from __future__ import annotations
+
+import math
+
+from elasticjob_master.core.autoscale.decision import Decision, Role, Situation
+from elasticjob_master.core.autoscale.memory import Memory
+
+NEARLY_USED_UP = 0.9
+"""Memory in use, as a part of the limit, at which a look counts as tight."""
+_SUSTAINED = 0.5
+_MORE_MEMORY = 1.5
+_UNIT = 64 * 1024**2
+_ROOMY = 0.5
+"""What is requested is lowered when all that is needed, with its reserve, is at most this part of it."""
+_MEMORY_RESERVE = 2.0
+_CPU_RESERVE = 1.5
+_LEAST_MEMORY = 256 * 1024**2
+_LEAST_CPU = 0.1
+_WORTH = 0.05
+_SETTLED_WINDOWS = 3.0
+
+
+def more_memory(memory: Memory, now: Situation) -> Decision | None:
+    """Give a role more memory if a member has nearly used up its own for most of the time."""
+    for name, role in sorted(now.roles.items()):
+        tight = [use for use in role.uses if use.memory_limit and use.tight >= _SUSTAINED]
+        if not tight:
+            continue
+        worst = max(tight, key=lambda use: use.memory)
+        had = max(use.memory_limit or 0 for use in role.uses)
+        wanted = _rounded(worst.memory * _MORE_MEMORY)
+        room = now.room.get("memory", math.inf) / len(role.uses)
+        possible = int(min(wanted, role.most_memory, had + room)) // 1024**2 * 1024**2
+        if possible < had * 1.05:
+            continue
+        bound = f" ({role.memory_bound} or resourceLimits.memory allow no more)" if possible < wanted else ""
+        reason = (
+            f"{worst.name} uses {_mib(worst.memory)} of its {_mib(worst.memory_limit or 0)} memory and was above "
+            f"{NEARLY_USED_UP:.0%} in {worst.tight:.0%} of the looks: {name} gets {_mib(possible)} each{bound}"
+        )
+        return Decision(reason, memory, resources={name: {"memory": possible}})
+    return None
+
+
+def less(memory: Memory, now: Situation) -> Decision | None:
+    """Lower requests that are far above what is used, once the size has settled.
+
+    Only if it pays even where the cluster has to replace every member for it.
+    """
+    if memory.settled != now.size or memory.rates[now.size].weight < _SETTLED_WINDOWS:
+        return None
+    for name, role in sorted(now.roles.items()):
+        if not role.uses or len(role.uses) * memory.cost > _WORTH * now.horizon:
+            continue
+        lower = {**_less_cpu(role), **_less_memory(role)}
+        if lower:
+            told = [_told(role, resource, value) for resource, value in lower.items()]
+            return Decision(f"{name}: {'; '.join(told)}", memory, resources={name: lower})
+    return None
+
+
+def _less_cpu(role: Role) -> dict[str, float]:
+    requested = min((use.cpu_request or 0.0 for use in role.uses), default=0.0)
+    peak = max(use.cpu_peak for use in role.uses)
+    needed = max(_LEAST_CPU, math.ceil(peak * _CPU_RESERVE * 10) / 10)
+    return {"cpu": needed} if peak > 0 and needed <= requested * _ROOMY else {}
+
+
+def _less_memory(role: Role) -> dict[str, float]:
+    limit = min((use.memory_limit or 0 for use in role.uses), default=0)
+    peak = max(use.memory for use in role.uses)
+    needed = max(_LEAST_MEMORY, _rounded(peak * _MEMORY_RESERVE))
+    return {"memory": needed} if peak > 0 and needed <= limit * _ROOMY else {}
+
+
+def _told(role: Role, resource: str, value: float) -> str:
+    if resource == "cpu":
+        peak, had = max(use.cpu_peak for use in role.uses), max(use.cpu_request or 0 for use in role.uses)
+        return f"at most {peak:.2f} of {had:g} cores are used: {value:g} each"
+    peak, had = max(use.memory for use in role.uses), max(use.memory_limit or 0 for use in role.uses)
+    return f"at most {_mib(peak)} of {_mib(had)} memory is used: {_mib(value)} each"
+
+
+def _rounded(size: float) -> int:
+    return math.ceil(size / _UNIT) * _UNIT
+
+
+def _mib(size: float) -> str:
+    return f"{size / 1024**2:.0f} MiB"

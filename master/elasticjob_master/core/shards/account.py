@@ -1,0 +1,30 @@
+"""What is told of the account of a data set: where the shards are, and what each member holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+class Refused(Exception):
+    """A request that comes from, or is about, a process that has no say any more; the message says why."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """Where all shards of a data set are; `returned` counts leases that ended without result."""
+
+    total: int
+    done: int
+    leased: int
+    waiting: int
+    returned: int
+    failed: int
+
+
+@dataclass(slots=True)
+class Holder:
+    """What one member holds: leased positions, and its latest named request with the positions it got."""
+
+    leased: set[int] = field(default_factory=set)
+    request_id: str = ""
+    latest: list[int] = field(default_factory=list)

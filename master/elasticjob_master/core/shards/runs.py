@@ -1,0 +1,39 @@
+"""Sets of numbers in few bytes: as runs, each told by its distance from the last one's end and by its length.
+
+Shards are handed out in runs and mostly end in runs, so a list of runs is short; and distances are small numbers,
+which compress well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+def pack(numbers: Iterable[int]) -> list[int]:
+    """Return the runs: distance and length by turns."""
+    runs: list[int] = []
+    end = start = 0
+    for number in sorted(numbers):
+        if number == end and runs:
+            runs[-1] += 1
+        else:
+            start = number
+            runs += (start - end, 1)
+        end = number + 1
+    return runs
+
+
+def unpack(runs: Sequence[int], *, most: int) -> list[int]:
+    """Return the numbers, ascending.
+
+    Raises:
+        ValueError: these are no runs, or they have more than `most` numbers.
+    """
+    if len(runs) % 2 or any(run < 0 for run in runs) or sum(runs[1::2]) > most:
+        raise ValueError(f"not a list of runs with at most {most} numbers")
+    numbers: list[int] = []
+    end = 0
+    for distance, length in zip(runs[::2], runs[1::2], strict=True):
+        numbers.extend(range(end + distance, end + distance + length))
+        end += distance + length
+    return numbers

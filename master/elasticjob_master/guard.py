@@ -1,0 +1,77 @@
+"""Bytes that are no message are their sender's mistake, and the sender is told so: INVALID_ARGUMENT.
+
+Left alone, grpc takes them for an error of the server: it answers UNKNOWN and logs a traceback for each of them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+Behaviour = Callable[[Any, Any], Awaitable[Any]]
+
+
+def guarded(handler: Any, method: str) -> Any:
+    """Return a method's handler that refuses such bytes. Of one that reads its stream by itself nothing is changed."""
+    read, write = handler.request_deserializer, handler.response_serializer
+    if handler.unary_unary is not None:
+        return grpc.unary_unary_rpc_method_handler(
+            _reading(handler.unary_unary, read, method), response_serializer=write
+        )
+    if handler.unary_stream is not None:
+        behave = _reading(_telling(handler.unary_stream), read, method)
+        return grpc.unary_stream_rpc_method_handler(behave, response_serializer=write)
+    if inspect.isasyncgenfunction(handler.stream_stream):
+        behave = _following(_telling(handler.stream_stream), method)
+        return grpc.stream_stream_rpc_method_handler(behave, read, write)
+    return handler
+
+
+def _reading(behave: Behaviour, read: Callable[[bytes], Any], method: str) -> Behaviour:
+    """Read the request here, where a refusal can be given."""
+
+    async def answer(data: bytes, context: Any) -> Any:
+        try:
+            request = read(data)
+        except DecodeError:
+            return await _refuse(context, method)
+        try:
+            return await behave(request, context)
+        except NotImplementedError:  # what the generated code raises for a method that nobody has written
+            return await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{method} is not served here")
+
+    return answer
+
+
+def _following(behave: Behaviour, method: str) -> Behaviour:
+    async def answer(requests: Any, context: Any) -> None:
+        try:
+            await behave(requests, context)
+        except DecodeError:
+            await _refuse(context, method)
+
+    return answer
+
+
+def _telling(behave: Callable[[Any, Any], Any]) -> Behaviour:
+    """Write what the method yields."""
+
+    async def tell(request: Any, context: Any) -> None:
+        answers = behave(request, context)
+        if not inspect.isasyncgen(answers):
+            await answers  # it writes by itself
+            return
+        async with aclosing(answers):
+            async for each in answers:
+                await context.write(each)
+
+    return tell
+
+
+async def _refuse(context: Any, method: str) -> None:
+    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"these bytes are no request of {method}")

@@ -1,0 +1,47 @@
+"""A training that takes shards of a data set, one a step, and does what files in its folder say.
+
+Usage: steady.py FOLDER SHARDS. Every worker writes each shard it has trained as a line into `trained-<its index>`.
+While there is a file `hang`, processes of the round that is written in it stop working; those of later rounds wait
+until there is a file `go`. While there is a file `slow`, the worker whose index is written in it is ten times slower.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import elasticjob
+from elasticjob_api import names
+
+STEP_SECONDS = 0.02
+
+
+def main() -> None:
+    """Train what is left to train."""
+    folder, world, index = Path(sys.argv[1]), elasticjob.world(), os.environ[names.ENV_INDEX]
+    mine = folder / f"trained-{index}"
+    step = len(mine.read_text().splitlines()) if mine.exists() else 0
+    shards = elasticjob.shards("numbers", size=int(sys.argv[2]), shard_size=1, prefetch=400)
+    for shard in shards:
+        hangs = folder / "hang"
+        while hangs.exists() and (world.round == int(hangs.read_text()) or not (folder / "go").exists()):
+            time.sleep(0.02)
+        slow = folder / "slow"
+        seconds = STEP_SECONDS * (10 if slow.exists() and slow.read_text() == index else 1)
+        time.sleep(seconds)
+        step += 1
+        with mine.open("a") as trained:
+            trained.write(f"{shard.id}\n")
+        shards.done(shard)
+        elasticjob.report_step(step, samples=1, compute_seconds=seconds)
+        if elasticjob.should_stop():
+            shards.flush(timeout=5)
+            elasticjob.confirm_stop()
+            return
+    shards.flush(timeout=30)
+
+
+if __name__ == "__main__":
+    main()

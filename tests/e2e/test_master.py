@@ -1,0 +1,259 @@
+"""The master through what happens to it and to its members: killed, cut off, slowed down, stalled, held up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from elasticjob_api import names
+from elasticjob_api.v1 import agent_pb2, job_pb2
+from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
+from elasticjob_cli.demo.sight import Sight
+from elasticjob_cli.master_client import master_access
+
+from tests.e2e.jobs import job
+from tests.e2e.stage import Stage
+
+Json = dict[str, Any]
+SECONDS = 60.0
+NAME = "steady"
+CUT_SECONDS = 20.0
+
+
+def steady(folder: Path, *, workers: int, shards: int = 10**6, health: Json | None = None, **container: Any) -> Json:
+    """Return a job of tests/e2e/steady.py."""
+    trainer = str(Path(__file__).with_name("steady.py"))
+    made = job(NAME, folder, replicas=workers, command=[sys.executable, trainer, str(folder), str(shards)], **container)
+    made["spec"]["health"] = health or {}
+    return made
+
+
+def trained(folder: Path) -> list[int]:
+    """Return every shard that was trained, once for each time."""
+    return [int(line) for path in sorted(folder.glob("trained-*")) for line in path.read_text().splitlines()]
+
+
+async def training(seen: Sight, size: int, *, beyond: int = 0) -> int:
+    """Wait for a world of this size to get beyond a step, as the master tells it; return the step."""
+
+    def at_work() -> int | None:
+        status = seen.status
+        formed = status.world_size == size and status.phase == job_pb2.JOB_PHASE_TRAINING
+        return status.progress.step if formed and status.progress.step > beyond else None
+
+    return await seen.until(f"a world of {size} beyond step {beyond}", at_work, seconds=SECONDS)
+
+
+async def members(stage: Stage, *states: agent_pb2.MemberState) -> None:
+    """Wait until the members are in these states, in the order of their indices."""
+    access = await master_access(stage.kube, stage.namespace, NAME)
+    found: list[agent_pb2.MemberState] = []
+    async with access.channel() as channel, asyncio.timeout(SECONDS):
+        while found != list(states):
+            told = await JobServiceStub(channel).GetMembers(job_pb2.GetMembersRequest(), metadata=access.metadata)
+            found = [member.state for member in sorted(told.members, key=lambda member: member.index)]
+            await asyncio.sleep(0.1)
+
+
+def workers(stage: Stage) -> Json:
+    """Return UID and restarts of every worker's pod: what must not change."""
+    chosen = f"{names.LABEL_JOB_NAME}={NAME},{names.LABEL_ROLE}=worker"
+    items = json.loads(stage.kubectl("get", "pods", "-l", chosen, "-o", "json"))["items"]
+    return {
+        pod["metadata"]["name"]: (pod["metadata"]["uid"], pod["status"]["containerStatuses"][0]["restartCount"])
+        for pod in items
+    }
+
+
+def wait_for(stage: Stage, condition: str, value: bool) -> Json:
+    """Wait for a condition of the job, and return it."""
+    stage.kubectl("wait", f"ej/{NAME}", f"--for=condition={condition}={value}", f"--timeout={SECONDS:.0f}s")
+    found = json.loads(stage.kubectl("get", f"ej/{NAME}", "-o", "json"))["status"]["conditions"]
+    [wanted] = [each for each in found if each["type"] == condition]
+    return dict(wanted)
+
+
+async def until_events(stage: Stage, *reasons: str) -> None:
+    """Wait for events of the job."""
+    told: set[str] = set()
+    async with asyncio.timeout(SECONDS):
+        while not told.issuperset(reasons):
+            items = json.loads(stage.kubectl("get", "events.events.k8s.io", "-o", "json"))["items"]
+            told = {item["reason"] for item in items if item["regarding"]["name"] == NAME}
+            await asyncio.sleep(0.3)
+
+
+async def test_a_master_killed_in_mid_training_costs_no_step_and_no_shard_is_lost_or_done_twice(
+    stage: Stage, tmp_path: Path
+) -> None:
+    total = 1500
+    stage.apply(steady(tmp_path, workers=2, shards=total))
+    async with stage.sight(NAME) as seen:
+        step = await training(seen, 2, beyond=50)
+        before, starts = workers(stage), seen.status.master_starts
+        stage.processes(names.master_service(NAME))[0].send_signal(signal.SIGKILL)
+        killed_at, there = time.monotonic(), len(trained(tmp_path))
+        await seen.until("a new master", lambda: seen.status.master_starts > starts, seconds=SECONDS)
+        print(f"the next master answered {time.monotonic() - killed_at:.1f} s after the kill")
+        assert len(trained(tmp_path)) > there, "training did not go on while the master was away"
+        await members(stage, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
+        print(f"both agents were back {time.monotonic() - killed_at:.1f} s after the kill")
+        assert workers(stage) == before
+        await training(seen, 2, beyond=step)
+        assert seen.status.round == 1, "the world was formed anew although only the master had gone"
+
+        def over() -> bool:
+            return bool(seen.job and seen.job.status.phase == "Succeeded")
+
+        await seen.until("the job's success", over, seconds=SECONDS)
+        steps = max(len(path.read_text().splitlines()) for path in tmp_path.glob("trained-*"))
+
+        def last_word() -> bool:
+            progress = seen.job.status.progress if seen.job else None
+            return progress is not None and progress.step == steps
+
+        await seen.until(f"step {steps}: no step lost or counted twice", last_word, seconds=SECONDS)
+        [ledger] = seen.status.datasets
+    often = Counter(trained(tmp_path))
+    assert sorted(often) == list(range(total)), "a shard was lost"
+    assert set(often.values()) == {1}, "a shard was trained twice"
+    assert (ledger.done, ledger.leased, ledger.waiting, ledger.failed, ledger.returned) == (total, 0, 0, 0, 0)
+
+
+@dataclass
+class Wire:
+    """The way from the agents to the master, which can be cut: then nothing comes through and nobody is told."""
+
+    address: str
+    to: str = ""
+    whole: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @asynccontextmanager
+    async def laid(self) -> AsyncIterator[None]:
+        """Lie there while in the block."""
+        self.whole.set()
+        tasks: set[asyncio.Task[None]] = set()
+
+        def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            tasks.add(asyncio.create_task(self._connect(reader, writer)))
+
+        server = await asyncio.start_server(serve, self.address, names.GRPC_PORT)
+        try:
+            yield
+        finally:
+            server.close()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ends = [writer]
+        try:
+            await self.whole.wait()
+            there, away = await asyncio.open_connection(self.to, names.GRPC_PORT)
+            ends.append(away)
+            await asyncio.gather(self._pass(reader, away), self._pass(there, writer))
+        except OSError:
+            return
+        finally:
+            for end in ends:
+                end.transport.abort()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            await self.whole.wait()
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+
+async def test_a_network_that_is_cut_for_twenty_seconds_costs_nothing(stage: Stage, tmp_path: Path) -> None:
+    wire = Wire("127.255.0.7")
+    host = {"name": names.service_host_env(names.master_service(NAME)), "value": wire.address}
+    async with wire.laid(), stage.sight(NAME) as seen:
+        wire.whole.clear()
+        stage.apply(steady(tmp_path, workers=2, env=[host]))
+        address = await seen.until(
+            "the master's address", lambda: seen.job and seen.job.status.master_address, seconds=SECONDS
+        )
+        wire.to = address.rpartition(":")[0]
+        wire.whole.set()
+        step = await training(seen, 2, beyond=20)
+        before = workers(stage)
+        wire.whole.clear()
+        cut_at, there = time.monotonic(), len(trained(tmp_path))
+        await members(stage, agent_pb2.MEMBER_STATE_SUSPECTED, agent_pb2.MEMBER_STATE_SUSPECTED)
+        assert len(trained(tmp_path)) > there, "training did not go on without the master"
+        await asyncio.sleep(CUT_SECONDS - (time.monotonic() - cut_at))
+        wire.whole.set()
+        await members(stage, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
+        await training(seen, 2, beyond=step)
+        assert seen.status.round == 1, "the world was formed anew"
+        assert workers(stage) == before
+        often = Counter(trained(tmp_path))
+        assert set(often.values()) == {1}, "a shard was trained twice"
+
+
+async def test_an_agent_that_stands_still_for_a_while_is_suspected_and_nothing_is_done_to_it(
+    stage: Stage, tmp_path: Path
+) -> None:
+    stage.apply(steady(tmp_path, workers=2, health={"lostSeconds": 12}))
+    async with stage.sight(NAME) as seen:
+        step = await training(seen, 2, beyond=20)
+        before = workers(stage)
+        agent = stage.processes(f"{NAME}-worker-1")[0]
+        agent.suspend()
+        try:
+            there = len(trained(tmp_path))
+            await members(stage, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_SUSPECTED)
+            assert len(trained(tmp_path)) > there, "training stopped with the agent"
+        finally:
+            agent.resume()
+        await members(stage, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
+        await training(seen, 2, beyond=step)
+        assert seen.status.round == 1, "a slow agent has cost the world"
+        assert workers(stage) == before
+
+
+async def test_a_stalled_training_is_told_and_started_anew(stage: Stage, tmp_path: Path) -> None:
+    stage.apply(steady(tmp_path, workers=2, health={"stallSeconds": 3, "stallFactor": 2, "onStall": "Restart"}))
+    async with stage.sight(NAME) as seen:
+        step = await training(seen, 2, beyond=20)
+        before = workers(stage)
+        (tmp_path / ".hang").write_text(str(seen.status.round))
+        (tmp_path / ".hang").rename(tmp_path / "hang")
+        stalled = wait_for(stage, "Stalled", True)
+        assert stalled["reason"] == "Stalled"
+        await seen.until("a new world", lambda: seen.status.round > 1, seconds=SECONDS)
+        (tmp_path / "go").touch()
+        await training(seen, 2, beyond=step)
+        assert wait_for(stage, "Stalled", False)["reason"] == "Resumed"
+        await until_events(stage, "Stalled", "Resumed")
+        assert workers(stage) == before, "the processes are started anew, not the pods"
+
+
+async def test_a_worker_much_slower_than_the_others_is_named_until_it_is_as_fast(stage: Stage, tmp_path: Path) -> None:
+    stage.apply(steady(tmp_path, workers=3, health={"stragglerSeconds": 2}))
+    async with stage.sight(NAME) as seen:
+        await training(seen, 3, beyond=20)
+        before = workers(stage)
+        (tmp_path / ".slow").write_text("1")
+        (tmp_path / ".slow").rename(tmp_path / "slow")
+        found = wait_for(stage, "Stragglers", True)
+        assert found["reason"] == "StragglersFound"
+        assert f"{NAME}-worker-1" in found["message"]
+        assert f"{NAME}-worker-0" not in found["message"]
+        (tmp_path / "slow").unlink()
+        assert wait_for(stage, "Stragglers", False)["reason"] == "NoStragglers"
+        await until_events(stage, "StragglersFound", "NoStragglers")
+        assert seen.status.round == 1
+        assert workers(stage) == before, "a straggler is told, and left alone"

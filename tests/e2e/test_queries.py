@@ -1,0 +1,66 @@
+"""The shell commands of docs/queries.md, run as they stand against a job that trains."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.e2e.stage import Stage, digits
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "queries.md"
+BIN = Path(sys.executable).parent
+SECONDS = 180.0
+CURL = (
+    'curl -sS --cacert ca.crt --connect-to "elasticjob-master:50080:${MASTER%:*}:50080" '
+    '-H "Authorization: Bearer $TOKEN" https://elasticjob-master:50080/status'
+)
+"""The document's line with another address than a forwarded one."""
+
+
+async def test_the_documented_commands_work_on_the_embedded_cluster(stage: Stage, tmp_path: Path) -> None:
+    stage.apply(digits(epochs=5000, checkpoints=tmp_path))
+    async with stage.sight("digits") as seen:
+        await seen.until("a step of the training", lambda: seen.status.progress.step > 0, seconds=SECONDS)
+        for arguments, told in (("", "Training"), (" members", "STEP TIME"), (" history", "WorldFormed")):
+            assert told in run(stage, tmp_path, f"elasticjob query digits{arguments}")
+        assert '"plans": []' in run(stage, tmp_path, "elasticjob query digits plans -o json")
+        access = [line for line in commands() if re.match(r"TOKEN=|kubectl get secret|MASTER=", line)]
+        assert len(access) == 3
+        if shutil.which("curl"):
+            assert '"job":"digits"' in run(stage, tmp_path, *access, CURL)
+        if shutil.which("grpcurl"):
+            with_grpcurl(stage, tmp_path, access)
+
+
+def with_grpcurl(stage: Stage, folder: Path, access: list[str]) -> None:
+    """Run the lines for grpcurl, where it is installed."""
+    define = next(line for line in commands() if line.startswith("ask()"))
+    asked = [line.replace("127.0.0.1:50051", "$MASTER") for line in commands() if line.startswith("ask ")]
+    assert len(asked) == 6
+    for line in asked:
+        if "/Watch" in line:
+            line = line.replace("ask ", "ask -max-time 2 ", 1) + " || true"
+        output = run(stage, folder, *access, define, line)
+        assert re.search(r"JobService|JOB_PHASE_TRAINING|MasterStarted|\"dataset\": \"", output), output
+
+
+def commands() -> list[str]:
+    """Return the document's command lines."""
+    text = DOCUMENT.read_text().replace("\\\n", " ")
+    return re.findall(r"^\$ (.+)$", text, re.MULTILINE)
+
+
+def run(stage: Stage, folder: Path, *lines: str) -> str:
+    """Run lines of shell as a user of the namespace would."""
+    script = "\n".join(("set -e", f'kubectl() {{ command kubectl -n {stage.namespace} "$@"; }}', *lines))
+    path = os.pathsep.join((str(BIN), str(stage.cluster.bin), os.environ["PATH"]))
+    script = script.replace("elasticjob query digits", f"elasticjob query digits -n {stage.namespace}")
+    environ = {**os.environ, "PATH": path, "KUBECONFIG": str(stage.cluster.kubeconfig)}
+    done = subprocess.run(["bash", "-c", script], cwd=folder, env=environ, capture_output=True, text=True, timeout=60)
+    print("$", lines[-1], "\n", done.stdout[:2000], done.stderr)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -1,0 +1,18 @@
+"""How many inputs are thrown at the master and at the agent, and which."""
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--inputs", type=int, default=None, help="inputs of the fuzz tests together (default: 12000)")
+    parser.addoption("--fuzz-seed", type=int, default=1, help="which inputs")
+
+
+@pytest.fixture
+def inputs(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("inputs", None) or 12_000)
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("fuzz_seed", 1))

@@ -1,0 +1,120 @@
+"""Random messages: well-formed ones with every kind of value, made from their descriptors, and spoilt bytes.
+
+What is drawn depends on the seed only, so a failure can be repeated.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from google.protobuf import message_factory
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+TEXTS = (
+    "", " ", "a", "0", "-1", "worker", "None", "null", "a b", "a:1", "a\nb: c", "../../etc/passwd", "%s%n%x{0}",
+    "'\";--", "\0", "\x7f", "\u202e", "é", "\U0001f600", "x" * 63, "x" * 64, "x" * 253, "x" * 254, "x" * 5000,
+    "ß" * 300,
+)  # fmt: skip
+FLOATS = (0.0, -0.0, 1.0, -1.0, 0.05, 1e-300, 1e300, -1e300, float("nan"), float("inf"), float("-inf"), 5e-324)
+_MOST_DEPTH = 4
+_INTEGERS: Mapping[int, tuple[int, int]] = {
+    FieldDescriptor.TYPE_INT32: (-(2**31), 2**31 - 1),
+    FieldDescriptor.TYPE_UINT32: (0, 2**32 - 1),
+    FieldDescriptor.TYPE_INT64: (-(2**63), 2**63 - 1),
+    FieldDescriptor.TYPE_UINT64: (0, 2**64 - 1),
+    FieldDescriptor.TYPE_ENUM: (-(2**31), 2**31 - 1),
+}
+
+Known = Mapping[str, Callable[[], Sequence[Any]]]
+"""By a field's name: values that mean something to the one who is asked, so that inputs get deeper than the checks."""
+
+
+class Nature:
+    """Draws inputs."""
+
+    def __init__(self, seed: int | str, known: Known) -> None:
+        self.chance = random.Random(seed)
+        self._known = known
+        self._care = 0.75
+
+    def message(self, kind: Descriptor, *, depth: int = 0) -> Message:
+        """Return a well-formed message; every other one makes sense in most of its fields."""
+        chance, made = self.chance, message_factory.GetMessageClass(kind)()
+        if depth == 0:
+            self._care = chance.choice((0.75, 0.98))
+        chosen = {oneof.name: chance.choice(oneof.fields) for oneof in kind.oneofs}
+        for field in kind.fields:
+            if field.containing_oneof is not None and chosen[field.containing_oneof.name] is not field:
+                continue
+            if chance.random() < 0.85:
+                self._fill(made, field, depth)
+        return made
+
+    def spoilt(self, data: bytes) -> bytes:
+        """Return bytes near those of a message, or far from them."""
+        chance, kind = self.chance, self.chance.randrange(6)
+        if kind == 0 or not data:
+            return chance.randbytes(int(2 ** chance.uniform(0, 12)))
+        at = chance.randrange(len(data))
+        if kind == 1:
+            return data[:at]
+        if kind == 2:
+            return data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :]
+        if kind == 3:
+            return data[:at] + chance.randbytes(chance.randrange(1, 9)) + data[at:]
+        if kind == 4:
+            return data[at:] + data + data[:at]
+        return data + b"\x0a" * chance.randrange(1, 300)
+
+    def text(self) -> str:
+        """Return a text."""
+        if self.chance.random() < 0.9:
+            return self.chance.choice(TEXTS)
+        return "".join(chr(self.chance.choice((self.chance.randrange(32, 127), self.chance.randrange(1, 0xD7FF))))
+                       for _ in range(self.chance.randrange(40)))  # fmt: skip
+
+    def _fill(self, made: Message, field: FieldDescriptor, depth: int) -> None:
+        kind = field.message_type
+        if kind is not None and kind.GetOptions().map_entry:
+            entries = getattr(made, field.name)
+            for _ in range(self._count()):
+                entries[self._scalar(kind.fields_by_name["key"])] = self._scalar(kind.fields_by_name["value"])
+        elif kind is not None:
+            if depth < _MOST_DEPTH:
+                for _ in range(self._count() if field.is_repeated else 1):
+                    inner = self.message(kind, depth=depth + 1)
+                    into = getattr(made, field.name)
+                    if field.is_repeated:
+                        into.append(inner)
+                    else:
+                        into.CopyFrom(inner)
+        elif field.is_repeated:
+            getattr(made, field.name).extend(self._scalar(field) for _ in range(self._count()))
+        else:
+            setattr(made, field.name, self._scalar(field))
+
+    def _count(self) -> int:
+        return self.chance.choice((0, 1, 1, 2, 3, 3, 70)) if self.chance.random() < 0.99 else 3000
+
+    def _scalar(self, field: FieldDescriptor) -> Any:
+        chance = self.chance
+        known = self._known[field.name]() if field.name in self._known else ()
+        if known and chance.random() < self._care:
+            return chance.choice(known)
+        if field.type == FieldDescriptor.TYPE_STRING:
+            return self.text()
+        if field.type == FieldDescriptor.TYPE_BYTES:
+            return chance.randbytes(int(2 ** chance.uniform(0, 14)))
+        if field.type == FieldDescriptor.TYPE_BOOL:
+            return chance.random() < 0.5
+        if field.type == FieldDescriptor.TYPE_DOUBLE:
+            some = struct.unpack("<d", chance.randbytes(8))[0]
+            return chance.choice((*FLOATS, some, chance.uniform(0, 100)))
+        least, most = _INTEGERS[field.type]
+        near = (0, 1, 2, 3, 10, 2**31, 2**53, 2**53 + 1, most - 1, most, least)
+        drawn = chance.choice((*near, chance.getrandbits(chance.randrange(1, 64)), chance.randrange(100)))
+        return min(max(drawn, least), most)

@@ -1,0 +1,191 @@
+"""The socket on which the training process talks to its agent, under lines of every kind, beside one that behaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import textwrap
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import psutil
+from elasticjob_api import names
+from elasticjob_api.v1 import job_pb2
+from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
+
+from tests.integration.master_process import run_master
+
+from .bystanders import GROWTH, MEGABYTE, OPTIONS
+from .nature import FLOATS, Nature
+
+AGENT = str(Path(sys.executable).with_name("elasticjob-agent"))
+TRAIN = """
+    import os, pathlib, sys, time
+    import elasticjob
+    folder = pathlib.Path(sys.argv[1])
+    (folder / "socket").write_text(os.environ["ELASTICJOB_SOCKET"])
+    step = 0
+    while not (folder / "finish").exists():
+        time.sleep(0.02)
+        step += 1
+        elasticjob.report_step(step, total=10**6, samples=1)
+"""
+TOGETHER = 8
+SECONDS = 60
+KEYS: dict[str, tuple[Any, ...]] = {
+    "id": (1, 2, "x", None, 1.5, [1], {"a": 1}),
+    "call": (
+        "create_dataset", "lease_shards", "report_shards", "hosts", "members", "checkpoint", "restore", "barrier",
+        "set_value", "get_values", "add_value", "delete_value", "extend_dataset", "get_checkpoint",
+        "restore_checkpoint", "rm", 7, None,
+    ),
+    "dataset": ("d", "e", "", 5),
+    "size": (1, 10, 2**40),
+    "shard_size": (1, 3),
+    "epochs": (1, 2),
+    "shuffle": (True, False, "no"),
+    "seed": (0, 1),
+    "count": (1, 2, 0),
+    "done": ([0], [1, 2], [], [2**70], ["x"], 5, {"a": 1}),
+    "returned": ([0], [3], ["x"]),
+    "failed": ([0], [3], ["x"]),
+    "parts": ([{"name": "a", "size": 3}], [["a", 3]], 4),
+    "key": ("k", ""),
+    "keys": (["k"], "k", [1]),
+    "value": ("aGVsbG8=", "not base64!", 5),
+    "state": ("aGVsbG8=", "not base64!", 5),
+    "name": ("b", 5),
+    "round": (0, 1, 2**64, -1),
+    "wait_seconds": (0, 0.01, "x"),
+    "step": (0, 1, 5, -1, 2**63, 2**64, "7", "x", 1e300),
+    "total": (0, 10, -1, "x"),
+    "samples": (1, 1.5, "x"),
+    "seconds": (0.1, "x"),
+    "compute_seconds": (0.1, "x"),
+    "steps": (1, "x"),
+    "metrics": ({"loss": 0.5}, {"loss": "x"}, {5: 5}, [1], "x"),
+    "time": (1.0, "x"),
+    "stoppable": (False, 1, "x"),
+    "stopping": (False, 1, "x"),
+}  # fmt: skip
+"""Never `"stoppable": true` and the like: that is said by the process itself, and whoever says it is believed."""
+
+
+def line(nature: Nature) -> bytes:
+    """Return a line, not always one."""
+    chance = nature.chance
+    if chance.random() < 0.1:
+        return chance.randbytes(int(2 ** chance.uniform(0, 12))) + b"\n"
+    if chance.random() < 0.1:
+        return (
+            chance.choice((b"", b"[", b"[1]", b'"x"', b"null", b"{}", b"[" * 3000, b"{" * 70_000, b"1e999", b"NaN"))
+            + b"\n"
+        )
+    made: dict[str, Any] = {}
+    for key in chance.sample(sorted(KEYS), chance.randrange(1, 9)):
+        made[key] = _value(nature, key)
+    if chance.random() < 0.6:
+        made |= {"id": 1, "call": chance.choice(KEYS["call"])}
+    data = json.dumps(made).encode()
+    return (nature.spoilt(data) if chance.random() < 0.1 else data) + b"\n"
+
+
+def _value(nature: Nature, key: str) -> Any:
+    chance = nature.chance
+    if chance.random() < 0.75:
+        return chance.choice(KEYS[key])
+    return chance.choice((None, False, nature.text(), chance.choice(FLOATS), chance.getrandbits(70), [], {}, [[[]]]))
+
+
+async def throw(path: str, nature: Nature, inputs: int, answers: Counter[str]) -> None:
+    """Write the lines over some connections at a time; some of them never read."""
+    left = inputs
+
+    async def some() -> None:
+        nonlocal left
+        while left > 0:
+            reader, writer = await asyncio.open_unix_connection(path, limit=1 << 22)
+            reading = asyncio.create_task(_count(reader, answers)) if nature.chance.random() < 0.8 else None
+            try:
+                for _ in range(nature.chance.randrange(1, 100)):
+                    left -= 1
+                    writer.write(line(nature))
+                    await asyncio.wait_for(writer.drain(), SECONDS)
+                if reading is not None:
+                    writer.write_eof()
+                    await asyncio.wait({reading}, timeout=SECONDS)
+            except ConnectionError:
+                answers["closed"] += 1
+            finally:
+                writer.transport.abort()
+                if reading is not None:
+                    reading.cancel()
+
+    await asyncio.gather(*(some() for _ in range(TOGETHER)))
+
+
+async def _count(reader: asyncio.StreamReader, answers: Counter[str]) -> None:
+    try:
+        while data := await reader.readline():
+            answers["error" if "error" in json.loads(data) else "result"] += 1
+    except ConnectionError:
+        return
+
+
+async def test_no_line_on_the_socket_harms_the_agent_or_the_training(tmp_path: Path, inputs: int, seed: int) -> None:
+    inputs, host = inputs // 10, f"127.{os.getpid() // 250 % 100 + 101}.{os.getpid() % 250}.1"
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(TRAIN))
+    environment = {
+        **os.environ,
+        names.ENV_JOB_NAME: "job",
+        names.ENV_NAMESPACE: "default",
+        names.ENV_POD_NAME: "job-worker-0",
+        names.ENV_POD_UID: "uid-0",
+        names.ENV_POD_IP: "127.0.0.1",
+        names.ENV_ROLE: "worker",
+        names.ENV_INDEX: "0",
+        names.ENV_MASTER_SERVICE: "job-master",
+        names.service_host_env("job-master"): host,
+        names.ENV_TERMINATION_LOG: str(tmp_path / "termination"),
+    }
+    options = (*OPTIONS, "--workers=1", "--insecure", f"--state-file={tmp_path / 'state'}")
+    command = (AGENT, "run", "--", sys.executable, str(script), str(tmp_path))
+    async with run_master(tmp_path, *options, ports=(names.GRPC_PORT, 0), address=host):
+        with (tmp_path / "agent.log").open("wb") as log:
+            agent = await asyncio.create_subprocess_exec(*command, env=environment, stdout=log, stderr=log)
+        try:
+            async with grpc.aio.insecure_channel(f"{host}:{names.GRPC_PORT}") as channel:
+                await _step_beyond(channel, 5)
+                path, nature, answers = (tmp_path / "socket").read_text(), Nature(f"socket {seed}", {}), Counter[str]()
+                await throw(path, nature, inputs // 4, answers)
+                process = psutil.Process(agent.pid)
+                before = process.memory_info().rss
+                await throw(path, nature, inputs * 3 // 4, answers)
+                grown = process.memory_info().rss - before
+                print(f"{inputs} lines: grown by {grown / MEGABYTE:.1f} MiB; {dict(answers)}")
+                assert grown <= GROWTH
+                assert answers["error"]
+                assert answers["result"]
+                told = (tmp_path / "agent.log").read_text(errors="replace")
+                assert "Traceback" not in told, told[-8000:]
+                status = await JobServiceStub(channel).GetStatus(job_pb2.GetStatusRequest())
+                assert (status.round, status.world_size) == (1, 1), "the training was disturbed"
+                (tmp_path / "finish").touch()
+                async with asyncio.timeout(SECONDS):
+                    assert await agent.wait() == 0, told
+        finally:
+            print((tmp_path / "agent.log").read_text(errors="replace")[-4000:])
+            if agent.returncode is None:
+                agent.terminate()
+                await agent.wait()
+
+
+async def _step_beyond(channel: grpc.aio.Channel, step: int) -> None:
+    async for status in JobServiceStub(channel).WatchStatus(job_pb2.WatchStatusRequest(), timeout=SECONDS):
+        if status.progress.step > step:
+            return

@@ -1,0 +1,131 @@
+"""Every method of the master under random bytes and random messages, beside agents that behave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from elasticjob_api.v1 import job_pb2
+from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
+from google.protobuf.descriptor import MethodDescriptor
+
+from tests.integration.master_process import TOKEN, Master
+
+from .attack import Attack, Metadata, methods
+from .bystanders import GROWTH, LOG_PER_INPUT, MEGABYTE, rss, scene
+from .nature import Nature
+
+PODS = tuple(f"pod-{number}" for number in range(40))
+DATASETS = ("d", "e", "text", "stream")
+
+
+class Knowledge:
+    """What somebody who has the token, and wants to do harm, can find out."""
+
+    def __init__(self) -> None:
+        self.rounds: Sequence[int] = (1,)
+
+    def by_field(self) -> dict[str, Any]:
+        return {
+            "pod_uid": lambda: PODS,
+            "pod_name": lambda: PODS,
+            "role": lambda: ("worker",),
+            "index": lambda: range(2, 60),
+            "incarnation": lambda: range(3),
+            "address": lambda: ("127.0.0.9", "::1", "10.0.0.1"),
+            "node_name": lambda: ("n1", ""),
+            "slots": lambda: (1, 2, 8),
+            "round": lambda: (*self.rounds, 0, 1),
+            "running_round": lambda: (0, *self.rounds),
+            "dataset": lambda: DATASETS,
+            "size": lambda: (1, 10, 1000, 2**40),
+            "shard_size": lambda: (1, 3, 100),
+            "epochs": lambda: (1, 2),
+            "count": lambda: (1, 2, 50),
+            "done": lambda: range(40),
+            "returned": lambda: range(40),
+            "failed": lambda: range(40),
+            "request_id": lambda: ("", "r1", "r2"),
+            "key": lambda: ("k", "l", "counter"),
+            "keys": lambda: ("k", "l", "nobody-sets-this"),
+            "name": lambda: ("b", "n1", "n2"),
+            "wait_seconds": lambda: (0.0, 0.0, 0.01),
+            "step": lambda: range(50),
+            "seconds": lambda: (0.1, 1.0),
+            "samples": lambda: (1.0, 100.0),
+            "service": lambda: ("", "elasticjob.v1.JobService"),
+            "file_containing_symbol": lambda: ("elasticjob.v1.JobService", "elasticjob.v1.World"),
+            "containing_type": lambda: ("elasticjob.v1.World",),
+        }
+
+
+async def thrown(attack: Attack, master: Master, *, inputs: int, knowledge: Knowledge) -> None:
+    """Throw the inputs; after a part of them, when every pool and cache is filled, memory may not grow for more."""
+    await attack.run(inputs // 4)
+    before, log_before = rss(master), master.log.stat().st_size
+    for _ in range(5):
+        await attack.run(inputs * 3 // 20)
+        status = await JobServiceStub(attack.channel).GetStatus(job_pb2.GetStatusRequest(), metadata=attack.metadata)
+        knowledge.rounds = (status.round,)
+        if attack.problems:
+            break
+    grown, logged = rss(master) - before, master.log.stat().st_size - log_before
+    print(f"{attack.sent} inputs: memory {before / MEGABYTE:.0f} MiB, grown by {grown / MEGABYTE:.1f}; log {logged}")
+    for (method, code), count in sorted(attack.answers.items()):
+        print(f"  {method} {code}: {count}")
+    assert not attack.problems, "\n".join(attack.problems)
+    assert attack.sent >= inputs
+    assert grown <= GROWTH
+    assert logged <= LOG_PER_INPUT * inputs, "whoever has the token can fill the disk with the log"
+    asked = {method for method, _ in attack.answers}
+    assert asked == {method.full_name for method in attack.methods}, "not every method was asked"
+
+
+@pytest.mark.parametrize(("options", "share"), [(("--insecure",), 0.7), ((), 0.1)], ids=["plain", "tls"])
+async def test_no_input_of_any_method_harms_the_master_or_an_agent_that_behaves(
+    tmp_path: Path, inputs: int, seed: int, options: tuple[str, ...], share: float
+) -> None:
+    knowledge = Knowledge()
+    async with scene(tmp_path, *options) as master, master.channel() as bad:
+        attack = Attack(bad, Nature(f"{seed} {options}", knowledge.by_field()), await methods(bad, ()))
+        await thrown(attack, master, inputs=int(inputs * share), knowledge=knowledge)
+
+
+BAD_TOKENS: tuple[Metadata, ...] = (
+    (),
+    (("authorization", ""),),
+    (("authorization", "Bearer"),),
+    (("authorization", "Bearer "),),
+    (("authorization", TOKEN),),
+    (("authorization", f"Basic {TOKEN}"),),
+    (("authorization", f"bearer {TOKEN}"),),
+    (("authorization", f"Bearer {TOKEN}"[:-1]),),
+    (("authorization", f"Bearer {TOKEN} "),),
+    (("authorization", f"Bearer {'x' * 4000}"),),
+    (("authorization", f"Bearer {TOKEN}"), ("authorization", "Bearer wrong")),
+    (("authorization-bin", f"Bearer {TOKEN}".encode()),),
+    (("token", TOKEN),),
+)
+
+
+async def test_without_the_token_nothing_but_a_health_check_is_answered(tmp_path: Path, inputs: int, seed: int) -> None:
+    def closed(each: MethodDescriptor) -> bool:
+        return each.full_name != "grpc.health.v1.Health.Check"
+
+    async with scene(tmp_path) as master, master.channel() as good, master.channel(None) as stranger:
+        every = [method for method in await methods(good, ()) if closed(method)]
+        for metadata in BAD_TOKENS:
+            attack = Attack(
+                stranger,
+                Nature(f"stranger {metadata} {seed}", Knowledge().by_field()),
+                every,
+                metadata=metadata,
+                allowed=frozenset({grpc.StatusCode.UNAUTHENTICATED}),
+            )
+            await attack.run(inputs // 10 // len(BAD_TOKENS))
+            assert not attack.problems, "\n".join(attack.problems)
+        members = await JobServiceStub(good).GetMembers(job_pb2.GetMembersRequest())
+        assert len(members.members) == 2, "a stranger has become a member"

@@ -1,0 +1,119 @@
+"""A training script without a framework: reads the lines of its shards, and leaves a line behind for each shard.
+
+Its environment says what it does: FILES (its data), TRAINED (a folder), and MODE.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import elasticjob
+
+TRAINED = Path(os.environ["TRAINED"])
+MODE = os.environ["MODE"]
+
+
+def note(shard: elasticjob.Shard, what: str) -> None:
+    """Write down that a shard was trained, in a file of this process."""
+    with (TRAINED / f"{os.getpid()}").open("a") as file:
+        file.write(f"{what} {shard.id}\n")
+
+
+def train() -> None:
+    """Train all lines of all files twice; those of a damaged file are given up."""
+    files = sorted(Path(os.environ["FILES"]).iterdir())
+    shards = elasticjob.text_shards("text", files, lines_per_shard=5, epochs=2, shuffle=True, seed=3, prefetch=8)
+    for shard in shards:
+        try:
+            for line in shard.lines():
+                assert line == f"line of {shard.path}", line
+        except UnicodeDecodeError as error:
+            note(shard, "failed")
+            shards.fail(shard, str(error))
+            continue
+        time.sleep(0.005)
+        note(shard, "trained")
+        shards.done(shard)
+    assert shards.flush(20)
+
+
+def resume() -> None:
+    """Train 200 shards with a checkpoint after every tenth, which is all that a process leaves to the next one."""
+    model = TRAINED.parent / "model"
+    trained, saved = model.read_bytes().split(b"\n", 1) if model.exists() else (b"", b"")
+    numbers = [int(number) for number in trained.split()]
+    shards = elasticjob.shards("data", size=1000, shard_size=5, shuffle=True, prefetch=8, restore=saved)
+    for shard in shards:
+        numbers.append(shard.id)
+        shards.done(shard)
+        time.sleep(0.005)
+        if len(numbers) % 10 == 0:
+            state = " ".join(map(str, numbers)).encode() + b"\n" + shards.checkpoint(timeout=20)
+            model.with_suffix(".new").write_bytes(state)
+            model.with_suffix(".new").replace(model)
+    print(f"model of {len(numbers)} shards, {len(set(numbers))} different ones", flush=True)
+
+
+def fork() -> None:
+    """Let a forked process lease shards and die, then train everything."""
+    child = os.fork()
+    if not child:
+        shards = elasticjob.shards("data", size=20, shard_size=1, prefetch=5)
+        print("child has", [shards.take().id for _ in range(3)], flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+    shards = elasticjob.shards("data", size=20, shard_size=1, prefetch=20)
+    trained = []
+    for shard in shards:
+        trained.append(shard.id)
+        shards.done(shard)
+    print("parent has", sorted(trained), flush=True)
+    child = os.fork()
+    if not child:
+        try:
+            shards.take()
+        except elasticjob.AgentError as error:
+            print(error, flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def stream() -> None:
+    """Rank 0 tells of new samples; everybody trains them."""
+    shards = elasticjob.stream_shards("events", shard_size=4)
+    count = 0
+    if elasticjob.world().rank == 0:
+        for size in range(1, 42):
+            shards.extend(size)
+            time.sleep(0.01)
+        shards.extend(42, final=True)
+    for shard in shards:
+        note(shard, f"{shard.start}-{shard.end}")
+        shards.done(shard)
+        count += 1
+    assert shards.flush(20)
+    print(f"{count} shards of the stream", flush=True)
+
+
+def again() -> None:
+    """Crash after a checkpoint, and go on from it when started again in this place."""
+    model = TRAINED.parent / "model"
+    saved = model.read_bytes() if model.exists() else b""
+    shards = elasticjob.shards("data", size=20, shard_size=1, prefetch=9, restore=saved)
+    if not saved:
+        shards.done(*(shards.take() for _ in range(5)))
+        model.write_bytes(shards.checkpoint(timeout=20))
+        shards.done(*(shards.take() for _ in range(3)))
+        sys.exit(3)
+    rest = []
+    for shard in shards:
+        rest.append(shard.id)
+        shards.done(shard)
+    print("the rest is", sorted(rest), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit({"train": train, "resume": resume, "fork": fork, "stream": stream, "again": again}[MODE]())

@@ -1,0 +1,151 @@
+"""A real master and real agents, and what a cut network or a starved agent may cost: nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from elasticjob_api import names
+from elasticjob_api.v1 import agent_pb2, job_pb2
+from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
+
+from tests.integration.master_process import TOKEN, Master, certificates, run_master, until
+from tests.integration.tcp_proxy import Wire, wire
+
+AGENT = str(Path(sys.executable).with_name("elasticjob-agent"))
+STANDALONE = ("--standalone", "--framework=custom", "--min=2", "--workers=2")
+LOST_SECONDS = 30
+TRAINING = """
+import elasticjob, itertools, os, sys, time
+with open(sys.argv[1], "a") as file:
+    file.write(f"{os.getpid()}\\n")
+for step in itertools.count(1):
+    if elasticjob.should_stop():
+        elasticjob.confirm_stop()
+        break
+    elasticjob.report_step(step, samples=1)
+    time.sleep(0.02)
+"""
+
+
+@dataclass
+class Job:
+    """A master behind a wire, and two agents that train."""
+
+    master: Master
+    wire: Wire
+    agents: list[asyncio.subprocess.Process]
+    folder: Path
+    job: JobServiceStub
+
+    async def progress(self) -> job_pb2.Progress:
+        return (await self.job.GetStatus(job_pb2.GetStatusRequest(), timeout=10)).progress
+
+    async def states(self) -> list[int]:
+        members = (await self.job.GetMembers(job_pb2.GetMembersRequest(), timeout=10)).members
+        return [member.state for member in members]
+
+    async def wait_for_states(self, *states: int) -> None:
+        async with asyncio.timeout(LOST_SECONDS):
+            while sorted(await self.states()) != sorted(states):
+                await asyncio.sleep(0.1)
+
+    async def wait_for_steps(self) -> None:
+        """Wait until both agents tell of steps: their last ones grow."""
+        now = [member.step for member in await self._members()]
+        async with asyncio.timeout(LOST_SECONDS):
+            while not all(m.step > then for m, then in zip(await self._members(), now, strict=True)):
+                await asyncio.sleep(0.05)
+
+    async def _members(self) -> list[agent_pb2.Member]:
+        return list((await self.job.GetMembers(job_pb2.GetMembersRequest(), timeout=10)).members)
+
+    def trainings(self) -> list[str]:
+        """Return the pid of each training process that was ever started."""
+        return [pid for path in sorted(self.folder.glob("started-*")) for pid in path.read_text().split()]
+
+    async def check_nothing_happened(self) -> None:
+        status = await self.job.GetStatus(job_pb2.GetStatusRequest(), timeout=10)
+        assert (status.round, status.world_size) == (1, 2), self.master.log.read_text()
+        assert len(self.trainings()) == 2, "a training process was started anew"
+        assert not re.search(r"lost|no member any more", self.master.log.read_text())
+
+
+@pytest.fixture
+async def job(tmp_path: Path) -> AsyncIterator[Job]:
+    number = os.getpid() % 60_000
+    host = f"127.66.{number // 250}.{number % 250 + 1}"
+    script = tmp_path / "train.py"
+    script.write_text(TRAINING)
+    async with AsyncExitStack() as stack:
+        master = await stack.enter_async_context(run_master(tmp_path, *STANDALONE))
+        cable = await stack.enter_async_context(wire(host, names.GRPC_PORT, to=("127.0.0.1", master.grpc_port)))
+        channel = await stack.enter_async_context(master.channel())
+        agents = []
+        for index in range(2):
+            environment = {
+                **os.environ,
+                names.ENV_POD_NAME: f"job-worker-{index}",
+                names.ENV_POD_UID: f"uid-{index}",
+                names.ENV_POD_IP: "127.0.0.1",
+                names.ENV_NAMESPACE: "default",
+                names.ENV_ROLE: "worker",
+                names.ENV_INDEX: str(index),
+                names.ENV_MASTER_SERVICE: "job-master",
+                names.service_host_env("job-master"): host,
+                names.ENV_TOKEN: TOKEN,
+                names.ENV_CA: certificates()[0],
+                names.ENV_DRAIN_SECONDS: "5",
+            }
+            with (tmp_path / f"agent-{index}.log").open("wb") as log:
+                command = [AGENT, "run", "--", sys.executable, str(script), str(tmp_path / f"started-{index}")]
+                process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=log, stderr=log)
+            stack.push_async_callback(_end, process)
+            agents.append(process)
+        running = Job(master, cable, agents, tmp_path, JobServiceStub(channel))
+        await until(lambda: len(running.trainings()) == 2, "both processes train")
+        await running.wait_for_steps()
+        yield running
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    process.send_signal(signal.SIGCONT)
+    process.terminate()
+    await asyncio.wait_for(process.wait(), 20)
+
+
+async def test_a_network_that_is_cut_for_20_seconds_costs_nothing(job: Job) -> None:
+    before = (await job.progress()).step
+    cut_at = time.monotonic()
+    job.wire.cut()
+    await job.wait_for_states(agent_pb2.MEMBER_STATE_SUSPECTED, agent_pb2.MEMBER_STATE_SUSPECTED)
+    assert len(job.trainings()) == 2
+    await asyncio.sleep(cut_at + 20 - time.monotonic())
+    job.wire.mend()
+    mended = time.monotonic()
+    await job.wait_for_states(agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
+    sys.stdout.write(f"back {time.monotonic() - mended:.1f} s after the network\n")
+    await job.wait_for_steps()
+    await job.check_nothing_happened()
+    assert (await job.progress()).step > before + 100, "the training did not go on in the meantime"
+
+
+async def test_an_agent_that_gets_no_cpu_for_15_seconds_is_suspected_and_not_lost(job: Job) -> None:
+    agent = job.agents[0]
+    agent.send_signal(signal.SIGSTOP)
+    stopped = time.monotonic()
+    await job.wait_for_states(agent_pb2.MEMBER_STATE_SUSPECTED, agent_pb2.MEMBER_STATE_TRAINING)
+    await asyncio.sleep(stopped + 15 - time.monotonic())
+    agent.send_signal(signal.SIGCONT)
+    await job.wait_for_states(agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
+    await job.wait_for_steps()
+    await job.check_nothing_happened()

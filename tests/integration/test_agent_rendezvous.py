@@ -1,0 +1,90 @@
+"""`elasticjob.barrier` and `elasticjob.KeyValue` between real processes, through real agents and a real master."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from elasticjob_api import names
+
+from .test_agent_digits import BIN, Rig
+
+TRAINING = """
+    import os, time
+    import elasticjob
+
+    here, store = elasticjob.world(), elasticjob.KeyValue()
+    keys = [f"address-{rank}" for rank in range(here.size)]
+    store.set(keys[here.rank], f"{here.rank}:\\0{here.address}".encode())
+    told = store.wait(*keys, timeout=60)
+    assert [int(value.split(b":")[0]) for value in told] == list(range(here.size)), told
+    winner = store.compare_and_set("leader", None, str(here.rank).encode())
+    assert store.get("leader") == winner and store.get("nothing") is None
+    for number in range(4):
+        store.add("sum", 2)
+        elasticjob.barrier("added", timeout=60)
+        assert store.get("sum") == str((number + 1) * 2 * here.size).encode(), (number, store.get("sum"))
+        elasticjob.barrier("looked", timeout=60)
+        if number == 1:
+            print(f"rank {here.rank} is half through", flush=True)
+    if here.rank == 1:
+        try:
+            elasticjob.barrier("alone", timeout=0.3)
+        except TimeoutError as late:
+            print(f"late: {late}", flush=True)
+    try:
+        store.set("big", bytes(70_000))
+    except elasticjob.AgentError as refused:
+        print(f"refused: {refused}", flush=True)
+    elasticjob.barrier("end", timeout=60)
+    if here.rank == 0:
+        assert store.delete("sum") and not store.delete("sum")
+    print(f"rank {here.rank} of {here.size} is done", flush=True)
+"""
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    rig = Rig(tmp_path)
+    (tmp_path / "train.py").write_text(textwrap.dedent(TRAINING))
+    yield rig
+    rig.end()
+
+
+def agent(rig: Rig, index: int) -> subprocess.Popen[bytes]:
+    environment = {
+        **{name: rig.secrets[name] for name in (names.ENV_JOB_NAME, names.ENV_TOKEN, names.ENV_CA)},
+        names.ENV_JOB_UID: "job-uid",
+        names.ENV_NAMESPACE: "default",
+        names.ENV_POD_NAME: f"job-worker-{index}",
+        names.ENV_POD_UID: f"uid-{index}",
+        names.ENV_POD_IP: f"{rig.subnet}.{10 + index}",
+        names.ENV_ROLE: "worker",
+        names.ENV_INDEX: str(index),
+        names.ENV_MASTER_SERVICE: "job-master",
+        names.service_host_env("job-master"): f"{rig.subnet}.1",
+        names.ENV_TERMINATION_LOG: os.devnull,
+    }
+    command = (sys.executable, "-u", str(rig.folder / "train.py"))
+    return rig.start(f"worker-{index}", str(BIN / "elasticjob-agent"), "run", "--", *command, **environment)
+
+
+def test_processes_meet_and_agree_through_a_master_that_is_killed_meanwhile(rig: Rig) -> None:
+    rig.master()
+    agents = [agent(rig, 0), agent(rig, 1)]
+    rig.wait_for_line("is half through")
+    rig.processes["master"].kill()
+    rig.processes["master"].wait()
+    rig.master()
+    rig.wait(lambda: all(one.poll() is not None for one in agents), "the agents end")
+    log = rig.log()
+    assert [one.returncode for one in agents] == [0, 0], log
+    assert "rank 0 of 2 is done" in log, log
+    assert "rank 1 of 2 is done" in log, log
+    assert "late: after 0.3 s: barrier 'alone': 1 of 2 have not come, such as job-worker-" in log, log
+    assert "refused: INVALID_ARGUMENT: value of 'big' has 70000 bytes; it must have at most 65536" in log, log

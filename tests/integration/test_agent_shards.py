@@ -1,0 +1,214 @@
+"""Data sets with real agents, the real master and real training processes, all of which get killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc.aio
+import psutil
+import pytest
+from elasticjob_api import names
+from elasticjob_api.v1 import shards_pb2 as pb
+from elasticjob_api.v1.shards_pb2_grpc import ShardServiceStub
+
+from .master_process import TOKEN, Master, certificates, run_master
+
+AGENT = str(Path(sys.executable).with_name("elasticjob-agent"))
+SCRIPT = str(Path(__file__).with_name("shard_trainer.py"))
+SECONDS = 60
+
+
+class Workers:
+    """Agents of this machine, each of which runs the training script."""
+
+    def __init__(self, folder: Path, mode: str) -> None:
+        self.folder = folder
+        self.mode = mode
+        self.host = f"127.{178 + os.getpid() % 70}.{os.getpid() // 70 % 250}.1"
+        self.trained = folder / "trained"
+        self.files = folder / "files"
+        self.trained.mkdir()
+        self.files.mkdir()
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.incarnations: Counter[int] = Counter()
+
+    def start(self, index: int, **more: str) -> None:
+        incarnation = self.incarnations[index]
+        self.incarnations[index] += 1
+        environment = {
+            **os.environ,
+            "FILES": str(self.files),
+            "TRAINED": str(self.trained),
+            "MODE": self.mode,
+            names.ENV_TOKEN: TOKEN,
+            names.ENV_CA: certificates()[0],
+            names.ENV_JOB_NAME: "job",
+            names.ENV_NAMESPACE: "default",
+            names.ENV_POD_NAME: names.member_pod("job", "worker", index, incarnation),
+            names.ENV_POD_UID: f"uid-{index}-{incarnation}",
+            names.ENV_POD_IP: self.host.removesuffix(".1") + f".{index + 10}",
+            names.ENV_ROLE: "worker",
+            names.ENV_INDEX: str(index),
+            names.ENV_INCARNATION: str(incarnation),
+            names.ENV_MASTER_SERVICE: "job-master",
+            names.service_host_env("job-master"): self.host,
+            names.ENV_TERMINATION_LOG: str(self.folder / f"termination-{index}"),
+            names.ENV_DRAIN_SECONDS: "5",
+            **more,
+        }
+        with (self.folder / f"worker-{index}.log").open("ab") as log:
+            command = [AGENT, "run", "--", sys.executable, SCRIPT]
+            self.processes[index] = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+    def kill(self, index: int) -> None:
+        """End a pod as a lost node would: at once, with all that runs in it."""
+        agent = self.processes[index]
+        with contextlib.suppress(psutil.NoSuchProcess):
+            inside = psutil.Process(agent.pid).children(recursive=True)
+            agent.kill()
+            for process in inside:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+        agent.wait()
+
+    def noted(self) -> list[tuple[str, int]]:
+        """Return what the processes have written down."""
+        lines = [line.split() for path in self.trained.iterdir() for line in path.read_text().splitlines()]
+        return [(what, int(shard)) for what, shard in lines]
+
+    def log(self) -> str:
+        return "".join(f"== {path.name}\n{path.read_text()}" for path in sorted(self.folder.glob("*.log")))
+
+    async def until(self, condition: object, what: str) -> None:
+        try:
+            async with asyncio.timeout(SECONDS):
+                while not condition():  # type: ignore[operator]
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            pytest.fail(f"never happened: {what}\n{self.log()}")
+
+    async def finished(self) -> None:
+        await self.until(lambda: all(p.poll() is not None for p in self.processes.values()), "all workers end")
+        assert {p.returncode for p in self.processes.values()} == {0}, self.log()
+
+    def end(self) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for index, process in self.processes.items():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(15)
+            self.kill(index)
+
+
+@pytest.fixture
+async def workers(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Workers]:
+    running = Workers(tmp_path, request.param)
+    yield running
+    running.end()
+
+
+def master(workers: Workers, number: int) -> contextlib.AbstractAsyncContextManager[Master]:
+    """Run a master that goes on from what the last one has stored."""
+    options = ("--standalone", "--min=1", f"--workers={number}", f"--state-file={workers.folder / 'state'}")
+    return run_master(workers.folder, *options, ports=(names.GRPC_PORT, 0), address=workers.host)
+
+
+async def ledger(channel: grpc.aio.Channel, dataset: str) -> pb.Ledger:
+    answer: pb.Ledger = await ShardServiceStub(channel).GetLedger(pb.GetLedgerRequest(dataset=dataset), timeout=10)
+    return answer
+
+
+def in_model(path: Path) -> int:
+    """Return how many shards a checkpoint contains."""
+    return len(path.read_bytes().split(b"\n", 1)[0].split()) if path.exists() else 0
+
+
+@pytest.mark.parametrize("workers", ["train"], indirect=True)
+async def test_workers_and_masters_are_killed_and_every_shard_ends_done_or_failed(workers: Workers) -> None:
+    for number in range(5):
+        path = workers.files / f"{number}.txt"
+        path.write_text(f"line of {path}\n" * (100 * number + 3))
+    (workers.files / "damaged.txt").write_bytes(b"\xff\xfe\n" * 12)
+    total, failing = 2 * (1 + 21 + 41 + 61 + 81 + 3), 2 * 3
+    chance = random.Random(5)
+    for index in range(3):
+        workers.start(index)
+    for kills in range(3):
+        async with master(workers, 3) as running:
+            enough = total * (kills + 1) // 5
+            await workers.until(lambda: len(workers.noted()) > enough, f"{enough} shards are trained")  # noqa: B023
+            victim = chance.randrange(3)
+            workers.kill(victim)
+            workers.start(victim)
+            await workers.until(lambda: len(workers.noted()) > enough + 30, "training goes on")  # noqa: B023
+            await running.kill()
+    async with master(workers, 3) as running, running.channel() as channel:
+        await workers.finished()
+        account = await ledger(channel, "text")
+    trained = Counter(workers.noted())
+    assert (account.total, account.done, account.failed) == (total, total - failing, failing)
+    assert (account.leased, account.waiting) == (0, 0)
+    assert {shard for _, shard in trained} == set(range(total)), "no shard is lost"
+    assert {what for what, _ in trained} == {"trained", "failed"}
+    assert len({shard for what, shard in trained if what == "failed"}) == failing
+    assert re.search(r"data set text: \d+ shards failed \(.*\): .*can't decode byte 0xff", workers.log())
+
+
+@pytest.mark.parametrize("workers", ["resume"], indirect=True)
+async def test_a_model_that_is_taken_back_to_its_checkpoint_has_every_shard_once(workers: Workers) -> None:
+    model = workers.folder / "model"
+    async with master(workers, 1) as running, running.channel() as channel:
+        workers.start(0)
+        for kills in range(3):
+            enough = 30 + 40 * kills
+            await workers.until(lambda: in_model(model) >= enough, f"{enough} shards are in the model")  # noqa: B023
+            workers.kill(0)
+            workers.start(0)
+        await workers.finished()
+        assert "model of 200 shards, 200 different ones" in workers.log()
+        account = await ledger(channel, "data")
+        assert (account.total, account.done) == (200, 200)
+
+
+@pytest.mark.parametrize("workers", ["fork"], indirect=True)
+async def test_what_a_forked_process_has_leased_comes_back_when_it_ends(workers: Workers) -> None:
+    async with master(workers, 1):
+        workers.start(0)
+        await workers.finished()
+    log = workers.log()
+    assert "child has [0, 1, 2]" in log
+    assert f"parent has {list(range(20))}" in log
+    assert re.search(r"data set data was opened by process \d+ and is used in process \d+, forked from it", log)
+
+
+@pytest.mark.parametrize("workers", ["stream"], indirect=True)
+async def test_a_stream_is_trained_while_it_grows_and_ends_for_all(workers: Workers) -> None:
+    async with master(workers, 2) as running, running.channel() as channel:
+        workers.start(0)
+        workers.start(1)
+        await workers.finished()
+        account = await ledger(channel, "events")
+    assert (account.total, account.done, account.growing) == (11, 11, False)
+    assert sorted(shard for _, shard in workers.noted()) == list(range(11))
+    assert ("40-42", 10) in workers.noted()
+
+
+@pytest.mark.parametrize("workers", ["again"], indirect=True)
+async def test_a_process_started_again_in_its_place_goes_back_to_its_checkpoint(workers: Workers) -> None:
+    async with master(workers, 1) as running, running.channel() as channel:
+        workers.start(0, **{names.ENV_PROCESS_RESTART_LIMIT: "1"})
+        await workers.finished()
+        assert f"the rest is {list(range(5, 20))}" in workers.log()
+        account = await ledger(channel, "data")
+        assert (account.total, account.done) == (20, 20)

@@ -1,0 +1,129 @@
+"""What a real master makes of members that hang or lag; agents are played."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import grpc.aio
+from elasticjob_api.v1 import agent_pb2 as pb
+from elasticjob_api.v1 import job_pb2
+from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
+from elasticjob_master.core.state import State, decode
+
+from .master_process import Agent, run_master, until
+
+T = TypeVar("T")
+
+
+async def seen(look: Callable[[], Awaitable[T]], holds: Callable[[T], object], what: str) -> T:
+    """Wait until what is looked at holds, and return it."""
+    last: T | None = None
+    try:
+        async with asyncio.timeout(30):
+            while not holds(last := await look()):
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise AssertionError(f"never happened: {what}; last seen: {last}") from None
+    return last
+
+
+def progress(channel: grpc.aio.Channel) -> Callable[[], Awaitable[job_pb2.Progress]]:
+    """Return how to look at the progress."""
+    return lambda: JobServiceStub(channel).GetProgress(job_pb2.GetProgressRequest())
+
+
+def stored(path: Path) -> State:
+    """Return what the master has stored."""
+    return decode(path.read_bytes())
+
+
+async def joined(channel: grpc.aio.Channel, count: int) -> list[Agent]:
+    """Return agents that train together."""
+    agents = [await Agent(index).join(channel) for index in range(count)]
+    await until(lambda: all(agent.running for agent in agents), "a world of all")
+    return agents
+
+
+async def step(agents: list[Agent], number: int, *, own: dict[int, float] | None = None) -> None:
+    """Let all finish a step, as processes do that wait for each other; `own` is what each works by itself."""
+    for agent in agents:
+        compute = (own or {}).get(agent.index, 0.0)
+        await agent.send(
+            step=pb.StepReport(round=agent.running, step=number, seconds=0.1, steps=1, compute_seconds=compute)
+        )
+
+
+@asynccontextmanager
+async def alive(agents: list[Agent]) -> AsyncIterator[None]:
+    """Say all the time that the agents live."""
+
+    async def beat() -> None:
+        while True:
+            for agent in agents:
+                await agent.heartbeat()
+            await asyncio.sleep(0.5)
+
+    task = asyncio.create_task(beat())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def test_training_that_hangs_is_started_anew_and_its_next_step_ends_the_stall(tmp_path: Path) -> None:
+    options = ("--standalone", "--min=2", "--stall-seconds=2", "--on-stall=Restart")
+    async with run_master(tmp_path, *options) as master, master.channel() as channel:
+        agents = await joined(channel, 2)
+        for number in (1, 2, 3):
+            await step(agents, number)
+        async with alive(agents):
+            told = await seen(progress(channel), lambda found: found.stalled_since, "the stall is seen")
+            assert told.stalled_since == told.last_report_time
+            await until(lambda: all(agent.running == 2 for agent in agents), "all processes are started anew")
+        stops = [command for agent in agents for command in agent.commands if command.HasField("stop")]
+        assert len(stops) == 2
+        assert (await progress(channel)()).stalled_since, "as long as no step is finished"
+        await step(agents, 3)
+        await seen(progress(channel), lambda found: not found.stalled_since, "a step ends the stall")
+        history = await JobServiceStub(channel).GetHistory(job_pb2.GetHistoryRequest())
+        reasons = [event.reason for event in history.events]
+        found = [reason for reason in reasons if reason in ("Stalled", "RestartedForStall", "Resumed")]
+        assert found == ["Stalled", "RestartedForStall", "Resumed"]
+
+
+async def test_a_new_master_knows_stall_and_stragglers_of_the_old_one(tmp_path: Path) -> None:
+    kept = f"--state-file={tmp_path / 'state'}"
+    options = ("--standalone", "--min=3", "--stall-seconds=2", "--straggler-seconds=1", kept)
+    number, own = 0, {0: 0.01, 1: 0.01, 2: 0.09}
+    async with run_master(tmp_path, *options) as master:
+        async with master.channel() as channel:
+            agents = await joined(channel, 3)
+
+            async def look() -> job_pb2.Progress:
+                nonlocal number
+                number += 1
+                await step(agents, number, own=own)
+                return await progress(channel)()
+
+            told = await seen(look, lambda found: found.stragglers, "the straggler is seen")
+            assert list(told.stragglers) == [agents[2].name]
+            listed = await JobServiceStub(channel).GetMembers(job_pb2.GetMembersRequest())
+            assert [member.straggler for member in listed.members] == [False, False, True]
+            assert 0.08 < listed.members[2].step_seconds < 0.1
+            async with alive(agents):
+                before = await seen(progress(channel), lambda found: found.stalled_since, "the stall is seen")
+        await until(lambda: stored(tmp_path / "state").stall.since == before.stalled_since, "the stall is stored")
+        await master.kill()
+    async with run_master(tmp_path, *options) as master, master.channel() as channel:
+        after = await seen(progress(channel), lambda found: found.stragglers, "the straggler is known")
+        assert after.stalled_since == before.stalled_since
+        agents = [Agent(index, running=1) for index in range(3)]
+        for agent in agents:
+            await agent.join(channel)
+        await step(agents, number + 1)
+        await seen(progress(channel), lambda found: not found.stalled_since, "a step ends the stall")

@@ -1,0 +1,139 @@
+"""What one caller may take of the master's ports, tried at a real one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import psutil
+import pytest
+import pytest_asyncio
+from elasticjob_api import names
+from elasticjob_api.v1 import discovery_pb2, job_pb2
+from elasticjob_api.v1.discovery_pb2_grpc import DiscoveryServiceStub
+from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
+from elasticjob_kube.resources import CONFIG_MAPS
+from elasticjob_kube.session import Kube
+from elasticjob_master.store import ConfigMapStore
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from .master_process import Master, certificates, run_master, until
+
+STREAMS = 256
+CONNECTIONS = 256
+
+
+@pytest_asyncio.fixture
+async def master(tmp_path: Path) -> AsyncIterator[Master]:
+    async with run_master(tmp_path, "--standalone", "--framework=custom") as running:
+        yield running
+
+
+async def refusal(call: Any) -> grpc.aio.AioRpcError:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await call
+    return refused.value
+
+
+async def test_a_message_that_is_too_large_is_refused_with_its_size_and_the_bound(master: Master) -> None:
+    async with master.channel() as channel:
+        call = channel.unary_unary("/elasticjob.v1.JobService/GetStatus")(b"\0" * 2_000_000)
+        error = await refusal(call)
+        assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "2000000 vs. 1048576" in (error.details() or "")
+
+
+async def test_metadata_that_is_too_large_is_refused(master: Master) -> None:
+    async with master.channel() as channel:
+        call = JobServiceStub(channel).GetStatus(job_pb2.GetStatusRequest(), metadata=(("x", "y" * 40_000),))
+        assert (await refusal(call)).code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_of_too_many_calls_on_one_connection_the_last_one_waits_and_other_connections_do_not(
+    master: Master,
+) -> None:
+    async with master.channel() as channel, master.channel() as another:
+        watches = [DiscoveryServiceStub(channel).WatchHosts(discovery_pb2.WatchHostsRequest()) for _ in range(STREAMS)]
+        for watch in watches:
+            await watch.read()
+        one_more = asyncio.ensure_future(JobServiceStub(channel).GetStatus(job_pb2.GetStatusRequest(), timeout=20))
+        await JobServiceStub(another).GetStatus(job_pb2.GetStatusRequest(), timeout=20)
+        assert not one_more.done()
+        watches[0].cancel()
+        await one_more
+        for watch in watches:
+            watch.cancel()
+
+
+async def test_when_open_files_run_out_those_who_are_connected_go_on_and_others_follow_later(master: Master) -> None:
+    process = psutil.Process(master.process.pid)
+    soft, hard = process.rlimit(psutil.RLIMIT_NOFILE)
+    assert soft == hard, "the master could have more connections than it allows itself"
+    async with master.channel() as channel, master.channel() as late:
+        stub = JobServiceStub(channel)
+        await stub.GetStatus(job_pb2.GetStatusRequest(), timeout=20)
+        process.rlimit(psutil.RLIMIT_NOFILE, (process.num_fds() + 20, hard))
+        held = [await asyncio.open_connection("127.0.0.1", master.grpc_port) for _ in range(60)]
+        await until(lambda: b"File descriptor limit" in master.log.read_bytes(), "no more files")
+        await stub.GetStatus(job_pb2.GetStatusRequest(), timeout=20)
+        for _, writer in held:
+            writer.transport.abort()
+        await JobServiceStub(late).GetStatus(job_pb2.GetStatusRequest(), timeout=20, wait_for_ready=True)
+
+
+def _http(master: Master) -> Any:
+    context = ssl.create_default_context(cadata=certificates()[0])
+    named = names.TLS_SERVER_NAME
+    return asyncio.open_connection("127.0.0.1", master.http_port, ssl=context, server_hostname=named)
+
+
+async def test_whoever_holds_http_connections_keeps_nobody_out(master: Master) -> None:
+    held = [await _http(master) for _ in range(CONNECTIONS)]
+    for number in range(3):
+        reader, writer = await _http(master)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: master\r\n\r\n")
+        assert await asyncio.wait_for(reader.readline(), 20) == b"HTTP/1.1 200 OK\r\n"
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(held[number][0].read(), 20) == b"", "the oldest one is closed"
+        held.append((reader, writer))
+    for _, writer in held:
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\n\r\n", b"GET /hosts HTTP/1.1\r\nX: " + b"y" * 9000 + b"\r\n\r\n"],
+)
+async def test_a_line_of_http_that_is_too_long_is_refused(master: Master, request_: bytes) -> None:
+    reader, writer = await _http(master)
+    writer.write(request_)
+    assert await asyncio.wait_for(reader.readline(), 20) == b"HTTP/1.0 400 Bad Request\r\n"
+    writer.transport.abort()
+
+
+async def test_somebody_who_watches_the_health_does_not_hold_up_the_masters_end(master: Master) -> None:
+    async with master.channel() as channel:
+        watches = [health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest()) for _ in range(20)]
+        for watch in watches:
+            assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+        master.process.terminate()
+        await until(lambda: master.process.returncode == 0, "the master's end")
+        assert (await watches[0].read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+async def test_the_largest_state_fits_into_a_config_map_of_a_real_api_server(kube: Kube, namespace: str) -> None:
+    await kube.create(CONFIG_MAPS, namespace, {"metadata": {"name": "state"}})
+    store, later = ConfigMapStore(kube, namespace, "state"), ConfigMapStore(kube, namespace, "state")
+    assert await store.load() is None
+    assert store.largest is not None
+    for seed in (1, 2):
+        state = random.Random(seed).randbytes(store.largest)
+        await store.save(state)
+        assert await later.load() == state

@@ -1,0 +1,298 @@
+"""Questions about a running job: asked once, watched, read in a browser, and answered as before by the next master."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import re
+import ssl
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import grpc
+import grpc.aio
+import pytest
+import pytest_asyncio
+from elasticjob_api import names
+from elasticjob_api.v1 import agent_pb2 as pb
+from elasticjob_api.v1 import job_pb2
+from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
+from elasticjob_master.core.state import decode
+from elasticjob_master.services.job import MOST_WATCHES
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from .master_process import SECONDS, TOKEN, Agent, Master, certificates, run_master, until
+
+STANDALONE = ("--standalone", "--framework=jax", "--min=1", "--workers=2")
+
+
+@pytest_asyncio.fixture
+async def master(tmp_path: Path) -> AsyncIterator[Master]:
+    async with run_master(tmp_path, *STANDALONE) as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def channel(master: Master) -> AsyncIterator[grpc.aio.Channel]:
+    async with master.channel() as open_channel:
+        yield open_channel
+
+
+async def world_of_two(channel: grpc.aio.Channel) -> tuple[Agent, Agent]:
+    first, second = await Agent(0).join(channel), await Agent(1).join(channel)
+    await until(lambda: first.running == second.running == 1, "a world of two")
+    return first, second
+
+
+async def report(agent: Agent, step: int) -> None:
+    await agent.send(step=pb.StepReport(round=agent.running, step=step, total_steps=90, samples=10, seconds=1, steps=1))
+
+
+async def events(channel: grpc.aio.Channel) -> list[tuple[str, str]]:
+    found = await JobServiceStub(channel).GetHistory(job_pb2.GetHistoryRequest())
+    return [(event.reason, event.message) for event in found.events]
+
+
+async def test_every_watch_tells_the_present_then_the_change_and_ends_with_the_master(
+    master: Master, channel: grpc.aio.Channel
+) -> None:
+    stub = JobServiceStub(channel)
+    watches = {
+        "status": stub.WatchStatus(job_pb2.WatchStatusRequest(), timeout=SECONDS),
+        "members": stub.WatchMembers(job_pb2.WatchMembersRequest(), timeout=SECONDS),
+        "progress": stub.WatchProgress(job_pb2.WatchProgressRequest(), timeout=SECONDS),
+        "history": stub.WatchHistory(job_pb2.WatchHistoryRequest(), timeout=SECONDS),
+        "plans": stub.WatchPlans(job_pb2.WatchPlansRequest(), timeout=SECONDS),
+    }
+    told: dict[str, list[Any]] = {name: [await watch.read()] for name, watch in watches.items()}
+    assert told["status"][0].phase == job_pb2.JOB_PHASE_WAITING
+    assert told["members"][0].members == told["plans"][0].plans == []
+    assert told["progress"][0].eta_seconds == -1
+    assert [event.reason for event in told["history"][0].events] == ["MasterStarted"]
+
+    async def read(name: str) -> None:
+        while (each := await watches[name].read()) is not grpc.aio.EOF:
+            told[name].append(each)
+
+    readers = [asyncio.create_task(read(name)) for name in watches]
+    first, second = await world_of_two(channel)
+    for agent in (first, second):
+        await report(agent, 3)
+    await until(lambda: told["progress"][-1].step == told["status"][-1].progress.step == 3, "the step in two watches")
+    await until(lambda: [member.step for member in told["members"][-1].members] == [3, 3], "the step of both members")
+    await until(lambda: told["history"][-1].events, "events")
+    master.process.terminate()
+    await asyncio.wait_for(asyncio.gather(*readers), SECONDS)
+    assert [event.reason for each in told["history"] for event in each.events] == [
+        "MasterStarted", "MemberRegistered", "MemberRegistered", "WorldFormed",
+    ], "each event once, by a watch that tells only what is new"  # fmt: skip
+    assert len(told["plans"]) == 1, "what does not change is told once"
+
+
+async def test_a_watch_tells_at_most_one_value_a_second(channel: grpc.aio.Channel) -> None:
+    first, _ = await world_of_two(channel)
+    began, told = time.monotonic(), 0
+    watch = JobServiceStub(channel).WatchProgress(job_pb2.WatchProgressRequest(), timeout=SECONDS)
+    assert (await watch.read()).step == 0
+    for step in range(1, 90):
+        await report(first, step)
+        await asyncio.sleep(0.02)
+    while (await watch.read()).step < 89:
+        told += 1
+    assert told <= time.monotonic() - began
+
+
+async def test_progress_tells_steps_a_second_and_the_time_to_go(channel: grpc.aio.Channel) -> None:
+    first, second = await world_of_two(channel)
+    for step in (1, 2, 3):
+        for agent in (first, second):
+            await report(agent, step)
+    stub = JobServiceStub(channel)
+    async for progress in stub.WatchProgress(job_pb2.WatchProgressRequest(), timeout=SECONDS):
+        if progress.step == 3 and progress.samples_per_second > 19:
+            break
+    assert progress.samples_per_second == pytest.approx(20.0)
+    assert progress.steps_per_second == pytest.approx(1.0)
+    assert progress.eta_seconds == pytest.approx(87.0)
+    assert progress.stalled_since == 0
+    again = await stub.GetProgress(job_pb2.GetProgressRequest())
+    assert again == (await stub.GetStatus(job_pb2.GetStatusRequest())).progress == progress
+
+
+async def test_the_history_tells_who_came_failed_and_went(channel: grpc.aio.Channel) -> None:
+    first, second = await world_of_two(channel)
+    await second.send(exited=pb.ProcessExited(round=1, exit_code=7))
+    second.running = 0
+    await until(lambda: first.running == 2, "a world of one")
+    third = await Agent(2).join(channel)
+    await until(lambda: first.running == third.running == 3, "a world with the third")
+    await third.leave()
+    replacement = await Agent(2, incarnation=1).join(channel)
+    await until(lambda: first.running == replacement.running == 4, "a world with the replacement")
+    await replacement.send(leaving=pb.Leaving())
+    await until(lambda: first.running == 5, "a world of one again")
+    found = await events(channel)
+    for expected in (
+        ("MemberRegistered", f"{second.name} at 127.0.1.2"),
+        ("WorldFormed", "round 1 with 2 members"),
+        ("ProcessFailed", f"{second.name} in round 1: exit code 7"),
+        ("MemberLeft", f"{second.name}: ended with its process"),
+        ("MemberLeft", f"{replacement.name}: drained"),
+        ("WorldFormed", "round 5 with 1 members"),
+    ):
+        assert expected in found, found
+    [lost] = [message for reason, message in found if reason == "MemberLost"]
+    assert lost.startswith(f"{third.name}: last heard of")
+
+
+async def test_the_history_outlives_a_killed_master(tmp_path: Path) -> None:
+    options = (*STANDALONE, f"--state-file={tmp_path / 'state'}")
+    async with run_master(tmp_path, *options) as master, master.channel() as channel:
+        first, _ = await world_of_two(channel)
+        await report(first, 5)
+        stub = JobServiceStub(channel)
+        before = await stub.GetHistory(job_pb2.GetHistoryRequest())
+        async for news in stub.WatchHistory(job_pb2.WatchHistoryRequest(), timeout=SECONDS):
+            if any(sample.step == 5 for sample in news.samples):
+                break
+        await until(lambda: _kept(tmp_path / "state") >= {"WorldFormed", "step 5"}, "the history in the state file")
+        await master.kill()
+    async with run_master(tmp_path, *options) as master, master.channel() as channel:
+        after = await JobServiceStub(channel).GetHistory(job_pb2.GetHistoryRequest())
+    assert list(after.events)[: len(before.events)] == list(before.events)
+    assert (after.events[-1].reason, after.events[-1].message) == ("MasterStarted", "start 2")
+    assert [sample.step for sample in after.samples if sample.round == 1]
+
+
+async def test_watches_are_bounded_and_one_that_ends_makes_room(master: Master) -> None:
+    async with _connection(master, 1) as one, _connection(master, 2) as two:
+        watches = [
+            JobServiceStub(connection).WatchPlans(job_pb2.WatchPlansRequest())
+            for connection in (one, two)
+            for _ in range(MOST_WATCHES // 2)
+        ]
+        for watch in watches:
+            await asyncio.wait_for(watch.read(), SECONDS)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await JobServiceStub(two).WatchStatus(job_pb2.WatchStatusRequest(), timeout=SECONDS).read()
+        assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert f"{MOST_WATCHES} watches are open, the most there may be" in (refused.value.details() or "")
+        assert await JobServiceStub(two).GetStatus(job_pb2.GetStatusRequest(), timeout=SECONDS)
+        watches[0].cancel()
+        async with asyncio.timeout(SECONDS):
+            while not await _is_admitted(two):
+                await asyncio.sleep(0.05)
+        for watch in watches:
+            watch.cancel()
+
+
+async def test_reflection_tells_every_service_to_who_has_the_token(channel: grpc.aio.Channel) -> None:
+    call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo()
+    await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+    answer = await call.read()
+    services = {service.name for service in answer.list_services_response.service}
+    ours = ("AgentService", "DiscoveryService", "JobService", "RendezvousService", "ShardService")
+    assert services == {
+        *(f"elasticjob.v1.{name}" for name in ours),
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1alpha.ServerReflection",
+    }
+    for service in services:
+        await call.write(reflection_pb2.ServerReflectionRequest(file_containing_symbol=service))
+        assert (await call.read()).file_descriptor_response.file_descriptor_proto, f"{service} is not described"
+    call.cancel()
+
+
+async def test_the_dashboard_runs_its_own_script_only_and_reads_with_the_token(
+    master: Master, channel: grpc.aio.Channel
+) -> None:
+    first, _ = await world_of_two(channel)
+    await report(first, 5)
+    async with _browser(master) as get:
+        status, headers, page = await get("/", None)
+        assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+        policy = headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        for element in ("script", "style"):
+            [content] = re.findall(f"<{element}>(.*?)</{element}>", page, re.DOTALL)
+            digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+            assert f"{element}-src 'sha256-{digest}'" in policy
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|https?://|\sstyle=", page)
+        assert (await get("/status", None))[0] == (await get("/status", "wrong"))[0] == 401
+        status, headers, text = await get("/status", TOKEN)
+        assert (status, headers["Cache-Control"]) == (200, "no-store")
+        told = json.loads(text)
+        assert (told["phase"], told["round"], told["worldSize"]) == ("training", 1, 2)
+        assert told["members"]["counts"] == {"training": 2}
+        assert [(member["pod"], member["rank"]) for member in told["members"]["list"]] == [
+            ("job-worker-0", 0), ("job-worker-1", 1),
+        ]  # fmt: skip
+        assert [event["reason"] for event in told["events"]][-1] == "WorldFormed"
+        assert told["plans"] == told["datasets"] == []
+        shown = set(re.findall(r"(?<![\w.])state\.(\w+)", page)) | set(re.findall(r"progress\.(\w+)", page))
+        assert shown <= {*told, *told["progress"]}, "the page reads only what is served"
+
+
+async def test_calls_are_counted_by_method_and_refusals_by_their_reason(
+    master: Master, channel: grpc.aio.Channel
+) -> None:
+    await JobServiceStub(channel).GetStatus(job_pb2.GetStatusRequest())
+    async with master.channel("wrong") as stranger:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await JobServiceStub(stranger).GetStatus(job_pb2.GetStatusRequest())
+    with pytest.raises(grpc.aio.AioRpcError):
+        await channel.unary_unary("/elasticjob.v1.JobService/NoSuchMethod")(b"")
+    async with _browser(master) as get:
+        _, _, text = await get("/metrics", None)
+    assert 'elasticjob_grpc_calls_total{method="elasticjob.v1.JobService/GetStatus"} 1.0' in text
+    assert 'elasticjob_grpc_refused_calls_total{why="token"} 1.0' in text
+    assert 'elasticjob_grpc_refused_calls_total{why="method"} 1.0' in text
+    assert "NoSuchMethod" not in text, "what a stranger names does not become a label"
+
+
+def _kept(file: Path) -> set[str]:
+    """Return what a master that begins now would know of the history."""
+    state = decode(file.read_bytes())
+    return {event.reason for event in state.events} | {f"step {sample.step}" for sample in state.samples}
+
+
+@asynccontextmanager
+async def _browser(master: Master) -> AsyncIterator[Any]:
+    context = ssl.create_default_context(cadata=certificates()[0])
+    async with aiohttp.ClientSession(f"https://127.0.0.1:{master.http_port}") as http:
+
+        async def get(path: str, token: str | None) -> tuple[int, Any, str]:
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
+            named = names.TLS_SERVER_NAME
+            async with http.get(path, headers=headers, ssl=context, server_hostname=named) as answer:
+                return answer.status, answer.headers, await answer.text()
+
+        yield get
+
+
+@asynccontextmanager
+async def _connection(master: Master, number: int) -> AsyncIterator[grpc.aio.Channel]:
+    """A connection of its own: channels with equal options share one."""
+    credentials = grpc.composite_channel_credentials(
+        grpc.ssl_channel_credentials(certificates()[0].encode()), grpc.access_token_call_credentials(TOKEN)
+    )
+    options = [("grpc.ssl_target_name_override", names.TLS_SERVER_NAME), ("connection", number)]
+    async with grpc.aio.secure_channel(f"127.0.0.1:{master.grpc_port}", credentials, options=options) as channel:
+        yield channel
+
+
+async def _is_admitted(channel: grpc.aio.Channel) -> bool:
+    watch = JobServiceStub(channel).WatchPlans(job_pb2.WatchPlansRequest(), timeout=SECONDS)
+    try:
+        await watch.read()
+    except grpc.aio.AioRpcError:
+        return False
+    watch.cancel()
+    return True

@@ -1,0 +1,276 @@
+"""What the API server lets a job's master do: the rights the operator gives it, tried with its own token."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import re
+import textwrap
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest_asyncio
+import yaml
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_cli.dev.cluster import Cluster
+from elasticjob_kube.errors import Refused
+from elasticjob_kube.resources import (
+    CONFIG_MAPS,
+    CRDS,
+    ELASTIC_JOBS,
+    EVENTS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    ROLE_BINDINGS,
+    ROLES,
+    SCALE_INS,
+    SCALE_OUTS,
+    SCALE_PLANS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Resource,
+)
+from elasticjob_kube.session import Kube, connect
+from elasticjob_operator.core.infrastructure import around_the_pods
+from elasticjob_operator.ensure import ensure_infrastructure
+
+JOB, OTHER = "mine", "theirs"
+DOCS = Path(__file__).parents[2] / "docs" / "security.md"
+_ADMISSION = ("admissionregistration.k8s.io", "v1")
+POLICIES = Resource(*_ADMISSION, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False)
+POLICY_BINDINGS = Resource(
+    *_ADMISSION, "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", namespaced=False
+)
+STATE, OTHERS_STATE = names.state_config_map(JOB), names.state_config_map(OTHER)
+
+
+@dataclass(frozen=True)
+class Rights:
+    """The master's session, and where it is."""
+
+    kube: Kube
+    namespace: str
+    elsewhere: str
+    uid: str
+
+
+def _job(name: str) -> dict[str, Any]:
+    template = {"spec": {"containers": [{"name": "c", "image": "i", "command": ["train"]}]}}
+    spec = {"framework": "custom", "replicaSpecs": {"worker": {"replicas": 1, "template": template}}}
+    return {
+        "apiVersion": ELASTIC_JOBS.api_version,
+        "kind": ELASTIC_JOBS.kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def _plan(job: str, name: str) -> dict[str, Any]:
+    spec = {"jobName": job, "source": "Auto", "replicaResourceSpecs": {"worker": {"replicas": 2}}}
+    metadata = {"name": name}
+    return {"apiVersion": SCALE_PLANS.api_version, "kind": SCALE_PLANS.kind, "metadata": metadata, "spec": spec}
+
+
+@pytest_asyncio.fixture
+async def rights(cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path) -> AsyncIterator[Rights]:
+    """Two jobs with all that the operator makes around them, and the first one's master, as the API server knows it."""
+    made = {name: await kube.create(ELASTIC_JOBS, namespace, _job(name)) for name in (JOB, OTHER)}
+    for job in made.values():
+        await ensure_infrastructure(kube, msgspec.convert(job, ElasticJob))
+        pod = {"name": f"{job['metadata']['name']}-worker-0"}
+        await kube.create(PODS, namespace, {"metadata": pod, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    await kube.create(SCALE_PLANS, namespace, _plan(OTHER, "theirs-1"))
+    elsewhere = (await kube.create(NAMESPACES, None, {"metadata": {"generateName": "elsewhere-"}}))["metadata"]["name"]
+    path = SERVICE_ACCOUNTS.path(namespace, names.master_service(JOB), "token")
+    granted = json.loads(await kube.request("POST", path, body={"spec": {}}))
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    for user in config["users"]:
+        user["user"] = {"token": granted["status"]["token"]}
+    mine = tmp_path / "kubeconfig"
+    mine.write_text(yaml.safe_dump(config))
+    try:
+        async with connect(user_agent="elasticjob-tests", kubeconfig=mine) as session:
+            yield Rights(session, namespace, elsewhere, made[JOB]["metadata"]["uid"])
+    finally:
+        await kube.delete(NAMESPACES, None, elsewhere)
+
+
+async def test_a_master_can_do_what_it_needs(rights: Rights) -> None:
+    kube, namespace = rights.kube, rights.namespace
+    assert (await kube.get(ELASTIC_JOBS, namespace, JOB))["metadata"]["uid"] == rights.uid
+    only = {"field_selector": f"metadata.name={JOB}"}
+    assert len((await kube.list(ELASTIC_JOBS, namespace, **only))["items"]) == 1
+    progress = {"status": {"progress": {"step": 1}}}
+    body = {"apiVersion": ELASTIC_JOBS.api_version, "kind": ELASTIC_JOBS.kind, "metadata": {"name": JOB}, **progress}
+    applied = await kube.patch(
+        ELASTIC_JOBS, namespace, JOB, body, kind="apply-patch", subresource="status", field_manager=names.MASTER
+    )
+    assert applied["status"]["progress"]["step"] == 1
+    await kube.get(CONFIG_MAPS, namespace, STATE)
+    await kube.patch(CONFIG_MAPS, namespace, STATE, {"binaryData": {"state": "AAAA"}})
+    await kube.create(SCALE_PLANS, namespace, _plan(JOB, "mine-auto-1"))
+    plans = (await kube.list(SCALE_PLANS, namespace))["items"]
+    assert {plan["metadata"]["name"] for plan in plans} == {"mine-auto-1", "theirs-1"}
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Something a master has no business with; `elsewhere`: in another namespace."""
+
+    what: str
+    method: str
+    resource: Resource
+    name: str | None = None
+    subresource: str | None = None
+    elsewhere: bool = False
+    everywhere: bool = False
+
+    def path(self, rights: Rights) -> str:
+        namespace = None if self.everywhere else rights.elsewhere if self.elsewhere else rights.namespace
+        return self.resource.path(namespace, self.name, self.subresource)
+
+
+ATTEMPTS = (
+    Attempt("read another job", "GET", ELASTIC_JOBS, OTHER),
+    Attempt("list the jobs of its namespace", "GET", ELASTIC_JOBS),
+    Attempt("list all jobs", "GET", ELASTIC_JOBS, everywhere=True),
+    Attempt("change its own spec", "PATCH", ELASTIC_JOBS, JOB),
+    Attempt("replace its own job", "PUT", ELASTIC_JOBS, JOB),
+    Attempt("scale by the subresource", "PATCH", ELASTIC_JOBS, JOB, "scale"),
+    Attempt("replace its status", "PUT", ELASTIC_JOBS, JOB, "status"),
+    Attempt("write another job's status", "PATCH", ELASTIC_JOBS, OTHER, "status"),
+    Attempt("delete its job", "DELETE", ELASTIC_JOBS, JOB),
+    Attempt("delete another job", "DELETE", ELASTIC_JOBS, OTHER),
+    Attempt("delete all jobs", "DELETE", ELASTIC_JOBS),
+    Attempt("create a job", "POST", ELASTIC_JOBS),
+    Attempt("change a plan", "PATCH", SCALE_PLANS, "theirs-1"),
+    Attempt("write a plan's status", "PATCH", SCALE_PLANS, "theirs-1", "status"),
+    Attempt("delete a plan", "DELETE", SCALE_PLANS, "theirs-1"),
+    Attempt("delete all plans", "DELETE", SCALE_PLANS),
+    Attempt("create a plan in another namespace", "POST", SCALE_PLANS, elsewhere=True),
+    Attempt("list plans of another namespace", "GET", SCALE_PLANS, elsewhere=True),
+    Attempt("list all plans", "GET", SCALE_PLANS, everywhere=True),
+    Attempt("create a ScaleOut", "POST", SCALE_OUTS),
+    Attempt("list ScaleOuts", "GET", SCALE_OUTS),
+    Attempt("create a ScaleIn", "POST", SCALE_INS),
+    Attempt("list pods", "GET", PODS),
+    Attempt("read a pod of its own job", "GET", PODS, "mine-worker-0"),
+    Attempt("create a pod", "POST", PODS),
+    Attempt("delete a pod", "DELETE", PODS, "mine-worker-0"),
+    Attempt("change a pod", "PATCH", PODS, "mine-worker-0"),
+    Attempt("resize a pod", "PATCH", PODS, "mine-worker-0", "resize"),
+    Attempt("evict a pod", "POST", PODS, "mine-worker-0", "eviction"),
+    Attempt("run a command in a pod", "POST", PODS, "mine-worker-0", "exec"),
+    Attempt("read logs", "GET", PODS, "mine-worker-0", "log"),
+    Attempt("read its own Secret", "GET", SECRETS, names.master_service(JOB)),
+    Attempt("read another job's Secret", "GET", SECRETS, names.master_service(OTHER)),
+    Attempt("list Secrets", "GET", SECRETS),
+    Attempt("create a Secret", "POST", SECRETS),
+    Attempt("read another job's state", "GET", CONFIG_MAPS, OTHERS_STATE),
+    Attempt("write another job's state", "PATCH", CONFIG_MAPS, OTHERS_STATE),
+    Attempt("list ConfigMaps", "GET", CONFIG_MAPS),
+    Attempt("create a ConfigMap", "POST", CONFIG_MAPS),
+    Attempt("delete its own state", "DELETE", CONFIG_MAPS, STATE),
+    Attempt("read state of its name in another namespace", "GET", CONFIG_MAPS, STATE, elsewhere=True),
+    Attempt("change its rights", "PATCH", ROLES, names.master_service(JOB)),
+    Attempt("give itself more rights", "POST", ROLE_BINDINGS),
+    Attempt("read its rights", "GET", ROLES, names.master_service(JOB)),
+    Attempt("get a token of another account", "POST", SERVICE_ACCOUNTS, names.master_service(OTHER), "token"),
+    Attempt("get another token of its own", "POST", SERVICE_ACCOUNTS, names.master_service(JOB), "token"),
+    Attempt("create an account", "POST", SERVICE_ACCOUNTS),
+    Attempt("change a Service", "PATCH", SERVICES, names.master_service(OTHER)),
+    Attempt("create a Service", "POST", SERVICES),
+    Attempt("write events", "POST", EVENTS),
+    Attempt("take the operator's lease", "POST", LEASES),
+    Attempt("list nodes", "GET", NODES),
+    Attempt("list namespaces", "GET", NAMESPACES),
+    Attempt("create a namespace", "POST", NAMESPACES),
+    Attempt("list definitions", "GET", CRDS),
+)
+
+
+async def test_a_master_can_do_nothing_else(rights: Rights) -> None:
+    allowed = []
+    for attempt in ATTEMPTS:
+        body = {"metadata": {"name": attempt.name or "new"}} if attempt.method in ("POST", "PATCH", "PUT") else None
+        kind = {"content_type": "application/merge-patch+json"} if attempt.method == "PATCH" else {}
+        try:
+            await rights.kube.request(attempt.method, attempt.path(rights), body=body, **kind)
+        except Refused as error:
+            if error.status == 403:
+                continue
+            allowed.append(f"{attempt.what}: {error.status} {error}")
+        else:
+            allowed.append(attempt.what)
+    assert not allowed, "a master can " + "; ".join(allowed)
+
+
+async def test_the_policy_in_the_documentation_keeps_masters_from_planning_for_other_jobs(
+    rights: Rights, kube: Kube
+) -> None:
+    block = DOCS.read_text().partition("  ```yaml\n")[2].partition("  ```")[0]
+    policy, binding = yaml.safe_load_all(textwrap.dedent(block))
+    await kube.create(POLICIES, None, policy)
+    await kube.create(POLICY_BINDINGS, None, binding)
+    try:
+        refused = None
+        async with asyncio.timeout(60):
+            for number in itertools.count():  # the API server takes some seconds to learn of a policy
+                try:
+                    await rights.kube.create(SCALE_PLANS, rights.namespace, _plan(OTHER, f"stray-{number}"))
+                except Refused as error:
+                    refused = error
+                    break
+                await asyncio.sleep(0.5)
+        assert refused is not None
+        assert "a master may ask for plans of its own job only" in str(refused)
+        await rights.kube.create(SCALE_PLANS, rights.namespace, _plan(JOB, "mine-auto-1"))
+        await kube.create(SCALE_PLANS, rights.namespace, _plan(OTHER, "by-a-user"))
+    finally:
+        await kube.delete(POLICY_BINDINGS, None, binding["metadata"]["name"])
+        await kube.delete(POLICIES, None, policy["metadata"]["name"])
+
+
+async def test_the_api_server_lists_no_right_that_the_documentation_does_not(rights: Rights) -> None:
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectRulesReview",
+        "spec": {"namespace": rights.namespace},
+    }
+    path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+    told = json.loads(await rights.kube.request("POST", path, body=body))["status"]
+    assert not told.get("evaluationError")
+    mine = {_row(rule) for rule in told["resourceRules"] if rule["apiGroups"][0] not in _EVERYBODYS}
+    assert mine == _documented()
+
+
+async def test_the_documentation_lists_what_the_operator_gives(kube: Kube, namespace: str) -> None:
+    job = msgspec.convert(await kube.create(ELASTIC_JOBS, namespace, _job(JOB)), ElasticJob)
+    [role] = [each for each in around_the_pods(job) if each["kind"] == "Role"]
+    assert {_row(rule) for rule in role["rules"]} == _documented()
+
+
+_EVERYBODYS = ("authorization.k8s.io", "authentication.k8s.io")
+"""Every account may ask what it may, and who it is."""
+
+
+def _row(rule: dict[str, Any]) -> tuple[str, ...]:
+    [group], [resource] = rule["apiGroups"], rule["resources"]
+    only = ", ".join(rule.get("resourceNames", ["all of the namespace"])).replace(JOB, "<job>")
+    return resource, group or "core", only, ", ".join(sorted(rule["verbs"]))
+
+
+def _documented() -> set[tuple[str, ...]]:
+    """Return the rows of the table of rights."""
+    table = DOCS.read_text().partition("<!-- rights -->")[2].partition("<!-- /rights -->")[0]
+    rows = [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in table.strip().splitlines()]
+    plain = {tuple(re.sub("`", "", cell) for cell in row) for row in rows[2:]}
+    return {(resource, group, only, verbs) for resource, group, only, verbs, *_ in plain}

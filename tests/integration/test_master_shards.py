@@ -1,0 +1,134 @@
+"""ShardService asked over TLS: parts, streams, failures, checkpoints and who may restore one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from elasticjob_api.v1 import agent_pb2
+from elasticjob_api.v1 import shards_pb2 as pb
+from elasticjob_api.v1.shards_pb2_grpc import ShardServiceStub
+
+from .master_process import Agent, run_master, until
+
+ONE = ("--standalone", "--framework=jax", "--min=1", "--workers=1")
+
+
+async def refusal(call: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await call
+    return refused.value.code(), refused.value.details() or ""
+
+
+async def member(channel: grpc.aio.Channel, index: int = 0) -> Agent:
+    agent = await Agent(index).join(channel)
+    await until(lambda: agent.running, "its process runs")
+    return agent
+
+
+async def lease(stub: ShardServiceStub, agent: Agent, count: int, round_: int = 0) -> list[int]:
+    request = pb.LeaseShardsRequest(dataset="d", pod_uid=agent.uid, count=count, round=round_ or agent.running)
+    return [shard.id for shard in (await stub.LeaseShards(request)).shards]
+
+
+async def report(stub: ShardServiceStub, agent: Agent, done: list[int], round_: int = 0, **more: Any) -> list[int]:
+    request = pb.ReportShardsRequest(dataset="d", pod_uid=agent.uid, done=done, round=round_ or agent.running, **more)
+    return list((await stub.ReportShards(request)).stale)
+
+
+async def test_no_shard_reaches_across_a_part_and_the_parts_must_stay_the_same(tmp_path: Path) -> None:
+    async with run_master(tmp_path, *ONE) as master, master.channel() as channel:
+        stub, agent = ShardServiceStub(channel), await member(channel)
+        files = [pb.Part(name="a", size=5), pb.Part(name="empty"), pb.Part(name="b", size=4)]
+        request = pb.CreateDatasetRequest(dataset="d", shard_size=2, epochs=1, parts=files)
+        assert (await stub.CreateDataset(request)).shards == 5
+        assert (await stub.CreateDataset(request)).shards == 5
+        answer = await stub.LeaseShards(pb.LeaseShardsRequest(dataset="d", pod_uid=agent.uid, count=10))
+        assert [(s.part, s.start, s.end) for s in answer.shards] == [
+            (0, 0, 2), (0, 2, 4), (0, 4, 5), (2, 0, 2), (2, 2, 4),
+        ]  # fmt: skip
+        assert answer.most == 10_000
+        request.parts[0].name = "c"
+        assert await refusal(stub.CreateDataset(request)) == (
+            grpc.StatusCode.ALREADY_EXISTS,
+            "data set d was declared with 3 parts before, and with 3 or others now",
+        )
+
+
+async def test_a_stream_and_failed_shards_are_in_the_ledger(tmp_path: Path) -> None:
+    async with run_master(tmp_path, *ONE) as master, master.channel() as channel:
+        stub, agent = ShardServiceStub(channel), await member(channel)
+        await stub.CreateDataset(pb.CreateDatasetRequest(dataset="d", shard_size=10, epochs=1, streamed=True))
+        assert (await stub.ExtendDataset(pb.ExtendDatasetRequest(dataset="d", size=35))).size == 35
+        assert await lease(stub, agent, 9) == [0, 1, 2]
+        assert await report(stub, agent, [0], returned=[1], failed=[2], message="cannot be read") == []
+        ledger = await stub.GetLedger(pb.GetLedgerRequest(dataset="d"))
+        assert ledger == pb.Ledger(dataset="d", total=3, done=1, waiting=1, returned=1, failed=1, growing=True)
+        await stub.ExtendDataset(pb.ExtendDatasetRequest(dataset="d", size=35, final=True))
+        assert await lease(stub, agent, 9) == [1, 3]
+        await report(stub, agent, [1, 3])
+        ledger = await stub.GetLedger(pb.GetLedgerRequest(dataset="d"))
+        assert ledger == pb.Ledger(dataset="d", total=4, done=3, returned=1, failed=1)
+        assert "data set d: 1 shards failed (2): cannot be read" in master.log.read_text()
+        code, told = await refusal(stub.ExtendDataset(pb.ExtendDatasetRequest(dataset="d", size=36)))
+        assert (code, told) == (grpc.StatusCode.INVALID_ARGUMENT, "size is 36, but d has ended with 35 samples")
+
+
+async def test_a_checkpoint_is_restored_by_the_process_that_runs_and_survives_the_master(tmp_path: Path) -> None:
+    options = (*ONE, f"--state-file={tmp_path / 'state'}")
+    async with run_master(tmp_path, *options) as master, master.channel() as channel:
+        stub, first = ShardServiceStub(channel), await member(channel)
+        dataset = pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1)
+        await stub.CreateDataset(dataset)
+        await report(stub, first, (await lease(stub, first, 6))[:4])
+        saved = (await stub.GetCheckpoint(pb.GetCheckpointRequest(dataset="d"))).state
+        await report(stub, first, [4, *await lease(stub, first, 2)])
+
+        second = await Agent(1).join(channel)
+        await until(lambda: first.running == second.running == 2, "a new world")
+
+        def restore(agent: Agent, state: bytes, round_: int) -> Any:
+            request = pb.RestoreCheckpointRequest(dataset="d", state=state, round=round_, pod_uid=agent.uid)
+            return stub.RestoreCheckpoint(request)
+
+        code, told = await refusal(restore(first, saved, 1))
+        assert (code, "runs no process of that round any more" in told) == (grpc.StatusCode.FAILED_PRECONDITION, True)
+        assert (await refusal(restore(first, saved, 0)))[0] == grpc.StatusCode.INVALID_ARGUMENT
+        assert (await refusal(restore(Agent(7), saved, 2)))[0] == grpc.StatusCode.UNAVAILABLE
+        assert (await refusal(restore(first, b"nonsense", 2)))[0] == grpc.StatusCode.INVALID_ARGUMENT
+        assert (await restore(first, saved, 2)).waiting == 16
+        ports = (master.grpc_port, master.http_port)
+        await master.kill()
+    async with run_master(tmp_path, *options, ports=ports) as master, master.channel() as channel:
+        stub = ShardServiceStub(channel)
+        for agent in (first, second):
+            await agent.join(channel)
+        assert await lease(stub, first, 3) == [4, 5, 6]
+        assert (await restore(second, saved, 2)).waiting == 16, "a repetition, by another process of the world"
+        assert (await refusal(restore(second, b"", 2)))[0] == grpc.StatusCode.FAILED_PRECONDITION
+        assert await report(stub, first, [4, 7], round_=1) == [4, 7], "its effect is not in the model any more"
+        assert await report(stub, first, [4, 5]) == []
+        ledger = await stub.GetLedger(pb.GetLedgerRequest(dataset="d"))
+        assert (ledger.done, ledger.leased, ledger.waiting) == (6, 1, 13)
+
+
+async def test_a_process_that_has_ended_gets_no_shards_and_takes_none_from_the_next(tmp_path: Path) -> None:
+    async with run_master(tmp_path, *ONE) as master, master.channel() as channel:
+        stub, first = ShardServiceStub(channel), await member(channel)
+        await stub.CreateDataset(pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1))
+        assert await lease(stub, first, 2) == [0, 1]
+        second = await Agent(1).join(channel)
+        await until(lambda: first.running == second.running == 2, "a new world")
+        code, told = await refusal(lease(stub, first, 2, round_=1))
+        assert code == grpc.StatusCode.FAILED_PRECONDITION, told
+        assert await lease(stub, first, 2) == [0, 1]
+        assert await report(stub, first, [], round_=1, returned=[0, 1]) == []
+        assert await lease(stub, second, 1) == [2], "the first two are still at work"
+        assert await report(stub, first, [0], round_=1) == [], "what it had finished counts"
+        await first.send(leaving=agent_pb2.Leaving())
+        await until(lambda: second.running == 3, "the last world")
+        assert await lease(stub, second, 3) == [1, 2, 3], "what was leased to the world before has come back"

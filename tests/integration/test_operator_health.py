@@ -1,0 +1,59 @@
+"""What the operator's process makes of a master's findings on a real API server; the master is played."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from elasticjob_api import names
+from elasticjob_cli.dev.cluster import Cluster
+from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS
+from elasticjob_kube.session import Kube
+
+from tests.integration.operator_process import Told, job, operator, phase, until
+from tests.integration.playing import kubelet
+
+
+async def test_what_the_master_finds_becomes_conditions_and_events_and_goes_again(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        await kube.create(ELASTIC_JOBS, namespace, job())
+        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+
+        async def tell(**progress: Any) -> None:
+            body = {
+                "apiVersion": ELASTIC_JOBS.api_version,
+                "kind": ELASTIC_JOBS.kind,
+                "metadata": {"name": "job"},
+                "status": {"progress": progress},
+            }
+            master = {"kind": "apply-patch", "subresource": "status", "field_manager": names.MASTER, "force": True}
+            await kube.patch(ELASTIC_JOBS, namespace, "job", body, **master)
+
+        async def shown(wanted: dict[str, str]) -> Any:
+            status = (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]
+            found = {c["type"]: c["status"] for c in status["conditions"] if c["type"] in wanted}
+            return found == wanted or Told(status)
+
+        async def reasons() -> list[tuple[str, str]]:
+            events = (await kube.list(EVENTS, namespace))["items"]
+            return sorted((event["type"], event["reason"]) for event in events)
+
+        unfit = {"job-worker-1": "no GPU answers"}
+        await tell(step=7, stalledSince="2026-01-01T12:00:00Z", stragglers=["job-worker-0"], unfit=unfit)
+        every = ("Stalled", "Stragglers", "UnfitNodes")
+        await until("the conditions are true", lambda: shown(dict.fromkeys(every, "True")))
+        await tell(step=8)
+        await until("the conditions are false", lambda: shown(dict.fromkeys(every, "False")))
+        wanted = {
+            *(("Warning", reason) for reason in ("Stalled", "StragglersFound", "NodeCheckFailed")),
+            *(("Normal", reason) for reason in ("Resumed", "NoStragglers", "AllFit")),
+        }
+
+        async def told() -> bool:
+            return [found for found in await reasons() if found in wanted] == sorted(wanted)
+
+        await until("every change is told, and once", told)
+        progress = (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]["progress"]
+        assert progress == {"step": 8}, "the operator leaves the master's word alone"

@@ -1,0 +1,94 @@
+"""An agent played by a thread, for tests of what a training process does with its socket."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elasticjob import _socket
+
+
+class PlayedAgent:
+    """Reads what processes tell, and asks for a stop when a step is reached."""
+
+    def __init__(self, path: Path, *, stop_at: int | None, reads: bool) -> None:
+        self.told: list[dict[str, Any]] = []
+        self.ends = 0
+        self._stop_at = stop_at
+        self._reads = reads
+        self._changed = threading.Condition()
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.bind(str(path))
+        self._server.listen()
+        self._connections: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    @property
+    def reports(self) -> list[dict[str, Any]]:
+        return [message for message in self.told if "step" in message]
+
+    def sum(self, field: str) -> float:
+        return sum(report[field] for report in self.reports)
+
+    def wait(self, what: Any) -> Any:
+        with self._changed:
+            assert self._changed.wait_for(lambda: what(self), 20), self.told
+            return what(self)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        self._threads[0].join()
+        for one in self._connections:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for one in (self._server, *self._connections):
+            one.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._server.accept()
+                self._connections.append(connection)
+                if self._reads:
+                    self._threads.append(threading.Thread(target=self._listen, args=(connection,), daemon=True))
+                    self._threads[-1].start()
+
+    def _listen(self, connection: socket.socket) -> None:
+        with suppress(OSError), connection.makefile() as lines:
+            for line in lines:
+                message = json.loads(line)
+                with self._changed:
+                    self.told.append(message)
+                    self._changed.notify_all()
+                if self._stop_at is not None and message.get("step", -1) >= self._stop_at:
+                    connection.sendall(b'{"stop": true}\n')
+        with self._changed:
+            self.ends += 1
+            self._changed.notify_all()
+
+
+@contextmanager
+def played_agent(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, stop_at: int | None = None, reads: bool = True
+) -> Iterator[PlayedAgent]:
+    """Play the agent of this process, which connects anew."""
+    path = folder / "agent.sock"
+    agent = PlayedAgent(path, stop_at=stop_at, reads=reads)
+    monkeypatch.setenv("ELASTICJOB_SOCKET", str(path))
+    _socket._forked()
+    try:
+        yield agent
+    finally:
+        agent.close()
+        monkeypatch.delenv("ELASTICJOB_SOCKET")
+        _socket._forked()

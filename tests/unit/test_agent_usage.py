@@ -1,0 +1,162 @@
+"""What the agent measures: the container's own account where there is one, its processes where not, and GPUs."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from elasticjob_agent import cgroup, usage
+from elasticjob_agent.gpu import GpuUsage, Reader
+from elasticjob_agent.usage import Meter, Sampler, Usage
+
+PID = 7
+MEMORY_2 = {"memory.current": "1000\n", "memory.stat": "anon 600\ninactive_file 300\nactive_file 100\n"}
+CPU_2 = {"cpu.stat": "usage_usec 2500000\nuser_usec 2000000\n"}
+MEMORY_1 = {"memory.usage_in_bytes": "1000\n", "memory.stat": "inactive_file 1\ntotal_inactive_file 300\n"}
+CPU_1 = {"cpuacct.usage": "2500000000\n"}
+
+
+def group(folder: Path, files: dict[str, str], pids: str = f"{PID}\n") -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in {"cgroup.procs": pids, **files}.items():
+        (folder / name).write_text(text)
+
+
+def own(tmp_path: Path, told: str) -> cgroup.Container | None:
+    path = tmp_path / "told"
+    path.write_text(told)
+    return cgroup.own(tmp_path / "mounts", path, PID)
+
+
+@pytest.mark.parametrize("told", ["0::/\n", "0::/kubepods/pod1\n"])
+def test_cgroup_v2_is_read_at_the_mount_of_a_container_and_at_the_path_the_kernel_tells(
+    tmp_path: Path, told: str
+) -> None:
+    group(tmp_path / "mounts" / told[4:].strip(), {**MEMORY_2, **CPU_2})
+    container = own(tmp_path, told)
+    assert container is not None
+    assert (container.memory_bytes(), container.cpu_seconds()) == (700, 2.5)
+
+
+@pytest.mark.parametrize("inside", ["", "kubepods/pod1"])
+def test_cgroup_v1_is_read_from_its_two_groups(tmp_path: Path, inside: str) -> None:
+    group(tmp_path / "mounts" / "memory" / inside, MEMORY_1)
+    group(tmp_path / "mounts" / "cpuacct" / inside, CPU_1)
+    container = own(tmp_path, "9:name=systemd:/x\n4:memory:/kubepods/pod1\n2:cpu,cpuacct:/kubepods/pod1\n0::/\n")
+    assert container is not None
+    assert (container.memory_bytes(), container.cpu_seconds()) == (700, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("files", "pids"),
+    [({**MEMORY_2, **CPU_2}, f"{PID}\n8\n"), ({**MEMORY_2, **CPU_2}, "0\n"), (CPU_2, f"{PID}\n"), (MEMORY_2, f"{PID}")],
+)
+def test_an_account_that_others_share_or_that_is_not_whole_is_not_taken(
+    tmp_path: Path, files: dict[str, str], pids: str
+) -> None:
+    group(tmp_path / "mounts", files, pids)
+    assert own(tmp_path, "0::/\n") is None
+
+
+def test_the_meter_tells_the_growth_of_cpu_seconds_and_the_working_set(tmp_path: Path) -> None:
+    group(tmp_path, {**MEMORY_2, **CPU_2})
+    meter = Meter(cgroup.Container(memory=tmp_path, cpu=tmp_path, version=2))
+    assert meter.read(10.0) == Usage(0.0, 700)
+    group(tmp_path, {**MEMORY_2, "cpu.stat": "usage_usec 5500000\n"})
+    assert meter.read(12.0) == Usage(1.5, 700)
+
+
+def test_a_container_whose_account_vanishes_is_measured_by_its_processes(tmp_path: Path) -> None:
+    meter = Meter(cgroup.Container(memory=tmp_path, cpu=tmp_path, version=2))
+    code = "data = b'x' * 50_000_000\nprint('up', flush=True)\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert meter.read(time.monotonic()).cpu_cores == 0
+        while (measured := meter.read(time.monotonic())).cpu_cores < 0.01:
+            time.sleep(0.05)
+        child.kill()
+    assert measured.memory_bytes > 50_000_000
+
+
+def test_a_reading_that_hangs_holds_nobody_up_and_is_not_taken_for_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    hang, hanging, readings = threading.Event(), threading.Event(), itertools.count(1)
+
+    def read() -> int:
+        number = next(readings)
+        if number == 2:
+            hanging.set()
+            hang.wait()
+        return number
+
+    sampler = Sampler(read, name="sampler", unknown=0)
+    while not hanging.is_set():
+        sampler.latest()
+        time.sleep(0.001)
+    assert sampler.latest() == 1
+    monkeypatch.setattr(usage, "STALE_SECONDS", 0.0)
+    assert sampler.latest() == 0
+    monkeypatch.undo()
+    hang.set()
+    while sampler.latest() < 2:
+        time.sleep(0.001)
+
+
+def test_a_reading_that_fails_tells_nothing_and_the_next_one_counts() -> None:
+    readings = itertools.count(1)
+
+    def read() -> int:
+        if (number := next(readings)) == 2:
+            raise OSError("too many open files")
+        return number
+
+    sampler, seen = Sampler(read, name="sampler", unknown=0), set[int]()
+    while max(seen, default=0) < 3:
+        seen.add(sampler.latest())
+        time.sleep(0.001)
+
+
+NVML = """
+struct utilization { unsigned gpu, memory; };
+struct memory { unsigned long long total, free, used; };
+static int devices[2] = {40, 90};
+int nvmlInit_v2(void) { return %(init)d; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) { *device = &devices[index]; return 0; }
+int nvmlDeviceGetUtilizationRates(void *device, struct utilization *rates) {
+    rates->gpu = *(int *)device; rates->memory = 1; return %(rates)d;
+}
+int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory) {
+    memory->total = 100ull << 30; memory->free = 0; memory->used = *(int *)device * (1ull << 30); return 0;
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc to compile a library like the driver's")
+@pytest.mark.parametrize(
+    ("init", "rates", "expected"),
+    [
+        (0, 0, GpuUsage(65, 130 << 30)),
+        (0, 3, GpuUsage(0, 130 << 30)),  # a part of a GPU: its utilization is not told
+        (0, 999, GpuUsage()),
+        (9, 0, GpuUsage()),
+    ],
+)
+def test_gpus_are_read_through_the_drivers_library(tmp_path: Path, init: int, rates: int, expected: GpuUsage) -> None:
+    source, library = tmp_path / "nvml.c", tmp_path / "libnvml.so"
+    # A structure that a refused call has not filled tells nothing.
+    text = NVML % {"init": init, "rates": rates}
+    source.write_text(text if rates == 0 else text.replace("rates->gpu = *(int *)device;", "rates->gpu = 0;"))
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    reader = Reader(str(library))
+    assert [reader.read(), reader.read()] == [expected, expected]
+
+
+def test_without_a_driver_there_are_no_gpus(tmp_path: Path) -> None:
+    assert Reader(str(tmp_path / "libnvidia-ml.so.1")).read() == GpuUsage()

@@ -1,0 +1,132 @@
+"""The rate of the training: what pauses, bursts, slow starts and changes of pace make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from elasticjob_master.core.progress import Progress, Report
+from hypothesis import given
+from hypothesis import strategies as st
+
+SAMPLES = 32.0
+
+
+class Member:
+    """One member that trains; `step_seconds` is what a step takes it."""
+
+    def __init__(self, uid: str = "a", process_round: int = 1) -> None:
+        self.progress = Progress()
+        self.uid, self.round = uid, process_round
+        self.now, self.step = 1000.0, 0
+
+    def train(self, step_seconds: Iterable[float]) -> None:
+        """Finish a step after each of these times."""
+        for seconds in step_seconds:
+            self.tell(1, seconds)
+
+    def tell(self, steps: int, seconds: float, *, late: float = 0.0) -> None:
+        """Report some steps together, a while after they are done."""
+        self.step += steps
+        self.now += seconds + late
+        report = Report(self.round, self.step, 1_000_000, SAMPLES * steps, seconds, steps=steps)
+        self.progress.report(self.uid, report, now=self.now, wall=self.now)
+
+    @property
+    def rate(self) -> float:
+        """Samples a second."""
+        return self.progress.samples_per_second(self.now)
+
+
+@given(
+    st.floats(0.002, 30.0),
+    st.lists(st.tuples(st.integers(1, 100), st.floats(0, 60)), min_size=1, max_size=30),
+)
+def test_however_reports_are_merged_and_delayed_a_steady_pace_is_told_as_it_is(
+    pace: float, reports: list[tuple[int, float]]
+) -> None:
+    member = Member()
+    for steps, late in reports:
+        member.tell(steps, steps * pace, late=late)
+    now = member.now
+    assert member.progress.samples_per_second(now) == pytest.approx(SAMPLES / pace)
+    assert member.progress.steps_per_second(now) == pytest.approx(1 / pace)
+    assert member.progress.eta_seconds(now) == pytest.approx((1_000_000 - member.step) * pace)
+
+
+@given(st.floats(0.01, 2.0), st.floats(15.0, 100_000.0), st.integers(2, 50), st.integers(0, 50))
+def test_a_pause_changes_neither_the_rate_nor_the_time_to_go(
+    pace: float, pause: float, before: int, after: int
+) -> None:
+    member = Member()
+    member.train([pace] * before)
+    member.train([pause + pace])
+    member.train([pace] * after)
+    assert member.rate == pytest.approx(SAMPLES / pace)
+    eta = member.progress.eta_seconds(member.now)
+    assert eta == pytest.approx((1_000_000 - member.step) * pace)
+
+
+@given(st.floats(0.01, 2.0), st.floats(20.0, 5000.0), st.integers(1, 20))
+def test_a_slow_first_step_is_forgotten_with_the_second(pace: float, compiling: float, more: int) -> None:
+    member = Member()
+    member.train([compiling, *[pace] * more])
+    assert member.rate == pytest.approx(SAMPLES / pace)
+
+
+@given(st.floats(0.01, 10.0), st.floats(0.01, 10.0))
+def test_a_new_pace_is_learned_within_half_a_minute_of_training(before: float, after: float) -> None:
+    member = Member()
+    member.train([before] * 30)
+    steps = max(20, int(30 / after))
+    member.train([after] * steps)
+    assert member.rate == pytest.approx(SAMPLES / after, rel=0.05)
+
+
+def test_a_pace_that_is_much_slower_is_learned_with_its_second_report() -> None:
+    member = Member()
+    member.train([0.1] * 100)
+    member.train([60.0])
+    assert member.rate == pytest.approx(SAMPLES / 0.1), "one may be a pause"
+    member.train([60.0])
+    assert member.rate == pytest.approx(SAMPLES / 60.0)
+
+
+@given(st.lists(st.floats(0.002, 300.0), min_size=1, max_size=60))
+def test_the_rate_is_never_beyond_what_was_reported(times: list[float]) -> None:
+    member = Member()
+    for seconds in times:
+        member.tell(1, seconds)
+        if member.rate:
+            assert SAMPLES / max(times) * 0.999 <= member.rate <= SAMPLES / min(times) * 1.001
+
+
+def test_a_change_of_the_world_leaves_no_trace_of_the_old_rate() -> None:
+    member = Member()
+    member.train([0.1] * 50)
+    member.round, member.step = 2, 40
+    member.train([45.0, 0.2, 0.2])
+    assert member.rate == pytest.approx(SAMPLES / 0.2)
+
+
+def test_a_burst_of_reports_without_their_seconds_is_no_spike() -> None:
+    progress = Progress()
+    for second in range(30):
+        progress.report("a", Report(1, second + 1, 0, SAMPLES), now=float(second), wall=0.0)
+    for step in range(31, 51):  # twenty seconds of a cut network, told at once
+        progress.report("a", Report(1, step, 0, SAMPLES), now=49.0, wall=0.0)
+    assert progress.samples_per_second(49.0) <= SAMPLES * 1.1
+
+
+def test_only_a_step_that_is_new_to_its_member_counts_as_finished() -> None:
+    progress = Progress()
+
+    def told(uid: str, step: int, process_round: int = 1) -> bool:
+        return progress.report(uid, Report(process_round, step, seconds=1.0), now=1.0, wall=1.0)
+
+    assert not told("a", 0), "it has only begun"
+    assert told("a", 1)
+    assert not told("a", 1), "the same again"
+    assert told("b", 1), "a member with a count of its own"
+    assert told("a", 1, 2), "a world that went back to its checkpoint"
+    assert not told("b", 2, 1), "what is left of the world before"

@@ -1,0 +1,202 @@
+"""When training counts as stalled, and when it does not."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from elasticjob_master.core.stall import MOST_RESTARTS, Rule, Stall, Watch
+from hypothesis import given
+from hypothesis import strategies as st
+
+EPOCH = 1_700_000_000.0
+
+
+class Training:
+    """A world that steps, and a master that looks every second."""
+
+    def __init__(self, rule: Rule | None = None) -> None:
+        self.rule = rule or Rule(factor=10, seconds=60)
+        self.stall = Stall(round=1)
+        self.now, self.round = 0.0, 1
+        self.watch: Watch = "live"
+        self.restarted: list[float] = []
+
+    @property
+    def wall(self) -> float:
+        return EPOCH + self.now
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass without a step."""
+        for _ in range(int(seconds)):
+            self.now += 1.0
+            due = self.stall.tick(self.now, self.wall, watch=self.watch, process_round=self.round, rule=self.rule)
+            if due:
+                self.restarted.append(self.now)
+                self.round += 1
+
+    def step(self, seconds: float = 1.0) -> bool:
+        """Finish a step; return whether that ends a stall."""
+        return self.stall.stepped(seconds, self.wall, process_round=self.round)
+
+    def train(self, steps: int, seconds: float = 1.0) -> None:
+        for _ in range(steps):
+            self.wait(seconds)
+            self.step(seconds)
+
+    @property
+    def stalled(self) -> bool:
+        return self.stall.since is not None
+
+
+def test_no_step_for_the_time_the_job_says_is_a_stall_and_the_next_step_ends_it() -> None:
+    training = Training()
+    training.train(20)
+    last = training.wall
+    training.wait(60)
+    assert not training.stalled
+    training.wait(1)
+    assert training.stall.since == last
+    training.wait(1000)
+    assert training.stall.since == last, "it stays what it was"
+    assert training.step()
+    assert not training.stalled
+
+
+def test_where_steps_take_long_the_factor_counts() -> None:
+    training = Training()
+    training.train(5, seconds=30)
+    training.wait(300)
+    assert not training.stalled
+    training.wait(1)
+    assert training.stalled
+
+
+def test_before_the_first_step_of_a_job_nothing_is_a_stall() -> None:
+    training = Training()
+    training.wait(100_000)
+    assert not training.stalled
+
+
+def test_the_first_step_of_a_round_may_take_longer() -> None:
+    training = Training()
+    training.wait(100)
+    training.train(10)
+    training.round = 2
+    training.wait(300)
+    assert not training.stalled, "the first one took 100 s, so three times that are granted"
+    training.wait(10)
+    assert training.stalled
+
+
+def test_a_step_that_comes_before_anybody_has_looked_at_the_new_world_is_its_first() -> None:
+    training = Training()
+    training.train(20)
+    training.round = 2
+    training.step()
+    training.wait(61)
+    assert training.stalled, "it is not the first step that is waited for"
+
+
+@pytest.mark.parametrize("watch", ["held", "over"])
+def test_time_in_which_nobody_could_step_does_not_count(watch: Watch) -> None:
+    training = Training()
+    training.train(20)
+    for _ in range(20):
+        training.wait(50)
+        training.watch = watch
+        training.wait(500)
+        training.watch = "live"
+        training.step()
+    assert not training.stalled
+
+
+def test_interruptions_do_not_hide_a_stall() -> None:
+    training = Training()
+    training.train(20)
+    for _ in range(7):
+        training.wait(9)
+        training.watch = "held"
+        training.wait(20)
+        training.watch = "live"
+    assert training.stalled
+
+
+def test_what_the_master_stood_still_does_not_count() -> None:
+    training = Training()
+    training.train(20)
+    training.now += 10_000
+    training.wait(50)
+    assert not training.stalled
+
+
+def test_the_end_of_the_training_is_no_stall() -> None:
+    training = Training()
+    training.train(20)
+    training.wait(100)
+    assert training.stalled
+    training.watch = "over"
+    training.wait(1)
+    assert not training.stalled
+
+
+@given(st.lists(st.floats(0.1, 50.0), min_size=2, max_size=60))
+def test_training_whose_steps_stay_within_the_time_never_stalls(times: list[float]) -> None:
+    training = Training()
+    for seconds in times:
+        training.wait(seconds)
+        assert not training.stalled
+        training.step(seconds)
+
+
+def test_a_pause_hardly_changes_what_is_usual() -> None:
+    training = Training(Rule(factor=10, seconds=1))
+    training.train(50, seconds=2)
+    before = training.stall.limit(training.rule)
+    training.step(100_000.0)
+    assert training.stall.limit(training.rule) <= 1.5 * before
+
+
+def test_a_restart_is_made_once_a_stall_with_ever_more_patience_and_not_for_ever() -> None:
+    training = Training(Rule(factor=10, seconds=60, restart=True))
+    training.train(20)
+    training.wait(20_000)
+    assert len(training.restarted) == MOST_RESTARTS
+    waits = [b - a for a, b in pairwise(training.restarted)]
+    assert all(longer > shorter * 1.9 for shorter, longer in pairwise(waits)), waits
+    assert training.stalled, "it still is: no step has come"
+
+
+def test_after_a_long_time_of_training_restarts_are_there_again() -> None:
+    training = Training(Rule(factor=10, seconds=60, restart=True))
+    training.train(20)
+    training.wait(61)
+    assert training.stall.restarts == 1
+    training.train(300)
+    assert training.stall.restarts == 1, "a job that hangs again and again is not restarted for ever"
+    training.train(400)
+    assert training.stall.restarts == 0
+
+
+@pytest.mark.parametrize("away", [0, 10_000])
+def test_a_new_master_gives_the_members_time_to_tell_what_they_did_without_it(away: int) -> None:
+    training = Training()
+    training.train(20)
+    training.wait(55)
+    old = training.stall
+    training.stall = Stall(1, stepped_at=old.stepped_at, usual=old.usual)
+    training.now += away
+    training.stall.restore(training.wall, stepped_in_round=True)
+    training.wait(9)
+    assert not training.stalled
+    training.wait(3)
+    assert training.stalled
+
+
+def test_a_new_master_knows_of_a_stall_and_of_restarts_that_were_made() -> None:
+    stall = Stall(3, stepped_at=EPOCH, since=EPOCH, restarts=MOST_RESTARTS, restarted_at=EPOCH)
+    stall.restore(EPOCH + 100, stepped_in_round=False)
+    rule = Rule(restart=True)
+    due = [stall.tick(float(n), EPOCH + n, watch="live", process_round=3, rule=rule) for n in range(5000)]
+    assert not any(due)
+    assert stall.since == EPOCH
