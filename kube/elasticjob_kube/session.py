@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import io
 import os
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -35,6 +36,7 @@ WATCH_SECONDS = 300
 KEEP_ALIVE_SECONDS = 75.0
 """How long an idle connection is kept; the API server closes it after 90. A new one costs more than a request."""
 _LONGEST_LINE = 16 * 1024 * 1024
+_LARGE_BODY = 1024 * 1024
 _USUAL = aiohttp.ClientTimeout(total=REQUEST_SECONDS)
 _NO_LIMIT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WATCH_SECONDS + 30)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from elasticjob import _socket
 
 from tests.unit.played_agent import PlayedAgent, played_agent
 
+os.environ.setdefault("KERAS_BACKEND", "jax")  # read when keras is imported; the others are not installed
 STOP_AT = 7
 BATCH = 4
 SAMPLES = 40 * BATCH

@@ -118,7 +118,9 @@ def test_people_read_short_numbers() -> None:
 def test_a_stored_state_comes_back_as_it_was() -> None:
     holder = state.StoredHolder("u", "a request", latest=[1, 1])
     ledger = state.StoredLedger("d", 10, 2, 3, fresh=4, waiting=[2, 1], holders=[holder])
-    kept = state.State(job_uid="x", round=3, world=["u"], ledgers=[ledger], memory=state.StoredMemory({2: 1.5}, asked=2))
+    kept = state.State(
+        job_uid="x", round=3, world=["u"], ledgers=[ledger], memory=state.StoredMemory({2: 1.5}, asked=2)
+    )
     assert state.decode(state.encode(kept)) == kept
 
 

@@ -103,6 +103,7 @@ class Worlds(RuleBasedStateMachine):
     def teardown(self) -> None:
         job = self.job
         job.calm()
+        self.finished = self.finished or job.rendezvous.finished_at is not None  # told with the stream that came back
         present = [m.uid for m in job.members if m.available]
         state = f"{job.rendezvous.phase} round {job.rendezvous.round} world {job.rendezvous.world} present {present}"
         assert all(not agent.draining or agent.gone for agent in job.alive()), state

@@ -9,14 +9,14 @@ apart, so all curves are kept and weighed by how well they fit: what they agree 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import mul
 
 from elasticjob_master.core.autoscale.memory import Rate
 
 _SHARPNESS = (1.0, 2.0, 4.0, 10.0, 40.0)
-_FINE, _COARSE, _CROWD_STEP = 1.05, 1.2, 1.5
+_FINE, _COARSE, _CROWD_STEP = 1.05, 1.2, 1.2
 """Ratios of one knee to the next, without and with a crowd effect, and of one crowd to the next."""
 _CROWDED = 0.3
 _UNBOUNDED = 0.05
@@ -24,6 +24,10 @@ _UNBOUNDED = 0.05
 _INEXACT = 0.012
 """How far the formula itself may be off."""
 _NEGLIGIBLE = 1e-3
+_ENOUGH = 0.97
+"""The part of the best throughput that a size must reach."""
+_WASTE = 1.15
+"""From how many times the best size on members are wasted; one more is nothing."""
 
 
 @dataclass(frozen=True)
@@ -60,33 +64,54 @@ class Fit:
         """Return the expected samples a second."""
         return sum(curve.weight * curve.rate(size) for curve in self.curves)
 
-    def best_sizes(self, low: int, high: int, objective: float) -> Sizes:
-        """Return for each curve the largest size up to which every member meets the objective."""
-        found: dict[int, float] = {}
+    def answers(self, low: int, high: int, objective: float) -> Answers:
+        """Return what each curve says is best."""
+        found: dict[tuple[int, int], float] = {}
         for curve in self.curves:
-            size = _largest(curve, low, high, objective)
-            found[size] = found.get(size, 0.0) + curve.weight
-        return Sizes(tuple(sorted(found.items())))
+            best = _first_that(lambda size, curve=curve: curve.gain(size) < objective, low, high)
+            least = _ENOUGH * curve.rate(best)
+            enough = _first_that(lambda size, curve=curve, least=least: curve.rate(size) >= least, low, best)
+            found[enough, best] = found.get((enough, best), 0.0) + curve.weight
+        return Answers(tuple(Answer(weight, *sizes) for sizes, weight in sorted(found.items())))
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """Sizes and how likely each is the best one."""
+class Answer:
+    """What the question of the size may have for an answer.
 
-    likely: tuple[tuple[int, float], ...]
+    Attributes:
+        weight: how likely it is.
+        enough: the smallest size that does nearly what the best one does.
+        best: the largest size up to which every member meets the objective.
+    """
 
-    def quantile(self, part: float) -> int:
-        """Return the size that the best one does not exceed with this likelihood."""
+    weight: float
+    enough: int
+    best: int
+
+
+@dataclass(frozen=True)
+class Answers:
+    """All of them, by the size that is enough."""
+
+    likely: tuple[Answer, ...]
+
+    def enough(self, part: float) -> int:
+        """Return the size that is enough with this likelihood."""
         total = 0.0
-        for size, weight in self.likely:
-            total += weight
+        for answer in self.likely:
+            total += answer.weight
             if total >= part:
-                return size
-        return self.likely[-1][0]
+                return answer.enough
+        return self.likely[-1].enough
 
-    def between(self, low: float, high: float) -> float:
-        """Return how likely the best size is in a range."""
-        return sum(weight for size, weight in self.likely if low <= size <= high)
+    def too_small(self, size: int) -> float:
+        """Return how likely a size is not enough."""
+        return sum(answer.weight for answer in self.likely if answer.enough > size)
+
+    def too_large(self, size: int) -> float:
+        """Return how likely a size is so much above the best one that it matters."""
+        return sum(answer.weight for answer in self.likely if answer.best * _WASTE + 1 < size)
 
 
 def fit(rates: Mapping[int, Rate], noise: float) -> Fit:
@@ -129,14 +154,14 @@ def _weighed(tried: list[tuple[float, tuple[float, float, float, float]]]) -> tu
     return tuple(Curve(weight / total, *curve) for weight, curve in kept)
 
 
-def _largest(curve: Curve, low: int, high: int, objective: float) -> int:
-    """Members add less and less, so the last one that adds enough is found by halving."""
+def _first_that(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """Return the smallest size for which it holds, else the highest; beyond one for which it holds, it always does."""
     while low < high:
         middle = (low + high) // 2
-        if curve.gain(middle) >= objective:
-            low = middle + 1
-        else:
+        if holds(middle):
             high = middle
+        else:
+            low = middle + 1
     return low
 
 

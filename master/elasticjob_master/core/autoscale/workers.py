@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from elasticjob_master.core.autoscale.curve import Fit, Sizes, fit
+from elasticjob_master.core.autoscale.curve import Answers, Fit, fit
 from elasticjob_master.core.autoscale.decision import Bounds, Decision, Situation
 from elasticjob_master.core.autoscale.memory import Memory
 
@@ -23,8 +23,8 @@ _EXACT = 0.02
 """A rate is known well enough for what cannot be taken back after so many windows, and when it is so exact."""
 _SURE = 0.8
 """How likely the answer must be to be taken without another look."""
-_ABOVE, _BELOW = 0.03, 0.13
-"""How far the best size must be from the present one to be worth a change. Too many cost less than too few."""
+_STEP = 1.3
+"""How far it grows at once when there is no way back."""
 _TRY_UP, _TRY_DOWN = 0.1, 0.25
 _TURN_UP, _TURN_DOWN = 0.25, 0.6
 """How likely another size must be the better one: where the way back is open, and where it is barred afterwards."""
@@ -51,19 +51,19 @@ def next_size(memory: Memory, now: Situation, bounds: Bounds) -> Decision:
     found = fit(known, memory.noise)
     if len(known) == 1:
         return _first(memory, now, bounds, found)
-    best = found.best_sizes(min(bounds.minimum, size), max(bounds.maximum, size), now.objective)
+    answers = found.answers(min(bounds.minimum, size), max(bounds.maximum, size), now.objective)
+    up = answers.too_small(size) if size < bounds.maximum else 0.0
+    down = answers.too_large(size) if size > bounds.minimum else 0.0
     facts = f"{_compared(memory, size)}; {_marginal(found, now)}"
-    up = best.between(size * (1 + _ABOVE) + 0.5, math.inf) if size < bounds.maximum else 0.0
-    down = best.between(0, size * (1 - _BELOW) - 0.5) if size > bounds.minimum else 0.0
     if not _is_clear(memory, size, up, down):
         return Decision(f"{facts}; not clear yet, measuring {size} again", memory)
     if memory.moves < _MOST_MOVES:
         facts += f"; a larger size is better with a likelihood of {up:.0%}, a smaller one with {down:.0%}"
         rival = 0.0 if memory.turned else down
-        if _may_go(memory, 1) and up > (_TRY_UP if _is_open(memory, 1) else max(_TURN_UP, rival)):
-            return _move(memory, now, bounds, found, _higher(memory, size, bounds, best), facts)
+        if _may_go(memory, 1) and up > (_TRY_UP if memory.heading > 0 else max(_TURN_UP, rival)):
+            return _move(memory, now, bounds, found, _higher(memory, size, bounds, answers), facts)
         if _may_go(memory, -1) and down > (_TRY_DOWN if _is_open(memory, -1) else _TURN_DOWN):
-            return _move(memory, now, bounds, found, _lower(memory, size, bounds, best), facts)
+            return _move(memory, now, bounds, found, _lower(memory, size, bounds, answers), facts)
     return _stay(memory, now, bounds, facts)
 
 
@@ -75,17 +75,20 @@ def _is_clear(memory: Memory, size: int, up: float, down: float) -> bool:
     return windows >= _MOST_WINDOWS or (most >= _SURE and windows >= enough)
 
 
-def _higher(memory: Memory, size: int, bounds: Bounds, best: Sizes) -> int:
-    """Return the size to grow to: up to twice as many, if what is known says nothing else."""
-    high = best.quantile(_CAREFUL if _is_open(memory, 1) else _LIKELY)
-    return min(2 * size, bounds.maximum, max(size + 1, high))
+def _higher(memory: Memory, size: int, bounds: Bounds, answers: Answers) -> int:
+    """Return the size to grow to: twice as many, if what is known says nothing else and there is a way back."""
+    if memory.heading >= 0 and not memory.turned:
+        return min(2 * size, bounds.maximum, max(size + 1, answers.enough(_CAREFUL)))
+    highest = max(memory.rates)
+    step = max(_STEP, (bounds.maximum / highest) ** (1 / (_MOST_MOVES - memory.moves)))
+    return min(bounds.maximum, max(size + 1, min(answers.enough(_LIKELY), math.floor(highest * step))))
 
 
-def _lower(memory: Memory, size: int, bounds: Bounds, best: Sizes) -> int:
+def _lower(memory: Memory, size: int, bounds: Bounds, answers: Answers) -> int:
     """Return the size to shrink to: rather too many than too few when there is no way back, else down to the half."""
     if _is_open(memory, -1):
-        return max(bounds.minimum, size // 2, min(size - 1, best.quantile(_BOLD)))
-    return max(bounds.minimum, min(math.floor(size * (1 - _BELOW / 2)), best.quantile(_CAREFUL)))
+        return max(bounds.minimum, size // 2, min(size - 1, answers.enough(_BOLD)))
+    return max(bounds.minimum, min(size - 1, answers.enough(_CAREFUL)))
 
 
 def _is_open(memory: Memory, heading: int) -> bool:
@@ -104,12 +107,19 @@ def _first(memory: Memory, now: Situation, bounds: Bounds, found: Fit) -> Decisi
     target = min(2 * now.size, bounds.maximum)
     if memory.heading < 0 and now.size > bounds.minimum:
         target = max(bounds.minimum, now.size // 2)
+    elif not memory.heading and _is_middle(now.size, bounds):
+        target = max(bounds.minimum, now.size * 3 // 4)
     elif target <= now.size:
         facts += f"; {bounds.limit} allows no more than {bounds.maximum}"
         if bounds.limit_is_temporary:
             return Decision(facts, memory)
         target = max(bounds.minimum, now.size // 2)
     return _move(memory, now, bounds, found, target, facts)
+
+
+def _is_middle(size: int, bounds: Bounds) -> bool:
+    """Whether small steps lead to the upper bound from here, and single members to the lower one do not."""
+    return _MOST_MOVES < size < bounds.maximum <= size * _STEP ** (_MOST_MOVES - 1)
 
 
 def _move(memory: Memory, now: Situation, bounds: Bounds, found: Fit, target: int, facts: str) -> Decision:
