@@ -22,7 +22,7 @@ from elasticjob_api.v1.shards_pb2_grpc import ShardServiceServicer, add_ShardSer
 from grpc_health.v1 import health, health_pb2_grpc
 
 WORLD = "world"
-"""Who registers under this name lets all others have a Start of a world of this many members, the same for all."""
+"""Who registers under this name lets as many as its index, when they are here, have a Start of a world of all."""
 
 
 class Bare(AgentServiceServicer):
@@ -31,9 +31,12 @@ class Bare(AgentServiceServicer):
     def __init__(self) -> None:
         self.counted = 0
         self._streams: list[Any] = []
+        self._come = asyncio.Semaphore(0)
 
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:  # noqa: D102
         if request.pod_name == WORLD:
+            for _ in range(request.index):
+                await self._come.acquire()
             member = pb.Member(pod_name="bench-worker-1000", pod_uid=request.pod_uid, role="worker", address="10.0.9.9")
             world = pb.World(round=1, members=[member] * len(self._streams))
             message = pb.MasterMessage(start=pb.Start(world=world))
@@ -42,6 +45,7 @@ class Bare(AgentServiceServicer):
 
     async def Connect(self, messages: Any, context: Any) -> None:  # type: ignore[override]  # noqa: D102
         self._streams.append(context)
+        self._come.release()
         while (await context.read()) is not grpc.aio.EOF:
             self.counted += 1
         self._streams.remove(context)

@@ -21,6 +21,7 @@ from bench import servers
 from bench.agents import Crowd, crowd, register
 from bench.bare import WORLD
 from bench.figure import Result
+from bench.rig import Rig
 from bench.servers import Server
 
 _AGENTS = 1000
@@ -104,9 +105,9 @@ async def step_report_us() -> Result:
     return Result(value=many, unit="us with 1,000 members", limit=few, ratio=few / many, n=2 * _ROUNDS + 1)
 
 
-async def rss() -> Result:
-    """Memory of a master that has started and that nobody has spoken to."""
-    async with servers.master(workers=1) as ours, servers.bare() as raw:
+async def rss(rig: Rig) -> Result:
+    """Memory of a job's master, as in a pod, that watches its job at the API server; no agent has spoken to it yet."""
+    async with rig.namespace() as namespace, servers.master_of_job(rig, namespace) as ours, servers.bare() as raw:
         await asyncio.sleep(2.0)
         value, limit = ours.rss() / 2**20, raw.rss() / 2**20
     return Result(value=value, unit="MiB", limit=limit, ratio=limit / value, n=1)

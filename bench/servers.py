@@ -1,4 +1,4 @@
-"""The servers that agents load: a master without Kubernetes, and the bare server it is compared with.
+"""The servers that agents load: a master with or without Kubernetes, and the bare server it is compared with.
 
 Each is a process of its own with the TLS certificate and the token of a real job, made as the operator makes them.
 """
@@ -11,20 +11,27 @@ import os
 import re
 import ssl
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
 import psutil
 from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_kube.resources import ELASTIC_JOBS, SERVICE_ACCOUNTS
 from elasticjob_operator.certificates import job_secrets
+from elasticjob_operator.ensure import ensure_infrastructure
 
+from bench import jobs
+from bench.rig import Rig
 from bench.wire import Connection, connect
 
 _START_SECONDS = 30.0
+_LISTEN = ("--address=127.0.0.1", "--grpc-port=0", "--http-port=0")
 _PORT = re.compile(rb"gRPC on \S+?:(\d+)")
 
 
@@ -53,9 +60,33 @@ class Server:
 async def master(*, workers: int, framework: str = "jax") -> AsyncIterator[Server]:
     """Run a master that forms a world as soon as so many workers are there."""
     command = [str(Path(sys.executable).with_name("elasticjob-master")), "--standalone", f"--framework={framework}"]
-    command += [f"--min={workers}", "--address=127.0.0.1", "--grpc-port=0", "--http-port=0"]
+    command += [f"--min={workers}", *_LISTEN]
     with TemporaryDirectory(prefix="elasticjob-bench-") as folder:
         async with _running([*command, f"--state-file={folder}/state"], Path(folder)) as server:
+            yield server
+
+
+@asynccontextmanager
+async def master_of_job(rig: Rig, namespace: str) -> AsyncIterator[Server]:
+    """Make a job and run its master as in a pod: with its service account's rights and token, at the API server."""
+    name = "bench"
+    job = msgspec.convert(await rig.kube.create(ELASTIC_JOBS, namespace, jobs.job(name, 1)), ElasticJob)
+    await ensure_infrastructure(rig.kube, job)
+    path = SERVICE_ACCOUNTS.path(namespace, names.master_service(name), "token")
+    granted = msgspec.json.decode(await rig.kube.request("POST", path, body={"spec": {}}))
+    environment = {
+        "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+        "KUBERNETES_SERVICE_PORT": str(rig.cluster.port),
+        names.ENV_JOB_NAME: name,
+        names.ENV_JOB_UID: job.metadata.uid,
+        names.ENV_NAMESPACE: namespace,
+        names.ENV_POD_NAME: names.master_pod(name, 0),
+        names.ENV_FRAMEWORK: job.spec.framework,
+    }
+    with TemporaryDirectory(prefix="elasticjob-bench-") as folder:
+        _service_account(Path(folder), rig, granted["status"]["token"])
+        command = [sys.executable, "-m", "bench.in_pod", folder, *_LISTEN]
+        async with _running(command, Path(folder), environment) as server:
             yield server
 
 
@@ -68,7 +99,7 @@ async def bare() -> AsyncIterator[Server]:
 
 
 @asynccontextmanager
-async def _running(command: list[str], folder: Path) -> AsyncIterator[Server]:
+async def _running(command: list[str], folder: Path, more: Mapping[str, str] | None = None) -> AsyncIterator[Server]:
     secrets = {key: value.decode() for key, value in _secrets().items()}
     environment = {
         **os.environ,
@@ -76,6 +107,7 @@ async def _running(command: list[str], folder: Path) -> AsyncIterator[Server]:
         names.ENV_CA: secrets[names.SECRET_CA],
         names.ENV_TLS_CERT: secrets[names.SECRET_CERT],
         names.ENV_TLS_KEY: secrets[names.SECRET_KEY],
+        **(more or {}),
     }
     log = folder / "log"
     with log.open("wb") as output:
@@ -94,6 +126,12 @@ async def _running(command: list[str], folder: Path) -> AsyncIterator[Server]:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
+
+
+def _service_account(folder: Path, rig: Rig, token: str) -> None:
+    """Write the files that the kubelet puts into every pod."""
+    (folder / "token").write_text(token)
+    (folder / "ca.crt").write_bytes((rig.cluster.state / "pki" / "ca.crt").read_bytes())
 
 
 @cache

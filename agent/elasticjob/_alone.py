@@ -7,7 +7,8 @@ import threading
 from concurrent.futures import Future
 from typing import Any
 
-from elasticjob_master.core.shards import BadRequest, Dataset, Ledger, Ledgers
+from elasticjob_master.core.refusals import BadRequest
+from elasticjob_master.core.shards import Dataset, Ledger, Ledgers
 from elasticjob_master.core.shards.dataset import digest_of
 
 from elasticjob._socket import AgentError

@@ -54,7 +54,7 @@ class Calls:
                     raise BadCall(f"unknown call {other!r}")
         except KeyError as error:
             raise BadCall(f"field {error} is missing") from error
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise BadCall(f"bad field: {error}") from error
 
     async def left(self, caller: Caller) -> None:

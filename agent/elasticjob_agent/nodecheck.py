@@ -32,19 +32,22 @@ class NodeCheck:
         self._work: subprocess.Popen[bytes] | None = None
 
     async def answer(self, order: pb.Check) -> pb.CheckResult | None:
-        """Return the result of a check; None: it is being made already, and who has asked first gets the result."""
+        """Return the result of a check; None: who has asked first gets it, or another check has taken its place."""
         if order.number == self._number:
             return self._result
+        self.end()
         self._number, self._result = order.number, None
         problem, seconds = "", 0.0
         unreached = [peer for peer, reached in zip(order.peers, await _reach(order.peers), strict=True) if not reached]
         try:
             async with asyncio.timeout(order.timeout_seconds):
-                seconds, problem = await self._measure(order.command)
+                if order.number == self._number:
+                    seconds, problem = await self._measure(order.command)
         except TimeoutError:
             problem = f"the node check has not ended within {order.timeout_seconds:g} s"
-        finally:
-            self.end()
+        if order.number != self._number:
+            return None
+        self.end()
         self._result = pb.CheckResult(number=order.number, seconds=seconds, problem=problem, unreached=unreached)
         return self._result
 

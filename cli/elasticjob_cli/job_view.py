@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
+from elasticjob_api.times import format_time
 from elasticjob_api.v1 import agent_pb2, job_pb2, shards_pb2
 from google.protobuf.json_format import MessageToDict
 from rich.console import Group, RenderableType
@@ -148,4 +148,4 @@ def duration(seconds: float) -> str:
 
 def clock(seconds: float) -> str:
     """Return seconds since the epoch as Kubernetes writes times; a dash for 0, which means never."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if seconds else UNKNOWN
+    return format_time(seconds) if seconds else UNKNOWN

@@ -18,7 +18,7 @@ import grpc.aio
 import typer
 from elasticjob_api import names
 from elasticjob_api.v1 import job_pb2, job_pb2_grpc
-from elasticjob_kube.errors import KubeError, NotFound, Refused
+from elasticjob_kube.errors import KubeError, NoAccess, NotFound, Refused
 from elasticjob_kube.session import Kube, connect
 from kubernetes.aio.config import ConfigException, list_kube_config_contexts
 from rich.console import Console, RenderableType
@@ -102,7 +102,7 @@ async def _query(
                 await _watch(kube, target, topic, output)
             else:
                 _print(await _ask(await _access(kube, target), target, topic), output)
-    except ConfigException as error:
+    except (NoAccess, ConfigException) as error:
         raise QueryError(f"no usable kubeconfig: {error}; set KUBECONFIG or give --kubeconfig") from error
 
 

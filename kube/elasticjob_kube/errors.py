@@ -7,6 +7,10 @@ error into an empty answer.
 from __future__ import annotations
 
 
+class NoAccess(Exception):
+    """Nothing usable says where the API server is, how it is known, or what is to be shown to it."""
+
+
 class KubeError(Exception):
     """An answer of the API server that is not success.
 

@@ -1,9 +1,9 @@
 """A Kubernetes session for hot paths.
 
-The official client reads the configuration, authenticates and refreshes tokens; the requests themselves are plain JSON
-over aiohttp, because its own request path costs as much CPU as the rest of an operator (research: 930 against 1,600
-creates a second). Its aiohttp session is not used either: for every request that looks for a proxy in the environment
-and, in another thread, for a .netrc file, which together cost as much as the request itself.
+Requests are plain JSON over aiohttp, because the official client's own request path costs as much CPU as the rest of an
+operator (research: 930 against 1,600 creates a second). Its aiohttp session is not used either: for every request that
+looks for a proxy in the environment and, in another thread, for a .netrc file, which together cost as much as the
+request itself. It only reads kubeconfigs, see `kubeconfig`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,16 @@ import asyncio
 import copy
 import io
 import os
-import urllib.request
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
-from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
 from aiohttp.abc import AbstractStreamWriter
-from kubernetes.aio import client, config
 
+from elasticjob_kube.access import Access, in_pod, of_pod
 from elasticjob_kube.errors import Expired, KubeError, TryLater, error_from
 from elasticjob_kube.resources import Resource
 
@@ -69,12 +67,10 @@ class _Guarded(aiohttp.BytesPayload):
 class Kube:
     """Requests to one API server. Every method raises a `KubeError` (see errors.py) unless the server said yes."""
 
-    def __init__(
-        self, api: client.ApiClient, configuration: client.Configuration, *, user_agent: str, connections: int
-    ) -> None:
-        self._http: aiohttp.ClientSession = api.rest_client.pool_manager
-        self._configuration = configuration
-        self._host = configuration.host.rstrip("/")
+    def __init__(self, http: aiohttp.ClientSession, access: Access, *, user_agent: str, connections: int) -> None:
+        self._http = http
+        self._authorization = access.authorization
+        self._host = access.host.rstrip("/")
         self._user_agent = user_agent
         # Waiting for a connection must not count against a request's own time, nor keep a watch from going on.
         self._places = asyncio.Semaphore(connections)
@@ -266,9 +262,8 @@ class Kube:
 
     async def _headers(self, content_type: str) -> dict[str, str]:
         headers = {"Accept": "application/json", "Content-Type": content_type, "User-Agent": self._user_agent}
-        token = await self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
-        if token:
-            headers["Authorization"] = token
+        if shown := await self._authorization():
+            headers["Authorization"] = shown
         return headers
 
 
@@ -282,33 +277,23 @@ async def connect(*, user_agent: str, kubeconfig: Path | None = None, connection
         connections: requests at a time; further ones wait in order. A watch does not count.
 
     Raises:
-        ConfigException: of the official client, when none of them is usable.
+        NoAccess: none of them is usable.
     """
-    configuration = client.Configuration()
-    in_cluster = "KUBECONFIG" not in os.environ and "KUBERNETES_SERVICE_HOST" in os.environ
-    if kubeconfig is None and in_cluster:
-        config.load_incluster_config(client_configuration=configuration)
-    else:
-        path = str(kubeconfig) if kubeconfig else None
-        await config.load_kube_config(config_file=path, client_configuration=configuration)
-    async with client.ApiClient(configuration) as api:
-        # Closed by the client at the end.
-        api.rest_client.pool_manager = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0, ssl=api.rest_client.ssl_context, keepalive_timeout=KEEP_ALIVE_SECONDS
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            proxy=configuration.proxy or _proxy_of_environment(configuration.host),
-        )
-        yield Kube(api, configuration, user_agent=user_agent, connections=connections)
+    access = await _access(kubeconfig)
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ssl=access.context, keepalive_timeout=KEEP_ALIVE_SECONDS),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        proxy=access.proxy,
+    ) as http:
+        yield Kube(http, access, user_agent=user_agent, connections=connections)
 
 
-def _proxy_of_environment(host: str) -> str | None:
-    """Return the proxy that HTTPS_PROXY and NO_PROXY name for the API server."""
-    url = urlsplit(host)
-    if urllib.request.proxy_bypass(url.hostname or ""):
-        return None
-    return urllib.request.getproxies().get(url.scheme)
+async def _access(path: Path | None) -> Access:
+    if path is None and in_pod(os.environ):
+        return of_pod(os.environ)
+    from elasticjob_kube import kubeconfig  # only where it is needed: it imports the official client
+
+    return await kubeconfig.access(path)
 
 
 def _object(data: bytes) -> Json:

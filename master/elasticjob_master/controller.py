@@ -17,13 +17,12 @@ from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.health import Health
 
 from elasticjob_master.broadcast import Broadcast
-from elasticjob_master.chronicle import Chronicle
 from elasticjob_master.core import discovery, nodecheck
 from elasticjob_master.core.barrier import Barriers
-from elasticjob_master.core.commands import Command, Configure, Release, Removed
+from elasticjob_master.core.commands import Command, Release, Removed
 from elasticjob_master.core.discovery import HostList
 from elasticjob_master.core.history import History
-from elasticjob_master.core.intervals import Intervals, intervals, worth_telling
+from elasticjob_master.core.intervals import Intervals, intervals
 from elasticjob_master.core.keyvalue import KeyValue
 from elasticjob_master.core.members import Identity, Member, Members, Usage
 from elasticjob_master.core.plans import Plan
@@ -32,8 +31,10 @@ from elasticjob_master.core.rendezvous import Rendezvous
 from elasticjob_master.core.rules import Phase, RoleSize, Rules, Timing
 from elasticjob_master.core.shards import Ledgers
 from elasticjob_master.core.stall import Stall
+from elasticjob_master.health import HealthWatcher
+from elasticjob_master.historian import Historian
 from elasticjob_master.scaler import Scaler
-from elasticjob_master.watcher import Watcher
+from elasticjob_master.streams import Send, Streams
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +46,6 @@ _LONGEST_PAUSE_SECONDS = 0.5
 _STOOD_STILL_SECONDS = 2.0
 _STORE_SECONDS = 5.0
 """How old the stored progress may be; everything else is stored when it changes."""
-
-Send = Callable[[Command], None]
 
 
 class Controller:
@@ -69,16 +68,15 @@ class Controller:
         self.health = Health()
         self.stall = Stall()
         self.stragglers: tuple[str, ...] = ()
-        self.watcher = Watcher(self)
-        self.chronicle = Chronicle(self)
+        self.health_watcher = HealthWatcher(self)
+        self.historian = Historian(self)
         self.scaler = Scaler(self)
-        self._told = self.intervals
+        self.streams = Streams(self.intervals)
         self.hosts: Broadcast[HostList] = Broadcast(HostList())
         self.starts = 1
         self.heartbeats = 0
         self.on_change: Callable[[], None] = lambda: None
         self.on_round: Callable[[], None] = lambda: None
-        self._streams: dict[str, Send] = {}
         self._due = False
         self._advanced_at = 0.0
         self._decided_in = 0.0
@@ -99,18 +97,14 @@ class Controller:
         member = self.members.get(uid)
         if member is None:
             return None
-        older = self._streams.get(uid)
-        if older is not None and older is not send:
-            older(Removed(uid))
-        self._streams[uid] = send
+        self.streams.open(uid, send)
         self.rendezvous.connected(uid, self.now(), running_round=running_round, draining=draining)
         self._decide_soon()
         return member
 
     def disconnect(self, uid: str, send: Send) -> None:
         """A stream has ended; nothing happens when a newer one has replaced it."""
-        if self._streams.get(uid) is send:
-            del self._streams[uid]
+        if self.streams.close(uid, send):
             self.rendezvous.disconnected(uid, self.now())
             self._decide_soon()
 
@@ -133,7 +127,7 @@ class Controller:
             report = replace(report, round=self.rendezvous.round)  # its process goes on from world to world
         wall = time.time()
         stepped = self.progress.report(member.uid, report, now=now, wall=wall)
-        self.watcher.reported(member, report, now=now, wall=wall, stepped=stepped)
+        self.health_watcher.reported(member, report, now=now, wall=wall, stepped=stepped)
         member.step = report.step
 
     def started(self, member: Member, process_round: int) -> None:
@@ -206,10 +200,6 @@ class Controller:
         over = self.rendezvous.finished_at is not None and self.rendezvous.phase == "waiting"
         return "finishing" if over else self.rendezvous.phase
 
-    def connected(self) -> int:
-        """Return how many agents have an open stream."""
-        return len(self._streams)
-
     def changed(self) -> None:
         """Something that must be stored has changed."""
         self.on_change()
@@ -237,8 +227,8 @@ class Controller:
             last = now
             self._advance()
             self.scaler.tick(now)
-            self.watcher.tick(now)
-            self.chronicle.tick(now)
+            self.health_watcher.tick(now)
+            self.historian.tick(now)
             if self.progress.reported_at != stored and now - stored_at >= _STORE_SECONDS:
                 stored, stored_at = self.progress.reported_at, now
                 self.changed()
@@ -277,31 +267,21 @@ class Controller:
         if before != after or commands:
             self.scaler.disturbed()
             self.changed()
-        self.chronicle.advanced(before[1], commands)
+        self.historian.advanced(before[1], commands)
         for command in commands:
             self._carry_out(command)
         self._publish_hosts()
-        self._tell_intervals()
+        self.streams.tell_intervals(self.intervals)
         self._decided_in = time.thread_time() - began
-
-    def _tell_intervals(self) -> None:
-        """Who joins is told by Register how often to tell; the others when that has changed by much."""
-        if worth_telling(self._told, self.intervals):
-            self._told = self.intervals
-            for uid, send in self._streams.items():
-                send(Configure(uid, self._told.heartbeat, self._told.report))
 
     def _carry_out(self, command: Command) -> None:
         if isinstance(command, Release):
             self.ledgers.release(command.uid)
             self.progress.forget(command.uid)
             return
-        send = self._streams.get(command.uid)
         if isinstance(command, Removed):
             log.info("pod %s is no member any more", command.uid)
-            self._streams.pop(command.uid, None)
-        if send is not None:
-            send(command)
+        self.streams.send(command)
 
     def _publish_hosts(self) -> None:
         published = self.hosts.value

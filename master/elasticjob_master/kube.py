@@ -123,8 +123,8 @@ class Job:
     def _update(self) -> None:
         """Tell the controller who shall leave, and how the job may be scaled."""
         job = self._job
-        if job is None:
-            return
+        if job is None or not self._plans.synced.is_set():
+            return  # without all plans a member that stands by would be taken for one that joins
         unfinished = [plan for plan in self._mine.values() if plan.status.phase not in FINISHED]
         self._controller.stand_by(view.standing_by(unfinished))
         self._controller.drain(view.draining(job, unfinished))
@@ -202,6 +202,8 @@ class Job:
         self._asked.put_nowait((role, decision))
 
     async def _make_plans(self) -> None:
+        await self._plans.synced.wait()
+        self._update()
         while True:
             role, decision = await self._asked.get()
             scaler = self._controller.scaler

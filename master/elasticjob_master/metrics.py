@@ -7,19 +7,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import get_args
 
 from prometheus_client import CollectorRegistry, ProcessCollector, exposition
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from elasticjob_master.calls import Calls
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.members import State
 from elasticjob_master.core.plans import Plan
 from elasticjob_master.store import Keeper
 
 _PLACES = ("done", "leased", "waiting", "failed")
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Numbers of gRPC calls since this master's start; what a stranger names does not become a key."""
+
+    taken: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=lambda: Counter(token=0, method=0))
 
 
 class Metrics(Collector):
@@ -54,7 +62,7 @@ class Metrics(Collector):
         yield _gauges(
             "elasticjob_members", "Members by state.", "state", {state: states[state] for state in get_args(State)}
         )
-        yield _gauge("elasticjob_connected_agents", "Agents with an open stream.", controller.connected())
+        yield _gauge("elasticjob_connected_agents", "Agents with an open stream.", len(controller.streams))
         yield _gauge("elasticjob_round", "The present world's round.", controller.rendezvous.round)
         yield _gauge("elasticjob_world_size", "Members of the present world.", len(controller.rendezvous.world))
         yield _counter("elasticjob_plans_emitted", "ScalePlans made by this job.", controller.scaler.plans_emitted)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from elasticjob_master.core.autoscale import pending
 from elasticjob_master.core.autoscale.decide import decide
-from elasticjob_master.core.autoscale.decision import Bounds, Decision, Role, Situation
+from elasticjob_master.core.autoscale.decision import Decision, Role, Situation
 from elasticjob_master.core.autoscale.memory import Memory, placed, remember
 from elasticjob_master.core.autoscale.servers import ROLES
 from elasticjob_master.core.autoscale.window import Window
 from elasticjob_master.core.members import Member
 from elasticjob_master.core.resources import Share
+from elasticjob_master.scaling import Ended, Scaling
 from elasticjob_master.usage import Looks
 
 if TYPE_CHECKING:
@@ -27,68 +28,6 @@ _HORIZON = 3600.0
 """Seconds of training that a change can pay in, when the training does not tell how long it will take."""
 _LOOKS = 20
 _LONGEST_LOOK = 15.0
-
-
-@dataclass(frozen=True)
-class Shares:
-    """What the members of a role may use, and how far that may grow.
-
-    Attributes:
-        each: of a member.
-        by_index: of single members, where it is another.
-        most_memory: the most bytes of one member, and what sets that.
-    """
-
-    each: Share = field(default_factory=Share)
-    by_index: Mapping[int, Share] = field(default_factory=dict)
-    most_memory: int = 0
-    memory_bound: str = "maxMemory"
-
-    def of(self, member: Member) -> Share:
-        """Return one member's share."""
-        return self.by_index.get(member.identity.index, self.each)
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """What the ElasticJob says about its scaling, and how it stands.
-
-    Attributes:
-        desired: members of the role the operator holds the job to.
-        plan_unfinished: a ScalePlan waits or is being executed.
-        indices: of the members of the role that have not succeeded.
-        roles: what the members of each role may use.
-        room: what resourceLimits leave, by resource.
-        setting: what else the throughput depends on.
-    """
-
-    role: str
-    desired: int
-    bounds: Bounds
-    enabled: bool = False
-    objective: float = 0.5
-    cooldown: float = 300.0
-    plan_unfinished: bool = False
-    indices: frozenset[int] = frozenset()
-    roles: Mapping[str, Shares] = field(default_factory=dict)
-    room: Mapping[str, float] = field(default_factory=dict)
-    setting: str = ""
-
-
-@dataclass(frozen=True)
-class Ended:
-    """The end of a plan of ours.
-
-    Attributes:
-        wanted: the size it asked for; None when it was about something else.
-        had: the size there was at its end.
-    """
-
-    number: int
-    phase: str
-    wanted: int | None
-    had: int
-    message: str
 
 
 class Scaler:

@@ -16,7 +16,7 @@ from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
 from elasticjob_master.config import Config
 from elasticjob_master.core.autoscale.decision import Bounds, Decision
 from elasticjob_master.core.resources import requests, share
-from elasticjob_master.scaler import Ended, Scaling, Shares
+from elasticjob_master.scaling import Ended, Scaling, Shares
 from elasticjob_master.view import desired
 
 _LONGEST_REASON = 1024

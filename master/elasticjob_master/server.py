@@ -25,11 +25,11 @@ from elasticjob_api.v1 import (
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from elasticjob_master.calls import Calls
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
-from elasticjob_master.guard import guarded
+from elasticjob_master.metrics import Calls
 from elasticjob_master.services.agents import AgentService
+from elasticjob_master.services.decoding import guarded
 from elasticjob_master.services.hosts import DiscoveryService
 from elasticjob_master.services.job import JobService
 from elasticjob_master.services.rendezvous import RendezvousService

@@ -1,7 +1,7 @@
 """Where the state is kept between two masters, and when it is written.
 
-The first change is written at once, later ones together after a pause. A stored state belongs to one running master: a
-second one that takes over makes the first one stop.
+The first change is written at once, later ones together: soon when somebody waits for it, else after a pause. A stored
+state belongs to one running master: a second one that takes over makes the first one stop.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import asyncio
 import base64
 import binascii
 import logging
+import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +22,7 @@ from elasticjob_kube.errors import Conflict, KubeError
 from elasticjob_kube.resources import CONFIG_MAPS
 from elasticjob_kube.session import Kube
 
+from elasticjob_master.core.pace import Pace
 from elasticjob_master.core.state import Encoded, TooLarge
 
 log = logging.getLogger(__name__)
@@ -45,11 +48,13 @@ class Store(Protocol):
     """One place for the state.
 
     Attributes:
-        pause: seconds between two writes.
+        pause: seconds between two writes that nobody waits for.
+        burst: writes that are waited for and may come quickly, after which there is one in each pause.
         largest: bytes it takes; None: any number.
     """
 
     pause: float
+    burst: float
     largest: int | None
 
     async def load(self) -> bytes | None:
@@ -62,7 +67,8 @@ class Store(Protocol):
 class NoStore:
     """A state that ends with the process."""
 
-    pause = 0.0
+    pause = 1.0
+    burst = math.inf
     largest: int | None = None
 
     async def load(self) -> bytes | None:
@@ -76,7 +82,8 @@ class NoStore:
 class FileStore:
     """A file, replaced as a whole."""
 
-    pause = 0.05
+    pause = 0.25
+    burst = math.inf
     largest: int | None = None
 
     def __init__(self, path: Path) -> None:
@@ -109,6 +116,7 @@ class ConfigMapStore:
     """The job's ConfigMap; each write names the version it replaces."""
 
     pause = 1.0
+    burst = 8.0
     largest: int | None = 900 * 1024
     """The API server takes 1 MiB of data in a ConfigMap."""
 
@@ -173,15 +181,15 @@ class Keeper:
     def __init__(self, store: Store, snapshot: Callable[[], Encoded]) -> None:
         self._store = store
         self._snapshot = snapshot
+        self._pace = Pace(pause=store.pause, burst=store.burst)
         self._changes = 0
         self._stored = 0
+        self._waited_for = 0
         self._unstored_since: float | None = None
         self.stored_bytes = 0
         self.left_out: tuple[str, ...] = ()
         """What the stored state is without, for want of room."""
         self.writes = 0
-        self.seconds_taken = 0.0
-        """What the latest snapshot took; nothing else happens meanwhile."""
         self._wake = asyncio.Event()
         self._written = asyncio.Event()
 
@@ -195,7 +203,7 @@ class Keeper:
         self._changes += 1
         if self._unstored_since is None:
             self._unstored_since = time.monotonic()
-        self._wake.set()
+            self._wake.set()
 
     def unstored_seconds(self) -> float:
         """Return the age of the oldest change that is not stored; 0 when all are."""
@@ -203,6 +211,9 @@ class Keeper:
 
     async def stored(self, change: int) -> None:
         """Return when all changes up to a number are stored. Raises `NotStored` when that takes too long."""
+        if self._waited_for < change:
+            self._waited_for = change
+            self._wake.set()
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 while self._stored < change:
@@ -213,16 +224,25 @@ class Keeper:
     async def run(self) -> None:
         """Write whenever something has changed, for ever. Raises `TakenOver`."""
         while True:
-            await self._wake.wait()
-            self._wake.clear()
+            await self._due()
             try:
                 await self.flush()
             except Failed as error:
                 log.warning("the state is not stored, trying again: %s", error)
-                self._wake.set()
                 await asyncio.sleep(_RETRY_SECONDS)
-            # Storing takes a tenth of the time at most, however large the state is.
-            await asyncio.sleep(max(self._store.pause, 9 * self.seconds_taken))
+
+    async def _due(self) -> None:
+        """Return when something is to be written and it is time to do so."""
+        while True:
+            self._wake.clear()
+            wait: float | None = None
+            if self._changes != self._stored:
+                wait = self._pace.wait(self._now(), waited_for=self._waited_for > self._stored)
+                if not wait:
+                    return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._wake.wait()
 
     async def flush(self) -> None:
         """Write now if something has changed."""
@@ -230,13 +250,17 @@ class Keeper:
         if changes != self._stored:
             taken_at = time.monotonic()
             taken = self._take()
-            self.seconds_taken = time.monotonic() - taken_at
+            snapshot_seconds = time.monotonic() - taken_at
             await self._store.save(taken.data)
+            self._pace.wrote(self._now(), snapshot_seconds=snapshot_seconds)
             self._stored = changes
             self._unstored_since = None if changes == self._changes else taken_at
             self.stored_bytes, self.writes = len(taken.data), self.writes + 1
             written, self._written = self._written, asyncio.Event()
             written.set()
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
 
     def _take(self) -> Encoded:
         """Return the present state as it is to be stored. Raises `Failed` when it does not fit."""

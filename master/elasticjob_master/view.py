@@ -5,11 +5,11 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
+from elasticjob_api.times import format_time, parse_time
 
 from elasticjob_master.core import progress as core
 from elasticjob_master.core.plans import MOST_PLANS, Plan
@@ -69,7 +69,7 @@ def progress(
     """Return `status.progress`; before the first step is reported there is little in it, or nothing."""
     found: dict[str, Any] = {}
     if stalled_since is not None:
-        found["stalledSince"] = _time(stalled_since)
+        found["stalledSince"] = format_time(stalled_since)
     if stragglers:
         found["stragglers"] = list(stragglers)[:_MOST_PODS]
     if unfit:
@@ -79,7 +79,7 @@ def progress(
     rate, eta = source.samples_per_second(now), source.eta_seconds(now)
     told: dict[str, Any] = {
         "step": source.step,
-        "lastReportTime": _time(source.reported_at),
+        "lastReportTime": format_time(source.reported_at),
         "metrics": {name: _rounded(value, 6) for name, value in source.metrics.items()},
         "steps": core.people_steps(source.step, source.total_steps),
     }
@@ -122,9 +122,5 @@ def _rounded(value: float, digits: int = 3) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def _seconds(time: str | None) -> float:
-    return datetime.fromisoformat(time).timestamp() if time else 0.0
+    return parse_time(time) if time else 0.0

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import logging
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.times import format_micro_time
 from elasticjob_kube.errors import KubeError
 from elasticjob_kube.resources import EVENTS
 from elasticjob_kube.session import Kube
@@ -50,7 +51,7 @@ class Events:
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
             "metadata": {"generateName": f"{job.metadata.name}-", "namespace": job.metadata.namespace},
-            "eventTime": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "eventTime": format_micro_time(time.time()),
             "reportingController": f"{names.GROUP}/{names.OPERATOR}",
             "reportingInstance": self.identity[:128],
             "type": "Warning" if event.warning else "Normal",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import logging
 import time
 from collections.abc import AsyncIterator
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elasticjob_api import names
+from elasticjob_api.times import format_micro_time
 from elasticjob_kube.errors import Conflict, KubeError, NotFound, TryLater
 from elasticjob_kube.resources import LEASES
 from elasticjob_kube.session import Kube
@@ -168,7 +168,7 @@ class Candidate:
             log.info("lease %s/%s not given back: %s", self.namespace, NAME, error)
 
     def _body(self, metadata: dict[str, Any], *, transitions: int) -> dict[str, Any]:
-        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = format_micro_time(time.time())
         kept = {key: metadata[key] for key in ("resourceVersion", "labels", "annotations") if key in metadata}
         return {
             "apiVersion": LEASES.api_version,

@@ -15,11 +15,10 @@ from typing import Any
 import kopf
 import uvloop
 from elasticjob_api import names
-from elasticjob_kube.errors import KubeError
+from elasticjob_kube.errors import KubeError, NoAccess
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import PODS, Resource
 from elasticjob_kube.session import Kube, connect
-from kubernetes.aio.config import ConfigException
 
 from elasticjob_operator import handlers
 from elasticjob_operator.config import Config, parse
@@ -53,7 +52,7 @@ def main() -> None:
     try:
         with contextlib.suppress(asyncio.CancelledError):
             uvloop.run(_run(config))
-    except ConfigException as error:
+    except NoAccess as error:
         sys.exit(f"elasticjob-operator: no cluster to work on: {error}")
     except LeaseLost as error:
         sys.exit(f"elasticjob-operator: {error}")

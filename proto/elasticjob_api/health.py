@@ -32,8 +32,9 @@ class Health(Object, frozen=True):
     lost_seconds: Annotated[
         Annotated[int, Meta(ge=5, le=3600)],
         Meta(
-            description="Seconds without a word from a member's agent until it is taken for lost and the others go on "
-            "without it. At a third of it the member is shown as suspected."
+            description="Seconds without a connection to a member's agent until it is taken for lost and the others go "
+            "on without it; three times as long if the connection is there and the agent is silent. From a third of it "
+            "on the member is shown as suspected."
         ),
     ] = 30
     stall_factor: Annotated[
@@ -52,7 +53,7 @@ class Health(Object, frozen=True):
     ] = "Report"
     straggler_factor: Annotated[
         Annotated[float, Meta(gt=1, le=100)],
-        Meta(description="Straggler: its own time for a step is over so many times the median of all members."),
+        Meta(description="Straggler: its own time for a step is over so many times the median of its role."),
     ] = 2
     straggler_seconds: Annotated[_Seconds, Meta(description="Straggler: if that lasts so many seconds.")] = 60
     node_check: Annotated[NodeCheck, Meta(description="A look at nodes before training.")] = NodeCheck()

@@ -73,6 +73,21 @@ async def test_an_answer_that_got_lost_is_given_again_without_a_second_check(
     assert (tmp_path / "count").read_text() == "once\n"
 
 
+async def test_a_newer_check_takes_the_place_of_one_under_way_and_is_not_disturbed_by_it(
+    master: FakeMaster,  # noqa: F811
+    run: Run,  # noqa: F811
+    tmp_path: Any,
+) -> None:
+    await run("true", **{names.ENV_POD_IP: master.host})
+    pid = tmp_path / "pid"
+    await master.order(**check(1, "sh", "-c", f"echo $$ > {pid}; exec sleep 1000"))
+    await until(lambda: pid.exists() and pid.read_text() != "")
+    await master.order(**check(2, "sh", "-c", "sleep 1"))
+    assert (await found(master, 2)).problem == ""
+    await until(lambda: not alive(int(pid.read_text())))
+    assert {result.number for result in master.seen.of("check")} == {2}
+
+
 async def test_an_agent_on_a_node_that_is_not_fit_ends_with_the_reason(master: FakeMaster, run: Run) -> None:  # noqa: F811
     agent = await run("true", **{names.ENV_POD_IP: master.host})
     await master.order(exit=pb.Exit(problem="2 of 2 connections failed"))

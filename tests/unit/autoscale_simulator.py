@@ -6,6 +6,7 @@ whose CPU runs out. `run` tells how the search went; `CASES` are the worlds that
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -247,12 +248,15 @@ CURVES: dict[str, Curve] = {
 }
 
 
+STARTS = (1, 2, 3, 5, 8, 12, 20, 32, 48, 64)
+
+
 def cases() -> list[Case]:
-    """Every curve from several beginnings, with and without noise, and the worlds with a difficulty of their own."""
+    """Every curve from many beginnings, with and without noise, and the worlds with a difficulty of their own."""
     found = [
         Case(f"{name}; from {start}; noise {noise:.0%}", curve, start=start, noise=noise)
         for name, curve in CURVES.items()
-        for start in (1, 2, 3, 8, 64)
+        for start in STARTS
         for noise in (0.0, 0.02)
     ]
     found += [
@@ -274,11 +278,28 @@ def cases() -> list[Case]:
     return found
 
 
+def drawn(number: int) -> Case:
+    """A curve and a beginning drawn at random, the same ones for the same number: nothing was fitted to them."""
+    chance = random.Random(number)
+    kind = chance.choice(("saturating", "network-bound", "input-bound", "queueing"))
+    start = chance.choice(STARTS)
+    if kind == "saturating":
+        serial = math.exp(chance.uniform(math.log(0.004), math.log(0.25)))
+        curve, told = saturating(serial), f"{serial:.1%} serial"
+    elif kind == "network-bound":
+        serial, peak = math.exp(chance.uniform(math.log(0.002), math.log(0.1))), chance.uniform(6.0, 100.0)
+        curve, told = network_bound(serial, (1 - serial) / peak**2), f"{serial:.1%} serial, peak at {peak:.0f}"
+    else:
+        most = math.exp(chance.uniform(math.log(2.5), math.log(80.0)))
+        curve = input_bound(100.0 * most) if kind == "input-bound" else queueing(100.0 * most)
+        told = f"at {most:.1f}"
+    return Case(f"drawn {number}: {kind}, {told}; from {start}", curve, start=start, noise=0.02)
+
+
 def hard_cases() -> list[Case]:
-    """Worlds in which one reversal is too few for 95 %: much noise, and a beginning far above the best size."""
-    found = [
+    """The same curves with so much noise that 95 % is out of reach."""
+    return [
         Case(f"{name}; from {start}; noise 5%", curve, start=start, noise=0.05)
         for name, curve in CURVES.items()
-        for start in (1, 3, 8)
+        for start in (1, 8, 20, 64)
     ]
-    return found + [Case(f"{name}; from 32", curve, start=32, noise=0.01) for name, curve in CURVES.items()]

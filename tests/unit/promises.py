@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 from elasticjob_api import names
+from elasticjob_api.times import parse_time
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
-from elasticjob_operator.core.clock import parse_time
 
 Json = dict[str, Any]
 ENDED = ("Succeeded", "Failed")

@@ -15,10 +15,10 @@ import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.indices import parse_indices
+from elasticjob_api.times import format_time, parse_time
 from elasticjob_kube.errors import AlreadyExists, Conflict, NotFound, TryLater
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, NODES, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
-from elasticjob_operator.core.clock import format_time, parse_time
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.disruption import Node
 from elasticjob_operator.core.observed import Defaults, Pod

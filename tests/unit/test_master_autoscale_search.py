@@ -6,25 +6,52 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from .autoscale_simulator import Bounds, Case, best_size, cases, hard_cases, input_bound, reversals, run
+from .autoscale_simulator import (
+    Bounds,
+    Case,
+    Outcome,
+    best_size,
+    cases,
+    drawn,
+    hard_cases,
+    input_bound,
+    reversals,
+    run,
+)
 
 MOST_PLANS = 8
+MOST_EXCESS = 0.5
+"""Members beyond the best size, where that can be found out only from one side."""
 
 
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
-def test_the_best_size_is_found_within_8_plans_and_with_one_reversal_at_most(case: Case) -> None:
-    outcome = run(case)  # `make bench` runs more seeds
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("case", [case for case in cases() if case.noise], ids=lambda case: case.name)
+def test_the_best_size_is_found_within_8_plans_and_with_one_reversal_at_most(case: Case, seed: int) -> None:
+    check(run(case, seed))  # `make bench` runs more seeds
+
+
+@pytest.mark.parametrize("case", [case for case in cases() if not case.noise][::3], ids=lambda case: case.name)
+def test_without_noise_it_is_found_as_well(case: Case) -> None:
+    check(run(case))
+
+
+@pytest.mark.parametrize("number", range(25))
+def test_it_is_found_on_curves_drawn_at_random(number: int) -> None:
+    check(run(drawn(number), number))
+
+
+def check(outcome: Outcome) -> None:
     told = f"best {outcome.best}, {outcome.sizes}\n" + "\n".join(outcome.reasons)
     assert outcome.ratio >= 0.95, told
-    assert outcome.excess <= 0.25, told
+    assert outcome.excess <= MOST_EXCESS, told
     assert outcome.reversals <= 1, told
     assert max(outcome.plans) <= MOST_PLANS, told
 
 
 @pytest.mark.parametrize("case", hard_cases(), ids=lambda case: case.name)
-def test_where_the_best_size_cannot_be_found_so_well_it_still_settles_near_it(case: Case) -> None:
+def test_with_much_noise_it_still_settles_near_the_best_size(case: Case) -> None:
     outcome = run(case)
-    assert outcome.ratio >= 0.65, (outcome.best, outcome.sizes)
+    assert outcome.ratio >= 0.8, (outcome.best, outcome.sizes)
     assert outcome.reversals <= 1, outcome.sizes
     assert max(outcome.plans) <= MOST_PLANS, outcome.sizes
 
@@ -68,7 +95,8 @@ def test_a_drift_that_nothing_can_be_gained_from_costs_one_search_only() -> None
     [case] = [case for case in cases() if case.name == "drift: a neighbour takes half"]
     outcome = run(case)
     assert len(outcome.sizes) == 2, outcome.sizes
-    assert outcome.sizes[1][0] == outcome.sizes[1][-1] == 64
+    assert outcome.sizes[1][0] == 64
+    assert outcome.sizes[1][-1] >= 0.95 * 64, outcome.sizes
 
 
 @pytest.mark.parametrize(("sizes", "turns"), [([1, 2, 4], 0), ([1, 2, 4, 3], 1), ([4, 2, 4, 2], 2), ([4, 4, 2], 0)])

@@ -95,7 +95,7 @@ def test_below_the_minimum_no_world_is_formed_however_long_it_takes() -> None:
 
 def test_a_restart_kills_all_processes_at_once_and_starts_the_same_members_anew() -> None:
     job, agents = world_of(3)
-    job.rendezvous.restart(job.now)
+    job.rendezvous.restart()
     job.advance()
     assert [agent.inbox[0] for agent in agents] == [Stop(a.identity.pod_uid, 1, 0.0) for a in agents]
     job.calm()
@@ -107,7 +107,7 @@ def test_a_restart_reaches_also_processes_that_adapt_to_changes() -> None:
     job = Job(minimum=1, desired=2, rules=Rules(adapts_itself=True))
     agents = [job.join(0), job.join(1)]
     job.calm()
-    job.rendezvous.restart(job.now)
+    job.rendezvous.restart()
     job.calm()
     assert (job.rendezvous.round, job.rendezvous.phase) == (2, "training")
     assert [agent.starts for agent in agents] == [[1, 2]] * 2
@@ -115,7 +115,7 @@ def test_a_restart_reaches_also_processes_that_adapt_to_changes() -> None:
 
 def test_a_restart_that_fails_one_process_more_blames_nobody() -> None:
     job, agents = world_of(2)
-    job.rendezvous.restart(job.now)
+    job.rendezvous.restart()
     job.end_process(agents[0], 134, asked=False)
     job.calm()
     assert not agents[0].gone

@@ -7,7 +7,7 @@ from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
-from elasticjob_master import memory
+from elasticjob_master import snapshot
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.history import (
     LONGEST_MESSAGE,
@@ -125,7 +125,7 @@ async def test_history_goes_on_after_the_masters_death() -> None:
     before.history.event("Stalled", "no step", 6.0)
     before.history.event("Stalled", "no step", 7.0)
     after = Controller(framework="jax", sizes={})
-    memory.restore(after, memory.snapshot(before, job_uid=""))
+    snapshot.restore(after, snapshot.take(before, job_uid=""))
     assert after.history.samples() == before.history.samples() == [Sample(2, 5.0, 1, 1, 10, 3.5)]
     assert after.history.events() == before.history.events()
     assert after.history.events()[-1] == Event(4, 7.0, "Stalled", "no step", 2)

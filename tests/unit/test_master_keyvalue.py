@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from elasticjob_master.core import keyvalue
 from elasticjob_master.core.barrier import MOST_BARRIERS, MOST_WAITING, Barriers
-from elasticjob_master.core.keyvalue import BadRequest, Full, KeyValue
+from elasticjob_master.core.keyvalue import KeyValue
+from elasticjob_master.core.refusals import BadRequest, Full
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule

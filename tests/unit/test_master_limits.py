@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from elasticjob_agent import local
-from elasticjob_master import http, memory, server
+from elasticjob_master import http, server, snapshot
 from elasticjob_master.controller import Controller
 from elasticjob_master.core import barrier, keyvalue, progress, state
 from elasticjob_master.core import members as core_members
@@ -121,7 +121,7 @@ async def test_ten_thousand_members_with_leases_fit_into_a_config_map() -> None:
     controller.rendezvous.restore(phase="training", process_round=1, world=uids, finished=False, now=0.0)
     largest = ConfigMapStore.largest
     assert largest is not None
-    kept = memory.encode(controller, job_uid="job", largest=largest)
+    kept = snapshot.encode(controller, job_uid="job", largest=largest)
     print(f"{len(kept.data) / 1024:.0f} KiB of {largest / 1024:.0f}")
     assert kept.left_out == ()
 

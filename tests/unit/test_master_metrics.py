@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from elasticjob_master.calls import Calls
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.members import Identity
 from elasticjob_master.core.plans import Plan
 from elasticjob_master.core.shards import Dataset
 from elasticjob_master.core.state import Encoded
-from elasticjob_master.metrics import Metrics
+from elasticjob_master.metrics import Calls, Metrics
 from elasticjob_master.store import Keeper, NoStore
 from prometheus_client.parser import text_string_to_metric_families
 

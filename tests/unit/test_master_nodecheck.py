@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from elasticjob_api.health import NodeCheck
-from elasticjob_master import memory
+from elasticjob_master import snapshot
 from elasticjob_master.controller import Controller
 from elasticjob_master.core import nodecheck
 from elasticjob_master.core.commands import Check, Exit, Start
@@ -193,7 +193,7 @@ def test_what_was_found_and_told_outlives_the_master() -> None:
     before.rendezvous.unfit = {("worker", 1): ("p1", "bad")}
     before.keyvalue.restore(3, {"k": bytes(range(256))}, {"request": 7})
     before.barriers.restore(3, {"b": 2})
-    memory.restore(after, decode(encode(memory.snapshot(before, job_uid="uid"))))
+    snapshot.restore(after, decode(encode(snapshot.take(before, job_uid="uid"))))
     checks = [(m.check.stage, m.check.problem) for m in after.members]
     assert checks == [("passed", ""), ("failed", "bad"), ("none", "")]
     assert after.unfit() == {"p1": "bad"}

@@ -11,7 +11,7 @@ from elasticjob_master.core.autoscale.memory import Memory
 from elasticjob_master.core.autoscale.pending import MISSING_SECONDS
 from elasticjob_master.core.members import Identity, Member
 from elasticjob_master.core.progress import Report
-from elasticjob_master.scaler import Ended, Scaling
+from elasticjob_master.scaling import Ended, Scaling
 
 COOLDOWN = 10.0
 

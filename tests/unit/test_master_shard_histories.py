@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 from elasticjob_master.core import state
 from elasticjob_master.core.members import Identity, Members
-from elasticjob_master.core.shards import BadRequest, Dataset, Ledger, Refused
-from elasticjob_master.shard_memory import ledger as load_ledger
-from elasticjob_master.shard_memory import store_ledger
+from elasticjob_master.core.refusals import BadRequest, Refused
+from elasticjob_master.core.shards import Dataset, Ledger
+from elasticjob_master.snapshot_shards import ledger as load_ledger
+from elasticjob_master.snapshot_shards import store_ledger
 
 HISTORIES = 2200
 EVENTS = 50

@@ -6,7 +6,8 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from elasticjob_master.core.shards import BadRequest, Dataset, Differs, Ledger, Ledgers, Refused, Unknown
+from elasticjob_master.core.refusals import BadRequest, Differs, Refused, Unknown
+from elasticjob_master.core.shards import Dataset, Ledger, Ledgers
 from elasticjob_master.core.shards.dataset import MOST_PARTS
 from elasticjob_master.core.shards.ledger import MOST_FAILED
 from elasticjob_master.core.shards.ledgers import MOST_DATASETS, MOST_LEASES

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from elasticjob_api import names
 from elasticjob_api.v1 import shards_pb2
-from elasticjob_master import memory
+from elasticjob_master import snapshot
 from elasticjob_master.config import load
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.members import Identity
@@ -36,7 +36,7 @@ async def test_a_lease_of_somebody_who_is_no_member_any_more_is_free_after_a_res
     ledger.lease("uid-0", 1, "one")
     ledger.lease("uid-1", 2, "two")
     after = Controller(framework="jax", sizes={})
-    memory.restore(after, memory.snapshot(before, job_uid=""))
+    snapshot.restore(after, snapshot.take(before, job_uid=""))
     restored = after.ledgers.get("d")
     assert {uid: holder.leased for uid, holder in restored.holders().items()} == {"uid-0": {0}}
     assert [shard.id for shard in restored.lease("uid-0", 1, "one")] == [0], "the answer is known to the next master"

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.quantity import format_memory, parse_quantity, same_quantity
-from elasticjob_operator.core.clock import format_time, parse_time
+from elasticjob_api.times import format_time, parse_time
 from elasticjob_operator.core.observed import Defaults
 from elasticjob_operator.core.patches import difference
 from elasticjob_operator.core.plan import free_indices
@@ -26,8 +26,7 @@ JSON = st.recursive(
 
 @given(st.integers(0, 253_402_300_799))
 def test_times_are_those_of_the_calendar(seconds: int) -> None:
-    text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    assert format_time(seconds) == text.zfill(20)
+    assert format_time(seconds) == f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}".zfill(20)
     assert parse_time(format_time(seconds)) == seconds
 
 

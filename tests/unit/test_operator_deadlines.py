@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_operator.core.clock import format_time
+from elasticjob_api.times import format_time
 from elasticjob_operator.core.deadlines import overdue
 from elasticjob_operator.core.observed import Observed, Pod
 

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import BackOff, ElasticJob, ReplicaSpec, RestartRule
+from elasticjob_api.times import format_time, parse_time
 from elasticjob_operator.core import backoff
-from elasticjob_operator.core.clock import format_time, parse_time
 from elasticjob_operator.core.ends import more_memory
 from elasticjob_operator.core.failures import DEFAULTS, Default, classify, describe, rules_problem, why_pending
 from elasticjob_operator.core.observed import Pod

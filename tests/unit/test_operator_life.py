@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import BackOff
+from elasticjob_api.times import format_time, parse_time
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS
 from elasticjob_operator.core import backoff
-from elasticjob_operator.core.clock import format_time, parse_time
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.queue import Retry
 from elasticjob_operator.reconcile import Reconciler

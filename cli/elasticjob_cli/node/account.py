@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from elasticjob_api.times import parse_time
 from elasticjob_kube.errors import NotFound, Refused
 from elasticjob_kube.resources import SERVICE_ACCOUNTS
 from elasticjob_kube.session import Kube
 
 from elasticjob_cli.node.environment import ConfigError
-from elasticjob_cli.node.model import Json, Pod, seconds_of
+from elasticjob_cli.node.model import Json, Pod
 from elasticjob_cli.node.patience import patiently
 
 KUBECONFIG = "kubeconfig"
@@ -58,7 +59,7 @@ async def _request_token(kube: Kube, pod: Pod, file: Path) -> float:
     status = msgspec.json.decode(answer)["status"]
     _write_private(file, status["token"].encode())
     now = time.time()
-    return now + _RENEW_AT * (seconds_of(status["expirationTimestamp"]) - now)
+    return now + _RENEW_AT * (parse_time(status["expirationTimestamp"]) - now)
 
 
 def _kubeconfig(api: ApiServer, namespace: str, token_file: Path) -> Json:

@@ -6,8 +6,8 @@ import asyncio
 import itertools
 import logging
 import time
-from datetime import UTC, datetime
 
+from elasticjob_api.times import format_micro_time
 from elasticjob_kube.errors import KubeError
 from elasticjob_kube.resources import EVENTS
 from elasticjob_kube.session import Kube
@@ -44,7 +44,7 @@ class Events:
             "reason": reason,
             "action": action,
             "note": note[:_LONGEST_NOTE],
-            "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "eventTime": format_micro_time(time.time()),
             "reportingController": CONTROLLER,
             "reportingInstance": self._node,
             "regarding": {

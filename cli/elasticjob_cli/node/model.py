@@ -5,7 +5,6 @@ The spec stays JSON because the node must see the fields it does not know, to re
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -66,13 +65,3 @@ class Pod(msgspec.Struct, frozen=True):
         """How long a container may take to end."""
         asked = self.metadata.deletion_grace_period_seconds
         return float(self.spec.get("terminationGracePeriodSeconds", 30) if asked is None else asked)
-
-
-def timestamp(seconds: float) -> str:
-    """Return a time as the API writes it, in whole seconds."""
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def seconds_of(stamp: str) -> float:
-    """Return the time that an RFC 3339 stamp stands for."""
-    return datetime.fromisoformat(stamp).timestamp()

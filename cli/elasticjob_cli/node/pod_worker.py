@@ -15,6 +15,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from elasticjob_api.times import format_time, parse_time
 from elasticjob_kube.errors import Conflict, KubeError, NotFound, Refused
 from elasticjob_kube.resources import PODS
 
@@ -25,7 +26,7 @@ from elasticjob_cli.node.environment import ConfigError
 from elasticjob_cli.node.host import Host
 from elasticjob_cli.node.logs import Log
 from elasticjob_cli.node.memory import Watched
-from elasticjob_cli.node.model import Json, Pod, seconds_of, timestamp
+from elasticjob_cli.node.model import Json, Pod
 from elasticjob_cli.node.records import Records, outcome
 from elasticjob_cli.node.reporter import Reporter
 from elasticjob_cli.node.resize import Conditions, memory_limit, needs_restart, resize
@@ -67,7 +68,7 @@ class PodWorker:
             init=[remembered(pod, container, now=now) for container in pod.init_containers],
             main=[remembered(pod, container, now=now) for container in pod.containers],
         )
-        self._started_at: str = pod.status.get("startTime") or timestamp(now)
+        self._started_at: str = pod.status.get("startTime") or format_time(now)
         self._address: str = pod.status.get("podIP") or ""
         self._over = self._over_before = pod.status.get("phase") in _OVER
         self._verdict = None if self._over else self._refusal()
@@ -233,7 +234,7 @@ class PodWorker:
         deadline = self.pod.spec.get("activeDeadlineSeconds")
         if deadline is None or self._ending or self._over:
             return
-        at = seconds_of(self._started_at) + deadline
+        at = parse_time(self._started_at) + deadline
         if now >= at:
             message = "Pod was active on the node longer than the specified deadline"
             self._verdict = Verdict("DeadlineExceeded", message)
@@ -283,13 +284,13 @@ class PodWorker:
             self._fail_start(record, str(error))
             return
         self.processes[record.name] = process
-        record = replace(record, state=Running(timestamp(process.started_at)))
+        record = replace(record, state=Running(format_time(process.started_at)))
         self._records.put(self._watch(container, record, process))
 
     def _fail_start(self, record: Record, message: str) -> None:
         self._host.events.warn(self.pod, "Failed", "Starting", f"Error: {message}")
         now = time.time()
-        stamp = timestamp(now)
+        stamp = format_time(now)
         ended = Terminated(
             128, "StartError", message, started_at=stamp, finished_at=stamp, container_id=record.container_id
         )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from elasticjob_api.times import format_time
+
 from elasticjob_cli.node.containers import ContainerProcess
-from elasticjob_cli.node.model import Pod, timestamp
+from elasticjob_cli.node.model import Pod
 from elasticjob_cli.node.status import Record, Terminated
 
 
@@ -40,7 +42,7 @@ def outcome(pod: Pod, record: Record, process: ContainerProcess) -> Terminated:
         reason="OOMKilled" if over_limit else "Completed" if how.code == 0 else "Error",
         message=process.message(container.get("terminationMessagePolicy", "File")),
         signal=how.signal,
-        started_at=timestamp(process.started_at),
-        finished_at=timestamp(how.at),
+        started_at=format_time(process.started_at),
+        finished_at=format_time(how.at),
         container_id=record.container_id,
     )

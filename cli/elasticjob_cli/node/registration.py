@@ -9,15 +9,15 @@ import os
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 
 import psutil
+from elasticjob_api.times import format_micro_time, format_time
 from elasticjob_kube.errors import AlreadyExists, KubeError, NotFound
 from elasticjob_kube.resources import LEASES, NODES
 from elasticjob_kube.session import Kube
 
 from elasticjob_cli.node.addresses import HOST_IP
-from elasticjob_cli.node.model import Json, timestamp
+from elasticjob_cli.node.model import Json
 
 log = logging.getLogger(__name__)
 LABEL = "elasticjob.dev/process-node"
@@ -84,7 +84,7 @@ def node_object(name: str, allocatable: Mapping[str, str], port: int, taints: Se
 
 
 def _condition(kind: str, holds: bool, reason: str, message: str) -> Json:
-    now = timestamp(time.time())
+    now = format_time(time.time())
     return {
         "type": kind,
         "status": str(holds),
@@ -126,7 +126,7 @@ async def _register(kube: Kube, node: Json) -> str:
 
 
 async def _renew(kube: Kube, name: str, uid: str) -> None:
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    now = format_micro_time(time.time())
     spec = {"holderIdentity": name, "leaseDurationSeconds": _LEASE_SECONDS, "renewTime": now}
     try:
         await kube.patch(LEASES, _LEASE_NAMESPACE, name, {"spec": spec})

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import msgspec
 from aiohttp import web
+from elasticjob_api.times import parse_time
 
 from elasticjob_cli.node.addresses import HOST_IP
 from elasticjob_cli.node.logs import Want, select
-from elasticjob_cli.node.model import seconds_of
 from elasticjob_cli.node.pods import Pods
 from elasticjob_cli.node.status import Waiting
 
@@ -103,7 +103,7 @@ def _want(query: Mapping[str, str]) -> Want:
     if (seconds := _count(query, "sinceSeconds")) is not None:
         since = time.time() - seconds
     elif "sinceTime" in query:
-        since = seconds_of(query["sinceTime"])
+        since = parse_time(query["sinceTime"])
     return Want(tail=_count(query, "tailLines"), since=since, timestamps=query.get("timestamps") == "true")
 
 

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from elasticjob_api.times import format_time
+
 from elasticjob_cli.node.addresses import HOST_IP
-from elasticjob_cli.node.model import Json, Pod, timestamp
+from elasticjob_cli.node.model import Json, Pod
 
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 
@@ -202,7 +204,7 @@ def _condition(before: Json | None, kind: str, holds: bool, reason: str, message
         "reason": reason or None,
         "message": message or None,
         "lastProbeTime": None,
-        "lastTransitionTime": before["lastTransitionTime"] if before and same else timestamp(now),
+        "lastTransitionTime": before["lastTransitionTime"] if before and same else format_time(now),
         "observedGeneration": pod.metadata.generation or None,
     }
 
@@ -264,8 +266,8 @@ def remembered(pod: Pod, container: Json, *, now: float) -> Record:
             exit_code=137,
             reason="ContainerStatusUnknown",
             message="the process node was away when the container ended",
-            started_at=state["running"].get("startedAt", timestamp(now)),
-            finished_at=timestamp(now),
+            started_at=state["running"].get("startedAt", format_time(now)),
+            finished_at=format_time(now),
             container_id=record.container_id,
         )
         return replace(record, state=lost)

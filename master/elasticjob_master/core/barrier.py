@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from elasticjob_master.core.keyvalue import BadRequest, Full
+from elasticjob_master.core.refusals import BadRequest, Full
 
 MOST_BARRIERS = 1024
 MOST_WAITING = 64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from elasticjob_master.core import forming
+from elasticjob_master.core.members import Member
 from elasticjob_master.core.situation import Situation
 
 
@@ -36,8 +37,17 @@ def _extend(job: Situation, now: float) -> None:
     if job.confirmed_at is None or now - (job.formed_at or 0.0) < job.timing.hold:
         return
     present = {m.uid for m in job.members if m.available or (m.uid in job.inside and not m.leaving)}
-    if present and present != job.inside and (present < job.inside or job.settled(now)):
+    if not present:
+        return
+    changed = present != job.inside and (present < job.inside or job.settled(now))
+    if changed or any(_idle(job, m) for m in job.world_members()):
         _form(job, now)
+
+
+def _idle(job: Situation, member: Member) -> bool:
+    """Tell whether a member's process has ended although it was not to: it gets another one in the next world only."""
+    ended = not member.process_round and member.last_round >= job.round and member.crashed_at is None
+    return ended and member.available
 
 
 def _finish(job: Situation, now: float) -> None:
@@ -61,7 +71,7 @@ def _can_form(job: Situation, now: float) -> bool:
     if job.finished_at is not None:
         return True  # who came too late, or failed beside a finished one, finishes from the last checkpoint
     all_desired = job.rules.all_ready and job.round == 0
-    return forming.enough(present, job.sizes, all_desired=all_desired) and job.settled(now)
+    return forming.enough(job.counted(), job.sizes, all_desired=all_desired) and job.settled(now)
 
 
 def _form(job: Situation, now: float) -> None:
@@ -69,7 +79,8 @@ def _form(job: Situation, now: float) -> None:
     adapts = job.rules.adapts_itself
     kept = [m for m in job.members if m.available or (adapts and m.uid in job.inside and not m.leaving)]
     job.set_world(forming.order(job.world, kept))
-    job.round += 1
+    job.round += 1 + job.forgotten
+    job.forgotten = 0
     job.phase = "training"
     job.formed_at, job.confirmed_at = now, None
     job.broken = job.uneven = job.hurt = job.success = job.stop_at_once = False

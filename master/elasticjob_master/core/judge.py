@@ -32,17 +32,20 @@ def culprits(
 
 
 def lost(member: Member, timing: Timing, now: float) -> bool:
-    """Tell whether a member is taken for lost: it is gone or silent for too long, or does not stop."""
+    """Tell whether a member is taken for lost: it is gone or silent for too long, or does not stop.
+
+    One that is away cannot tell that it has stopped, so it has as much time as anybody who is away.
+    """
+    if member.away_since is not None:
+        return not member.succeeded and now - member.away_since > timing.lost
     if member.stop_due is not None and now > member.stop_due:
         return True
     if member.succeeded:
         return False
-    if member.away_since is not None:
-        return now - member.away_since > timing.lost
     return now - member.heard_at > timing.silent_factor * timing.lost
 
 
 def suspected(member: Member, timing: Timing, now: float) -> bool:
     """Tell whether a member has been gone or silent for a third of the time after which one that is gone is lost."""
     since = member.heard_at if member.away_since is None else member.away_since
-    return now - since > timing.lost / 3
+    return not member.succeeded and now - since > timing.lost / 3

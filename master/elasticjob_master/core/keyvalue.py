@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from elasticjob_master.core.refusals import BadRequest, Full
+
 MOST_KEYS = 4096
 MOST_KEYS_OF_A_REQUEST = 1024
 LONGEST_KEY = 128
@@ -18,14 +20,6 @@ MOST_ANSWERS = 4096
 """Answers to additions that are kept for repeated requests."""
 _MOST = 2**63 - 1
 _LONGEST_NUMBER = 20
-
-
-class BadRequest(Exception):
-    """A request that makes no sense; the message names field, value and bound."""
-
-
-class Full(Exception):
-    """There is no room; the message names the bound."""
 
 
 class KeyValue:

@@ -163,6 +163,7 @@ class Members:
         self._by_place: dict[tuple[str, int], str] = {}
         self._next_order = 1
         self.away: set[str] = set()
+        """Who has no stream and is waited for; one that has succeeded need not come back."""
         self.gone: list[Member] = []
         """Who was forgotten, until somebody has taken note of it."""
 
@@ -175,10 +176,6 @@ class Members:
     def get(self, uid: str) -> Member | None:
         """Return a member, or None."""
         return self._by_uid.get(uid)
-
-    def named(self, pod_name: str) -> Member | None:
-        """Return the member whose pod has this name, or None."""
-        return next((member for member in self if member.identity.pod_name == pod_name), None)
 
     def holder(self, identity: Identity) -> Member | None:
         """Return who has this role and index now."""
@@ -218,8 +215,7 @@ class Members:
         self._next_order = max(self._next_order, member.order + 1)
         self._by_uid[member.uid] = member
         self._by_place[member.identity.role, member.identity.index] = member.uid
-        if member.away_since is not None:
-            self.away.add(member.uid)
+        self.set_away(member, member.away_since)
 
     def remove(self, member: Member) -> None:
         """Forget a member."""
@@ -233,7 +229,7 @@ class Members:
     def set_away(self, member: Member, since: float | None) -> None:
         """Note that the member's stream ended, or that it has one."""
         member.away_since = since
-        if since is None:
+        if since is None or member.succeeded:
             self.away.discard(member.uid)
         else:
             self.away.add(member.uid)

@@ -21,6 +21,8 @@ from elasticjob_master.core.situation import Situation
 
 _LOOK_SECONDS = 0.5
 """Between two looks for members whose time is over."""
+_ROUNDS_IN_A_WRITE = 1
+"""So many worlds can be formed until the first of them is stored, where storing works."""
 
 
 class Rendezvous(Situation):
@@ -121,7 +123,7 @@ class Rendezvous(Situation):
         if member is not None:
             member.drain(self.timing.stop, now)
 
-    def restart(self, _now: float) -> None:
+    def restart(self) -> None:
         """Have all training processes stopped at once and a new world formed, as when they hang."""
         if self.phase == "training":
             self.phase = "reforming"
@@ -132,6 +134,10 @@ class Rendezvous(Situation):
         for member in self.members:
             member.heard_at += seconds
             member.check.due += seconds
+            if member.stop_due is not None:
+                member.stop_due += seconds
+            if member.exit_due is not None:
+                member.exit_due += seconds
             if member.away_since is not None:
                 member.away_since += seconds
 
@@ -159,9 +165,22 @@ class Rendezvous(Situation):
         out, self._out = self._out, []
         return out
 
-    def restore(self, *, phase: Phase, process_round: int, world: tuple[str, ...], finished: bool, now: float) -> None:
+    def restore(
+        self,
+        *,
+        phase: Phase,
+        process_round: int,
+        world: tuple[str, ...],
+        finished: bool,
+        now: float,
+        broken: bool = False,
+        uneven: bool = False,
+    ) -> None:
         """Go on where an earlier master stopped; nobody is lost until its agent had time to reconnect."""
         self.phase, self.round = phase, process_round
+        self.broken = self.hurt = broken
+        self.uneven, self.success = uneven, phase == "finishing"
+        self.forgotten = _ROUNDS_IN_A_WRITE if process_round else 0
         self.set_world(world)
         self.formed_at = now if world else None
         self.finished_at = now if finished else None

@@ -28,6 +28,7 @@ class Situation:
         hurt: the world has lost a member, reason enough for others to fail.
         success: a member of this world has finished.
         stop_at_once: those who are being stopped get no time.
+        forgotten: rounds that an earlier master may have begun and not stored; none of their numbers is used again.
         standing_by: roles and indices that wait for the end of those they replace.
     """
 
@@ -49,6 +50,7 @@ class Situation:
     hurt: bool = False
     success: bool = False
     stop_at_once: bool = False
+    forgotten: int = 0
     standing_by: frozenset[tuple[str, int]] = frozenset()
     inside: frozenset[str] = frozenset()
 
@@ -60,10 +62,6 @@ class Situation:
     def in_world(self, uid: str) -> bool:
         """Tell whether a pod belongs to the present world."""
         return uid in self.inside
-
-    def rank(self, uid: str) -> int:
-        """Return the rank of a member of the present world."""
-        return self.world.index(uid)
 
     def set_world(self, world: tuple[str, ...]) -> None:
         """Make these the present world's members, by rank."""
@@ -78,9 +76,12 @@ class Situation:
         others = (m for m in self.members if m.uid not in self.inside and m.available)
         return [m for m in others if (m.identity.role, m.identity.index) not in self.standing_by]
 
+    def counted(self) -> Iterator[Member]:
+        """Return who counts for the size of a role: also who has done its part already, for nobody takes its place."""
+        return (m for m in self.members if m.available or m.succeeded)
+
     def settled(self, now: float) -> bool:
         """Tell whether nobody has to be waited for: all are there, or those who have joined have waited enough."""
-        present = (m for m in self.members if m.available)
-        if self.sizes is not None and forming.enough(present, self.sizes, all_desired=True):
+        if self.sizes is not None and forming.enough(self.counted(), self.sizes, all_desired=True):
             return True
         return forming.settled(self.joiners(), timing=self.timing, first_world=self.round == 0, now=now)

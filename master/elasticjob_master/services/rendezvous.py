@@ -11,29 +11,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import grpc
 from elasticjob_api.v1 import rendezvous_pb2 as pb
 from elasticjob_api.v1.rendezvous_pb2_grpc import RendezvousServiceServicer
 
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.keyvalue import BadRequest, Full, check_keys
-from elasticjob_master.store import Keeper, NotStored
+from elasticjob_master.core.keyvalue import check_keys
+from elasticjob_master.core.refusals import BadRequest, Full, NotYet, Refused, Unknown
+from elasticjob_master.services import errors
+from elasticjob_master.store import Keeper
 
 MOST_WAITING = 20_000
 """Requests that wait at a time: one of each member of the largest job, and as many again."""
 LONGEST_WAIT_SECONDS = 3600.0
-
-
-class _WrongRound(Exception):
-    """The request is of a world that has ended."""
-
-
-class _TooEarly(Exception):
-    """The request is of a world that this master, just restarted, has not been told of yet."""
-
-
-class _Absent(Exception):
-    """A key has no value, and nobody waits for it."""
 
 
 class RendezvousService(RendezvousServiceServicer):
@@ -49,7 +38,7 @@ class RendezvousService(RendezvousServiceServicer):
         controller.on_round = self._wake_all
 
     async def SetValue(self, request: pb.SetValueRequest, context: Any) -> pb.SetValueResponse:  # noqa: D102
-        async with _errors(context):
+        async with errors.told(context):
             self._check_round(request.round)
             expected = request.expected if request.HasField("expected") else None
             store = self._controller.keyvalue
@@ -60,13 +49,13 @@ class RendezvousService(RendezvousServiceServicer):
             return pb.SetValueResponse(value=value or b"", present=value is not None)
 
     async def GetValues(self, request: pb.GetValuesRequest, context: Any) -> pb.GetValuesResponse:  # noqa: D102
-        async with _errors(context), _within(request.wait_seconds):
+        async with errors.told(context), _within(request.wait_seconds):
             keys, store = list(request.keys), self._controller.keyvalue
             check_keys(keys)
             self._check_round(request.round)
             while (absent := store.missing(keys)) is not None:
                 if request.wait_seconds == 0:
-                    raise _Absent(f"key {keys[absent]!r} has no value")
+                    raise Unknown(f"key {keys[absent]!r} has no value")
                 while absent is not None:  # goes on where it has come to: many may wait for many keys
                     await self._wait("key", keys[absent])
                     self._check_round(request.round)
@@ -76,7 +65,7 @@ class RendezvousService(RendezvousServiceServicer):
             return pb.GetValuesResponse(values=values)
 
     async def AddValue(self, request: pb.AddValueRequest, context: Any) -> pb.AddValueResponse:  # noqa: D102
-        async with _errors(context):
+        async with errors.told(context):
             self._check_round(request.round)
             value = self._controller.keyvalue.add(request.key, request.amount, request.request_id)
             self._changed("key", request.key)
@@ -84,7 +73,7 @@ class RendezvousService(RendezvousServiceServicer):
             return pb.AddValueResponse(value=value)
 
     async def DeleteValue(self, request: pb.DeleteValueRequest, context: Any) -> pb.DeleteValueResponse:  # noqa: D102
-        async with _errors(context):
+        async with errors.told(context):
             self._check_round(request.round)
             existed = self._controller.keyvalue.delete(request.key)
             if existed:
@@ -93,10 +82,10 @@ class RendezvousService(RendezvousServiceServicer):
             return pb.DeleteValueResponse(existed=existed)
 
     async def Barrier(self, request: pb.BarrierRequest, context: Any) -> pb.BarrierResponse:  # noqa: D102
-        async with _errors(context):
+        async with errors.told(context):
             self._check_round(request.round)
             if not self._controller.rendezvous.in_world(request.pod_uid):
-                raise _WrongRound(f"pod UID {request.pod_uid[:128]!r} is not in the world of round {request.round}")
+                raise Refused(f"pod UID {request.pod_uid[:128]!r} is not in the world of round {request.round}")
             try:
                 async with _within(request.wait_seconds):
                     await self._pass(request)
@@ -128,9 +117,9 @@ class RendezvousService(RendezvousServiceServicer):
     def _check_round(self, round_: int) -> None:
         present = self._controller.keyvalue.round
         if round_ > present:
-            raise _TooEarly(f"round is {round_}; this master knows of {present} so far")
+            raise NotYet(f"round is {round_}; this master knows of {present} so far")
         if round_ < present:
-            raise _WrongRound(f"round is {round_}; it is over, the present one is {present}")
+            raise Refused(f"round is {round_}; it is over, the present one is {present}")
 
     def _changed(self, kind: str, name: str) -> None:
         self._controller.changed()
@@ -175,23 +164,8 @@ async def _within(seconds: float) -> AsyncIterator[None]:
     """Give up after the time a request may wait; one that may not wait never does."""
     if not 0 <= seconds <= LONGEST_WAIT_SECONDS:
         raise BadRequest(f"wait_seconds is {seconds:g}; it must be 0 to {LONGEST_WAIT_SECONDS:g}")
-    async with asyncio.timeout(seconds or None):
-        yield
-
-
-@asynccontextmanager
-async def _errors(context: Any) -> AsyncIterator[None]:
     try:
-        yield
-    except BadRequest as error:
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-    except Full as error:
-        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
-    except _WrongRound as error:
-        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-    except _Absent as error:
-        await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        async with asyncio.timeout(seconds or None):
+            yield
     except TimeoutError as error:
-        await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(error) or "no value within wait_seconds")
-    except (NotStored, _TooEarly) as error:
-        await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        raise TimeoutError("no value within wait_seconds") from error

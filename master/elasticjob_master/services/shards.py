@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
-import grpc
 from elasticjob_api.v1 import shards_pb2 as pb
 from elasticjob_api.v1.shards_pb2_grpc import ShardServiceServicer
 
 from elasticjob_master import translate
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.shards import BadRequest, Dataset, Differs, Refused, Unknown
+from elasticjob_master.core.refusals import BadRequest, NotYet, Refused
+from elasticjob_master.core.shards import Dataset
 from elasticjob_master.core.shards.dataset import digest_of
-from elasticjob_master.store import Keeper, NotStored
+from elasticjob_master.services import errors
+from elasticjob_master.store import Keeper
 
 log = logging.getLogger(__name__)
 
 _LONGEST_NAME = 4096
 _LONGEST_MESSAGE = 500
-
-
-class _NotYet(Exception):
-    """Who asks is not known, or not known yet: a master that has just restarted may have to be told first."""
 
 
 class ShardService(ShardServiceServicer):
@@ -37,7 +32,7 @@ class ShardService(ShardServiceServicer):
         self._declared_at: dict[str, int] = {}
 
     async def CreateDataset(self, request: pb.CreateDatasetRequest, context: Any) -> pb.CreateDatasetResponse:  # noqa: D102
-        async with _errors(context):
+        async with errors.told(context):
             dataset = _dataset(request)
             known = [ledger.dataset for ledger in self._ledgers]
             ledger = self._ledgers.declare(dataset)
@@ -49,7 +44,7 @@ class ShardService(ShardServiceServicer):
             return pb.CreateDatasetResponse(shards=ledger.dataset.total)
 
     async def LeaseShards(self, request: pb.LeaseShardsRequest, context: Any) -> pb.LeaseShardsResponse:  # noqa: D102
-        async with _errors(context):
+        async with errors.told(context):
             ledger = self._ledgers.get(request.dataset)
             self._check_process(request.pod_uid, request.round)
             most = self._ledgers.share(len(self._controller.members))
@@ -63,7 +58,7 @@ class ShardService(ShardServiceServicer):
             return pb.LeaseShardsResponse(shards=shards, finished=ledger.finished, most=most)
 
     async def ReportShards(self, request: pb.ReportShardsRequest, context: Any) -> pb.ReportShardsResponse:  # noqa: D102
-        async with _errors(context):
+        async with errors.told(context):
             ledger = self._ledgers.get(request.dataset)
             # An ended process' leases are free already; the same shards may have been leased to the next one here.
             returned = request.returned if self._runs(request.pod_uid, request.round) else ()
@@ -75,7 +70,7 @@ class ShardService(ShardServiceServicer):
             return pb.ReportShardsResponse(stale=stale)
 
     async def ExtendDataset(self, request: pb.ExtendDatasetRequest, context: Any) -> pb.ExtendDatasetResponse:  # noqa: D102
-        async with _errors(context):
+        async with errors.told(context):
             ledger = self._ledgers.get(request.dataset)
             ledger.extend(request.size, final=request.final)
             self._controller.changed()
@@ -83,13 +78,13 @@ class ShardService(ShardServiceServicer):
             return pb.ExtendDatasetResponse(size=ledger.dataset.size)
 
     async def GetCheckpoint(self, request: pb.GetCheckpointRequest, context: Any) -> pb.Checkpoint:  # noqa: D102
-        async with _errors(context):
+        async with errors.told(context):
             return pb.Checkpoint(state=self._ledgers.get(request.dataset).checkpoint())
 
     async def RestoreCheckpoint(  # noqa: D102
         self, request: pb.RestoreCheckpointRequest, context: Any
     ) -> pb.RestoreCheckpointResponse:
-        async with _errors(context):
+        async with errors.told(context):
             ledger = self._ledgers.get(request.dataset)
             if not request.round:
                 raise BadRequest("round is 0; it must be the round of the process that restores")
@@ -102,17 +97,17 @@ class ShardService(ShardServiceServicer):
             return pb.RestoreCheckpointResponse(waiting=account.total - account.done - account.failed)
 
     async def GetLedger(self, request: pb.GetLedgerRequest, context: Any) -> pb.Ledger:  # noqa: D102
-        async with _errors(context):
+        async with errors.told(context):
             return translate.ledger(self._ledgers.get(request.dataset))
 
     def _check_process(self, uid: str, round_: int) -> None:
         """A lease must have a holder whose end is noticed."""
         member = self._controller.members.get(uid)
         if member is None:
-            raise _NotYet(f"pod UID {uid[:128]!r} is no member of this job; call Register first")
+            raise NotYet(f"pod UID {uid[:128]!r} is no member of this job; call Register first")
         if not self._runs(uid, round_):
             if member.away_since is not None:
-                raise _NotYet(f"round is {round_}; pod {member.identity.pod_name} has not told yet what runs there")
+                raise NotYet(f"round is {round_}; pod {member.identity.pod_name} has not told yet what runs there")
             raise Refused(f"round is {round_}; pod {member.identity.pod_name} runs no process of that round any more")
 
     def _runs(self, uid: str, round_: int) -> bool:
@@ -144,19 +139,3 @@ def _dataset(request: pb.CreateDatasetRequest) -> Dataset:
         parts_digest=digest_of((part.name, part.size) for part in request.parts),
         streamed=request.streamed,
     )
-
-
-@asynccontextmanager
-async def _errors(context: Any) -> AsyncIterator[None]:
-    try:
-        yield
-    except BadRequest as error:
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-    except Unknown as error:
-        await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
-    except Differs as error:
-        await context.abort(grpc.StatusCode.ALREADY_EXISTS, str(error))
-    except Refused as error:
-        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-    except (NotStored, _NotYet) as error:
-        await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))

@@ -6,8 +6,8 @@ The time is written into the job's status with the counted restart, so that a ne
 from __future__ import annotations
 
 from elasticjob_api.elasticjob import BackOff
+from elasticjob_api.times import format_time, parse_time
 
-from elasticjob_operator.core.clock import format_time, parse_time
 from elasticjob_operator.core.observed import Pod
 
 FIRST_SECONDS = 10

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus, ReplicaStatus
+from elasticjob_api.times import parse_time
 from msgspec.structs import replace
 
 from elasticjob_operator.core.actions import CreatePod, DeletePod, EmitEvent, sooner
-from elasticjob_operator.core.clock import parse_time
 from elasticjob_operator.core.observed import Pod
 
 _TOLD = 10

@@ -7,9 +7,9 @@ members at work than it may start with. What a plan adds beyond that is held to 
 from __future__ import annotations
 
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
+from elasticjob_api.times import parse_time
 
 from elasticjob_operator.core.actions import sooner
-from elasticjob_operator.core.clock import parse_time
 from elasticjob_operator.core.failures import why_pending
 from elasticjob_operator.core.observed import Observed, Pod
 from elasticjob_operator.core.status import short_of_members

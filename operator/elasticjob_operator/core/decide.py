@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
+from elasticjob_api.times import parse_time
 from msgspec.structs import replace
 
 from elasticjob_operator.core import health, patches, templates
@@ -19,7 +20,6 @@ from elasticjob_operator.core.actions import (
     sooner,
 )
 from elasticjob_operator.core.care import Care
-from elasticjob_operator.core.clock import parse_time
 from elasticjob_operator.core.completion import has_succeeded, hopeless
 from elasticjob_operator.core.deadlines import overdue
 from elasticjob_operator.core.failures import rules_problem

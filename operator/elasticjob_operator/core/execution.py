@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.indices import format_indices
 from elasticjob_api.scaleplan import PlanPhase, ScalePlan
+from elasticjob_api.times import format_time, parse_time
 from msgspec.structs import replace
 
 from elasticjob_operator.core import drain, migration, outcome, patches, resize, shortfall
 from elasticjob_operator.core.actions import Action, EmitEvent, sooner
-from elasticjob_operator.core.clock import format_time, parse_time
 from elasticjob_operator.core.held import Members, hold, members_of
 from elasticjob_operator.core.observed import Observed, Pod
 from elasticjob_operator.core.plan import Change, Indices, Wanted

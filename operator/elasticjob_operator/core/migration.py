@@ -12,11 +12,11 @@ from collections.abc import Collection
 
 from elasticjob_api.indices import parse_indices
 from elasticjob_api.scaleplan import Migration, MigrationPhase, ScalePlan, ScalePlanStatus
+from elasticjob_api.times import format_time, parse_time
 from msgspec.structs import replace
 
 from elasticjob_operator.core import drain, shortfall
 from elasticjob_operator.core.actions import sooner
-from elasticjob_operator.core.clock import format_time, parse_time
 from elasticjob_operator.core.held import Members
 from elasticjob_operator.core.observed import Observed, Pod
 from elasticjob_operator.core.plan import free_indices

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.indices import parse_indices
 from elasticjob_api.scaleplan import PlanPhase, ScalePlan, ScalePlanStatus
+from elasticjob_api.times import format_time
 from msgspec.structs import replace
 
 from elasticjob_operator.core import drain, migration, resize, shortfall
 from elasticjob_operator.core.actions import Action, WriteBackReplicas
-from elasticjob_operator.core.clock import format_time
 from elasticjob_operator.core.held import Members
 from elasticjob_operator.core.observed import Observed, Pod
 from elasticjob_operator.core.plan import Indices, Wanted

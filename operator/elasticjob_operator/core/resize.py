@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from elasticjob_api.quantity import same_quantity
 from elasticjob_api.scaleplan import ScalePlan
+from elasticjob_api.times import parse_time
 from msgspec import to_builtins
 
 from elasticjob_operator.core.actions import ResizePod
-from elasticjob_operator.core.clock import parse_time
 from elasticjob_operator.core.drain import NAMES_LISTED
 from elasticjob_operator.core.held import Members
 from elasticjob_operator.core.observed import Observed, Pod

@@ -7,11 +7,11 @@ from typing import Literal
 
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
 from elasticjob_api.scalers import ScaleIn, ScaleOut, ScalerPhase, ScalerStatus
+from elasticjob_api.times import format_time, parse_time
 from msgspec.structs import replace
 
 from elasticjob_operator.core import patches
 from elasticjob_operator.core.actions import Action, DeletePlan, DeleteScaler, PatchStatus, sooner
-from elasticjob_operator.core.clock import format_time, parse_time
 from elasticjob_operator.core.observed import Observed
 
 Scaler = ScaleIn | ScaleOut

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.scaleplan import FINISHED, PlanPhase, ScalePlan
 from elasticjob_api.scalers import ScaleIn, ScaleOut
+from elasticjob_api.times import format_time
 from msgspec.structs import replace
 
 from elasticjob_operator.core import disruption, execution, outcome, patches, resize, scalers, translate
 from elasticjob_operator.core.actions import Action, CreatePlan, DeletePlan, EmitEvent, PatchStatus, sooner
-from elasticjob_operator.core.clock import format_time
 from elasticjob_operator.core.execution import Step
 from elasticjob_operator.core.held import without_plan
 from elasticjob_operator.core.observed import Observed
@@ -90,7 +90,7 @@ def _start_next(seen: Observed, step: Step, now: float) -> list[Action]:
     edits = translate.edited_replicas(seen.job, step.status)
     if step.status.current_plan is not None and step.status.current_plan not in known:
         return _after_deletion(seen, step, edits)
-    new = any(not _covered(seen, line, role, size) for role, size in edits.items())
+    new = any(not _covered(line, role, size) for role, size in edits.items())
     if new and translate.spec_plan_name(seen.job) not in known:
         return [CreatePlan(translate.from_spec(seen.job, edits))]
     actions, line = _supersede(line, now)
@@ -150,7 +150,7 @@ def _after_deletion(seen: Observed, step: Step, edits: dict[str, int]) -> list[A
     return actions
 
 
-def _covered(seen: Observed, line: Sequence[Waiting], role: str, size: int) -> bool:
+def _covered(line: Sequence[Waiting], role: str, size: int) -> bool:
     """Whether a plan for this edit of the spec waits already."""
     return any(
         isinstance(item, ScalePlan)

@@ -6,10 +6,10 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus, Phase, ReplicaStatus
 from elasticjob_api.indices import format_indices, parse_indices
 from elasticjob_api.meta import Condition
+from elasticjob_api.times import format_time
 from msgspec.structs import replace
 
 from elasticjob_operator.core import backoff, health
-from elasticjob_operator.core.clock import format_time
 from elasticjob_operator.core.ends import lost_for_good
 from elasticjob_operator.core.observed import Observed
 

@@ -9,14 +9,15 @@ apart, so all curves are kept and weighed by how well they fit: what they agree 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import mul
 
 from elasticjob_master.core.autoscale.memory import Rate
 
 _SHARPNESS = (1.0, 2.0, 4.0, 10.0, 40.0)
-_FINE, _COARSE, _CROWD_STEP = 1.05, 1.2, 1.2
+_FINE, _COARSE, _CROWD_STEP = 1.05, 1.2, 1.1
 """Ratios of one knee to the next, without and with a crowd effect, and of one crowd to the next."""
 _CROWDED = 0.3
 _UNBOUNDED = 0.05
@@ -53,6 +54,15 @@ class Curve:
         """Return what a further member adds, as a part of what an average one of these does."""
         return size * (self.rate(size + 1) / self.rate(size) - 1)
 
+    def best(self, low: int, high: int, objective: float) -> int:
+        """Return the largest size up to which every member meets the objective; members add less and less."""
+        return low + bisect_left(range(low, high), True, key=lambda size: self.gain(size) < objective)
+
+    def enough(self, low: int, best: int) -> int:
+        """Return the smallest size that does nearly what the best one does."""
+        least = _ENOUGH * self.rate(best)
+        return low + bisect_left(range(low, best), True, key=lambda size: self.rate(size) >= least)
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -68,9 +78,8 @@ class Fit:
         """Return what each curve says is best."""
         found: dict[tuple[int, int], float] = {}
         for curve in self.curves:
-            best = _first_that(lambda size, curve=curve: curve.gain(size) < objective, low, high)
-            least = _ENOUGH * curve.rate(best)
-            enough = _first_that(lambda size, curve=curve, least=least: curve.rate(size) >= least, low, best)
+            best = curve.best(low, high, objective)
+            enough = curve.enough(low, best)
             found[enough, best] = found.get((enough, best), 0.0) + curve.weight
         return Answers(tuple(Answer(weight, *sizes) for sizes, weight in sorted(found.items())))
 
@@ -152,17 +161,6 @@ def _weighed(tried: list[tuple[float, tuple[float, float, float, float]]]) -> tu
     kept = [(math.exp(likelihood - least), curve) for likelihood, curve in tried if likelihood >= least]
     total = sum(weight for weight, _ in kept)
     return tuple(Curve(weight / total, *curve) for weight, curve in kept)
-
-
-def _first_that(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """Return the smallest size for which it holds, else the highest; beyond one for which it holds, it always does."""
-    while low < high:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 def _drag(size: int, knee: float, sharpness: float, crowd: float) -> float:

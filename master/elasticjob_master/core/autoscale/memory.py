@@ -11,7 +11,7 @@ MOST_SIZES = 32
 """Sizes that are remembered; the one measured longest ago is forgotten first."""
 _MOST_WINDOWS = 8.0
 """A rate stands for at most so many windows, so that newer ones count more."""
-_USUAL_NOISE = 0.03
+_USUAL_NOISE = 0.02
 _NOISE_WINDOWS = (2, 30)
 """For how many repetitions the usual noise stands, and how many are remembered."""
 _DRIFT = 0.15

@@ -1,8 +1,10 @@
-"""How many members: double while they pay, then settle where the next one would not.
+"""How many members: as many as pay, found with one change of direction at most.
 
-The search turns once: from the first size that is too large it only goes down, carefully, to where the curves say that
-the last member pays, and stays. So there is at most one reversal. Only somebody else's change, another setting or a
-lasting change of the throughput opens the question again.
+From a small size the search doubles while that pays, and comes down once from the first size that is too large. From
+a size in the middle, or at the upper bound, it goes down first, to where too few members are felt, and comes up once.
+On the first leg nothing is lost, as there is a way back; on the second one it may not pass the best size: down it
+stops before a size could be too small, up it goes in steps so short that few members can be too many. Only somebody
+else's change, another setting or a lasting change of the throughput opens the question again.
 """
 
 from __future__ import annotations
@@ -18,18 +20,19 @@ _MOST_MOVES = 8
 """Plans for one question."""
 _MOST_WINDOWS = 8.0
 """A size is measured again, up to so many times, while it is open what to do."""
-_FINAL_WINDOWS = 3.0
-_EXACT = 0.02
-"""A rate is known well enough for what cannot be taken back after so many windows, and when it is so exact."""
+_LEAST_WINDOWS = 3.0
+_EXACT = 0.01
+"""What cannot be taken back waits for so many windows, and until the standard error of their mean is so small."""
 _SURE = 0.8
 """How likely the answer must be to be taken without another look."""
-_STEP = 1.3
-"""How far it grows at once when there is no way back."""
-_TRY_UP, _TRY_DOWN = 0.1, 0.25
-_TURN_UP, _TURN_DOWN = 0.25, 0.6
-"""How likely another size must be the better one: where the way back is open, and where it is barred afterwards."""
-_CAREFUL, _LIKELY, _BOLD = 0.9, 0.75, 0.2
-"""Parts of the likelihood up to which the size to go to is counted."""
+_STEP = 1.25
+"""How far it grows at once when there is no way back, if that leads to the upper bound in the plans that are left."""
+_MIDDLE = 6
+"""A size that is at least this part of the upper bound is so near to it that such steps lead there."""
+_TRY, _TURN = 0.05, 0.6
+"""How likely another size must be the better one to be tried, and to be worth the only change of direction."""
+_CAREFUL, _LIKELY, _BOLD = 0.97, 0.9, 0.2
+"""How likely the size to go to must be enough: with no way back, with another step to come, and with a way back."""
 
 
 def next_size(memory: Memory, now: Situation, bounds: Bounds) -> Decision:
@@ -59,67 +62,73 @@ def next_size(memory: Memory, now: Situation, bounds: Bounds) -> Decision:
         return Decision(f"{facts}; not clear yet, measuring {size} again", memory)
     if memory.moves < _MOST_MOVES:
         facts += f"; a larger size is better with a likelihood of {up:.0%}, a smaller one with {down:.0%}"
-        rival = 0.0 if memory.turned else down
-        if _may_go(memory, 1) and up > (_TRY_UP if memory.heading > 0 else max(_TURN_UP, rival)):
-            return _move(memory, now, bounds, found, _higher(memory, size, bounds, answers), facts)
-        if _may_go(memory, -1) and down > (_TRY_DOWN if _is_open(memory, -1) else _TURN_DOWN):
-            return _move(memory, now, bounds, found, _lower(memory, size, bounds, answers), facts)
+        way = _way(memory, up, down, lowest=size <= bounds.minimum)
+        target = _higher(memory, size, bounds, answers) if way > 0 else _lower(memory, size, bounds, answers)
+        if (target - size) * way > 0:
+            return _move(memory, now, bounds, found, target, facts)
     return _stay(memory, now, bounds, facts)
 
 
+def _way(memory: Memory, up: float, down: float, *, lowest: bool) -> int:
+    """Return where to go, 1 up, -1 down or 0 to stay, by how likely the best size is there. It turns once at most."""
+    if memory.turned:
+        return int(up > _TRY) if memory.heading > 0 else -int(down > _TURN)
+    if memory.heading < 0 and not lowest:
+        # A look further down costs little, as there is a way back.
+        return 1 if up > _TURN else -int(max(up, down) > _TRY)
+    return 1 if up > _TRY and (memory.heading > 0 or up > down) else -int(down > _TURN)
+
+
+def _is_exact(memory: Memory, size: int) -> bool:
+    """Whether a size has been measured often enough, as noisy as it is, for what cannot be taken back."""
+    windows = memory.rates[size].weight
+    return windows >= _MOST_WINDOWS or windows >= max(_LEAST_WINDOWS, (memory.noise / _EXACT) ** 2)
+
+
 def _is_clear(memory: Memory, size: int, up: float, down: float) -> bool:
-    """Whether this size has been measured often enough; more often for what cannot be taken back."""
-    windows, most = memory.rates[size].weight, max(up, down, 1 - up - down)
-    final = most != up or memory.turned or memory.heading < 0
-    enough = max(_FINAL_WINDOWS, (memory.noise / _EXACT) ** 2) if final else 1.0
-    return windows >= _MOST_WINDOWS or (most >= _SURE and windows >= enough)
+    """Whether it is known well enough what to do; to grow, one window is enough."""
+    if memory.rates[size].weight >= _MOST_WINDOWS:
+        return True
+    most = max(up, down, 1 - up - down)
+    return most >= _SURE and ((memory.heading >= 0 and most == up) or _is_exact(memory, size))
 
 
 def _higher(memory: Memory, size: int, bounds: Bounds, answers: Answers) -> int:
-    """Return the size to grow to: twice as many, if what is known says nothing else and there is a way back."""
+    """Return the size to grow to: up to twice as many if there is a way back, else a short step."""
     if memory.heading >= 0 and not memory.turned:
         return min(2 * size, bounds.maximum, max(size + 1, answers.enough(_CAREFUL)))
     highest = max(memory.rates)
-    step = max(_STEP, (bounds.maximum / highest) ** (1 / (_MOST_MOVES - memory.moves)))
+    step = max(_STEP, math.pow(bounds.maximum / highest, 1 / (_MOST_MOVES - memory.moves)))
     return min(bounds.maximum, max(size + 1, min(answers.enough(_LIKELY), math.floor(highest * step))))
 
 
 def _lower(memory: Memory, size: int, bounds: Bounds, answers: Answers) -> int:
-    """Return the size to shrink to: rather too many than too few when there is no way back, else down to the half."""
-    if _is_open(memory, -1):
+    """Return the size to shrink to: down to the half if there is a way back, else only where it is enough."""
+    if memory.heading < 0 and not memory.turned:
         return max(bounds.minimum, size // 2, min(size - 1, answers.enough(_BOLD)))
-    return max(bounds.minimum, min(size - 1, answers.enough(_CAREFUL)))
-
-
-def _is_open(memory: Memory, heading: int) -> bool:
-    """Whether the search could still turn back after going this way."""
-    return not memory.turned and memory.heading == heading
-
-
-def _may_go(memory: Memory, heading: int) -> bool:
-    """The search changes its direction once at most."""
-    return not memory.turned or memory.heading == heading
+    return max(bounds.minimum, answers.enough(_CAREFUL))
 
 
 def _first(memory: Memory, now: Situation, bounds: Bounds, found: Fit) -> Decision:
-    """With one size known there is nothing to compare: try twice as many; if there cannot be more, half."""
-    facts = f"{_measured(memory, now.size)}, no other size is known"
-    target = min(2 * now.size, bounds.maximum)
-    if memory.heading < 0 and now.size > bounds.minimum:
-        target = max(bounds.minimum, now.size // 2)
-    elif not memory.heading and _is_middle(now.size, bounds):
-        target = max(bounds.minimum, now.size * 3 // 4)
-    elif target <= now.size:
+    """With one size known there is nothing to compare it with: try twice as many, or fewer where that tells more."""
+    size, facts = now.size, f"{_measured(memory, now.size)}, no other size is known"
+    if not _is_exact(memory, size):
+        return Decision(f"{facts}; measuring {size} again", memory)
+    target = min(2 * size, bounds.maximum)
+    if size >= bounds.maximum:
         facts += f"; {bounds.limit} allows no more than {bounds.maximum}"
         if bounds.limit_is_temporary:
             return Decision(facts, memory)
-        target = max(bounds.minimum, now.size // 2)
+    if size >= bounds.maximum or (memory.heading < 0 and size > bounds.minimum):
+        target = max(bounds.minimum, size // 2)
+    elif not memory.heading and _is_middle(size, bounds):
+        target = max(bounds.minimum, size * 3 // 4)
     return _move(memory, now, bounds, found, target, facts)
 
 
 def _is_middle(size: int, bounds: Bounds) -> bool:
-    """Whether small steps lead to the upper bound from here, and single members to the lower one do not."""
-    return _MOST_MOVES < size < bounds.maximum <= size * _STEP ** (_MOST_MOVES - 1)
+    """Whether short steps lead up to the upper bound from here, while single members do not lead down to the lower."""
+    return size - bounds.minimum >= _MOST_MOVES and bounds.maximum <= _MIDDLE * size
 
 
 def _move(memory: Memory, now: Situation, bounds: Bounds, found: Fit, target: int, facts: str) -> Decision:

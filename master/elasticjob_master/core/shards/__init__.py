@@ -6,9 +6,9 @@ The modules, from the inside out: `order` (in which the shards of an epoch are h
 (the account as bytes, to be kept with a model), `ledgers` (all data sets, and the bounds they share).
 """
 
-from elasticjob_master.core.shards.account import Account, Refused
-from elasticjob_master.core.shards.dataset import BadRequest, Dataset, Shard
+from elasticjob_master.core.shards.account import Account
+from elasticjob_master.core.shards.dataset import Dataset, Shard
 from elasticjob_master.core.shards.ledger import Ledger
-from elasticjob_master.core.shards.ledgers import Differs, Ledgers, Unknown
+from elasticjob_master.core.shards.ledgers import Ledgers
 
-__all__ = ["Account", "BadRequest", "Dataset", "Differs", "Ledger", "Ledgers", "Refused", "Shard", "Unknown"]
+__all__ = ["Account", "Dataset", "Ledger", "Ledgers", "Shard"]

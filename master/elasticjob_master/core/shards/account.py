@@ -5,10 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 
-class Refused(Exception):
-    """A request that comes from, or is about, a process that has no say any more; the message says why."""
-
-
 @dataclass(frozen=True)
 class Account:
     """Where all shards of a data set are; `returned` counts leases that ended without result."""

@@ -7,7 +7,8 @@ import json
 import zlib
 from dataclasses import dataclass
 
-from elasticjob_master.core.shards.dataset import BadRequest, Dataset
+from elasticjob_master.core.refusals import BadRequest
+from elasticjob_master.core.shards.dataset import Dataset
 from elasticjob_master.core.shards.runs import pack, unpack
 
 _VERSION = 1

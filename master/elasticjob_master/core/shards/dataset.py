@@ -18,15 +18,12 @@ from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
+from elasticjob_master.core.refusals import BadRequest
 from elasticjob_master.core.shards.order import shuffled, unshuffled
 
 MOST_PARTS = 20_000
 _NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 _LARGEST = 2**53
-
-
-class BadRequest(Exception):
-    """A request that makes no sense; the message names field, value and bound."""
 
 
 class Shard(NamedTuple):

@@ -20,9 +20,10 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
+from elasticjob_master.core.refusals import BadRequest, Refused
 from elasticjob_master.core.shards import checkpoint
-from elasticjob_master.core.shards.account import Account, Holder, Refused
-from elasticjob_master.core.shards.dataset import BadRequest, Dataset, Shard
+from elasticjob_master.core.shards.account import Account, Holder
+from elasticjob_master.core.shards.dataset import Dataset, Shard
 
 MOST_COUNT = 10_000
 MOST_FAILED = 2_000

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from elasticjob_master.core.shards.dataset import MOST_PARTS, BadRequest, Dataset
+from elasticjob_master.core.refusals import BadRequest, Differs, Unknown
+from elasticjob_master.core.shards.dataset import MOST_PARTS, Dataset
 from elasticjob_master.core.shards.ledger import MOST_COUNT, Ledger
 
 MOST_DATASETS = 64
 MOST_LEASES = 131_072
 """Of all members and data sets together."""
-
-
-class Unknown(Exception):
-    """A data set that was not declared."""
-
-
-class Differs(Exception):
-    """A data set that was declared otherwise before."""
 
 
 class Ledgers:

@@ -19,11 +19,11 @@ from elasticjob_master.core.state import (
     StoredStall,
 )
 from elasticjob_master.core.stragglers import Work
-from elasticjob_master.scaling_memory import memory, store_memory
-from elasticjob_master.shard_memory import ledger, store_ledger
+from elasticjob_master.snapshot_scaling import memory, store_memory
+from elasticjob_master.snapshot_shards import ledger, store_ledger
 
 
-def snapshot(controller: Controller, *, job_uid: str) -> State:
+def take(controller: Controller, *, job_uid: str) -> State:
     """Return all that a later master must know."""
     rendezvous, progress = controller.rendezvous, controller.progress
     return State(
@@ -33,6 +33,9 @@ def snapshot(controller: Controller, *, job_uid: str) -> State:
         round=rendezvous.round,
         world=list(rendezvous.world),
         finished=rendezvous.finished_at is not None,
+        broken=rendezvous.broken,
+        uneven=rendezvous.uneven,
+        standing_by=sorted(rendezvous.standing_by),
         members=[_store_member(member) for member in controller.members],
         host_version=controller.hosts.value.version,
         hosts=[(host.name, host.slots, host.address) for host in controller.hosts.value.hosts],
@@ -67,8 +70,15 @@ def restore(controller: Controller, state: State) -> None:
         controller.members.put(_member(kept, now))
     phase: Phase = next((phase for phase in get_args(Phase) if phase == state.phase), "waiting")
     controller.rendezvous.restore(
-        phase=phase, process_round=state.round, world=tuple(state.world), finished=state.finished, now=now
+        phase=phase,
+        process_round=state.round,
+        world=tuple(state.world),
+        finished=state.finished,
+        now=now,
+        broken=state.broken,
+        uneven=state.uneven,
     )
+    controller.rendezvous.standing_by = frozenset(state.standing_by)
     controller.keyvalue.restore(state.keyvalue.round, state.keyvalue.values, state.keyvalue.answers)
     controller.barriers.restore(state.keyvalue.round, state.keyvalue.barriers)
     controller.rendezvous.unfit = {(role, index): (pod, problem) for role, index, pod, problem in state.unfit}
@@ -82,6 +92,7 @@ def restore(controller: Controller, state: State) -> None:
     progress.samples, progress.reported_at = state.progress.samples, state.progress.reported_at
     progress.metrics.update(state.progress.metrics)
     controller.stall = _stall(state)
+    controller.stragglers = tuple(sorted(kept.pod_name for kept in state.members if kept.straggler))
     for each in state.ledgers:
         controller.ledgers.restore(ledger(each, controller.members))
     controller.scaler.memory = memory(state.memory)
@@ -92,7 +103,7 @@ def restore(controller: Controller, state: State) -> None:
 
 def encode(controller: Controller, *, job_uid: str, largest: int | None = None) -> stored.Encoded:
     """Return the stored form, in at most `largest` bytes. Raises `TooLarge`."""
-    return stored.fit(snapshot(controller, job_uid=job_uid), largest)
+    return stored.fit(take(controller, job_uid=job_uid), largest)
 
 
 def _store_member(member: Member) -> StoredMember:

@@ -24,7 +24,7 @@ _STALL_EVERY = 1.0
 _STRAGGLERS_EVERY = 2.0
 
 
-class Watcher:
+class HealthWatcher:
     """Looks at a controller's state as time passes."""
 
     def __init__(self, job: Controller) -> None:
@@ -36,7 +36,9 @@ class Watcher:
         """A member has reported; `member.step` is still its last step before."""
         job = self._job
         member.work.add(report, report.steps or max(0, report.step - member.step), now)
-        if stepped and job.stall.stepped(report.seconds, wall, process_round=job.rendezvous.round):
+        if not stepped or report.round != job.rendezvous.round:
+            return  # what was trained before says nothing of the present world
+        if job.stall.stepped(report.seconds, wall, process_round=job.rendezvous.round):
             self._tell("Resumed", f"step {report.step} is finished")
 
     def tick(self, now: float) -> None:
@@ -61,7 +63,7 @@ class Watcher:
         if restart:
             what = f"starting all processes anew, {stall.restarts} of at most {MOST_RESTARTS} times in a row"
             self._tell("RestartedForStall", what, warning=True)
-            job.rendezvous.restart(now)
+            job.rendezvous.restart()
 
     def _watch(self) -> Watch:
         job, rendezvous = self._job, self._job.rendezvous

@@ -51,7 +51,7 @@ class Job(Controller):
                 if not silent:
                     member.heard_at = self.clock
             self.obey()
-            self.watcher.tick(self.clock)
+            self.health_watcher.tick(self.clock)
 
     def train(self, steps: int, *, process_round: int = 1) -> None:
         """Finish steps, one a second."""

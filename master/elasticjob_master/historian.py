@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from elasticjob_master.controller import Controller
 
 
-class Chronicle:
+class Historian:
     """Looks at a controller's state, and tells its history."""
 
     def __init__(self, job: Controller) -> None:

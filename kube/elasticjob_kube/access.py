@@ -1,0 +1,89 @@
+"""How a process may talk to its API server, and how a pod does: by the files of its service account.
+
+Those files are read here, without the official client, whose import takes 20 MB that no pod has to spend.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+import urllib.request
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from elasticjob_kube.errors import NoAccess
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where every pod finds its token and the API server's authority."""
+TOKEN_SECONDS = 60.0
+"""How long a token is used until it is read again: the kubelet replaces the file long before the token ends."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """What a session needs.
+
+    Attributes:
+        host: URL of the API server.
+        context: how it is known.
+        authorization: returns the header of the next request; None: there is none.
+        proxy: URL of the proxy on the way, if there is one.
+    """
+
+    host: str
+    context: ssl.SSLContext
+    authorization: Callable[[], Awaitable[str | None]]
+    proxy: str | None
+
+
+class Token:
+    """The token in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._header = ""
+        self._read_at = 0.0
+
+    async def authorization(self) -> str:
+        """Return the header. Raises OSError when there is no token."""
+        return self.header()
+
+    def header(self) -> str:
+        """The same, without waiting."""
+        now = time.monotonic()
+        if not self._header or now - self._read_at >= TOKEN_SECONDS:
+            text = self._path.read_text().strip()
+            if not text:
+                raise OSError(f"{self._path} is empty; it must hold the service account's token")
+            self._header, self._read_at = f"Bearer {text}", now
+        return self._header
+
+
+def in_pod(environment: Mapping[str, str]) -> bool:
+    """Tell whether this is a pod that shall use its service account."""
+    return "KUBERNETES_SERVICE_HOST" in environment and "KUBECONFIG" not in environment
+
+
+def of_pod(environment: Mapping[str, str]) -> Access:
+    """Return a pod's access. Raises `NoAccess` when something of it is missing."""
+    where = {name: environment.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT")}
+    if not all(where.values()):
+        raise NoAccess("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must both be set, as the kubelet does")
+    address = f"[{where['HOST']}]" if ":" in where["HOST"] else where["HOST"]
+    host, token = f"https://{address}:{where['PORT']}", Token(SERVICE_ACCOUNT / "token")
+    try:
+        token.header()
+        context = ssl.create_default_context(cafile=SERVICE_ACCOUNT / "ca.crt")
+    except (OSError, ValueError) as error:
+        raise NoAccess(f"token or ca.crt in {SERVICE_ACCOUNT} can't be used: {error}") from error
+    return Access(host, context, token.authorization, proxy_of(host))
+
+
+def proxy_of(host: str) -> str | None:
+    """Return the proxy that HTTPS_PROXY and NO_PROXY name for an API server."""
+    url = urlsplit(host)
+    if urllib.request.proxy_bypass(url.hostname or ""):
+        return None
+    return urllib.request.getproxies().get(url.scheme)

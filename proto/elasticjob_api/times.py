@@ -1,0 +1,28 @@
+"""Times of the API (RFC 3339 in UTC) as seconds since 1970 and back; what the time is now, everybody asks elsewhere."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def format_time(seconds: float) -> str:
+    """Return the API's text for a time, cut to whole seconds."""
+    return _text(int(seconds), "seconds")
+
+
+def format_micro_time(seconds: float) -> str:
+    """Return the text for a time of the kind MicroTime, which leases and events have."""
+    return _text(seconds, "microseconds")
+
+
+def parse_time(text: str) -> float:
+    """Return the seconds of a time as the API server writes it, with or without a fraction.
+
+    Raises:
+        ValueError: the text is not such a time.
+    """
+    return datetime.fromisoformat(text).timestamp()
+
+
+def _text(seconds: float, precision: str) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=precision).replace("+00:00", "Z")
