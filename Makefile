@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test unit integration e2e simulate fuzz mutations bench lint generate check-generated clean
+.PHONY: demo test unit integration e2e simulate fuzz mutations bench lint generate check-generated lock clean \
+	install uninstall deploy undeploy
 
 demo: $(READY)
 	@$(BIN)/elasticjob dev demo $(if $(KEEP),--keep)
@@ -13,8 +14,12 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest tests
 
-unit integration e2e: $(READY)
+unit integration: $(READY)
 	$(BIN)/python -m pytest tests/$@
+
+# On the embedded cluster, or on the one of KUBECONFIG: docs/testing.md. TESTS="file ..." runs some of them.
+e2e: $(READY)
+	$(BIN)/python -m pytest $(or $(TESTS),tests/e2e) $(if $(KUBECONFIG),--kubeconfig=$(KUBECONFIG) --durations=0 --durations-min=5)
 
 # The nightly mode: random histories of a job under every fault.
 simulate: $(READY)
@@ -40,15 +45,54 @@ lint: $(READY)
 
 generate: $(READY)
 	$(BIN)/python -m elasticjob_api.generate
+	$(BIN)/python deploy/render.py
 
 check-generated: $(READY)
 	$(BIN)/python -m elasticjob_api.generate --check
+	$(BIN)/python deploy/render.py --check
 
-$(READY): pyproject.toml constraints.txt
+# The cluster that kubectl is set to. docs/install.md says more. MODE=namespaced: for the jobs of NAMESPACE only.
+IMG ?= elasticjob-operator:0.1.0
+MASTER_IMG ?= elasticjob-master:0.1.0
+NAMESPACE ?= elasticjob-system
+MODE ?= base
+MANIFESTS = kubectl kustomize deploy/$(MODE) | sed -e 's|elasticjob-operator:0\.1\.0|$(IMG)|' \
+	-e 's|elasticjob-master:0\.1\.0|$(MASTER_IMG)|' -e 's|elasticjob-system|$(NAMESPACE)|'
+
+install:
+	kubectl apply --server-side --force-conflicts -f crds/
+
+uninstall:
+	kubectl delete --ignore-not-found -f crds/
+
+deploy:
+	set -o pipefail; $(MANIFESTS) | kubectl apply --server-side --force-conflicts -f -
+	kubectl --namespace $(NAMESPACE) rollout status deployment/elasticjob-operator --timeout=180s || \
+		{ kubectl --namespace $(NAMESPACE) describe pods; \
+		kubectl --namespace $(NAMESPACE) logs --selector app.kubernetes.io/name=elasticjob-operator --tail=20; exit 1; }
+
+undeploy:
+	set -o pipefail; $(MANIFESTS) | kubectl delete --ignore-not-found -f -
+
+# What is installed, in a checkout and in the images, with hashes. A pin changes only when it must, or with UPGRADE=--upgrade.
+LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' $(UPGRADE)
+
+lock: $(READY)
+	$(LOCK) pyproject.toml --extra dev -o locks/dev.txt
+	$(LOCK) --group build -o locks/build.txt
+	$(LOCK) pyproject.toml --extra master -c locks/dev.txt -o locks/master.txt
+	$(LOCK) pyproject.toml --extra examples -c locks/dev.txt -o locks/examples.txt
+	@# The operator is no agent: what a plain install brings along is not for it.
+	$(LOCK) pyproject.toml --extra operator -c locks/dev.txt -o locks/operator.txt \
+		$(addprefix --no-emit-package ,grpcio protobuf psutil)
+
+$(READY): pyproject.toml locks/dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ElasticJob needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Set PYTHON=python3.x")'
 	@echo "Making the virtual environment in $(VENV) (once; about a minute)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/dev.txt -r locks/build.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
 clean:

@@ -18,7 +18,7 @@ from bench.figure import Result
 from bench.raw import create_all
 from bench.rig import Rig
 
-_DEFAULTS = Defaults(master_image="master:1", agent_image=None)
+_DEFAULTS = Defaults(master_image="master:1", agent_image="master:1")
 _NOT_OURS = {"managedBy": "bench"}
 
 

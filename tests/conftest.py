@@ -14,6 +14,12 @@ from elasticjob_kube.session import Kube, connect
 REPOSITORY = Path(__file__).parents[1]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--kubeconfig", default=None, help="run the end-to-end tests on this cluster, not on an embedded one"
+    )
+
+
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clusters.Cluster]:
     """A cluster without a node and with our CRDs: pods stay Pending, a test sets their status itself."""

@@ -189,7 +189,10 @@ class Agent:
 
     async def _see_off(self, process: Process) -> None:
         """Wait for the process' end, and make it an event."""
+        kills = self._usages.memory_kills()
         code, message = await process.wait()
+        if code == 128 + signal.SIGKILL and self._usages.memory_kills() > kills:
+            message = f"{message}\nelasticjob-agent: {names.KILLED_FOR_MEMORY}".strip()
         await self._local.settle()
         if self._ending is not None:
             self._ending.cancel()

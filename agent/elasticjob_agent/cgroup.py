@@ -28,6 +28,10 @@ class Container:
         used, idle = ("memory.current", "inactive_file") if self.version == 2 else _V1_MEMORY
         return max(0, _number(self.memory / used) - _entry(self.memory / "memory.stat", idle))
 
+    def memory_kills(self) -> int:
+        """Return how many processes the kernel has killed because the container had used up its memory."""
+        return _entry(self.memory / ("memory.events" if self.version == 2 else "memory.oom_control"), "oom_kill")
+
     def cpu_seconds(self) -> float:
         """Return the CPU seconds used so far."""
         if self.version == 2:

@@ -13,6 +13,21 @@ import sys
 _PR_SET_PDEATHSIG = 1
 
 
+def environment() -> dict[str, str]:
+    """Return the variables that this process was given.
+
+    Python may have set one by itself (LC_CTYPE) since, and the launcher has renamed those that begin with LD_.
+    """
+    given = {}
+    with open("/proc/self/environ", "rb") as file:  # noqa: PTH123 (pathlib takes as long to load as all else here)
+        entries = file.read().split(b"\0")
+    for entry in entries:
+        name, equals, value = entry.partition(b"=")
+        if equals:
+            given[os.fsdecode(b"LD_" + name[3:] if name.startswith(b"!D_") else name)] = os.fsdecode(value)
+    return given
+
+
 def main() -> None:
     """Become the command in the arguments; the first argument is the agent's process id."""
     agent, command = int(sys.argv[1]), sys.argv[2:]
@@ -22,7 +37,7 @@ def main() -> None:
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)  # Python ignores them, and a command would inherit that
     try:
-        os.execvp(command[0], command)  # noqa: S606 (no shell is wanted)
+        os.execvpe(command[0], command, environment())  # noqa: S606 (no shell is wanted)
     except OSError as error:
         sys.stderr.write(f"elasticjob-agent: cannot run {command[0]!r}: {(error.strerror or str(error)).lower()}\n")
         sys.stderr.flush()

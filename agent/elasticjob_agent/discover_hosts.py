@@ -20,6 +20,8 @@ from pathlib import Path
 
 from elasticjob_api import names
 
+from elasticjob_agent import scratch
+
 SECONDS = 2.0
 _ERRORS = (OSError, http.client.HTTPException, ValueError, KeyError)
 
@@ -108,7 +110,7 @@ class _Connection(http.client.HTTPSConnection):
 
 def _cache(environment: Mapping[str, str]) -> Path:
     """Return where the last answer is kept: in a folder that nobody else can write to."""
-    folder = Path(tempfile.gettempdir(), f"elasticjob-hosts-{os.getuid()}")
+    folder = Path(scratch.folder(), f"elasticjob-hosts-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from pathlib import Path
+
+from elasticjob_agent import child
 
 LIBRARY = "libnvidia-ml.so.1"
 _NOT_SUPPORTED = 3
@@ -56,7 +59,7 @@ class Reader:
             return GpuUsage()
 
     def _open(self) -> None:
-        self._library = ctypes.CDLL(self._path)
+        self._library = _load(self._path)
         self._call("nvmlInit_v2")
         count = ctypes.c_uint()
         self._call("nvmlDeviceGetCount_v2", ctypes.byref(count))
@@ -79,3 +82,14 @@ class Reader:
         code = getattr(self._library, name)(*arguments)
         if code not in (0, _NOT_SUPPORTED):
             raise NvmlError(f"{name} returned {code}")
+
+
+def _load(library: str) -> ctypes.CDLL:
+    """Load a library, also where only LD_LIBRARY_PATH tells: an installed agent's own loader does not heed that."""
+    try:
+        return ctypes.CDLL(library)
+    except OSError:
+        for folder in child.environment().get("LD_LIBRARY_PATH", "").split(":"):
+            if folder and (found := Path(folder, library)).exists():
+                return ctypes.CDLL(str(found))
+        raise

@@ -1,4 +1,4 @@
-"""`elasticjob-agent run -- CMD…`: the command line of the worker's side."""
+"""`elasticjob-agent run -- CMD…` and `elasticjob-agent install DIR`: the command line of the worker's side."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from elasticjob_agent import VERSION, config, termination
+from elasticjob_agent import VERSION, child, config, install, termination
 
 EX_CONFIG = 78
 
@@ -22,7 +23,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="run a training command as a member of a job")
     run.add_argument("command", nargs="+", metavar="CMD", help="the command and its arguments, after --")
-    return _run(parser.parse_args(arguments).command)
+    run.set_defaults(work=lambda given: _run(given.command))
+    copy = commands.add_parser("install", help="put an agent that runs in any image into a directory")
+    copy.add_argument("directory", type=Path, metavar="DIR", help="to be made; where it is in the other container, too")
+    copy.set_defaults(work=lambda given: _install(given.directory))
+    given = parser.parse_args(arguments)
+    code: int = given.work(given)
+    return code
+
+
+def _install(directory: Path) -> int:
+    try:
+        sys.stdout.write(f"elasticjob-agent: {install.install(directory)}\n")
+    except install.InstallError as error:
+        return _refuse(str(error), os.EX_CANTCREAT)
+    return 0
 
 
 def _run(command: list[str]) -> int:
@@ -37,7 +52,17 @@ def _run(command: list[str]) -> int:
     from elasticjob_agent import agent, process  # only now: gRPC takes a while to load
 
     process.collect_orphans()
-    return agent.run(settings, command, dict(os.environ))
+    return agent.run(settings, command, _of_the_container())
+
+
+def _of_the_container() -> dict[str, str]:
+    """Return the environment of the training: the container's, and the way to `import elasticjob`, after the user's."""
+    environment = child.environment()
+    library = Path(sys.prefix, install.LIBRARY)  # of an installed agent; else the image has the package, or has not
+    if library.is_dir():
+        users = environment.get("PYTHONPATH")
+        environment["PYTHONPATH"] = f"{users}{os.pathsep}{library}" if users else str(library)
+    return environment
 
 
 def _cannot_run(program: str) -> tuple[int, str] | None:

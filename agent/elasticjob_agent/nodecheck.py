@@ -8,17 +8,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import psutil
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 
+from elasticjob_agent import child, nodework
+
 CONNECT_SECONDS = 3.0
 CONNECT_ATTEMPTS = 3
-_LAUNCHER = str(Path(__file__).with_name("child.py"))
-_WORK = str(Path(__file__).with_name("nodework.py"))
 
 
 class NodeCheck:
@@ -83,8 +82,8 @@ class NodeCheck:
         return result["seconds"], ""
 
     def _start(self, command: Any) -> subprocess.Popen[bytes]:
-        arguments = [sys.executable, "-I", "-S", _LAUNCHER, str(os.getpid())]
-        arguments += [sys.executable, "-I", "-S", _WORK, *command]
+        python = [sys.executable, "-I", "-S"]
+        arguments = [*python, child.__file__, str(os.getpid()), *python, nodework.__file__, *command]
         return subprocess.Popen(arguments, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
 
 

@@ -6,6 +6,7 @@ line of JSON: `seconds`, and the command's `code` and last `words`. Standard lib
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -37,7 +38,9 @@ def measure() -> float:
 def run(command: list[str]) -> tuple[int, str]:
     """Run a command; return its exit code as a shell tells it, and its last words, which are passed on too."""
     try:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, env=_given(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
     except OSError as error:
         return 127 if isinstance(error, FileNotFoundError) else 126, error.strerror or str(error)
     assert process.stdout is not None
@@ -48,6 +51,11 @@ def run(command: list[str]) -> tuple[int, str]:
     code = process.wait()
     sys.stderr.flush()
     return (128 - code if code < 0 else code), words.decode(errors="replace").strip()
+
+
+def _given() -> dict[str, str]:
+    """Return the environment with the names that the agent's launcher has changed as they were."""
+    return {f"LD_{name[3:]}" if name.startswith("!D_") else name: value for name, value in os.environ.items()}
 
 
 if __name__ == "__main__":

@@ -16,14 +16,14 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import psutil
+
+from elasticjob_agent import child
 
 TAIL_LINES = 20
 TAIL_BYTES = 2048
 _PR_SET_CHILD_SUBREAPER = 36
-_LAUNCHER = str(Path(__file__).with_name("child.py"))
 _READ_SIZE = 65536
 _LAST_WORDS_SECONDS = 0.5
 _MOST_BYTES = 131_072
@@ -64,7 +64,7 @@ class Processes:
         Raises:
             CannotStart: there is not even a process that could try.
         """
-        arguments = [sys.executable, "-I", "-S", _LAUNCHER, str(os.getpid()), *self._command]
+        arguments = [sys.executable, "-I", "-S", child.__file__, str(os.getpid()), *self._command]
         try:
             popen = subprocess.Popen(  # its end is collected by _collect, which tells it the code
                 arguments, env=environment, stderr=subprocess.PIPE, start_new_session=True
@@ -178,10 +178,10 @@ def _write_all(target: int, data: bytes) -> None:
 
 def _kill_descendants() -> bool:
     found = False
-    for child in psutil.Process().children(recursive=True):
+    for process in psutil.Process().children(recursive=True):
         try:
-            if child.status() != psutil.STATUS_ZOMBIE:
-                child.kill()
+            if process.status() != psutil.STATUS_ZOMBIE:
+                process.kill()
                 found = True
         except psutil.NoSuchProcess:
             continue

@@ -107,10 +107,18 @@ class Usages:
 
     def __init__(self) -> None:
         """Look for the container's cgroup, before there are children, and for GPUs when somebody asks first."""
-        meter = Meter(cgroup.own())
+        self._container = cgroup.own()
+        meter = Meter(self._container)
         self._meter = Sampler(lambda: meter.read(time.monotonic()), name="usage", unknown=Usage())
         self._gpus = Sampler(gpu.Reader().read, name="gpu-usage", unknown=gpu.GpuUsage())
 
     def latest(self) -> tuple[Usage, gpu.GpuUsage]:
         """Return the newest readings."""
         return self._meter.latest(), self._gpus.latest()
+
+    def memory_kills(self) -> int:
+        """Return how many processes of the container the kernel has killed for memory; 0 where nobody counts them."""
+        try:
+            return self._container.memory_kills() if self._container is not None else 0
+        except (OSError, ValueError):
+            return 0

@@ -34,7 +34,12 @@ class MasterAccess:
     @asynccontextmanager
     async def channel(self) -> AsyncIterator[grpc.aio.Channel]:
         """Open a TLS channel; the certificate is checked by the name that every master has."""
-        options = (("grpc.ssl_target_name_override", names.TLS_SERVER_NAME), ("grpc.enable_http_proxy", 0))
+        options = (
+            ("grpc.ssl_target_name_override", names.TLS_SERVER_NAME),
+            ("grpc.enable_http_proxy", 0),
+            # How long one attempt to connect may take: nothing answers at the address of a master's pod that is gone.
+            ("grpc.min_reconnect_backoff_ms", 2000),
+        )
         credentials = grpc.ssl_channel_credentials(self.authority)
         async with grpc.aio.secure_channel(self.address, credentials, options=options) as channel:
             yield channel

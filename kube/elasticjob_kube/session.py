@@ -12,6 +12,7 @@ import asyncio
 import copy
 import io
 import os
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
@@ -22,7 +23,7 @@ import msgspec
 from aiohttp.abc import AbstractStreamWriter
 
 from elasticjob_kube.access import Access, in_pod, of_pod
-from elasticjob_kube.errors import Expired, KubeError, TryLater, error_from
+from elasticjob_kube.errors import Expired, KubeError, NoAccess, TryLater, error_from
 from elasticjob_kube.resources import Resource
 
 T = TypeVar("T")
@@ -77,6 +78,8 @@ class Kube:
         self._few_places = asyncio.Semaphore(max(connections // 4, 1))
         self._turn: asyncio.Semaphore | nullcontext[None] = nullcontext()
         self._before_write: Callable[[], None] | None = None
+        self.answers: Counter[tuple[str, int]] = Counter()
+        """How many requests had which answer, by method and status; 0: none. Watches are not counted."""
 
     def guarded(self, before_write: Callable[[], None]) -> Kube:
         """Return the same session, but every write calls `before_write` first, which raises if it must not be sent."""
@@ -208,10 +211,12 @@ class Kube:
                 timeout=_USUAL if seconds == REQUEST_SECONDS else aiohttp.ClientTimeout(total=seconds),
             ) as response:
                 data: bytes = await response.read()
+                self.answers[method, response.status] += 1
                 if response.status >= 400:
                     raise _error(response, data)
                 return data
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            self.answers[method, 0] += 1
             raise _no_answer(method, path, error) from error
 
     def _payload(self, method: str, data: bytes) -> bytes | io.BytesIO | _Guarded:
@@ -291,8 +296,13 @@ async def connect(*, user_agent: str, kubeconfig: Path | None = None, connection
 async def _access(path: Path | None) -> Access:
     if path is None and in_pod(os.environ):
         return of_pod(os.environ)
-    from elasticjob_kube import kubeconfig  # only where it is needed: it imports the official client
-
+    try:
+        from elasticjob_kube import kubeconfig  # only where it is needed: it imports the official client
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "kubernetes":
+            raise
+        message = "to use a kubeconfig, install elasticjob[kubeconfig]; without, this runs in a pod only"
+        raise NoAccess(message) from error
     return await kubeconfig.access(path)
 
 

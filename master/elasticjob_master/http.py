@@ -126,7 +126,8 @@ def _is_our_error(record: logging.LogRecord) -> bool:
 
 def _context(tls: Tls) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    with tempfile.TemporaryDirectory() as folder:  # the ssl module reads keys from files only
+    # The ssl module reads keys from files only: these are in memory, and there is no other place in a pod to write to.
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         certificate, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
         certificate.write_bytes(tls.certificate)
         key.touch(mode=0o600)

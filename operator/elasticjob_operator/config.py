@@ -22,9 +22,9 @@ class Config:
         lease_namespace: where the Lease is that says which operator leads.
         lease_seconds: how long the lease is good for without being renewed.
         master_image: image of master pods whose job names none.
-        agent_image: image of the agent's init container where a job names none; None: such a job is refused.
+        agent_image: image of the init container that brings the agent, where a job names none.
         kubeconfig: a kubeconfig; None means $KUBECONFIG, the pod's service account, or ~/.kube/config.
-        health_port: port of the liveness endpoint; 0 for none.
+        http_port: port of health, readiness and metrics; 0 for none.
         json_logs: whether log lines are JSON.
         identity: tells this process from any other operator.
     """
@@ -33,9 +33,9 @@ class Config:
     lease_namespace: str
     lease_seconds: int
     master_image: str
-    agent_image: str | None
+    agent_image: str
     kubeconfig: Path | None
-    health_port: int
+    http_port: int
     json_logs: bool
     identity: str
 
@@ -49,9 +49,9 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
     parser.add_argument("--lease-namespace", default=os.environ.get("POD_NAMESPACE"), help="namespace of the Lease")
     parser.add_argument("--lease-seconds", type=_lease_seconds, default=15, help="its duration (default: %(default)s)")
     parser.add_argument("--master-image", default=IMAGE, help="image of master pods (default: %(default)s)")
-    parser.add_argument("--agent-image", help="image for jobs with spec.agent.source InitContainer (default: none)")
+    parser.add_argument("--agent-image", help="image that brings the agent to workers (default: that of master pods)")
     parser.add_argument("--kubeconfig", type=Path, help="default: $KUBECONFIG, the service account, ~/.kube/config")
-    parser.add_argument("--health-port", type=int, default=0, help="serve /healthz on this port (default: not at all)")
+    parser.add_argument("--http-port", type=int, default=0, help="of /healthz, /readyz, /metrics (default: none)")
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
     chosen = parser.parse_args(arguments)
     return Config(
@@ -59,9 +59,9 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
         lease_namespace=chosen.lease_namespace or chosen.namespace or "default",
         lease_seconds=chosen.lease_seconds,
         master_image=chosen.master_image,
-        agent_image=chosen.agent_image,
+        agent_image=chosen.agent_image or chosen.master_image,
         kubeconfig=chosen.kubeconfig,
-        health_port=chosen.health_port,
+        http_port=chosen.http_port,
         json_logs=chosen.log_format == "json",
         identity=f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}",
     )

@@ -29,10 +29,13 @@ class _Kinds(msgspec.Struct):
     resources: list[_Named]
 
 
-async def wait_until_served(kube: Kube) -> None:
-    """Return when the API server serves all four kinds; say what is missing at first and every ten seconds."""
+async def wait_until_served(kube: Kube, namespace: str | None) -> None:
+    """Return when the API server serves all four kinds in the namespace (None: in all).
+
+    What is missing is said at first and every ten seconds.
+    """
     for attempt in range(10**9):
-        missing = await _missing(kube)
+        missing = await _missing(kube, namespace)
         if not missing:
             return
         if attempt % _REMIND_EVERY == 0:
@@ -40,11 +43,11 @@ async def wait_until_served(kube: Kube) -> None:
         await asyncio.sleep(_PAUSE_SECONDS)
 
 
-async def _missing(kube: Kube) -> str:
+async def _missing(kube: Kube, namespace: str | None) -> str:
     """Return what keeps us from starting, in words; empty when nothing does."""
     try:
         for kind in _KINDS:
-            await kube.request("GET", kind.path(), params={"limit": "1"})
+            await kube.request("GET", kind.path(namespace), params={"limit": "1"})
         # kopf watches what is announced when it starts, and the announcement comes later than the kinds themselves.
         groups = msgspec.json.decode(await kube.request("GET", "/apis"), type=_Groups).groups
         announced = msgspec.json.decode(await kube.request("GET", f"/apis/{names.API_VERSION}"), type=_Kinds).resources

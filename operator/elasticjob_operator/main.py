@@ -31,7 +31,8 @@ from elasticjob_operator.nodes import watch_nodes
 from elasticjob_operator.pod_work import PodWork
 from elasticjob_operator.queue import Queue
 from elasticjob_operator.reconcile import Reconciler
-from elasticjob_operator.store import TYPES, JobKey, Store
+from elasticjob_operator.store import TYPES, Store
+from elasticjob_operator.web import Standing, served
 
 log = logging.getLogger(__name__)
 CONNECTIONS = 64
@@ -68,20 +69,24 @@ async def _run(config: Config) -> None:
         # The lease's renewal must not wait behind the very writes that it allows.
         connect(user_agent=names.OPERATOR, kubeconfig=config.kubeconfig, connections=1) as leasing,
     ):
-        await wait_until_served(kube)
+        standing = Standing(kube)
         candidate = Candidate(leasing, config.lease_namespace, config.identity, config.lease_seconds)
-        async with candidate.leadership() as lead:
-            await _lead(kube.guarded(lead.check), config)
+        async with served(standing, config.http_port):
+            await wait_until_served(kube, config.namespace)
+            standing.able = True
+            async with candidate.leadership() as lead:
+                standing.leading = True
+                await _lead(kube.guarded(lead.check), config, standing)
 
 
-async def _lead(kube: Kube, config: Config) -> None:
+async def _lead(kube: Kube, config: Config, standing: Standing) -> None:
     """Watch and reconcile until a signal comes; then finish what has been begun. Nothing is written after the return.
 
     Raises:
         CancelledError: the lead is lost; what has been begun is broken off at once.
         Exception: whatever ended the watch of pods or kopf; neither ends by itself, and without one we are blind.
     """
-    store, all_seen = Store(), asyncio.Event()
+    store, all_seen = standing.store, asyncio.Event()
 
     def saw_pod(before: Pod | None, after: Pod | None) -> None:
         if (key := store.see_pod(before, after)) and all_seen.is_set():
@@ -95,7 +100,7 @@ async def _lead(kube: Kube, config: Config) -> None:
     events = Events(kube, config.identity)
     executor = Executor(kube, store, PodWork(kube, pods, events), events)
     defaults = Defaults(master_image=config.master_image, agent_image=config.agent_image)
-    queue: Queue[JobKey] = Queue(Reconciler(kube, store, executor, defaults).reconcile)
+    queue = standing.queue = Queue(Reconciler(kube, store, executor, defaults).reconcile)
 
     async def notice_leaving_nodes() -> None:
         await all_seen.wait()
@@ -112,9 +117,10 @@ async def _lead(kube: Kube, config: Config) -> None:
             registry=handlers.registry(saw),
             settings=handlers.settings(),
             standalone=True,
+            # kopf would look for one in /etc/passwd, where the user of a container need not be.
+            identity=config.identity,  # type: ignore[arg-type]
             clusterwide=config.namespace is None,
             namespaces=[config.namespace] if config.namespace else [],
-            liveness_endpoint=f"http://0.0.0.0:{config.health_port}/healthz" if config.health_port else None,
         )
 
     # Tasks of their own: kopf takes seconds to end, and when the lead is lost the queue must not go on meanwhile.

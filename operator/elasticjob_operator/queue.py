@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
 from typing import Generic, TypeVar
@@ -42,6 +43,13 @@ class Queue(Generic[K]):
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._failures: dict[K, int] = {}
         self._closed = False
+        self.results: Counter[str] = Counter(done=0, failed=0)
+        """How often work has ended how."""
+
+    @property
+    def busy(self) -> int:
+        """How many keys are being worked on."""
+        return len(self._tasks)
 
     def add(self, key: K) -> None:
         """Something about the key has changed: work on it now, or once more after the present work."""
@@ -85,6 +93,7 @@ class Queue(Generic[K]):
             self._dirty.discard(key)
             return
         error = task.exception()
+        self.results["failed" if error else "done"] += 1
         again = task.result() if error is None else self._pause(key, error)
         if error is None:
             self._failures.pop(key, None)

@@ -7,7 +7,7 @@ by the first write to it, which is answered with "not found", and forgotten then
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -138,6 +138,11 @@ class Store:
         # Of two jobs of one name, one was deleted unseen: the later one lives.
         jobs = [custom for custom in self._customs.get(key, {}).values() if isinstance(custom, ElasticJob)]
         return max(jobs, key=lambda job: int(job.metadata.resource_version), default=None)
+
+    def phases(self) -> Counter[str]:
+        """Return how many jobs are in which phase."""
+        customs = (custom for customs in self._customs.values() for custom in customs.values())
+        return Counter(custom.status.phase or "New" for custom in customs if isinstance(custom, ElasticJob))
 
     def observed(self, job: ElasticJob) -> Observed:
         """Return the job and all that belongs to it; not what an earlier job of its name has left behind."""

@@ -39,6 +39,11 @@ HTTP_PORT = 50080
 AGENT_READY_PORT = 50053
 """On a member's pod: its agent listens here once the master has accepted it; the readiness probe connects to it."""
 
+AGENT = "elasticjob-agent"
+"""The agent's program; and where it comes from an init container, the name of that and of the volume it fills."""
+AGENT_DIRECTORY = "/elasticjob"
+"""Where that volume is in every container that has it; a path at which no image has anything."""
+
 TLS_SERVER_NAME = "elasticjob-master"
 """A name in every master's certificate, so that agents can check it whatever address they reach the master by."""
 
@@ -83,6 +88,8 @@ ENV_WORLD_SIZE = "ELASTICJOB_WORLD_SIZE"
 
 EXIT_UNFIT = 201
 """Exit code of an agent whose node has not passed its check: an error that passes, as it may on another node."""
+KILLED_FOR_MEMORY = "the kernel has killed it for the memory it used"
+"""Last words of an agent whose process was: the node does not always say so itself."""
 EXIT_DRAINED = 143
 """Exit code of an agent that left because it was asked to: as if ended by SIGTERM, never counted as a failure."""
 

@@ -1,20 +1,47 @@
-"""End-to-end tests run on a cluster with a node: the embedded one."""
+"""End-to-end tests run on a cluster with a node: the embedded one, or any other with `--kubeconfig`."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
-from elasticjob_cli.dev.cluster import Cluster
 
 from tests.e2e.stage import Stage, on_stage
+from tests.e2e.target import Target, target_of
 
 
 @pytest.fixture(scope="session")
-def cluster(node_cluster: Cluster) -> Cluster:
-    return node_cluster
+def cluster(request: pytest.FixtureRequest) -> Target:
+    if kubeconfig := request.config.getoption("--kubeconfig"):
+        return target_of(Path(kubeconfig).resolve())
+    embedded = request.getfixturevalue("node_cluster")
+    return Target(embedded.kubeconfig, embedded.bin)
 
 
 @pytest.fixture
-async def stage(cluster: Cluster) -> AsyncIterator[Stage]:
+async def stage(cluster: Target) -> AsyncIterator[Stage]:
     """A namespace of its own, with an operator that the test may kill."""
     async with on_stage(cluster) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def shared_folder(cluster: Target) -> None:
+    """Skip what shares files with its pods where the pods are on other machines."""
+    if cluster.real and not cluster.is_here():
+        pytest.skip("this test shares a folder with its pods: the cluster's only node must be this machine")
+
+
+@pytest.fixture
+def folder(shared_folder: None, tmp_path: Path) -> Path:
+    """A folder that the containers of the test's pods may mount, and write to as whatever user they are."""
+    tmp_path.chmod(0o777)
+    return tmp_path
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what is tied to the other kind of cluster, with the reason that the mark gives."""
+    real = item.config.getoption("--kubeconfig") is not None
+    if real and (mark := item.get_closest_marker("embedded_only")):
+        pytest.skip(f"embedded cluster only: {mark.args[0]}")
+    if not real and item.get_closest_marker("real_node"):
+        pytest.skip("needs a node with a kubelet: make e2e KUBECONFIG=...")

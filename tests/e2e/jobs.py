@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from elasticjob_api import names
+
+from tests.e2e import images
 
 Json = dict[str, Any]
 TRAINER = Path(__file__).with_name("trainer.py")
@@ -21,8 +22,15 @@ LEAVING_TAINT = "elasticjob.dev/leaves-in-a-test"
 
 def job(name: str, folder: Path, *, replicas: int = 1, command: list[str] | None = None, **container: Any) -> Json:
     """Return a job whose workers count steps, or run another command."""
-    main = {"name": "train", "image": "none", "command": command or trainer(folder), "resources": RESOURCES}
-    template = {"spec": {"containers": [{**main, **container}]}}
+    main = {
+        "name": "train",
+        "image": images.TRAINER,
+        "command": command or trainer(folder),
+        "resources": RESOURCES,
+        "volumeMounts": [{"name": name, "mountPath": str(path)} for name, path in shared(folder)],
+    }
+    volumes = [{"name": name, "hostPath": {"path": str(path)}} for name, path in shared(folder)]
+    template = {"spec": {"containers": [{**main, **container}], "volumes": volumes}}
     worker = {"replicas": replicas, "minReplicas": 1, "maxReplicas": 6, "drainSeconds": 10, "template": template}
     return {
         "apiVersion": names.API_VERSION,
@@ -37,9 +45,14 @@ def job(name: str, folder: Path, *, replicas: int = 1, command: list[str] | None
     }
 
 
+def shared(folder: Path) -> list[tuple[str, Path]]:
+    """Return what tests and containers see under the same path: the training's folder, and our programs."""
+    return [("folder", folder), ("programs", TRAINER.parent)]
+
+
 def trainer(folder: Path) -> list[str]:
     """Return the command of the training."""
-    return [sys.executable, str(TRAINER), str(folder)]
+    return ["python", str(TRAINER), str(folder)]
 
 
 def lonely(port: int) -> Callable[[str, Path], Json]:
@@ -65,7 +78,7 @@ def hungry(name: str, folder: Path) -> Json:
         "while not pathlib.Path(sys.argv[1], 'finish').exists():\n    time.sleep(0.05)\n"
     )
     resources = {"requests": {"memory": "64Mi"}, "limits": {"memory": "128Mi"}}
-    return job(name, folder, command=[sys.executable, "-c", script, str(folder)], resources=resources)
+    return job(name, folder, command=["python", "-c", script, str(folder)], resources=resources)
 
 
 def evicted(name: str, folder: Path) -> Json:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import subprocess
-import sys
-import tempfile
 import uuid
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -19,49 +15,21 @@ import yaml
 from elasticjob_api import names
 from elasticjob_cli.demo.sight import Sight
 from elasticjob_cli.demo.timeline import Timeline
-from elasticjob_cli.dev.cluster import Cluster
 from elasticjob_kube.session import Json, Kube, connect
 from rich.console import Console
 
+from tests.e2e import images
+from tests.e2e.operators import Operator, operating
+from tests.e2e.target import Target
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-@dataclass
-class Operator:
-    """An operator process that tests may kill; its log is printed when the test ends."""
-
-    cluster: Cluster
-    namespace: str
-    process: subprocess.Popen[bytes] | None = None
-    log: Path = field(default_factory=lambda: Path(tempfile.mkstemp(suffix=".log")[1]))
-
-    def start(self) -> None:
-        """Start it; returns at once."""
-        command = [sys.executable, "-m", "elasticjob_operator.main", "--namespace", self.namespace]
-        environ = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)}
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, env=environ, stdout=log, stderr=subprocess.STDOUT)
-
-    def kill(self) -> None:
-        """kill -9."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        """Let it end."""
-        self._end(signal.SIGTERM)
-
-    def _end(self, number: signal.Signals) -> None:
-        if self.process is not None:
-            self.process.send_signal(number)
-            self.process.wait(timeout=30)
-            self.process = None
 
 
 @dataclass(frozen=True)
 class Stage:
     """One test's namespace."""
 
-    cluster: Cluster
+    cluster: Target
     kube: Kube
     namespace: str
     operator: Operator
@@ -72,7 +40,7 @@ class Stage:
         done = subprocess.run(
             [*command, *arguments], input=stdin, capture_output=True, text=True, timeout=120, check=False
         )
-        print("$ kubectl", *arguments, "\n", done.stdout, done.stderr)
+        print("$ kubectl", *arguments, "\n", done.stdout[:2000], done.stderr)
         assert not check or done.returncode == 0, done.stderr
         return done.stdout if check else done.stdout + done.stderr
 
@@ -104,25 +72,12 @@ class Stage:
         return sorted(found, key=lambda process: process.create_time())
 
 
-@contextmanager
-def stage_operator(cluster: Cluster, namespace: str) -> Iterator[Operator]:
-    """Run an operator that looks at one namespace; its log is printed at the end."""
-    operator = Operator(cluster, namespace)
-    operator.start()
-    try:
-        yield operator
-    finally:
-        operator.stop()
-        print(f"--- operator's log ---\n{operator.log.read_text(errors='replace')}")
-        operator.log.unlink()
-
-
 @asynccontextmanager
-async def on_stage(cluster: Cluster) -> AsyncIterator[Stage]:
+async def on_stage(cluster: Target) -> AsyncIterator[Stage]:
     """Make a namespace with an operator of its own; both are gone at the end."""
     namespace = f"e2e-{uuid.uuid4().hex[:8]}"
     async with connect(user_agent="elasticjob-tests", kubeconfig=cluster.kubeconfig) as kube:
-        with stage_operator(cluster, namespace) as operator:
+        with operating(cluster, namespace) as operator:
             stage = Stage(cluster, kube, namespace, operator)
             stage.kubectl("create", "namespace", namespace)
             try:
@@ -138,6 +93,7 @@ def digits(*, epochs: int, checkpoints: Path, **spec: object) -> Json:
     job["spec"].update(spec)
     pod = job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
     container = pod["containers"][0]
+    container["image"] = images.DIGITS
     container["env"] = [
         {"name": "EPOCHS", "value": str(epochs)},
         {"name": "CHECKPOINT_DIR", "value": str(checkpoints)},

@@ -36,8 +36,8 @@ async def succeeded(seen: Sight) -> None:
     await seen.until("the master to be gone", lambda: not seen.pods, seconds=SECONDS)
 
 
-async def test_training_goes_on_through_kill_9_of_the_operator_and_of_the_master(stage: Stage, tmp_path: Path) -> None:
-    stage.apply(digits(epochs=100, checkpoints=tmp_path))
+async def test_training_goes_on_through_kill_9_of_the_operator_and_of_the_master(stage: Stage, folder: Path) -> None:
+    stage.apply(digits(epochs=100, checkpoints=folder))
     async with stage.sight("digits") as seen:
         step = await training(seen, 2)
         stage.operator.kill()
@@ -60,9 +60,9 @@ async def test_training_goes_on_through_kill_9_of_the_operator_and_of_the_master
 
 
 async def test_a_killed_worker_is_replaced_under_its_index_by_a_new_name_and_training_goes_on(
-    stage: Stage, tmp_path: Path
+    stage: Stage, folder: Path
 ) -> None:
-    stage.apply(digits(epochs=60, checkpoints=tmp_path))
+    stage.apply(digits(epochs=60, checkpoints=folder))
     async with stage.sight("digits") as seen:
         step = await training(seen, 2)
         stage.kubectl("delete", "pod", "digits-worker-1", "--grace-period=0", "--force")
@@ -73,10 +73,10 @@ async def test_a_killed_worker_is_replaced_under_its_index_by_a_new_name_and_tra
         assert seen.job.status.replica_statuses["worker"].restarts == 0, "a deletion is not a failure"
 
 
-async def test_deleting_a_job_in_the_middle_of_training_leaves_no_object_behind(stage: Stage, tmp_path: Path) -> None:
+async def test_deleting_a_job_in_the_middle_of_training_leaves_no_object_behind(stage: Stage, folder: Path) -> None:
     kinds = "ej,sp,scalein,scaleout,pods,services,secrets,configmaps,serviceaccounts,roles,rolebindings,endpointslices"
     before = set(stage.kubectl("get", kinds, "-o", "name").split())
-    stage.apply(digits(epochs=1000, checkpoints=tmp_path))
+    stage.apply(digits(epochs=1000, checkpoints=folder))
     async with stage.sight("digits") as seen:
         await training(seen, 2)
         stage.apply(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2, job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
@@ -32,7 +32,7 @@ CUT_SECONDS = 20.0
 def steady(folder: Path, *, workers: int, shards: int = 10**6, health: Json | None = None, **container: Any) -> Json:
     """Return a job of tests/e2e/steady.py."""
     trainer = str(Path(__file__).with_name("steady.py"))
-    made = job(NAME, folder, replicas=workers, command=[sys.executable, trainer, str(folder), str(shards)], **container)
+    made = job(NAME, folder, replicas=workers, command=["python", trainer, str(folder), str(shards)], **container)
     made["spec"]["health"] = health or {}
     return made
 
@@ -93,18 +93,18 @@ async def until_events(stage: Stage, *reasons: str) -> None:
 
 
 async def test_a_master_killed_in_mid_training_costs_no_step_and_no_shard_is_lost_or_done_twice(
-    stage: Stage, tmp_path: Path
+    stage: Stage, folder: Path
 ) -> None:
     total = 1500
-    stage.apply(steady(tmp_path, workers=2, shards=total))
+    stage.apply(steady(folder, workers=2, shards=total))
     async with stage.sight(NAME) as seen:
         step = await training(seen, 2, beyond=50)
         before, starts = workers(stage), seen.status.master_starts
         stage.processes(names.master_service(NAME))[0].send_signal(signal.SIGKILL)
-        killed_at, there = time.monotonic(), len(trained(tmp_path))
+        killed_at, there = time.monotonic(), len(trained(folder))
         await seen.until("a new master", lambda: seen.status.master_starts > starts, seconds=SECONDS)
         print(f"the next master answered {time.monotonic() - killed_at:.1f} s after the kill")
-        assert len(trained(tmp_path)) > there, "training did not go on while the master was away"
+        assert len(trained(folder)) > there, "training did not go on while the master was away"
         await members(stage, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
         print(f"both agents were back {time.monotonic() - killed_at:.1f} s after the kill")
         assert workers(stage) == before
@@ -115,7 +115,7 @@ async def test_a_master_killed_in_mid_training_costs_no_step_and_no_shard_is_los
             return bool(seen.job and seen.job.status.phase == "Succeeded")
 
         await seen.until("the job's success", over, seconds=SECONDS)
-        steps = max(len(path.read_text().splitlines()) for path in tmp_path.glob("trained-*"))
+        steps = max(len(path.read_text().splitlines()) for path in folder.glob("trained-*"))
 
         def last_word() -> bool:
             progress = seen.job.status.progress if seen.job else None
@@ -123,7 +123,7 @@ async def test_a_master_killed_in_mid_training_costs_no_step_and_no_shard_is_los
 
         await seen.until(f"step {steps}: no step lost or counted twice", last_word, seconds=SECONDS)
         [ledger] = seen.status.datasets
-    often = Counter(trained(tmp_path))
+    often = Counter(trained(folder))
     assert sorted(often) == list(range(total)), "a shard was lost"
     assert set(often.values()) == {1}, "a shard was trained twice"
     assert (ledger.done, ledger.leased, ledger.waiting, ledger.failed, ledger.returned) == (total, 0, 0, 0, 0)
@@ -176,12 +176,13 @@ class Wire:
         writer.close()
 
 
-async def test_a_network_that_is_cut_for_twenty_seconds_costs_nothing(stage: Stage, tmp_path: Path) -> None:
+@pytest.mark.embedded_only("the wire that is cut is an address of the loopback range")
+async def test_a_network_that_is_cut_for_twenty_seconds_costs_nothing(stage: Stage, folder: Path) -> None:
     wire = Wire("127.255.0.7")
     host = {"name": names.service_host_env(names.master_service(NAME)), "value": wire.address}
     async with wire.laid(), stage.sight(NAME) as seen:
         wire.whole.clear()
-        stage.apply(steady(tmp_path, workers=2, env=[host]))
+        stage.apply(steady(folder, workers=2, env=[host]))
         address = await seen.until(
             "the master's address", lambda: seen.job and seen.job.status.master_address, seconds=SECONDS
         )
@@ -190,32 +191,32 @@ async def test_a_network_that_is_cut_for_twenty_seconds_costs_nothing(stage: Sta
         step = await training(seen, 2, beyond=20)
         before = workers(stage)
         wire.whole.clear()
-        cut_at, there = time.monotonic(), len(trained(tmp_path))
+        cut_at, there = time.monotonic(), len(trained(folder))
         await members(stage, agent_pb2.MEMBER_STATE_SUSPECTED, agent_pb2.MEMBER_STATE_SUSPECTED)
-        assert len(trained(tmp_path)) > there, "training did not go on without the master"
+        assert len(trained(folder)) > there, "training did not go on without the master"
         await asyncio.sleep(CUT_SECONDS - (time.monotonic() - cut_at))
         wire.whole.set()
         await members(stage, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
         await training(seen, 2, beyond=step)
         assert seen.status.round == 1, "the world was formed anew"
         assert workers(stage) == before
-        often = Counter(trained(tmp_path))
+        often = Counter(trained(folder))
         assert set(often.values()) == {1}, "a shard was trained twice"
 
 
 async def test_an_agent_that_stands_still_for_a_while_is_suspected_and_nothing_is_done_to_it(
-    stage: Stage, tmp_path: Path
+    stage: Stage, folder: Path
 ) -> None:
-    stage.apply(steady(tmp_path, workers=2, health={"lostSeconds": 12}))
+    stage.apply(steady(folder, workers=2, health={"lostSeconds": 12}))
     async with stage.sight(NAME) as seen:
         step = await training(seen, 2, beyond=20)
         before = workers(stage)
         agent = stage.processes(f"{NAME}-worker-1")[0]
         agent.suspend()
         try:
-            there = len(trained(tmp_path))
+            there = len(trained(folder))
             await members(stage, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_SUSPECTED)
-            assert len(trained(tmp_path)) > there, "training stopped with the agent"
+            assert len(trained(folder)) > there, "training stopped with the agent"
         finally:
             agent.resume()
         await members(stage, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
@@ -224,35 +225,35 @@ async def test_an_agent_that_stands_still_for_a_while_is_suspected_and_nothing_i
         assert workers(stage) == before
 
 
-async def test_a_stalled_training_is_told_and_started_anew(stage: Stage, tmp_path: Path) -> None:
-    stage.apply(steady(tmp_path, workers=2, health={"stallSeconds": 3, "stallFactor": 2, "onStall": "Restart"}))
+async def test_a_stalled_training_is_told_and_started_anew(stage: Stage, folder: Path) -> None:
+    stage.apply(steady(folder, workers=2, health={"stallSeconds": 3, "stallFactor": 2, "onStall": "Restart"}))
     async with stage.sight(NAME) as seen:
         step = await training(seen, 2, beyond=20)
         before = workers(stage)
-        (tmp_path / ".hang").write_text(str(seen.status.round))
-        (tmp_path / ".hang").rename(tmp_path / "hang")
+        (folder / ".hang").write_text(str(seen.status.round))
+        (folder / ".hang").rename(folder / "hang")
         stalled = wait_for(stage, "Stalled", True)
         assert stalled["reason"] == "Stalled"
         await seen.until("a new world", lambda: seen.status.round > 1, seconds=SECONDS)
-        (tmp_path / "go").touch()
+        (folder / "go").touch()
         await training(seen, 2, beyond=step)
         assert wait_for(stage, "Stalled", False)["reason"] == "Resumed"
         await until_events(stage, "Stalled", "Resumed")
         assert workers(stage) == before, "the processes are started anew, not the pods"
 
 
-async def test_a_worker_much_slower_than_the_others_is_named_until_it_is_as_fast(stage: Stage, tmp_path: Path) -> None:
-    stage.apply(steady(tmp_path, workers=3, health={"stragglerSeconds": 2}))
+async def test_a_worker_much_slower_than_the_others_is_named_until_it_is_as_fast(stage: Stage, folder: Path) -> None:
+    stage.apply(steady(folder, workers=3, health={"stragglerSeconds": 2}))
     async with stage.sight(NAME) as seen:
         await training(seen, 3, beyond=20)
         before = workers(stage)
-        (tmp_path / ".slow").write_text("1")
-        (tmp_path / ".slow").rename(tmp_path / "slow")
+        (folder / ".slow").write_text("1")
+        (folder / ".slow").rename(folder / "slow")
         found = wait_for(stage, "Stragglers", True)
         assert found["reason"] == "StragglersFound"
         assert f"{NAME}-worker-1" in found["message"]
         assert f"{NAME}-worker-0" not in found["message"]
-        (tmp_path / "slow").unlink()
+        (folder / "slow").unlink()
         assert wait_for(stage, "Stragglers", False)["reason"] == "NoStragglers"
         await until_events(stage, "StragglersFound", "NoStragglers")
         assert seen.status.round == 1

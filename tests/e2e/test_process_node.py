@@ -20,6 +20,7 @@ from tests.e2e.second_node import SecondNode
 
 Json = dict[str, Any]
 SECONDS = 30.0
+pytestmark = pytest.mark.embedded_only("these are the promises of the process node")
 
 
 class Embedded(Protocol):

@@ -21,19 +21,19 @@ CURL = (
 """The document's line with another address than a forwarded one."""
 
 
-async def test_the_documented_commands_work_on_the_embedded_cluster(stage: Stage, tmp_path: Path) -> None:
-    stage.apply(digits(epochs=5000, checkpoints=tmp_path))
+async def test_the_documented_commands_work(stage: Stage, folder: Path) -> None:
+    stage.apply(digits(epochs=5000, checkpoints=folder))
     async with stage.sight("digits") as seen:
         await seen.until("a step of the training", lambda: seen.status.progress.step > 0, seconds=SECONDS)
         for arguments, told in (("", "Training"), (" members", "STEP TIME"), (" history", "WorldFormed")):
-            assert told in run(stage, tmp_path, f"elasticjob query digits{arguments}")
-        assert '"plans": []' in run(stage, tmp_path, "elasticjob query digits plans -o json")
+            assert told in run(stage, folder, f"elasticjob query digits{arguments}")
+        assert '"plans": []' in run(stage, folder, "elasticjob query digits plans -o json")
         access = [line for line in commands() if re.match(r"TOKEN=|kubectl get secret|MASTER=", line)]
         assert len(access) == 3
         if shutil.which("curl"):
-            assert '"job":"digits"' in run(stage, tmp_path, *access, CURL)
+            assert '"job":"digits"' in run(stage, folder, *access, CURL)
         if shutil.which("grpcurl"):
-            with_grpcurl(stage, tmp_path, access)
+            with_grpcurl(stage, folder, access)
 
 
 def with_grpcurl(stage: Stage, folder: Path, access: list[str]) -> None:

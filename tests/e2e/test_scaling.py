@@ -7,161 +7,55 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from elasticjob_api import names
-from elasticjob_cli.dev.cluster import Cluster
 
 from tests.e2e.jobs import JOBS, LEAVING_NODE, LEAVING_TAINT
 from tests.e2e.second_node import SecondNode
 from tests.e2e.stage import EXAMPLES, Stage, on_stage
+from tests.e2e.target import Target
+from tests.e2e.user import User
 
 Json = dict[str, Any]
-SECONDS = 60.0
-
-
-class User:
-    """Somebody at kubectl, with the folder of one job's training."""
-
-    def __init__(self, stage: Stage, job: str, folder: Path) -> None:
-        self.kubectl = stage.kubectl
-        self.apply = stage.apply
-        self.job = job
-        self.folder = folder
-
-    def get(self, what: str) -> Json:
-        """Return an object."""
-        found: Json = json.loads(self.kubectl("get", what, "-o", "json"))
-        return found
-
-    def items(self, kind: str) -> list[Json]:
-        """Return the job's plans or requests."""
-        found: list[Json] = json.loads(self.kubectl("get", kind, "-o", "json"))["items"]
-        return [item for item in found if item["spec"]["jobName"] == self.job]
-
-    def status(self, what: str = "") -> Json:
-        """Return the status of an object, or of the job."""
-        status: Json = self.get(what or f"ej/{self.job}").get("status", {})
-        return status
-
-    def wait(self, what: str, path: str, value: str) -> None:
-        """`kubectl wait` until a field has a value; on failure, tell what there is."""
-        words = ("wait", f"--for=jsonpath={{{path}}}={value}", what, f"--timeout={SECONDS:.0f}s")
-        answer = self.kubectl(*words, check=False)
-        if "condition met" not in answer:
-            found = self.kubectl("get", what, "-o", "yaml", check=False)
-            pytest.fail(f"{what}: {path} never became {value}\n{found}{self.overview()}")
-
-    def until(self, what: str, look: Callable[[], Any]) -> Any:
-        """Wait for what kubectl cannot wait for."""
-        deadline = time.monotonic() + SECONDS
-        while not (found := look()):
-            if time.monotonic() > deadline:
-                pytest.fail(f"never seen: {what}\n{self.overview()}")
-            time.sleep(0.1)
-        return found
-
-    def overview(self) -> str:
-        """Return all there is to see of the job."""
-        mine = f"{names.LABEL_JOB_NAME}={self.job}"
-        pods = self.kubectl("get", "pods", "-l", mine, "-o", "wide", check=False)
-        return self.kubectl("get", f"ej/{self.job}", "-o", "yaml", check=False) + pods + self.kubectl("get", "sp,ej")
-
-    def pods(self) -> dict[str, str]:
-        """Return name and UID of the job's workers that are not leaving."""
-        chosen = f"{names.LABEL_JOB_NAME}={self.job},{names.LABEL_ROLE}={names.ROLE_WORKER}"
-        items = json.loads(self.kubectl("get", "pods", "-l", chosen, "-o", "json"))["items"]
-        return {
-            pod["metadata"]["name"]: pod["metadata"]["uid"]
-            for pod in items
-            if "deletionTimestamp" not in pod["metadata"]
-        }
-
-    def request(self, kind: str, name: str, **spec: Any) -> None:
-        """Apply a request or plan for the job."""
-        body = {"apiVersion": names.API_VERSION, "kind": kind, "metadata": {"name": name}}
-        self.apply({**body, "spec": {"jobName": self.job, **spec}})
-
-    def create(self, kind: str, name: str, **spec: Any) -> Json:
-        """Apply a request or plan for the job, and wait for its end; returns its status."""
-        self.request(kind, name, **spec)
-        what = f"{kind.lower()}/{name}"
-        self.wait(what, ".status.phase", "Succeeded" if kind == "ScalePlan" else "ScaleSucceeded")
-        return self.status(what)
-
-    def begin(self, size: int = 2) -> dict[str, str]:
-        """See to it that the job runs with so many workers, whatever was done before; returns them."""
-        self.wait(f"ej/{self.job}", ".status.phase", "Running")
-        if self.get(f"ej/{self.job}")["spec"]["replicaSpecs"]["worker"]["replicas"] != size:
-            self.kubectl("scale", f"ej/{self.job}", f"--replicas={size}")
-        self.runs_with(size)
-        return self.pods()
-
-    def runs_with(self, size: int) -> None:
-        """Wait until spec, status, pods and the training itself all tell this size, with nothing under way."""
-
-        def settled() -> bool:
-            job = self.get(f"ej/{self.job}")
-            status = job["status"]
-            return (
-                job["spec"]["replicaSpecs"]["worker"]["replicas"] == size
-                and status.get("workers") == f"{size}/{size}"
-                and status["phase"] == "Running"
-                and not status.get("currentPlan")
-                and len(self.pods()) == size
-                and self.worlds()[-1:] != []
-                and self.worlds()[-1][0] == size
-            )
-
-        self.until(f"{self.job} at work with {size} workers, at rest", settled)
-
-    def worlds(self) -> list[tuple[int, int]]:
-        """Return size and first step of each world that has trained."""
-        path = self.folder / "worlds"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [(int(size), int(step)) for _, size, step in (line.split() for line in lines)]
-
-    def finish(self) -> None:
-        """Let the training end."""
-        (self.folder / "finish").touch()
-        self.wait(f"ej/{self.job}", ".status.phase", "Succeeded")
-
-
+SECOND_NODE = "a second node is a second process node"
 UserOf = Callable[[str], User]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Stage, Path]]:
+async def shared(
+    cluster: Target, shared_folder: None, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[Stage, Path]]:
     root = tmp_path_factory.mktemp("trainings")
-    with leaving_node(cluster, tmp_path_factory.mktemp("node")):
+    with ExitStack() as nodes:
+        if not cluster.real:
+            nodes.enter_context(leaving_node(cluster, tmp_path_factory.mktemp("node")))
         async with on_stage(cluster) as stage:
-            for name in JOBS:
+            jobs = {name: make for name, make in JOBS.items() if not (cluster.real and name == "evicted")}
+            for name in jobs:
                 (root / name).mkdir()
-            stage.kubectl("wait", "--for=create", f"node/{LEAVING_NODE}", "--timeout=60s")
-            stage.kubectl("wait", "--for=condition=Ready", f"node/{LEAVING_NODE}", "--timeout=60s")
-            stage.apply(*(make(name, root / name) for name, make in JOBS.items()))
+                (root / name).chmod(0o777)
+            stage.apply(*(make(name, root / name) for name, make in jobs.items()))
             yield stage, root
 
 
 @contextmanager
-def leaving_node(cluster: Cluster, directory: Path) -> Iterator[None]:
+def leaving_node(cluster: Target, directory: Path) -> Iterator[None]:
     """A second node, for pods that tolerate its taint only."""
     node = SecondNode(cluster.kubeconfig, directory, LEAVING_NODE, taints=[f"{LEAVING_TAINT}=:NoSchedule"])
     try:
+        cluster.kubectl("wait", "--for=create", f"node/{LEAVING_NODE}", "--timeout=50s")
+        cluster.kubectl("wait", "--for=condition=Ready", f"node/{LEAVING_NODE}", "--timeout=50s")
         yield
     finally:
         node.end(signal.SIGTERM)
         print(f"--- log of {LEAVING_NODE} ---\n{node.log()}")
-        subprocess.run(
-            [cluster.bin / "kubectl", "--kubeconfig", cluster.kubeconfig, "delete", "node", LEAVING_NODE], check=True
-        )
+        cluster.kubectl("delete", "node", LEAVING_NODE)
 
 
 @pytest.fixture
@@ -312,6 +206,7 @@ def test_resources_that_no_node_has_are_refused_with_the_clusters_words_and_noth
     assert {name: in_force(user, name) for name in before} == resources
 
 
+@pytest.mark.embedded_only("it counts the CPUs that the process node is said to have")
 def test_a_resize_that_the_node_has_room_for_once_is_done_once_and_the_plan_says_who_went_without(user: User) -> None:
     before = user.begin(2)
     had = {name: in_force(user, name)["requests"]["cpu"] for name in before}
@@ -395,6 +290,7 @@ def test_a_suspended_training_goes_on_from_its_step_with_as_many_workers(user_of
     worlds = len(user.worlds())
     suspend(user, False)
     user.runs_with(2)
+    user.until("a world of the training", lambda: len(user.worlds()) > worlds)
     assert user.worlds()[worlds] == (2, saved)
     job = user.status()["replicaStatuses"]["worker"]
     assert job.get("restarts", 0) == 0, "a suspension is nobody's failure"
@@ -462,6 +358,7 @@ def test_a_job_deleted_in_the_middle_of_a_migration_leaves_nothing(user_of: User
     user.until("nothing", lambda: not user.kubectl("get", kinds, "-l", mine, "-o", "name").strip())
 
 
+@pytest.mark.embedded_only(SECOND_NODE)
 def test_a_node_that_is_drained_loses_its_workers_in_good_order(user_of: UserOf) -> None:
     user = user_of("evicted")
     before = user.begin(2)

@@ -16,9 +16,17 @@ from elasticjob_agent.gpu import GpuUsage, Reader
 from elasticjob_agent.usage import Meter, Sampler, Usage
 
 PID = 7
-MEMORY_2 = {"memory.current": "1000\n", "memory.stat": "anon 600\ninactive_file 300\nactive_file 100\n"}
+MEMORY_2 = {
+    "memory.events": "oom 4\noom_kill 3\noom_group_kill 0\n",
+    "memory.current": "1000\n",
+    "memory.stat": "anon 600\ninactive_file 300\nactive_file 100\n",
+}
 CPU_2 = {"cpu.stat": "usage_usec 2500000\nuser_usec 2000000\n"}
-MEMORY_1 = {"memory.usage_in_bytes": "1000\n", "memory.stat": "inactive_file 1\ntotal_inactive_file 300\n"}
+MEMORY_1 = {
+    "memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n",
+    "memory.usage_in_bytes": "1000\n",
+    "memory.stat": "inactive_file 1\ntotal_inactive_file 300\n",
+}
 CPU_1 = {"cpuacct.usage": "2500000000\n"}
 
 
@@ -41,7 +49,7 @@ def test_cgroup_v2_is_read_at_the_mount_of_a_container_and_at_the_path_the_kerne
     group(tmp_path / "mounts" / told[4:].strip(), {**MEMORY_2, **CPU_2})
     container = own(tmp_path, told)
     assert container is not None
-    assert (container.memory_bytes(), container.cpu_seconds()) == (700, 2.5)
+    assert (container.memory_bytes(), container.cpu_seconds(), container.memory_kills()) == (700, 2.5, 3)
 
 
 @pytest.mark.parametrize("inside", ["", "kubepods/pod1"])
@@ -50,7 +58,7 @@ def test_cgroup_v1_is_read_from_its_two_groups(tmp_path: Path, inside: str) -> N
     group(tmp_path / "mounts" / "cpuacct" / inside, CPU_1)
     container = own(tmp_path, "9:name=systemd:/x\n4:memory:/kubepods/pod1\n2:cpu,cpuacct:/kubepods/pod1\n0::/\n")
     assert container is not None
-    assert (container.memory_bytes(), container.cpu_seconds()) == (700, 2.5)
+    assert (container.memory_bytes(), container.cpu_seconds(), container.memory_kills()) == (700, 2.5, 3)
 
 
 @pytest.mark.parametrize(

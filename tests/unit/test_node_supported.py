@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from elasticjob_api import names
 from elasticjob_cli.node.model import Metadata, Pod
 from elasticjob_cli.node.supported import Owner, has_token, refusal
 
@@ -111,10 +112,20 @@ def test_every_problem_of_a_pod_is_told_at_once() -> None:
     assert why.count(";") >= 2
 
 
-def test_a_node_of_root_cannot_promise_to_run_as_somebody_else() -> None:
+def test_a_pod_that_must_not_run_as_root_runs_as_whoever_the_node_is() -> None:
+    """The setting is about the image's user, and images are not used."""
     asked = pod({"securityContext": {"runAsNonRoot": True}})
-    assert "runAsNonRoot" in (refusal(asked, ROOT) or "")
+    assert refusal(asked, ROOT) is None
     assert refusal(asked, USER) is None
+
+
+def test_a_pod_whose_agent_comes_from_an_init_container_runs_without_that_container() -> None:
+    install = {"name": names.AGENT, "command": ["x"], "securityContext": {"runAsUser": 65532}}
+    volume = {"name": names.AGENT, "emptyDir": {}}
+    mount = {"name": names.AGENT, "mountPath": names.AGENT_DIRECTORY}
+    asked = pod({"initContainers": [install], "volumes": [volume]}, volumeMounts=[mount])
+    assert refusal(asked, USER) is None
+    assert asked.init_containers == []
 
 
 def test_the_token_is_asked_for_by_the_volume_that_admission_adds() -> None:

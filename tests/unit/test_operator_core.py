@@ -15,7 +15,7 @@ from elasticjob_api.times import format_time, parse_time
 from elasticjob_operator.core.observed import Defaults
 from elasticjob_operator.core.patches import difference
 from elasticjob_operator.core.plan import free_indices
-from elasticjob_operator.core.pods import member_pod, with_resources
+from elasticjob_operator.core.pods import master_pod, member_pod, with_resources
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,10 +108,51 @@ def test_the_template_is_kept_as_written_but_for_reserved_names() -> None:
     assert made["spec"]["containers"][1] == sidecar
     assert made["spec"]["nodeSelector"] == {"a": "b"}
     assert made["metadata"]["labels"]["team"] == "x"
-    assert container["command"] == ["/opt/elasticjob/bin/elasticjob-agent", "run", "--"]
+    assert container["command"] == ["/elasticjob/agent/bin/elasticjob-agent", "run", "--"]
     assert container["args"] == ["a", "b"]
     variables = [variable["name"] for variable in container["env"]]
     assert len(variables) == len(set(variables))
     assert mine in container["env"]
     assert {"name": "ELASTICJOB_INDEX", "value": "2"} in container["env"]
     assert made["spec"]["initContainers"][0]["image"] == "a:1"
+
+
+def of_job(spec: dict[str, Any], **more: Any) -> ElasticJob:
+    """Return a job with one role, of which the template's pod spec is given."""
+    template = {"spec": {"containers": [{"name": "train", "image": "i:1", "command": ["a"]}], **spec}}
+    body = {
+        "metadata": {"name": "j", "namespace": "n", "uid": "u"},
+        "spec": {"framework": "jax", "replicaSpecs": {"worker": {"template": template}}, **more},
+    }
+    return msgspec.convert(body, ElasticJob)
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        ({}, False),
+        ({"automountServiceAccountToken": True}, True),
+        ({"serviceAccountName": "reader"}, None),
+        ({"serviceAccountName": "reader", "automountServiceAccountToken": False}, False),
+    ],
+)
+def test_a_member_gets_a_token_only_where_its_template_asks_for_one(asked: dict[str, Any], given: bool | None) -> None:
+    made = member_pod(of_job(asked), "worker", 0, 0, wanted={}, restarts=0, defaults=Defaults("m:1", "a:1"))
+    assert made["spec"].get("automountServiceAccountToken") is given
+
+
+def test_a_master_passes_the_restricted_pod_security_level_and_its_template_has_the_last_word() -> None:
+    made = master_pod(of_job({}), 0, restarts=0, defaults=Defaults("m:1", "a:1"))["spec"]
+    assert made["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    (container,) = made["containers"]
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert {"name": "TMPDIR", "value": "/dev/shm"} in container["env"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    theirs = of_job({}, master={"template": {"spec": {"securityContext": {"runAsUser": 7, "runAsNonRoot": False}}}})
+    made = master_pod(theirs, 0, restarts=0, defaults=Defaults("m:1", "a:1"))["spec"]
+    assert made["securityContext"] == {
+        "runAsNonRoot": False,
+        "runAsUser": 7,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }

@@ -115,6 +115,11 @@ def test_a_pod_that_is_the_target_of_a_disruption_is_concerned_wherever_it_runs(
     assert "EvictionByEvictionAPI" in spec["reason"]
 
 
+def test_a_pod_deleted_for_a_taint_of_its_node_is_left_to_repair_for_nobody_may_be_there_to_drain() -> None:
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
+    assert notices(seen(pod(0), pod(1, conditions=[condition]))) == []
+
+
 def test_nobody_else_is_concerned() -> None:
     assert notices(seen(pod(0), pod(1))) == []
     others = (

@@ -63,6 +63,7 @@ EXAMPLES: list[tuple[str, list[Pod]]] = [
     ),
     ("Ignore", [pod(137, "ContainerStatusUnknown")]),
     ("RestartWithMoreMemory", [pod(137, "OOMKilled"), pod(1, "OOMKilled"), pod(137, "OOMKilled", leaving=True)]),
+    ("RestartWithMoreMemory", [pod(137, message=f"Bye\nelasticjob-agent: {names.KILLED_FOR_MEMORY}")]),
     ("Ignore", [pod(137, leaving=True)]),
     ("FailJob", [pod(137, why="DeadlineExceeded")]),
     (

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,11 +59,16 @@ PROGRAMS = (
     _kubernetes("kubectl", fits=r"Client Version: v1\.3[567]\.", version=("version", "--client")),
 )
 
+HELM = Program("helm", "helm", "helm.sh/helm/v3/cmd/helm", ("version", "--short"), r"^v[34]\.")
+"""Not of the control plane: it renders the manifests of deploy/."""
 
-def find_programs(cache: Path, environ: Mapping[str, str], progress: Progress) -> dict[str, Path]:
+
+def find_programs(
+    cache: Path, environ: Mapping[str, str], progress: Progress, programs: Sequence[Program] = PROGRAMS
+) -> dict[str, Path]:
     """Return the path of every program by its name; build those that are missing (minutes, once)."""
-    found = {program.name: _installed(program, environ) or built(program, cache) for program in PROGRAMS}
-    missing = [program for program in PROGRAMS if found[program.name] is None]
+    found = {program.name: _installed(program, environ) or built(program, cache) for program in programs}
+    missing = [program for program in programs if found[program.name] is None]
     if missing:
         remedy = "set ELASTICJOB_CACHE to a directory that can be written to"
         make_directory(cache, what="the cache directory", remedy=remedy)
@@ -114,18 +119,18 @@ def _mark(path: Path) -> Path:
 def _build_all(
     missing: list[Program], cache: Path, environ: Mapping[str, str], progress: Progress
 ) -> dict[str, Path | None]:
-    missing = [program for program in missing if built(program, cache) is None]  # built while we waited for the lock
-    if missing:
+    unbuilt = [program for program in missing if built(program, cache) is None]  # others built while we waited
+    if unbuilt:
         go = find_go(cache, environ, progress)
         settings = go_environment(cache, environ)
         _check_space(go, cache, settings)
         progress.say(
-            f"building {len(missing)} programs from source into {cache}; about five minutes on two cores, once"
+            f"building {len(unbuilt)} programs from source into {cache}; about five minutes on two cores, once"
         )
-        for number, program in enumerate(missing, 1):
-            with progress.step(f"building {program.name} ({number} of {len(missing)})") as tick:
+        for number, program in enumerate(unbuilt, 1):
+            with progress.step(f"building {program.name} ({number} of {len(unbuilt)})") as tick:
                 _build(program, go, cache, settings, tick)
-    return {program.name: built(program, cache) for program in PROGRAMS if built(program, cache)}
+    return {program.name: built(program, cache) for program in missing}
 
 
 def _build(program: Program, go: Path, cache: Path, settings: Mapping[str, str], tick: Callable[[], None]) -> None:

@@ -6,8 +6,9 @@ It is a kubelet as far as the API can tell: status, exit codes, restarts, probes
 What differs from a container, said once, here:
 
 * `image` and `imagePullPolicy` are ignored. The command comes from this machine; a container must name it.
+* Where an init container brings the agent, that container and its volume are left out: this machine has the agent.
 * There is no isolation: one file system, one process table, one network. Settings that only take rights away
-  (dropped capabilities, seccomp, read-only root, no privilege escalation) hold nothing back.
+  (dropped capabilities, seccomp, read-only root, no privilege escalation, no root) hold nothing back.
 * Memory limits are held by watching the resident memory of the process tree; CPU and storage limits are not held.
 * Each pod has its own address in 127/8 (`$POD_IP` by fieldRef). There is no cluster DNS and no routing of Services;
   `<SERVICE>_SERVICE_HOST` is the address of the pod whose host name is the Service's name.

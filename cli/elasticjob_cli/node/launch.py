@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from elasticjob_api import names
+
 from elasticjob_cli.node.account import KUBECONFIG
 from elasticjob_cli.node.containers import Command
 from elasticjob_cli.node.environment import MARKER, TERMINATION_LOG, command_line
@@ -33,4 +35,7 @@ async def command(
     variables = await host.environment(pod, container, address, base)
     variables[MARKER] = owner
     where = Path(container.get("workingDir") or scratch)
-    return Command(command_line(container, variables), variables, where, owner), message_file
+    argv = command_line(container, variables)
+    if argv[0].startswith(f"{names.AGENT_DIRECTORY}/"):
+        argv[0] = Path(argv[0]).name  # an installed agent: this machine's own
+    return Command(argv, variables, where, owner), message_file

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from elasticjob_api import names
 
 Json = dict[str, Any]
 
@@ -45,8 +46,8 @@ class Pod(msgspec.Struct, frozen=True):
 
     @property
     def init_containers(self) -> list[Json]:
-        """The containers that run first, one after the other."""
-        return self.spec.get("initContainers") or []
+        """The containers that run first, one after the other; not the one that brings the agent, which is here."""
+        return [one for one in self.spec.get("initContainers") or () if one["name"] != names.AGENT]
 
     @property
     def restart_policy(self) -> str:

@@ -10,6 +10,8 @@ import os.path
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from elasticjob_api import names
+
 from elasticjob_cli.node.model import Json, Pod
 
 REASON = "ProcessNodeUnsupported"
@@ -99,8 +101,6 @@ def _of_security(security: Json, owner: Owner) -> Iterator[str]:
         yield f"runAsUser: {user}: processes run as user {owner.uid}; remove it"
     if group != owner.gid:
         yield f"runAsGroup: {group}: processes run as group {owner.gid}; remove it"
-    if security.get("runAsNonRoot") and owner.uid == 0:
-        yield "runAsNonRoot: true: this node runs as root; start it as an ordinary user, or remove it"
     for name in ("seLinuxOptions", "windowsOptions"):
         if security.get(name):
             yield f"{name}: cannot be given; remove it"
@@ -112,7 +112,7 @@ def _of_volumes(pod: Pod) -> Iterator[str]:
         if "hostPath" in volume:
             if (volume["hostPath"].get("type") or "") not in _TYPES:
                 yield f"spec.volumes[{index}].hostPath.type: {volume['hostPath']['type']} is not known"
-        elif not _is_token_volume(volume) and not _is_shared_memory(volume, pod):
+        elif not _is_token_volume(volume) and not _is_shared_memory(volume, pod) and volume["name"] != names.AGENT:
             yield (
                 f"spec.volumes[{index}].{kind}: nothing can be mounted for a process; use a hostPath that is mounted"
                 " at its own path, or the working directory, which is the pod's own"

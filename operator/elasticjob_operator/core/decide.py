@@ -50,7 +50,7 @@ def decide(seen: Observed, now: float, defaults: Defaults) -> Decision:
 
 def _take_up(seen: Observed, now: float, defaults: Defaults) -> Decision:
     status = statuses.taken_up(seen.job, now)
-    if problem := templates.problem(seen.job, defaults) or rules_problem(seen.job):
+    if problem := templates.problem(seen.job) or rules_problem(seen.job):
         return _end(seen, statuses.ended(seen.job, status, "Failed", problem, now), problem)
     if seen.masters or seen.trouble or seen.job.spec.run_policy.suspend:
         return Decision((*patches.job_status(seen.job, status),))

@@ -21,6 +21,9 @@ from elasticjob_operator.core.actions import CreatePlan
 from elasticjob_operator.core.observed import Observed, Pod, owner_reference
 from elasticjob_operator.core.plan import Indices, current_indices
 
+_BY_TAINT = "DeletionByTaintManager"
+"""A condition that is no notice: the pod is deleted in the next moment, and mostly its node is lost already. Its rank
+goes on when the pod has gone, not beside it."""
 CORDONED = "node.kubernetes.io/unschedulable"
 _DELETED = "metadata.deletionTimestamp"
 WHY: Mapping[str, str] = {
@@ -131,7 +134,8 @@ def still_needed(seen: Observed) -> frozenset[str]:
 
 def _why(seen: Observed, pod: Pod) -> str | None:
     """Return why a pod must leave; None if nothing has been told."""
-    if (condition := pod.condition("DisruptionTarget")) is not None:
+    condition = pod.condition("DisruptionTarget")
+    if condition is not None and condition.reason != _BY_TAINT:
         return f"DisruptionTarget: {condition.reason}"
     key = seen.leaving_nodes.get(pod.spec.node_name)
     if key is None or _tolerates(seen.job, pod.role, key):

@@ -70,6 +70,10 @@ DEFAULTS: tuple[Default, ...] = (
         "It was killed for the memory it used.",
     ),
     Default(
+        RestartRule(action="RestartWithMoreMemory", exit_codes=[_KILLED], message_pattern=names.KILLED_FOR_MEMORY),
+        "The same, as its agent has seen: about 1 in 90 such kills is not reported as OOMKilled.",
+    ),
+    Default(
         RestartRule(action="Ignore", exit_codes=[_KILLED]),
         "Somebody has deleted the pod, and it was not done when its grace period was over.",
         only="a pod that is being deleted",
@@ -115,8 +119,7 @@ DEFAULTS: tuple[Default, ...] = (
     ),
     Default(
         RestartRule(action="Restart", exit_codes=[_KILLED]),
-        "SIGKILL, and nobody says why. If it was for memory (about 1 in 90 such kills is not reported as OOMKilled), "
-        "the next one says so.",
+        "SIGKILL, and nobody says why.",
     ),
     Default(
         RestartRule(action="Restart", signals=[6, 7, 11, 13]),

@@ -213,7 +213,7 @@ class Defaults:
     """What the operator was started with and a job may leave out."""
 
     master_image: str
-    agent_image: str | None
+    agent_image: str
 
 
 def owner_reference(owner: ElasticJob | ScaleIn | ScaleOut, *, controller: bool = True) -> dict[str, Any]:

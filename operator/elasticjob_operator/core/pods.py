@@ -7,14 +7,26 @@ from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
+from elasticjob_api.quantity import parse_quantity
 
 from elasticjob_operator.core import gang
 from elasticjob_operator.core.observed import Defaults, owner_reference
 
 Json = dict[str, Any]
 
-_AGENT_VOLUME = "elasticjob-agent"
-_AGENT_DIRECTORY = "/opt/elasticjob"
+_INSTALLED_AGENT = f"{names.AGENT_DIRECTORY}/agent"
+_AGENT_VOLUME_LIMIT = "256Mi"
+_NO_RIGHTS = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+_NOT_ROOT = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+"""With `_NO_RIGHTS` what a namespace with the Pod Security level `restricted` asks of a container."""
+_RESTRICTED = {**_NOT_ROOT, **_NO_RIGHTS, "runAsUser": 65532, "runAsGroup": 65532}
+_MEMORY = "/dev/shm"  # noqa: S108
+"""Where masters of any version find a place for a moment's file: every container has it, and it is on no disk."""
+_ENOUGH_TO_INSTALL = {"cpu": "500m", "memory": "128Mi", "ephemeral-storage": _AGENT_VOLUME_LIMIT}
 _SECONDS_TO_EXIT = 5
 """What an agent needs on top of its drain time to report and to exit."""
 _REGISTERED = {"tcpSocket": {"port": names.AGENT_READY_PORT}, "periodSeconds": 2, "failureThreshold": 3}
@@ -66,8 +78,11 @@ def member_pod(
             pod_spec.get("terminationGracePeriodSeconds") or 0, spec.drain_seconds + _SECONDS_TO_EXIT
         ),
     }
+    if not pod_spec.get("serviceAccountName"):
+        # No member needs the API server: one that does says so, by an account of its own or by the field itself.
+        pod_spec.setdefault("automountServiceAccountToken", False)
     if job.spec.agent.source == "InitContainer":
-        _add_agent(pod_spec, job.spec.agent.image or defaults.agent_image or "")
+        _add_agent(pod_spec, job.spec.agent.image or defaults.agent_image)
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -124,6 +139,7 @@ def master_pod(job: ElasticJob, incarnation: int, *, restarts: int, uncounted: i
         "env": [
             *_identity(job),
             {"name": names.ENV_FRAMEWORK, "value": job.spec.framework},
+            {"name": "TMPDIR", "value": _MEMORY},
             *(_from_secret(variable, name, key) for variable, key in secret_env),
         ],
         "ports": [
@@ -131,9 +147,11 @@ def master_pod(job: ElasticJob, incarnation: int, *, restarts: int, uncounted: i
             {"name": "http", "containerPort": names.HTTP_PORT},
         ],
         "resources": master.resources,
+        "securityContext": _NO_RIGHTS,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "readinessProbe": {"tcpSocket": {"port": names.GRPC_PORT}, "periodSeconds": 2, "failureThreshold": 3},
     }
+    template_spec = master.template.get("spec") or {}
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -153,7 +171,8 @@ def master_pod(job: ElasticJob, incarnation: int, *, restarts: int, uncounted: i
             "ownerReferences": [owner_reference(job)],
         },
         "spec": {
-            **(master.template.get("spec") or {}),
+            **template_spec,
+            "securityContext": {**_NOT_ROOT, **(template_spec.get("securityContext") or {})},
             "hostname": name,
             "restartPolicy": "Never",
             "serviceAccountName": name,
@@ -172,7 +191,7 @@ def _member_container(
     container: Json,
     wanted: Mapping[str, Any],
 ) -> Json:
-    agent = "elasticjob-agent" if job.spec.agent.source == "Image" else f"{_AGENT_DIRECTORY}/bin/elasticjob-agent"
+    agent = names.AGENT if job.spec.agent.source == "Image" else f"{_INSTALLED_AGENT}/bin/{names.AGENT}"
     master = names.master_service(job.metadata.name)
     ours = [
         *_identity(job),
@@ -204,20 +223,41 @@ def _member_container(
     if wanted:
         changed["resources"] = with_resources(container.get("resources") or {}, wanted)
     if job.spec.agent.source == "InitContainer":
-        mount = {"name": _AGENT_VOLUME, "mountPath": _AGENT_DIRECTORY, "readOnly": True}
+        mount = {"name": names.AGENT, "mountPath": names.AGENT_DIRECTORY, "readOnly": True}
         changed["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
     return changed
 
 
 def _add_agent(pod_spec: Json, image: str) -> None:
+    """Let an init container copy the agent into the pod.
+
+    It is given the kinds of resources that the first container is given, and no more of any: so the pod's quality of
+    service, and what it takes of a node and of a quota, are as without it, also when the container is made smaller.
+    """
     install = {
-        "name": _AGENT_VOLUME,
+        "name": names.AGENT,
         "image": image,
-        "command": ["elasticjob-agent", "install", _AGENT_DIRECTORY],
-        "volumeMounts": [{"name": _AGENT_VOLUME, "mountPath": _AGENT_DIRECTORY}],
+        "command": [names.AGENT, "install", _INSTALLED_AGENT],
+        "resources": _to_install(pod_spec["containers"][0].get("resources") or {}),
+        "securityContext": _RESTRICTED,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [{"name": names.AGENT, "mountPath": names.AGENT_DIRECTORY}],
     }
     pod_spec["initContainers"] = [install, *(pod_spec.get("initContainers") or ())]
-    pod_spec["volumes"] = [*(pod_spec.get("volumes") or ()), {"name": _AGENT_VOLUME, "emptyDir": {}}]
+    volume = {"name": names.AGENT, "emptyDir": {"sizeLimit": _AGENT_VOLUME_LIMIT}}
+    pod_spec["volumes"] = [*(pod_spec.get("volumes") or ()), volume]
+
+
+def _to_install(resources: Json) -> Json:
+    return {
+        kind: {
+            name: min(amounts[name], enough, key=parse_quantity)
+            for name, enough in _ENOUGH_TO_INSTALL.items()
+            if name in amounts
+        }
+        for kind, amounts in resources.items()
+        if kind in ("requests", "limits") and amounts
+    }
 
 
 def _identity(job: ElasticJob) -> list[Json]:

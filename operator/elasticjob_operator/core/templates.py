@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import Any
 
 import msgspec
+from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Object
 from elasticjob_api.quantity import parse_quantity
 
 from elasticjob_operator.core import gang
-from elasticjob_operator.core.observed import Defaults
 
 Json = dict[str, Any]
 
@@ -47,17 +48,15 @@ class _Template(Object, frozen=True):
     spec: _Spec | None = None
 
 
-def problem(job: ElasticJob, defaults: Defaults) -> str | None:
+def problem(job: ElasticJob) -> str | None:
     """Return why the job's pods could never run, naming the field and the remedy; None if nothing is in their way."""
-    if job.spec.agent.source == "InitContainer" and not (job.spec.agent.image or defaults.agent_image):
-        return (
-            "spec.agent.source: InitContainer needs an agent image, and neither spec.agent.image nor the operator's "
-            "--agent-image names one; install elasticjob in the worker image and set spec.agent.source to Image"
-        )
     if found := gang.problem(job):
         return found
     for role, spec in job.spec.replica_specs.items():
-        if found := _template_problem(spec.template, f"spec.replicaSpecs.{role}.template"):
+        field = f"spec.replicaSpecs.{role}.template"
+        if found := _template_problem(spec.template, field):
+            return found
+        if job.spec.agent.source == "InitContainer" and (found := _reserved_problem(spec.template["spec"], field)):
             return found
     if found := _form_problem({"spec": {"containers": [{"resources": job.spec.master.resources}]}}, "spec.master"):
         return found
@@ -75,6 +74,20 @@ def _template_problem(template: Json, field: str) -> str | None:
             f"{field}.spec.containers[0].command: must be set, because the agent starts it and the image's own entry "
             "point is not known"
         )
+    return None
+
+
+def _reserved_problem(spec: Json, field: str) -> str | None:
+    """Return which name or path of the template is the installed agent's."""
+    remedy = "is the agent's own; use another, or put the agent into the image and set spec.agent.source to Image"
+    for kind in ("initContainers", "containers", "volumes"):
+        for position, named in enumerate(spec.get(kind) or ()):
+            if named.get("name") == names.AGENT:
+                return f"{field}.spec.{kind}[{position}].name: {names.AGENT!r} {remedy}"
+    for position, mount in enumerate(spec["containers"][0].get("volumeMounts") or ()):
+        path = posixpath.normpath(str(mount.get("mountPath")))
+        if path == names.AGENT_DIRECTORY or path.startswith(f"{names.AGENT_DIRECTORY}/"):
+            return f"{field}.spec.containers[0].volumeMounts[{position}].mountPath: {path!r} {remedy}"
     return None
 
 

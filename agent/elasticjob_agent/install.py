@@ -1,0 +1,220 @@
+"""`elasticjob-agent install DIR`: a copy of the agent that runs in any image, whatever is or is not in that image.
+
+The worker's image is the user's: it may have another Python or none, another C library, no shell, nothing at all. So
+what is copied is everything from the interpreter down to the dynamic loader, as it is in the image that this runs in:
+
+    bin/elasticjob-agent, bin/discover_hosts, bin/python3    what the kernel can start: launcher.py
+    lib/ld.so, lib/*.so.*, lib/python                        the loader, the libraries, the interpreter
+    lib/python3.X/                                           the standard library and the agent's packages, compiled
+    library/                                                 `import elasticjob` for the training process' own Python
+
+DIR appears by one rename, so it is there as a whole or not at all; if it is there, nothing is done.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import py_compile
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from importlib.metadata import distribution
+from pathlib import Path
+
+from elasticjob_agent.launcher import MACHINES, launcher
+
+LIBRARY = "library"
+_SOURCES = ("elasticjob", "elasticjob_api")
+"""What a training process imports, with any Python: as source."""
+_PACKAGES = ("elasticjob_agent", *_SOURCES)
+_DEPENDENCIES = ("grpcio", "protobuf", "psutil", "typing_extensions")
+_LEFT_OUT = re.compile(
+    r"__phello__|__pycache__|config-.*|curses|dbm|dist-packages|distutils|ensurepip|idlelib|lib2to3|pydoc_data|"
+    r"site-packages|sqlite3|tests?|tkinter|turtledemo|unittest|venv|wsgiref|xmlrpc|"
+    r"antigravity|doctest|pdb|pydoc|this|turtle|"
+    r"_codecs_.*|_crypt|_ctypes_test|_curses.*|_g?dbm|_multibytecodec|_sqlite3|_test.*|_tkinter|_?xx.*|audioop|nis|"
+    r"ossaudiodev|readline"
+)
+"""Of the standard library: what no agent needs, and what would bring libraries of its own along."""
+_OPENED_LATER = re.compile(r"lib(dl|gcc_s|m|nss_dns|nss_files|pthread|resolv|rt|util)\.so\.[0-9]+")
+"""Parts of the C library that are opened while the agent runs, or wanted by a driver's library that it opens."""
+_PT_INTERP = 3
+
+
+class InstallError(Exception):
+    """The agent cannot be installed from here, or into this directory."""
+
+
+def install(target: Path) -> str:
+    """Install the agent into a directory that is not there yet; returns what to tell.
+
+    Raises:
+        InstallError: says why not, and what to do.
+    """
+    target = Path.cwd() / target  # not resolved: a link here need not be one in the other container
+    if target.exists():
+        return f"the agent is already in {target}"
+    part = target.with_name(f".{target.name}.part")
+    os.umask(0o022)  # the user's container may run as anybody
+    try:
+        shutil.rmtree(part, ignore_errors=True)  # of an attempt that was killed
+        part.mkdir(parents=True)
+        _fill(part, target)
+        part.rename(target)
+    except OSError as error:
+        shutil.rmtree(part, ignore_errors=True)
+        raise InstallError(
+            f"cannot install into {target}: {error}; it must be on a volume that user {os.getuid()} can write to, with "
+            "room for 100 MB"
+        ) from error
+    size = sum(path.lstat().st_size for path in target.rglob("*"))
+    return f"installed the agent into {target}: {size / 1e6:.1f} MB"
+
+
+def _fill(part: Path, target: Path) -> None:
+    """Write all of `target`, in a directory beside it."""
+    machine = os.uname().machine
+    if machine not in MACHINES:
+        raise InstallError(f"the agent can be installed on {' and '.join(MACHINES)}, and this is {machine}")
+    interpreter = Path(sys.executable).resolve()
+    modules = part / sys.platlibdir / f"python{sys.version_info.major}.{sys.version_info.minor}"
+    _copy_modules(modules)
+    for package in _SOURCES:
+        _copy_tree(_folder(package), part / LIBRARY / package)
+    native = part / "lib"
+    native.mkdir(exist_ok=True)
+    _copy_executable(interpreter, native / "python")
+    loader = _loader(interpreter)
+    _copy_executable(loader, native / "ld.so")
+    for name, path in _libraries(loader, interpreter, [*modules.rglob("*.so")]):
+        shutil.copyfile(path, native / name)
+    _write_launchers(part / "bin", target, machine)
+
+
+def _write_launchers(folder: Path, target: Path, machine: str) -> None:
+    native, python = target / "lib", target / "bin" / "python3"
+    # By argv[0] the interpreter knows where its modules are, and what to start other interpreters with.
+    started = [native / "ld.so", "--library-path", native, "--argv0", python, native / "python"]
+    programs = {
+        "python3": [],
+        "elasticjob-agent": ["-I", "-S", "-m", "elasticjob_agent.main"],
+        "discover_hosts": ["-I", "-S", "-m", "elasticjob_agent.discover_hosts"],
+    }
+    folder.mkdir()
+    for name, arguments in programs.items():
+        program = folder / name
+        program.write_bytes(launcher(machine, [*map(str, started), *arguments]))
+        program.chmod(0o755)
+
+
+def _copy_modules(target: Path) -> None:
+    """Copy the standard library and the packages that the agent imports, side by side."""
+    _copy_compiled(Path(sysconfig.get_path("stdlib")), target)
+    for package in _PACKAGES:
+        _copy_compiled(_folder(package), target / package)
+    for name in _DEPENDENCIES:
+        found = distribution(name)
+        for file in found.files or ():
+            outside = ".." in file.parts or file.parts[0].endswith(".dist-info")
+            if not outside and not any(_LEFT_OUT.fullmatch(part) for part in file.parts):
+                _copy_module(Path(str(found.locate_file(file))), target / file)
+
+
+def _copy_compiled(source: Path, target: Path) -> None:
+    for folder, folders, files in os.walk(source):
+        folders[:] = [name for name in folders if not _LEFT_OUT.fullmatch(name)]
+        for name in files:
+            if not _LEFT_OUT.fullmatch(name.partition(".")[0]):
+                path = Path(folder, name)
+                _copy_module(path, target / path.relative_to(source))
+
+
+def _copy_module(source: Path, target: Path) -> None:
+    """Copy a module's file: Python as bytecode without its source, which halves the size; what is not code not."""
+    if not source.is_file() or source.suffix not in (".py", ".so", ".pem"):
+        return  # not there: an image may have been cleared of what a package lists
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.suffix != ".py":
+        shutil.copyfile(source, target)
+        return
+    compiled = target.with_suffix(".pyc")
+    cached = Path(importlib.util.cache_from_source(str(source)))
+    if _is_current(cached, source):
+        shutil.copyfile(cached, compiled)
+    else:
+        mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+        py_compile.compile(str(source), cfile=str(compiled), doraise=True, invalidation_mode=mode)
+
+
+def _is_current(cached: Path, source: Path) -> bool:
+    """Say whether bytecode is of this interpreter, and of this source."""
+    try:
+        with cached.open("rb") as file:
+            magic, flags, time, size = struct.unpack("<4sIII", file.read(16))
+    except (OSError, struct.error):
+        return False
+    of_source = source.stat()
+    dated = (time, size) == (int(of_source.st_mtime) & 0xFFFFFFFF, of_source.st_size & 0xFFFFFFFF)
+    return magic == importlib.util.MAGIC_NUMBER and (flags != 0 or dated)
+
+
+def _copy_tree(source: Path, target: Path) -> None:
+    shutil.copytree(
+        source, target, ignore=shutil.ignore_patterns("__pycache__", "*.pyi"), copy_function=shutil.copyfile
+    )
+
+
+def _copy_executable(source: Path, target: Path) -> None:
+    shutil.copyfile(source, target)
+    target.chmod(0o755)
+
+
+def _folder(package: str) -> Path:
+    found = importlib.util.find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        raise InstallError(f"the package {package} is not installed here")
+    return Path(found.submodule_search_locations[0])
+
+
+def _loader(program: Path) -> Path:
+    """Return the dynamic loader that a program names."""
+    with program.open("rb") as file:
+        ident = file.read(64)
+        if ident[:5] != b"\x7fELF\x02":
+            raise InstallError(f"{program} is no 64-bit ELF program, so the agent cannot be installed from it")
+        (offset,), (size, count) = struct.unpack_from("<Q", ident, 32), struct.unpack_from("<HH", ident, 54)
+        file.seek(offset)
+        segments = file.read(size * count)
+        for start in range(0, size * count, size):
+            kind, _, place, _, _, length, _, _ = struct.unpack_from("<IIQQQQQQ", segments, start)
+            if kind == _PT_INTERP:
+                file.seek(place)
+                return Path(file.read(length).rstrip(b"\0").decode()).resolve()
+    raise InstallError(f"{program} names no dynamic loader, so the agent cannot be installed from it")
+
+
+def _libraries(loader: Path, interpreter: Path, modules: list[Path]) -> Iterator[tuple[str, Path]]:
+    """Yield name and place of every library that the interpreter and its modules load, as the loader finds them."""
+    command = [loader, "--argv0", "python", "--preload", " ".join(map(str, modules)), "--list", interpreter]
+    listed = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        why = listed.stderr.strip()
+        raise InstallError(f"{loader} does not tell what {interpreter} needs; glibc 2.33 or newer does: {why}")
+    folder = None
+    for line in listed.stdout.splitlines():
+        name, arrow, place = line.strip().partition(" => ")
+        if arrow and place.startswith("/"):  # what is not found here is not missed here either
+            path = Path(place.rpartition(" (")[0])
+            folder = path.parent if name == "libc.so.6" else folder
+            if path.resolve() != loader:
+                yield Path(name).name, path
+    if folder is None:
+        raise InstallError(f"{interpreter} is not linked with glibc, so the agent cannot be installed from it")
+    for path in folder.iterdir():
+        if _OPENED_LATER.fullmatch(path.name):
+            yield path.name, path

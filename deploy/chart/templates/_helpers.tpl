@@ -1,0 +1,9 @@
+{{- define "elasticjob.selector" -}}
+app.kubernetes.io/name: elasticjob-operator
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "elasticjob.labels" -}}
+{{ include "elasticjob.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{- end }}

@@ -1,0 +1,113 @@
+"""What Kubernetes' probes and Prometheus ask the operator, over plain HTTP: health, readiness, metrics.
+
+Replicas that wait for the lead answer as well; so this is served from the first moment, by none of the leader's parts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from aiohttp import web
+from elasticjob_kube.session import Kube
+from prometheus_client import CollectorRegistry, ProcessCollector, exposition
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from elasticjob_operator.queue import Queue
+from elasticjob_operator.store import JobKey, Store
+
+
+@dataclass(eq=False)
+class Standing(Collector):
+    """How far this process is, and what it works with; the metrics are read from here when somebody scrapes.
+
+    Attributes:
+        kube: its session.
+        able: whether the API server serves all that is needed: it leads, or could lead at once.
+        leading: whether it leads.
+        store: what it has seen; empty until it leads.
+        queue: the jobs it works on; None until it leads.
+    """
+
+    kube: Kube
+    able: bool = False
+    leading: bool = False
+    store: Store = field(default_factory=Store)
+    queue: Queue[JobKey] | None = None
+
+    def describe(self) -> Iterable[Metric]:
+        """Name nothing in advance: the names are in `collect`."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Read the state."""
+        yield GaugeMetricFamily("elasticjob_operator_leading", "1 for the replica that leads.", value=self.leading)
+        jobs = GaugeMetricFamily("elasticjob_operator_jobs", "Jobs by phase.", labels=["phase"])
+        for phase, number in self.store.phases().items():
+            jobs.add_metric([phase], number)
+        yield jobs
+        busy = self.queue.busy if self.queue else 0
+        yield GaugeMetricFamily("elasticjob_operator_busy_jobs", "Jobs being worked on now.", value=busy)
+        rounds = CounterMetricFamily("elasticjob_operator_rounds", "Times a job was worked on.", labels=["result"])
+        for result, number in (self.queue.results if self.queue else {}).items():
+            rounds.add_metric([result], number)
+        yield rounds
+        answers = CounterMetricFamily(
+            "elasticjob_operator_api_requests", "Requests to the API server.", labels=["method", "status"]
+        )
+        for (method, status), number in self.kube.answers.items():
+            answers.add_metric([method, str(status)], number)
+        yield answers
+
+
+@asynccontextmanager
+async def served(standing: Standing, port: int) -> AsyncIterator[None]:
+    """Serve /healthz, /readyz and /metrics inside the `async with`; port 0: serve nothing.
+
+    Raises:
+        SystemExit: it cannot listen there.
+    """
+    if not port:
+        yield
+        return
+    registry = CollectorRegistry()
+    registry.register(standing)
+    ProcessCollector(registry=registry)
+
+    async def healthy(_: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def ready(_: web.Request) -> web.Response:
+        if standing.able:
+            return web.Response(text="leading\n" if standing.leading else "waiting to lead\n")
+        return web.Response(status=503, text="the API server does not serve all definitions yet; see the log\n")
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(
+            body=exposition.generate_latest(registry), headers={"Content-Type": exposition.CONTENT_TYPE_LATEST}
+        )
+
+    application = web.Application(client_max_size=1024)
+    application.router.add_get("/healthz", healthy)
+    application.router.add_get("/readyz", ready)
+    application.router.add_get("/metrics", metrics)
+    runner = web.AppRunner(application, access_log=None, handle_signals=False, logger=_quiet())
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, port=port).start()
+        except OSError as error:
+            raise SystemExit(f"elasticjob-operator: --http-port {port}: {error.strerror}") from error
+        yield
+    finally:
+        await runner.cleanup()
+
+
+def _quiet() -> logging.Logger:
+    """Return a logger that keeps to itself what strangers send: bytes that are no HTTP must not fill a log."""
+    logger = logging.getLogger(f"{__name__}.requests")
+    logger.setLevel(logging.CRITICAL)
+    return logger

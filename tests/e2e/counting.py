@@ -1,0 +1,22 @@
+"""A training of N steps that needs no folder; its source is the argument of `python -c`, so any cluster can run it."""
+
+import sys
+import time
+
+import elasticjob
+
+
+def main() -> None:
+    """Count."""
+    total = int(sys.argv[1])
+    for step in range(1, total + 1):
+        time.sleep(0.05)
+        elasticjob.report_step(step, total=total, samples=1)
+        if elasticjob.should_stop():
+            print(f"saved at step {step}", flush=True)
+            elasticjob.confirm_stop()
+            return
+
+
+if __name__ == "__main__":
+    main()

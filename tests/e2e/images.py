@@ -1,0 +1,23 @@
+"""What the containers of the end-to-end tests run; the embedded cluster, whose node starts processes, ignores it.
+
+The one place for these names: `.ci/run` builds the images under the defaults.
+"""
+
+from __future__ import annotations
+
+import os
+
+OPERATOR = os.environ.get("ELASTICJOB_OPERATOR_IMAGE", "localhost/elasticjob-operator:dev")
+"""The operator's image, from Dockerfile.operator; for the test of two replicas where no operator is deployed."""
+MASTER = os.environ.get("ELASTICJOB_MASTER_IMAGE", "localhost/elasticjob-master:dev")
+"""The master's image, from Dockerfile.master; for operators that the tests start themselves."""
+TRAINER = os.environ.get("ELASTICJOB_TRAINER_IMAGE", MASTER)
+"""For the tests' own small trainings: `python` and `elasticjob-agent` on the PATH is all that they need."""
+DIGITS = os.environ.get("ELASTICJOB_DIGITS_IMAGE", "localhost/elasticjob-digits:dev")
+"""The digits example, from examples/digits/Dockerfile."""
+PLAIN = os.environ.get("ELASTICJOB_PLAIN_IMAGE", "localhost/busybox:1")
+"""Any image with a shell, and nothing of ours in it."""
+EMPTY = os.environ.get("ELASTICJOB_EMPTY_IMAGE", "localhost/pause:1")
+"""An image built from scratch, with nothing in it but the static program /pause, as on most clusters' nodes."""
+EARLIER_MASTER = os.environ.get("ELASTICJOB_EARLIER_MASTER_IMAGE", "")
+"""A master's image of an earlier version, for the test of upgrades, which is skipped without."""

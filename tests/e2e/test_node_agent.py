@@ -1,0 +1,118 @@
+"""The agent reaches images that know nothing of it: without Python, and with nothing at all."""
+
+from __future__ import annotations
+
+import pytest
+from elasticjob_api import names
+from elasticjob_cli.demo.sight import Sight
+
+from tests.e2e import images
+from tests.e2e.jobs import Json
+from tests.e2e.stage import Stage
+
+SECONDS = 120.0
+PROGRAMS = f"{names.AGENT_DIRECTORY}/agent/bin"
+RESOURCES = {"cpu": "200m", "memory": "128Mi"}
+
+
+def job(image: str, command: list[str], **spec: object) -> Json:
+    """Return a job of two workers that says nothing of the agent."""
+    container = {
+        "name": "train",
+        "image": image,
+        "command": command,
+        "env": [{"name": "LD_PRELOAD", "value": "/not/there.so"}, {"name": "MINE", "value": "1"}],
+        "resources": {"requests": RESOURCES, "limits": RESOURCES},
+    }
+    worker = {"replicas": 2, "minReplicas": 1, "maxReplicas": 2, "drainSeconds": 5}
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "ElasticJob",
+        "metadata": {"name": "plain"},
+        "spec": {
+            "framework": "custom",
+            "runPolicy": {"cleanPodPolicy": "None"},
+            "replicaSpecs": {"worker": {**worker, "template": {"spec": {"containers": [container], **spec}}}},
+        },
+    }
+
+
+async def succeeded(stage: Stage, seen: Sight) -> list[str]:
+    """Wait for success; return what the workers have printed."""
+    try:
+        done = "the job's success"
+        await seen.until(done, lambda: bool(seen.job and seen.job.status.phase == "Succeeded"), seconds=SECONDS)
+    finally:
+        stage.kubectl("describe", "pods", check=False)
+        logs = [stage.kubectl("logs", f"plain-worker-{index}", "-c", "train", check=False) for index in (0, 1)]
+    return logs
+
+
+async def test_a_job_that_says_nothing_of_the_agent_has_it(stage: Stage) -> None:
+    stage.apply(job(images.PLAIN, ["sh", "-c", "echo rank=$ELASTICJOB_RANK/$ELASTICJOB_WORLD_SIZE"]))
+    async with stage.sight("plain") as seen:
+        logs = await succeeded(stage, seen)
+    assert sorted(line for log in logs for line in log.split() if line.startswith("rank=")) == ["rank=0/2", "rank=1/2"]
+
+
+@pytest.mark.real_node
+async def test_a_job_whose_image_has_no_python_succeeds_with_the_environment_of_its_image(stage: Stage) -> None:
+    script = f"""
+        if command -v python python3; then exit 9; fi
+        until [ "$({PROGRAMS}/discover_hosts | wc -l)" = 2 ]; do sleep 0.1; done
+        {PROGRAMS}/discover_hosts
+        echo rank=$ELASTICJOB_RANK/$ELASTICJOB_WORLD_SIZE
+        unset ELASTICJOB_CA
+        env | grep -v -e '^ELASTICJOB_' -e '_PORT' -e '_SERVICE_'
+    """
+    stage.apply(job(images.PLAIN, ["sh", "-c", script]))
+    async with stage.sight("plain") as seen:
+        logs = await succeeded(stage, seen)
+        quality = stage.kubectl("get", "pods", "-l", f"{names.LABEL_ROLE}=worker", "-o", "jsonpath={..qosClass}")
+    assert quality.split() == ["Guaranteed", "Guaranteed"], "the init container has changed the pod's class"
+    assert {line for log in logs for line in log.split() if line.startswith("rank=")} == {"rank=0/2", "rank=1/2"}
+    for log in logs:
+        lines = log.split()
+        assert {"plain-worker-0:1", "plain-worker-1:1"} <= set(lines)
+        given = {line.partition("=")[0] for line in lines if "=" in line} - {"rank"}
+        container = {"HOME", "HOSTNAME", "PATH", "LD_PRELOAD", "MINE"}
+        shells = {"PWD", "SHLVL", "OLDPWD", "_"}
+        assert container <= given <= container | shells | {"PYTHONPATH"}, (
+            "the training's environment is not its image's"
+        )
+        assert "LD_PRELOAD=/not/there.so" in lines
+
+
+@pytest.mark.real_node
+async def test_a_job_whose_image_has_nothing_but_one_static_program_trains_as_anybody_on_a_read_only_disk(
+    stage: Stage,
+) -> None:
+    security = {
+        "runAsNonRoot": True,
+        "runAsUser": 12345,
+        "readOnlyRootFilesystem": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    made = job(images.EMPTY, ["/pause"])
+    made["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]["securityContext"] = security
+    stage.apply(made)
+    stage.kubectl("wait", "--for=jsonpath={.status.replicaStatuses.worker.ready}=2", "ej/plain", "--timeout=120s")
+    stage.kubectl("patch", "ej/plain", "--type=merge", "-p", '{"spec": {"runPolicy": {"suspend": true}}}')
+    stage.kubectl("wait", "--for=jsonpath={.status.phase}=Suspended", "ej/plain", "--timeout=120s")
+    stage.kubectl("wait", "--for=delete", "pod", "-l", f"{names.LABEL_ROLE}=worker", "--timeout=60s")
+
+
+@pytest.mark.real_node
+async def test_the_training_library_is_there_for_whatever_python_the_command_brings(stage: Stage) -> None:
+    script = (
+        "import elasticjob, sys; world = elasticjob.world();"
+        "elasticjob.report_step(1, total=1); elasticjob.barrier('there');"
+        "print(f'rank={world.rank}/{world.size}', elasticjob.__file__)"
+    )
+    stage.apply(job(images.EMPTY, [f"{PROGRAMS}/python3", "-c", script]))
+    async with stage.sight("plain") as seen:
+        logs = await succeeded(stage, seen)
+    found = f"{names.AGENT_DIRECTORY}/agent/library/elasticjob/__init__.py"
+    last = sorted(log.splitlines()[-1] for log in logs)  # an agent that starts before its master says so above
+    assert last == [f"rank=0/2 {found}", f"rank=1/2 {found}"]

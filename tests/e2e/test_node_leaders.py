@@ -1,0 +1,118 @@
+"""Two replicas of the operator, of which the one that leads is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from elasticjob_api import names
+
+from tests.conftest import REPOSITORY
+from tests.e2e import images
+from tests.e2e.node import counting, trains_on, witness, working
+from tests.e2e.operators import OwnOperator
+from tests.e2e.stage import Stage
+from tests.e2e.target import OPERATOR_NAMESPACE
+
+pytestmark = pytest.mark.real_node
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def home(stage: Stage) -> Iterator[str]:
+    """The namespace of an operator with two replicas; it is deployed for this test where none is there."""
+    if not isinstance(stage.operator, OwnOperator):
+        yield OPERATOR_NAMESPACE
+        return
+    stage.operator.stop()
+    path = f"{stage.cluster.bin}{os.pathsep}{os.environ['PATH']}"
+    environ = {**os.environ, "PATH": path, "KUBECONFIG": str(stage.cluster.kubeconfig)}
+    chosen = [
+        "MODE=namespaced",
+        f"NAMESPACE={stage.namespace}",
+        f"IMG={images.OPERATOR}",
+        f"MASTER_IMG={images.MASTER}",
+    ]
+    subprocess.run(["make", "-C", REPOSITORY, "deploy", *chosen], env=environ, timeout=200, check=True)
+    try:
+        yield stage.namespace
+    finally:
+        stage.kubectl("delete", "ej", "--all", "--timeout=60s")
+        subprocess.run(["make", "-C", REPOSITORY, "undeploy", *chosen], env=environ, timeout=200, check=True)
+
+
+def test_a_leader_killed_in_mid_plan_is_followed_by_the_other_replica_and_no_pod_is_double(
+    stage: Stage, home: str, tmp_path: Path
+) -> None:
+    user, before = working(stage, counting("followed", replicas=1))
+    killed = leader(stage, home)
+    with witness(stage, tmp_path) as seen:
+        user.request("ScaleOut", "more", count=5)
+        user.until("a new pod", lambda: len({pod["metadata"]["uid"] for _, pod in seen.states("followed")}) > 1)
+        assert [plan["status"]["phase"] for plan in user.items("sp")] == ["Executing"]
+        kill(stage, home, killed)
+        user.wait("scaleout/more", ".status.phase", "ScaleSucceeded")
+        user.until("all six at work", lambda: user.at_rest(6))
+        trains_on(user)
+        assert leader(stage, home) != killed
+        states = seen.states("followed")
+    assert twins(states) == []
+    assert before.items() < user.pods().items(), "the worker that was there was replaced"
+    assert [plan["status"]["phase"] for plan in user.items("sp")] == ["Succeeded"]
+    created = {pod["metadata"]["name"] for _, pod in states}
+    assert created == set(user.pods()), "a pod was created that was not needed"
+
+
+def leader(stage: Stage, home: str) -> str:
+    """Return the name of the pod that leads."""
+    path = "jsonpath={.spec.holderIdentity}"
+    return stage.cluster.kubectl("-n", home, "get", "lease", names.OPERATOR, "-o", path).split("_")[0]
+
+
+def kill(stage: Stage, home: str, pod: str) -> None:
+    """kill -9 what runs in a pod where this machine is the node; else the pod goes without notice."""
+    if not stage.cluster.is_here():
+        stage.cluster.kubectl("-n", home, "delete", "pod", pod, "--grace-period=0", "--force")
+        return
+    uid = stage.cluster.kubectl("-n", home, "get", "pod", pod, "-o", "jsonpath={.metadata.uid}")
+    inside = [process for process in psutil.process_iter() if uid in groups(process.pid) and is_ours(process)]
+    assert inside, f"no process of pod {pod} found"
+    for process in inside:
+        process.send_signal(signal.SIGKILL)
+
+
+def groups(pid: int) -> str:
+    """Return the control groups of a process, which name its pod; empty when it has gone."""
+    try:
+        return Path(f"/proc/{pid}/cgroup").read_text().replace("_", "-")
+    except OSError:
+        return ""
+
+
+def is_ours(process: psutil.Process) -> bool:
+    """Whether a process is the operator, and not what holds the pod's network."""
+    try:
+        return any(names.OPERATOR in word for word in process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def twins(states: Sequence[tuple[str, Json]]) -> list[set[str]]:
+    """Return the workers that were there at the same time with the same index."""
+    live: dict[str, str] = {}
+    found = []
+    for kind, pod in states:
+        name, index = pod["metadata"]["name"], pod["metadata"]["labels"][names.LABEL_INDEX]
+        if kind == "DELETED" or pod["status"]["phase"] in ("Succeeded", "Failed"):
+            live.pop(name, None)
+            continue
+        live[name] = index
+        if len(same := {other for other, its in live.items() if its == index}) > 1:
+            found.append(same)
+    return found

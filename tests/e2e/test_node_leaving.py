@@ -1,0 +1,153 @@
+"""Workers that are asked to leave by the cluster: evicted, drained from their node, or lost with it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import psutil
+import pytest
+from elasticjob_api import names
+
+from tests.e2e.node import Json, Witness, counting, last_words, trains_on, witness, working
+from tests.e2e.stage import Stage
+from tests.e2e.target import Target
+from tests.e2e.user import User
+
+pytestmark = pytest.mark.real_node
+SECONDS_OF_A_LOST_NODE = 180.0
+"""Kubernetes itself takes 50 s to call a node lost."""
+FORCE_SECONDS = 10
+
+
+def test_an_evicted_worker_drains_first_and_is_replaced_and_nothing_is_counted(stage: Stage, tmp_path: Path) -> None:
+    user, before = working(stage, counting("evicted", replicas=2))
+    evicted, staying = "evicted-worker-1", "evicted-worker-0"
+    with witness(stage, tmp_path) as seen, last_words(stage, tmp_path, evicted) as said:
+        evict(stage, evicted)
+        user.until("a successor at work", lambda: user.at_rest(2) and evicted not in user.pods())
+        assert user.pods()[staying] == before[staying]
+        assert "saved at step" in said(), "the worker was ended before it had saved its state"
+        user.until("its end", lambda: evicted in seen.ends("evicted"))
+        assert seen.ends("evicted")[evicted]["exitCode"] == names.EXIT_DRAINED
+        never_two_of_one_rank(seen, "evicted")
+    nothing_counted(user)
+    trains_on(user)
+
+
+def test_a_job_goes_on_when_its_only_node_is_drained_and_comes_back(stage: Stage, tmp_path: Path) -> None:
+    user, before = working(stage, counting("drained", replicas=2))
+    node = user.get("pod/drained-worker-0")["spec"]["nodeName"]
+    mine = f"--pod-selector={names.LABEL_JOB_NAME}=drained"
+    with witness(stage, tmp_path) as seen, last_words(stage, tmp_path, "drained-worker-0") as said:
+        try:
+            user.kubectl("drain", node, mine, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=100s")
+            assert not set(before) & set(user.pods()), "a drained node still has workers"
+        finally:
+            user.kubectl("uncordon", node)
+        user.until("two others at work", lambda: user.at_rest(2))
+        assert not set(before) & set(user.pods())
+        assert "saved at step" in said(), "the worker was ended before it had saved its state"
+        user.until("their ends", lambda: set(before) <= set(seen.ends("drained")))
+        assert {seen.ends("drained")[name]["exitCode"] for name in before} == {names.EXIT_DRAINED}
+        never_two_of_one_rank(seen, "drained")
+    nothing_counted(user)
+    trains_on(user)
+
+
+def test_on_a_lost_node_no_worker_gets_a_second_pod_before_its_role_allows_to_force_it(
+    stage: Stage, cluster: Target, tmp_path: Path
+) -> None:
+    kubelet = kubelet_of(cluster)
+    jobs = {name: lost_soon(counting(name)) for name in ("forced", "patient")}
+    jobs["forced"]["spec"]["replicaSpecs"]["worker"]["podForceDeleteSeconds"] = FORCE_SECONDS
+    forced, before = working(stage, jobs["forced"])
+    patient, patients = working(stage, jobs["patient"])
+    node = forced.get("pod/forced-worker-0")["spec"]["nodeName"]
+    with witness(stage, tmp_path) as seen:
+        with standing_still(stage, kubelet, node):
+            forced.until(
+                "a successor by force",
+                lambda: {pod["metadata"]["name"] for _, pod in seen.states("forced")} > set(before),
+                seconds=SECONDS_OF_A_LOST_NODE,
+            )
+            waited = seconds_from_end_to_successor(seen, "forced")
+            assert waited >= FORCE_SECONDS, f"replaced {waited} s after its time to end"
+            assert {pod["metadata"]["name"] for _, pod in seen.states("patient")} == set(patients)
+            assert "deletionTimestamp" in patient.get("pod/patient-worker-0")["metadata"]
+        for user in (forced, patient):
+            user.until("a successor at work", lambda user=user: user.at_rest(1))
+            nothing_counted(user)
+        never_two_of_one_rank(seen, "forced")
+        never_two_of_one_rank(seen, "patient")
+    trains_on(patient)
+
+
+def evict(stage: Stage, pod: str) -> None:
+    """Ask the API server to evict a pod, as `kubectl drain` and every autoscaler of nodes does."""
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": stage.namespace}}
+    path = f"/api/v1/namespaces/{stage.namespace}/pods/{pod}/eviction"
+    stage.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(body))
+
+
+def nothing_counted(user: User) -> None:
+    """Assert that no restart was held against the job."""
+    assert user.status()["replicaStatuses"]["worker"].get("restarts", 0) == 0, "who is asked to leave has not failed"
+
+
+def never_two_of_one_rank(seen: Witness, job: str) -> None:
+    """Assert that each index had its next pod only after the last one had ended or was gone."""
+    alive: dict[str, set[str]] = {}
+    for kind, pod in seen.states(job):
+        here = alive.setdefault(pod["metadata"]["labels"][names.LABEL_INDEX], set())
+        over = kind == "DELETED" or pod["status"]["phase"] in ("Succeeded", "Failed")
+        (here.discard if over else here.add)(pod["metadata"]["name"])
+        assert len(here) < 2, f"two pods of one rank: {sorted(here)}"
+
+
+# --- a lost node ------------------------------------------------------------------------------------------------------
+
+
+def kubelet_of(cluster: Target) -> psutil.Process:
+    """Return the kubelet of the cluster's only node, if that is this machine; else skip."""
+    found = [each for each in psutil.process_iter() if each.name() == "kubelet"] if cluster.is_here() else []
+    if len(found) != 1:
+        pytest.skip("stopping a node's kubelet needs the node to be this machine, with one kubelet")
+    return found[0]
+
+
+def lost_soon(job: Json) -> Json:
+    """Let a job's workers be evicted as soon as their node is called lost, not 5 minutes after."""
+    lost = [
+        {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}
+        for key in ("unreachable", "not-ready")
+    ]
+    worker = job["spec"]["replicaSpecs"]["worker"]
+    worker["drainSeconds"] = 1
+    worker["template"]["spec"]["tolerations"] = lost
+    return job
+
+
+@contextmanager
+def standing_still(stage: Stage, kubelet: psutil.Process, node: str) -> Iterator[None]:
+    """Let the kubelet stand still while in the block; the node is Ready again afterwards."""
+    kubelet.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        kubelet.send_signal(signal.SIGCONT)
+        stage.kubectl("wait", f"node/{node}", "--for=condition=Ready", "--timeout=60s")
+
+
+def seconds_from_end_to_successor(seen: Witness, job: str) -> float:
+    """Return how long after the first pod's time to end the second one was created."""
+    pods = [pod["metadata"] for _, pod in seen.states(job)]
+    # The first state that tells it: force sets it anew.
+    first = next(pod for pod in pods if pod["name"] == f"{job}-worker-0" and "deletionTimestamp" in pod)
+    second = next(pod for pod in pods if pod["name"] == f"{job}-worker-0-1")
+    ends, created = (datetime.fromisoformat(text) for text in (first["deletionTimestamp"], second["creationTimestamp"]))
+    return (created - ends).total_seconds()

@@ -1,0 +1,66 @@
+"""What a real kernel does to a container's memory, and what becomes of the member."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.node import Json, counting, witness, working
+from tests.e2e.stage import Stage
+from tests.e2e.user import User
+
+pytestmark = pytest.mark.real_node
+MEBI = 1 << 20
+HUNGRY = """
+import sys, time
+kept = b"x" * (200 << 20)
+print("had enough memory", flush=True)
+"""
+IN_FORCE = "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null; true"
+"""The limit that the kernel holds a container to, in cgroup v2 or v1."""
+
+
+def test_a_worker_that_the_kernel_kills_for_its_memory_comes_back_with_more_and_the_job_succeeds(
+    stage: Stage, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    limited = {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "160Mi"}}
+    user = User(stage, "hungry")
+    with witness(stage, tmp_path) as seen:
+        stage.apply(counting("hungry", command=["python", "-c", HUNGRY], resources=limited))
+        user.wait("ej/hungry", ".status.phase", "Succeeded")
+        ends = seen.ends("hungry")
+    killed = [end for end in ends.values() if end["exitCode"]]
+    print(f"killed: {json.dumps(killed)}")
+    if any(end["reason"] != "OOMKilled" for end in killed):
+        with capfd.disabled():
+            print(f"\nkilled for memory, and not reported as OOMKilled: {json.dumps(killed)}")
+    assert {end["exitCode"] for end in killed} == {137}
+    workers = user.status()["replicaStatuses"]["worker"]
+    assert workers["restarts"] == len(killed) == 1, "a kill for memory was taken for something else"
+    assert workers["resourcesByIndex"]["0"]["memory"] == "320Mi"
+
+
+def test_a_resize_in_place_changes_the_containers_cgroup_and_restarts_nothing(stage: Stage) -> None:
+    user, before = working(stage, counting("growing", replicas=2))
+    began = {name: container(user, name)["state"]["running"]["startedAt"] for name in before}
+    assert {in_kernel(stage, name) for name in before} == {256 * MEBI}
+    wanted = {"cpu": "30m", "memory": "320Mi"}
+    plan = user.create("ScalePlan", "bigger", replicaResourceSpecs={"worker": {"resource": wanted}})
+    assert sorted(plan["resizedPods"]) == sorted(before)
+    assert {in_kernel(stage, name) for name in before} == {320 * MEBI}
+    assert user.pods() == before, "a pod was replaced"
+    assert {container(user, name)["restartCount"] for name in before} == {0}
+    assert {name: container(user, name)["state"]["running"]["startedAt"] for name in before} == began
+    assert {container(user, name)["resources"]["requests"]["cpu"] for name in before} == {"30m"}
+
+
+def container(user: User, pod: str) -> Json:
+    """Return the status of a pod's training container."""
+    return user.status(f"pod/{pod}")["containerStatuses"][0]
+
+
+def in_kernel(stage: Stage, pod: str) -> int:
+    """Return the limit of memory in force, read in the container itself."""
+    return int(stage.kubectl("exec", pod, "--", "sh", "-c", IN_FORCE).split()[0])

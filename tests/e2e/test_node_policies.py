@@ -1,0 +1,205 @@
+"""Namespaces with rules of their own: pod security, quotas, default limits, network policies, tokens."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from elasticjob_api import names
+
+from tests.e2e import images
+from tests.e2e.node import counting, trains_on, working
+from tests.e2e.stage import Stage
+from tests.e2e.user import User
+
+pytestmark = pytest.mark.real_node
+Json = dict[str, Any]
+TOKENS = "/var/run/secrets/kubernetes.io/serviceaccount"
+SECURITY = Path(__file__).parents[2] / "docs" / "security.md"
+RESTRICTED = {
+    "runAsNonRoot": True,
+    "runAsUser": 65532,
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+# --- pod security -------------------------------------------------------------------------------------------------
+
+
+def test_a_namespace_with_restricted_pod_security_takes_the_master_the_agent_and_the_members(stage: Stage) -> None:
+    restrict(stage)
+    job = counting("strict", replicas=2, steps=60, securityContext=RESTRICTED)
+    job["spec"]["agent"] = {"source": "InitContainer"}
+    stage.apply(job)
+    User(stage, "strict").wait("ej/strict", ".status.phase", "Succeeded")
+
+
+def test_a_template_that_restricted_pod_security_refuses_is_told_in_its_words(stage: Stage) -> None:
+    restrict(stage)
+    stage.apply(counting("lax"))
+    user = User(stage, "lax")
+    user.until("the refusal in the job's message", lambda: "violates PodSecurity" in user.status().get("message", ""))
+    assert user.pods() == {}
+
+
+def restrict(stage: Stage) -> None:
+    """Let the namespace take only pods of the restricted level."""
+    stage.kubectl("label", "namespace", stage.namespace, "pod-security.kubernetes.io/enforce=restricted")
+    refused = stage.kubectl("run", "lax", f"--image={images.PLAIN}", check=False)
+    assert "violates PodSecurity" in refused, "the cluster does not enforce pod security: this would show nothing"
+
+
+# --- a quota ------------------------------------------------------------------------------------------------------
+
+
+def test_a_quota_used_up_in_mid_scale_out_ends_the_plan_in_its_own_words_and_the_job_goes_on(stage: Stage) -> None:
+    user, before = working(stage, counting("counted", replicas=2))
+    allow(user, 4)
+    user.request("ScalePlan", "undone", createPods=[{"role": "worker"}] * 3, timeoutSeconds=8, onTimeout="Rollback")
+    assert "2 of 3 new members are not ready" in partly(user, "undone")
+    assert "exceeded quota: few, requested: pods=1, used: pods=4, limited: pods=4" in partly(user, "undone")
+    user.until("the one that came, and no more", lambda: user.at_rest(3))
+    allow(user, 5)
+    user.request("ScalePlan", "kept", createPods=[{"role": "worker"}] * 2, timeoutSeconds=8)
+    assert "1 of 2 new members are not ready" in partly(user, "kept")
+    assert "exceeded quota: few, requested: pods=1, used: pods=5, limited: pods=5" in partly(user, "kept")
+    assert user.status()["workers"] == "4/5"
+    assert "exceeded quota: few" in user.status()["message"]
+    trains_on(user)
+    user.kubectl("delete", "quota", "few")
+    user.until("the other one, as soon as there is room", lambda: user.at_rest(5))
+    assert before.items() < user.pods().items(), "a worker was replaced"
+
+
+def allow(user: User, pods: int) -> None:
+    """Set how many pods the namespace may have; all but one of them are there."""
+    hard = {"hard": {"pods": str(pods)}}
+    user.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": hard})
+    counted = {"hard": {"pods": str(pods)}, "used": {"pods": str(pods - 1)}}
+    user.until("the quota is counted", lambda: user.status("quota/few") == counted)
+
+
+def partly(user: User, plan: str) -> str:
+    """Wait until a plan has ended with a part of what it wants; return what it says."""
+    user.wait(f"sp/{plan}", ".status.phase", "PartiallySucceeded")
+    message: str = user.status(f"sp/{plan}")["message"]
+    return message
+
+
+# --- default limits -----------------------------------------------------------------------------------------------
+
+
+def test_defaults_of_a_limit_range_are_no_difference_to_act_on(stage: Stage) -> None:
+    defaults = {
+        "type": "Container",
+        "defaultRequest": {"cpu": "20m", "memory": "128Mi"},
+        "default": {"cpu": "500m", "memory": "256Mi"},
+    }
+    stage.apply(
+        {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "usual"}, "spec": {"limits": [defaults]}}
+    )
+    user, before = working(stage, counting("plain", replicas=2, resources={}))
+    assert {name: asked(user, name)["limits"] for name in before} == dict.fromkeys(before, defaults["default"])
+    stays_at_rest(user)
+    # A plan changes what it names.
+    wanted = {"cpu": "400m"}
+    plan = user.create("ScalePlan", "faster", replicaResourceSpecs={"worker": {"resource": wanted}})
+    assert sorted(plan["resizedPods"]) == sorted(before)
+    # A replacement has it too, and again there is no difference.
+    gone = min(before)
+    user.kubectl("delete", "pod", gone)
+    user.until("a successor", lambda: user.at_rest(2) and gone not in user.pods())
+    (new,) = set(user.pods()) - set(before)
+    assert asked(user, new)["requests"]["cpu"] == "400m"
+    stays_at_rest(user)
+
+
+def stays_at_rest(user: User) -> None:
+    """While the job trains on, nothing of it is written but its progress."""
+
+    def written() -> Json:
+        job = user.get(f"ej/{user.job}")
+        job["status"].pop("progress")
+        pods = {name: user.get(f"pod/{name}")["spec"] for name in user.pods()}
+        return {"status": job["status"], "pods": pods, "plans": [plan["status"] for plan in user.items("sp")]}
+
+    before = written()
+    for _ in range(2):  # each is a change of the job, on which the operator looks at all of it again
+        trains_on(user)
+    assert written() == before
+
+
+def asked(user: User, pod: str) -> Json:
+    """Return the resources of a pod's container."""
+    resources: Json = user.get(f"pod/{pod}")["spec"]["containers"][0]["resources"]
+    return resources
+
+
+# --- network policies ---------------------------------------------------------------------------------------------
+
+
+def test_a_job_runs_where_everything_is_denied_but_what_the_documentation_allows(stage: Stage) -> None:
+    """A network plugin that enforces policies is needed to show that they are enough; all of them show the rest."""
+    deny = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    stage.apply(policy("nothing", deny), *documented("guarded"))
+    stage.apply(counting("guarded", replicas=2, steps=100))
+    User(stage, "guarded").wait("ej/guarded", ".status.phase", "Succeeded")
+
+
+def policy(name: str, spec: Json) -> Json:
+    """Return a NetworkPolicy."""
+    return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": name}, "spec": spec}
+
+
+def documented(job: str) -> list[Json]:
+    """Return the policies of docs/security.md, for a job of another name."""
+    blocks = SECURITY.read_text().split("```yaml")[1:]
+    text = "\n---\n".join(block.split("```")[0] for block in blocks if "kind: NetworkPolicy" in block)
+    found = list(yaml.safe_load_all(text.replace("digits", job)))
+    assert {one["metadata"]["name"] for one in found} >= {f"{job}-master", f"{job}-inside", f"{job}-plans"}
+    return found
+
+
+# --- tokens -------------------------------------------------------------------------------------------------------
+
+
+def test_only_the_master_has_a_token_which_is_its_own_and_ends_with_its_pod(stage: Stage) -> None:
+    user, workers = working(stage, counting("owner", replicas=1))
+    master = names.master_service("owner")
+    claims = token(user, master)
+    assert claims["sub"] == f"system:serviceaccount:{stage.namespace}:{master}"
+    assert claims["kubernetes.io"]["pod"]["uid"] == user.get(f"pod/{master}")["metadata"]["uid"]
+    assert claims["exp"] - claims["iat"] <= 366 * 24 * 3600
+    (sources,) = [
+        volume["projected"]["sources"]
+        for volume in user.get(f"pod/{master}")["spec"]["volumes"]
+        if "projected" in volume
+    ]
+    assert sources[0]["serviceAccountToken"]["expirationSeconds"] <= 3607
+    for name in workers:
+        spec = user.get(f"pod/{name}")["spec"]
+        assert [volume for volume in spec.get("volumes", []) if "projected" in volume] == []
+        assert "No such file" in user.kubectl("exec", name, "--", "ls", TOKENS, check=False)
+    # It is by this token that the master writes: what it has written is there.
+    writers = {entry["manager"] for entry in fields(user)}
+    assert names.MASTER in writers
+
+
+def token(user: User, pod: str) -> Json:
+    """Return what a pod's token says."""
+    payload = user.kubectl("exec", pod, "--", "cat", f"{TOKENS}/token").split(".")[1]
+    found: Json = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    return found
+
+
+def fields(user: User) -> list[Json]:
+    """Return who has written the job."""
+    metadata = json.loads(user.kubectl("get", f"ej/{user.job}", "-o", "json", "--show-managed-fields"))["metadata"]
+    found: list[Json] = metadata["managedFields"]
+    return found

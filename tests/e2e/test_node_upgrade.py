@@ -1,0 +1,145 @@
+"""Another version takes over while a job trains: first operator and definitions, then the master.
+
+The workers' agents stay what they are, so a new master speaks to agents of the earlier version, from a state which the
+earlier master has stored. On the embedded cluster, whose node knows no images, only operator and definitions change.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from elasticjob_api import names
+
+from tests.conftest import REPOSITORY
+from tests.e2e import images
+from tests.e2e.jobs import job
+from tests.e2e.node import trains_on
+from tests.e2e.operators import OwnOperator
+from tests.e2e.stage import Stage
+from tests.e2e.target import OPERATOR_LABEL, OPERATOR_NAMESPACE, Target
+from tests.e2e.user import User
+
+EARLIER = "adb2c59"
+"""The commit that the earlier version is made from; docs/upgrade.md says what may change since."""
+
+
+@pytest.fixture(scope="session")
+def earlier(cluster: Target, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources of the earlier version."""
+    if cluster.real and not images.EARLIER_MASTER:
+        pytest.skip("ELASTICJOB_EARLIER_MASTER_IMAGE must name a master's image of an earlier version")
+    folder = tmp_path_factory.mktemp("earlier")
+    archive = subprocess.run(["git", "-C", REPOSITORY, "archive", EARLIER], capture_output=True, check=False)
+    if archive.returncode != 0:
+        pytest.skip(f"this is no clone with commit {EARLIER}: {archive.stderr.decode()}")
+    subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+    return folder
+
+
+def test_another_operator_other_definitions_and_another_master_take_over_and_no_worker_notices(
+    stage: Stage, folder: Path, earlier: Path
+) -> None:
+    user = User(stage, "kept", folder)
+    training = job("kept", folder, replicas=2, image=images.EARLIER_MASTER or "none")
+    with without_operator(stage):
+        define(stage, earlier / "crds")
+        with operator_of(earlier, stage):
+            stage.apply(training)
+            user.runs_with(2)
+            done = user.create("ScaleOut", "before", count=1)
+            user.runs_with(3)
+            before = user.pods()
+        define(stage, REPOSITORY / "crds")
+        trains_on(user)  # nobody is there to help it
+    user.create("ScaleOut", "after", count=1)
+    user.runs_with(4)
+    assert before.items() < user.pods().items(), "a worker was replaced"
+    assert user.status("scaleout/before") == done
+    assert sorted(plan["status"]["phase"] for plan in user.items("sp")) == ["Succeeded", "Succeeded"]
+    # One world for each size that was asked for: the upgrade has cost none.
+    assert [size for size, _ in user.worlds()] == [2, 3, 4]
+    if stage.cluster.real:
+        replace_the_master(user)
+    assert restarts(user) == dict.fromkeys(user.pods(), 0)
+    user.finish()
+
+
+def replace_the_master(user: User) -> None:
+    """Let a master of this version go on from the state of the earlier one, with agents of the earlier one."""
+    workers, master = user.pods(), names.master_service(user.job)
+    assert image(user, master) == images.EARLIER_MASTER
+    step = user.status()["progress"]["step"]
+    user.kubectl("delete", "pod", master)
+    user.wait(f"pod/{names.master_pod(user.job, 1)}", ".status.phase", "Running")
+    assert image(user, names.master_pod(user.job, 1)) == images.MASTER
+    trains_on(user)
+    assert user.status()["progress"]["step"] > step
+    assert (user.pods(), [size for size, _ in user.worlds()]) == (workers, [2, 3, 4])
+    user.create("ScaleIn", "fewer", count=1)
+    user.runs_with(3)
+    assert [size for size, _ in user.worlds()] == [2, 3, 4, 3]
+    assert user.worlds()[-1][1] > step, "the workers had no time to save their step"
+
+
+@contextmanager
+def without_operator(stage: Stage) -> Iterator[None]:
+    """Have no operator of this version while in the block."""
+    if isinstance(stage.operator, OwnOperator):
+        stage.operator.stop()
+    else:
+        scale_operator(stage, 0)
+    try:
+        yield
+    finally:
+        define(stage, REPOSITORY / "crds")
+        if isinstance(stage.operator, OwnOperator):
+            stage.operator.start()
+        else:
+            scale_operator(stage, 2)
+
+
+def scale_operator(stage: Stage, replicas: int) -> None:
+    """Set the number of the deployed operator's replicas, and wait until it is so."""
+    chosen = ("-n", OPERATOR_NAMESPACE, "-l", OPERATOR_LABEL)
+    stage.cluster.kubectl("scale", "deployment", *chosen, f"--replicas={replicas}")
+    if replicas:
+        stage.cluster.kubectl("rollout", "status", "deployment", *chosen, "--timeout=50s")
+    else:
+        stage.cluster.kubectl("wait", "--for=delete", "pod", *chosen, "--timeout=50s")
+
+
+def define(stage: Stage, folder: Path) -> None:
+    """Apply the definitions of a version, as `make install` does."""
+    stage.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(folder))
+
+
+@contextmanager
+def operator_of(sources: Path, stage: Stage) -> Iterator[None]:
+    """Run the operator of other sources for the test's namespace."""
+    paths = os.pathsep.join(str(sources / part) for part in ("operator", "proto", "kube"))
+    environ = {**os.environ, "KUBECONFIG": str(stage.cluster.kubeconfig), "PYTHONPATH": paths}
+    command = [sys.executable, "-m", "elasticjob_operator.main", "--namespace", stage.namespace]
+    command += ["--master-image", images.EARLIER_MASTER or "none"]
+    process = subprocess.Popen(command, env=environ, cwd=sources)
+    try:
+        yield
+    finally:
+        process.terminate()
+        assert process.wait(timeout=30) == 0
+
+
+def image(user: User, pod: str) -> str:
+    """Return the image of a pod's container."""
+    found: str = user.get(f"pod/{pod}")["spec"]["containers"][0]["image"]
+    return found
+
+
+def restarts(user: User) -> dict[str, int]:
+    """Return how often the container of each worker was started again."""
+    return {name: user.status(f"pod/{name}")["containerStatuses"][0]["restartCount"] for name in user.pods()}

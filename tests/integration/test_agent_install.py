@@ -1,0 +1,191 @@
+"""The agent as it is installed beside other programs: in a root with nothing else, and among other Pythons."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import elasticjob_agent
+import pytest
+from elasticjob_api import names
+from elasticjob_api.v1 import agent_pb2 as pb
+
+from .test_agent_run import AGENT, FakeMaster, Run, master, run  # noqa: F401 (fixtures)
+
+GIVEN = {
+    "PATH": "/usr/bin:/bin",
+    "LD_PRELOAD": "/not/there.so",
+    "LD_LIBRARY_PATH": "/not/there",
+    "LD_": "",
+    "PYTHONHOME": "/not/there",
+    "PYTHONPATH": "/mine",
+    "EMPTY": "",
+    "LC_NAME": "x",
+}
+
+
+def install(folder: Path, *before: str, umask: int = 0o022) -> subprocess.CompletedProcess[str]:
+    command = [*before, AGENT, "install", str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, umask=umask)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The agent, installed by somebody who shares nothing unasked."""
+    folder = tmp_path_factory.mktemp("volume") / "agent"
+    done = install(folder, umask=0o077)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def nowhere(installed: Path, tmp_path: Path) -> tuple[str, ...]:
+    """Return a command that starts another one where there is nothing but the installed agent, /proc and /dev.
+
+    It runs as a user who can write nowhere but to /dev/shm.
+    """
+    if os.geteuid() != 0:
+        pytest.skip("needs root: only root can change its root directory")
+    root = tmp_path / "root"
+    for name in ("proc", "dev"):  # which every container has
+        (root / name).mkdir(parents=True)
+    shutil.copytree(installed, root / installed.relative_to("/"))
+    mounts = 'mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev"'
+    script = f'{mounts} && exec chroot --userspec=12345:12345 "$0" "$@"'
+    return ("unshare", "--mount", "sh", "-c", script, str(root))
+
+
+async def ending(master: FakeMaster, run: Run, program: tuple[str, ...], *command: str, **given: str) -> str:  # noqa: F811
+    """Let an agent run a command to its end; return what that has printed."""
+    agent = await run(*command, program=(*program, "run", "--"), **given)
+    try:
+        await master.begin(1)
+        told = await master.exited(1)
+        await master.order(exit=pb.Exit())
+    finally:
+        code, out, err = await agent.end()
+        print(f"--- the agent's last words ---\n{err}")
+    assert (told.exit_code, code) == (0, 0)
+    return str(out)
+
+
+async def test_an_installed_agent_runs_a_command_where_there_is_nothing_else(
+    master: FakeMaster,  # noqa: F811
+    run: Run,  # noqa: F811
+    nowhere: tuple[str, ...],
+    installed: Path,
+) -> None:
+    script = "import os, ssl; print(sorted(os.listdir('/')), os.path.exists('/bin/sh'))"
+    program = (*nowhere, str(installed / "bin" / "elasticjob-agent"))
+    out = await ending(master, run, program, str(installed / "bin" / "python3"), "-c", script)
+    assert out == f"{sorted({'dev', 'proc', installed.parts[1]})} False\n"
+
+
+def test_every_module_of_the_agent_loads_where_there_is_nothing_else(nowhere: tuple[str, ...], installed: Path) -> None:
+    modules = [path.stem for path in Path(elasticjob_agent.__path__[0]).glob("[a-z]*.py")]
+    script = (
+        f"import importlib\nfor name in {modules}: importlib.import_module('elasticjob_agent.' + name)\n"
+        "import bz2, ctypes, decimal, encodings.idna, hashlib, lzma, socket, ssl, uuid, zlib\n"
+        "ctypes.CDLL('libgcc_s.so.1')\n"
+        "print([line for line in open('/proc/self/maps') if '/' in line and '/agent/' not in line])"
+    )
+    command = [*nowhere, str(installed / "bin" / "python3"), "-I", "-S", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("[]\n", ""), "something is loaded from outside, or not to be had"
+
+
+@pytest.mark.parametrize("where", ["image", "volume"])
+async def test_a_command_gets_the_environment_of_its_container_and_nothing_of_the_agents(
+    master: FakeMaster,  # noqa: F811
+    run: Run,  # noqa: F811
+    installed: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+) -> None:
+    for name in os.environ:
+        monkeypatch.delenv(name)
+    program, given, expected = str(installed / "bin" / "elasticjob-agent"), GIVEN, {}
+    if where == "volume":
+        expected = {"PYTHONPATH": f"/mine:{installed}/library"}
+    else:  # the image's own Python heeds some of them
+        program = AGENT
+        given = {name: value for name, value in GIVEN.items() if name not in ("LD_PRELOAD", "PYTHONHOME", "PYTHONPATH")}
+    out = await ending(master, run, (program,), "cat", "/proc/self/environ", **given)
+    got = dict(entry.partition("=")[::2] for entry in out.split("\0") if entry)
+    known = {names.service_host_env("job-master")}
+    assert {name: value for name, value in got.items() if not name.startswith("ELASTICJOB_") and name not in known} == {
+        **given,
+        **expected,
+    }
+
+
+def test_a_drivers_library_is_found_where_the_image_says(installed: Path, tmp_path: Path) -> None:
+    source = next((installed / "lib").glob("libz.so.*"))
+    shutil.copyfile(source, tmp_path / "libdriver.so.1")
+    script = "from elasticjob_agent import gpu; print(gpu._load('libdriver.so.1')._name)"
+    command = [str(installed / "bin" / "python3"), "-I", "-S", "-c", script]
+    environment = {"LD_LIBRARY_PATH": f"/not/there:{tmp_path}"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == (f"{tmp_path}/libdriver.so.1\n", "")
+
+
+def test_what_is_installed_can_be_read_and_run_by_anybody(installed: Path) -> None:
+    for path in (installed, *installed.rglob("*")):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        program = path.is_dir() or path.parent.name == "bin" or path.name in ("python", "ld.so")
+        assert mode == (0o755 if program else 0o644), path
+
+
+def test_to_install_again_changes_nothing_and_what_a_killed_attempt_has_left_is_replaced(tmp_path: Path) -> None:
+    left = tmp_path / ".agent.part" / "lib"
+    left.mkdir(parents=True)
+    (left / "half").write_text("x")
+    assert install(tmp_path / "agent").returncode == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["agent"]
+    assert not (tmp_path / "agent" / "lib" / "half").exists()
+    before = {path: path.lstat() for path in tmp_path.rglob("*")}
+    again = install(tmp_path / "agent")
+    assert (again.returncode, again.stdout) == (0, f"elasticjob-agent: the agent is already in {tmp_path}/agent\n")
+    assert {path: path.lstat() for path in tmp_path.rglob("*")} == before
+
+
+def test_a_volume_that_is_full_is_named_and_nothing_is_left_on_it(tmp_path: Path) -> None:
+    done = install(tmp_path / "agent", "prlimit", "--fsize=1000000")
+    assert done.returncode == os.EX_CANTCREAT
+    assert f"cannot install into {tmp_path}/agent: " in done.stderr
+    assert "with room for 100 MB" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_cannot_be_made_is_named_with_the_user() -> None:
+    done = install(Path("/proc/agent"))
+    assert done.returncode == os.EX_CANTCREAT
+    assert "cannot install into /proc/agent: " in done.stderr
+    assert f"user {os.getuid()} can write to" in done.stderr
+
+
+def test_the_training_library_works_with_every_python_from_3_8_on(installed: Path) -> None:
+    for source in (installed / "library" / "elasticjob").glob("*.py"):
+        if source.name == "_alone.py":
+            continue  # for a program that is run by hand, without an agent
+        ast.parse(source.read_text(), str(source), feature_version=(3, 8))
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(installed / "library"), "PYTHONDONTWRITEBYTECODE": "1"}
+    script = "import elasticjob as e, json; e.report_step(1); print(json.dumps([e.world().size, e.__file__]))"
+    for python in pythons():
+        done = subprocess.run([python, "-c", script], env=environment, capture_output=True, text=True, check=False)
+        assert (python, done.returncode, done.stderr) == (python, 0, "")
+        assert json.loads(done.stdout) == [1, f"{installed}/library/elasticjob/__init__.py"]
+
+
+def pythons() -> list[str]:
+    """Return the Pythons of this machine that start."""
+    found = [sys.executable, *filter(None, (shutil.which(f"python3.{minor}") for minor in range(8, 20)))]
+    started = [python for python in found if subprocess.run([python, "-c", ""], check=False).returncode == 0]
+    print("tried with", started)
+    return started

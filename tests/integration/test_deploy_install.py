@@ -1,0 +1,156 @@
+"""Installing, upgrading and removing: by kustomize and by Helm, on an API server of their own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from elasticjob_cli.dev import cluster as clusters
+from elasticjob_cli.dev.cluster import Cluster
+from elasticjob_kube.resources import CRDS, ELASTIC_JOBS, PODS
+from elasticjob_kube.session import Kube
+
+from tests.integration.deployment import DEPLOY, SYSTEM, Tools, manifests
+from tests.integration.operator_process import job, there, until
+
+CHART = DEPLOY / "chart"
+JOBS = "elasticjobs.elasticjob.dev"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster without our definitions, and without a node."""
+    with clusters.up(tmp_path_factory.mktemp("empty"), control_plane_only=True) as made:
+        yield made
+
+
+@pytest.fixture
+def tools(cluster: Cluster) -> Tools:
+    return Tools(cluster)
+
+
+async def replicas(kube: Kube, namespace: str) -> list[str]:
+    """Return the operator's pods once both are there: an admission that refuses them would keep them away."""
+
+    async def both() -> list[str]:
+        found = (await kube.list(PODS, namespace))["items"]
+        return [pod["metadata"]["name"] for pod in found] if len(found) == 2 else []
+
+    names: list[str] = await until(f"two pods of the operator in {namespace}", both)
+    return names
+
+
+async def nothing_new(tools: Tools, before: set[str]) -> None:
+    """Wait until the cluster has no other objects than before."""
+
+    async def left() -> bool:
+        return not tools.objects() - before
+
+    try:
+        await until("nothing is left", left)
+    finally:
+        print("left:", tools.objects() - before)
+
+
+async def test_kustomize_installs_what_a_restricted_namespace_admits_and_deleting_leaves_nothing(
+    kube: Kube, tools: Tools
+) -> None:
+    before = tools.objects()
+    tools.kubectl("apply", "--server-side", "-k", str(DEPLOY / "base"))
+    tools.kubectl("wait", "--for=condition=Established", f"crd/{JOBS}", "--timeout=30s")
+    namespace = json.loads(tools.kubectl("get", "namespace", SYSTEM, "-o", "json"))
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    for name in await replicas(kube, SYSTEM):
+        [container] = (await kube.get(PODS, SYSTEM, name))["spec"]["containers"]
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    await kube.create(ELASTIC_JOBS, "default", job())
+    tools.kubectl("delete", "-k", str(DEPLOY / "base"), "--timeout=90s")
+    await nothing_new(tools, before)
+
+
+async def test_applying_again_changes_nothing(tools: Tools) -> None:
+    tools.kubectl("apply", "--server-side", "-k", str(DEPLOY / "base"))
+    try:
+        assert tools.kubectl("diff", "--server-side", "-k", str(DEPLOY / "base")) == ""
+    finally:
+        tools.kubectl("delete", "-k", str(DEPLOY / "base"), "--timeout=90s")
+
+
+async def test_helm_installs_upgrades_the_definitions_and_keeps_them_and_the_jobs(
+    kube: Kube, tools: Tools, tmp_path: Path
+) -> None:
+    before = tools.objects()
+    older = tmp_path / "older"
+    shutil.copytree(CHART, older)  # with the definitions that the link leads to
+    definition = yaml.safe_load((older / "definitions" / "elasticjobs.yaml").read_text())
+    definition["spec"]["names"]["shortNames"] = ["old"]
+    (older / "definitions" / "elasticjobs.yaml").write_text(yaml.safe_dump(definition))
+    tools.helm("install", "elasticjob", str(older), "--namespace", "helm", "--create-namespace")
+    await replicas(kube, "helm")
+    await kube.create(ELASTIC_JOBS, "default", job())
+    tools.helm("upgrade", "elasticjob", str(CHART), "--namespace", "helm", "--set", "logFormat=text")
+    assert (await kube.get(CRDS, None, JOBS))["spec"]["names"]["shortNames"] == ["ej"]
+    tools.helm("uninstall", "elasticjob", "--namespace", "helm", "--wait")
+    assert await there(kube, ELASTIC_JOBS, "default", "job")
+    tools.kubectl("delete", "namespace", "helm", "--timeout=60s")
+    tools.kubectl("delete", "-f", str(DEPLOY.parent / "crds"), "--timeout=60s")
+    await nothing_new(tools, before)
+
+
+def test_helm_and_kustomize_install_the_same(tools: Tools) -> None:
+    chosen = ["--namespace", SYSTEM, "--set", "namespace.create=true,crds.install=false"]
+    template = tools.helm("template", "elasticjob", str(CHART), *chosen, "--kube-version", "1.36.0")
+    assert _by_name(yaml.safe_load_all(template)) == _by_name(manifests("base"))
+
+
+def test_the_overlay_in_the_documentation_sets_both_images(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "elasticjob").symlink_to(DEPLOY.parent)
+    text = (DEPLOY.parent / "docs" / "install.md").read_text()
+    (tmp_path / "kustomization.yaml").write_text(text.partition("```yaml\n")[2].partition("```")[0])
+    found = _by_name(yaml.safe_load_all(tools.kubectl("kustomize", str(tmp_path))))
+    [container] = found["Deployment", "elasticjob-operator"]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.example/elasticjob-operator:0.1.0"
+    assert {"name": "MASTER_IMAGE", "value": "registry.example/elasticjob-master:0.1.0"} in container["env"]
+    assert len(container["env"]) == 2
+
+
+def test_the_manifests_are_what_the_chart_renders() -> None:
+    done = subprocess.run(
+        [sys.executable, DEPLOY / "render.py", "--check"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("replicas=two", "/replicas"),
+        ("scope=Galaxy", "/scope"),
+        ("image.tga=1", "tga"),
+        ("leaseSeconds=1", "/leaseSeconds"),
+        ("metrics.serviceMonitor=maybe", "/metrics/serviceMonitor"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(tools: Tools, value: str, told: str) -> None:
+    with pytest.raises(AssertionError, match="values don't meet the specifications of the schema") as refusal:
+        tools.helm("template", "elasticjob", str(CHART), "--kube-version", "1.36.0", "--set", value)
+    assert told in str(refusal.value)
+
+
+@pytest.mark.parametrize("values", ["metrics.serviceMonitor=true", "networkPolicy.create=false", "replicas=0"])
+def test_choices_render(tools: Tools, values: str) -> None:
+    text = tools.helm("template", "elasticjob", str(CHART), "--kube-version", "1.36.0", "--set", values)
+    kinds = {each["kind"] for each in yaml.safe_load_all(text)}
+    assert ("ServiceMonitor" in kinds) == values.startswith("metrics")
+    assert ("NetworkPolicy" in kinds) != values.startswith("networkPolicy")
+
+
+def _by_name(found: Any) -> dict[tuple[str, str], Any]:
+    return {(each["kind"], each["metadata"]["name"]): each for each in found if each}

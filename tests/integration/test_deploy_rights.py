@@ -1,0 +1,274 @@
+"""What the operator's own account may do: whole jobs, and nothing else. The operator here has its token only."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from elasticjob_api import names
+from elasticjob_cli.dev import cluster as clusters
+from elasticjob_cli.dev.cluster import Cluster
+from elasticjob_kube.errors import Refused
+from elasticjob_kube.resources import (
+    CONFIG_MAPS,
+    CRDS,
+    ELASTIC_JOBS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    ROLE_BINDINGS,
+    ROLES,
+    SCALE_INS,
+    SCALE_OUTS,
+    SCALE_PLANS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    Resource,
+)
+from elasticjob_kube.session import Kube, connect
+
+from tests.integration.deployment import DEPLOY, SYSTEM, Json, Tools, kubeconfig_of_the_operator, manifests
+from tests.integration.operator_process import OPERATOR, end_operator, job, made, phase, there, until, workers
+from tests.integration.playing import kubelet
+
+_RBAC = ("rbac.authorization.k8s.io", "v1")
+CLUSTER_ROLES = Resource(*_RBAC, "clusterroles", "ClusterRole", namespaced=False)
+CLUSTER_ROLE_BINDINGS = Resource(*_RBAC, "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+SECURITY = DEPLOY.parent / "docs" / "security.md"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster in which the operator is installed, for all namespaces; its Deployment has no node to run on."""
+    with clusters.up(tmp_path_factory.mktemp("deployed"), control_plane_only=True) as made_cluster:
+        Tools(made_cluster).kubectl("apply", "--server-side", "-k", str(DEPLOY / "base"))
+        yield made_cluster
+
+
+@pytest_asyncio.fixture
+async def account(cluster: Cluster, kube: Kube, tmp_path: Path) -> Path:
+    return await kubeconfig_of_the_operator(cluster, kube, SYSTEM, tmp_path / "account")
+
+
+@asynccontextmanager
+async def operator(kubeconfig: Path, log: Path, *arguments: str) -> AsyncIterator[None]:
+    """Run the operator as its Deployment does, without a word of what is admin's."""
+    environ = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            OPERATOR, "--master-image=master:1", *arguments, stdout=output, stderr=output, env=environ
+        )
+    try:
+        yield
+    finally:
+        await end_operator(process)
+        print(log.read_text())
+
+
+async def whole_life(kube: Kube, namespace: str, log: Path) -> None:
+    """Take a job from its creation through every kind of request to its end and deletion."""
+    plan = {"replicaResourceSpecs": {"worker": {"replicas": 2, "resource": {"cpu": "200m"}}}, "source": "Manual"}
+    async with kubelet(kube, namespace):
+        await kube.create(ELASTIC_JOBS, namespace, job(runPolicy={"ttlSecondsAfterFinished": 0}))
+        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=2))
+        await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
+        await kube.create(SCALE_INS, namespace, made(SCALE_INS, "less", jobName="job", count=1))
+        await phase(kube, namespace, SCALE_INS, "less", "ScaleSucceeded")
+        assert len(await workers(kube, namespace)) == 3
+        scale = {"spec": {"replicas": 2}}
+        await kube.patch(ELASTIC_JOBS, namespace, "job", scale, subresource="scale")
+
+        async def two_are_left() -> bool:
+            return len(await workers(kube, namespace)) == 2
+
+        await until("two workers are left", two_are_left)
+        await kube.create(SCALE_PLANS, namespace, made(SCALE_PLANS, "more-cpu", jobName="job", **plan))
+        await phase(kube, namespace, SCALE_PLANS, "more-cpu", "Succeeded", seconds=60)
+        # An account that is changed by hand is corrected; so is everything around the pods.
+        for resource in (ROLES, ROLE_BINDINGS, SERVICE_ACCOUNTS, SECRETS, CONFIG_MAPS):
+            assert await there(kube, resource, namespace, _name_of(resource))
+    assert "forbidden" not in log.read_text().replace("nodes is forbidden", "")
+
+
+def _name_of(resource: Resource) -> str:
+    return names.state_config_map("job") if resource is CONFIG_MAPS else names.master_service("job")
+
+
+async def test_with_its_own_account_alone_the_operator_does_all_its_work_in_all_namespaces(
+    kube: Kube, namespace: str, account: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "operator.log"
+    async with operator(account, log, f"--lease-namespace={SYSTEM}"):
+        await whole_life(kube, namespace, log)
+    assert "no notice of leaving nodes" not in log.read_text()
+
+
+async def test_an_operator_for_one_namespace_does_all_its_work_there_and_nothing_elsewhere(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    tools = Tools(cluster)
+    rendered = tools.kubectl("kustomize", str(DEPLOY / "namespaced")).replace(SYSTEM, namespace)
+    tools.kubectl("apply", "--server-side", "-f", "-", given=rendered)
+    mine = await kubeconfig_of_the_operator(cluster, kube, namespace, tmp_path / "account")
+    log = tmp_path / "operator.log"
+    async with operator(mine, log, f"--namespace={namespace}"):
+        await whole_life(kube, namespace, log)
+    async with connect(user_agent="elasticjob-tests", kubeconfig=mine) as session:
+        for resource in (ELASTIC_JOBS, PODS, SECRETS):
+            for where in ("default", None):
+                with pytest.raises(Refused, match="forbidden"):
+                    await session.list(resource, where)
+        with pytest.raises(Refused, match="forbidden"):
+            await session.create(CONFIG_MAPS, "default", {"metadata": {"name": "x"}})
+    tools.kubectl("delete", "-f", "-", given=rendered)
+    assert not await there(kube, LEASES, namespace, names.OPERATOR)
+
+
+def _role(*rules: Json) -> Json:
+    return {"metadata": {"name": "stolen"}, "rules": list(rules)}
+
+
+def _binding(kind: str, name: str) -> Json:
+    subject = {"kind": "ServiceAccount", "name": "default", "namespace": "default"}
+    role = {"apiGroup": _RBAC[0], "kind": kind, "name": name}
+    return {"metadata": {"name": "stolen"}, "roleRef": role, "subjects": [subject]}
+
+
+MUST_NOT: dict[str, tuple[str, str, Any]] = {
+    "list the Secrets of a namespace": ("GET", SECRETS.path("default"), None),
+    "list all Secrets": ("GET", SECRETS.path(), None),
+    "change a Secret": ("PATCH", SECRETS.path("default", "x"), {}),
+    "delete a Secret": ("DELETE", SECRETS.path("default", "x"), None),
+    "run a command in a pod": ("POST", PODS.path("default", "x", "exec"), {}),
+    "read the log of a pod": ("GET", PODS.path("default", "x", "log"), None),
+    "change a pod": ("PATCH", PODS.path("default", "x"), {}),
+    "write a pod's status": ("PATCH", PODS.path("default", "x", "status"), {}),
+    "delete all pods at once": ("DELETE", PODS.path("default"), None),
+    "evict a pod": ("POST", PODS.path("default", "x", "eviction"), {}),
+    "delete a namespace": ("DELETE", NAMESPACES.path(None, "default"), None),
+    "create a namespace": ("POST", NAMESPACES.path(), {"metadata": {"name": "x"}}),
+    "list namespaces": ("GET", NAMESPACES.path(), None),
+    "change a node": ("PATCH", NODES.path(None, "x"), {}),
+    "delete a node": ("DELETE", NODES.path(None, "x"), None),
+    "create a job": ("POST", ELASTIC_JOBS.path("default"), {}),
+    "replace a job": ("PUT", ELASTIC_JOBS.path("default", "x"), {}),
+    "delete all jobs at once": ("DELETE", ELASTIC_JOBS.path("default"), None),
+    "change the definitions": ("PATCH", CRDS.path(None, "elasticjobs.elasticjob.dev"), {}),
+    "read the definitions": ("GET", CRDS.path(), None),
+    "create a Deployment": ("POST", DEPLOYMENTS.path("default"), {}),
+    "change its own Deployment": ("PATCH", DEPLOYMENTS.path(SYSTEM, names.OPERATOR), {}),
+    "take another Lease": ("PATCH", LEASES.path("kube-system", "kube-scheduler"), {}),
+    "create a Lease": ("POST", LEASES.path(SYSTEM), {}),
+    "read the state of a namespace": ("GET", CONFIG_MAPS.path("kube-system"), None),
+    "delete a ConfigMap": ("DELETE", CONFIG_MAPS.path("default", "kube-root-ca.crt"), None),
+    "delete a Role": ("DELETE", ROLES.path("default", "x"), None),
+    "get a token of an account": ("POST", SERVICE_ACCOUNTS.path("default", "default", "token"), {"spec": {}}),
+    "create a ClusterRole": ("POST", CLUSTER_ROLES.path(), _role()),
+    "create a ClusterRoleBinding": ("POST", CLUSTER_ROLE_BINDINGS.path(), _binding("ClusterRole", "view")),
+    "give a right it does not hold": (
+        "POST",
+        ROLES.path("default"),
+        _role({"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}),
+    ),
+    "give all rights": ("POST", ROLES.path("default"), _role({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]})),
+    "bind cluster-admin": ("POST", ROLE_BINDINGS.path("default"), _binding("ClusterRole", "cluster-admin")),
+    "bind the built-in edit": ("POST", ROLE_BINDINGS.path("default"), _binding("ClusterRole", "edit")),
+}
+
+
+async def test_the_operator_may_do_nothing_else(account: Path) -> None:
+    done = []
+    async with connect(user_agent="elasticjob-tests", kubeconfig=account) as session:
+        for what, (method, path, body) in MUST_NOT.items():
+            kind = {"content_type": "application/merge-patch+json"} if method == "PATCH" else {}
+            try:
+                await session.request(method, path, body=body, **kind)
+            except Refused as error:
+                if error.status == 403:
+                    continue
+                done.append(f"{what}: {error.status} {error}")
+            else:
+                done.append(what)
+    assert not done, "the operator can " + "; ".join(done)
+
+
+@pytest.mark.parametrize(
+    ("group", "may", "may_not"),
+    [
+        ("view", {"get", "list", "watch"}, {"create", "patch", "delete"}),
+        ("edit", {"get", "list", "watch", "create", "patch", "update", "delete"}, set[str]()),
+        ("admin", {"get", "list", "watch", "create", "patch", "update", "delete"}, set[str]()),
+    ],
+)
+async def test_the_built_in_roles_reach_jobs(
+    kube: Kube, namespace: str, group: str, may: set[str], may_not: set[str]
+) -> None:
+    subject = {"kind": "User", "name": "someone", "apiGroup": _RBAC[0]}
+    binding = {**_binding("ClusterRole", group), "subjects": [subject]}
+    await kube.create(ROLE_BINDINGS, namespace, binding)
+
+    async def allowed(verb: str, resource: str) -> bool:
+        attributes = {"namespace": namespace, "group": names.GROUP, "resource": resource, "verb": verb}
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        review = {"spec": {"user": "someone", "resourceAttributes": attributes}}
+        return b'"allowed":true' in await kube.request("POST", path, body=review)
+
+    for resource in ("elasticjobs", "scaleplans", "scaleins", "scaleouts"):
+        for verb in sorted(may):
+
+            async def granted(verb: str = verb, resource: str = resource) -> bool:
+                return await allowed(verb, resource)
+
+            await until(f"{group} may {verb} {resource}", granted)
+        assert [verb for verb in sorted(may_not) if await allowed(verb, resource)] == []
+        assert not await allowed("patch", f"{resource}/status")
+
+
+def test_the_documentation_lists_the_rights_that_the_operator_is_given() -> None:
+    assert _expanded(_role_of("base", "ClusterRole")["rules"]) == _documented()
+
+
+def test_an_operator_for_one_namespace_is_given_the_same_but_the_nodes() -> None:
+    [role] = [
+        each for each in manifests("namespaced") if each["metadata"]["name"] == names.OPERATOR and "rules" in each
+    ]
+    assert role["kind"] == "Role"
+    nodes = {right for right in _documented() if right[0] == "nodes"}
+    assert _expanded(_role_of("namespaced", "Role")["rules"]) == _documented() - nodes
+
+
+def _role_of(mode: str, kind: str) -> Json:
+    found = {(each["kind"], each["metadata"]["name"]): each for each in manifests(mode)}
+    return found[kind, names.OPERATOR]
+
+
+def _expanded(rules: list[Json]) -> set[tuple[str, str, str]]:
+    return {
+        (resource, group or "core", verb)
+        for rule in rules
+        for resource in rule["resources"]
+        for group in rule["apiGroups"]
+        for verb in rule["verbs"]
+    }
+
+
+def _documented() -> set[tuple[str, str, str]]:
+    table = SECURITY.read_text().partition("<!-- operator rights -->")[2].partition("<!-- /operator rights -->")[0]
+    rows = [line.strip("|").split("|") for line in table.strip().splitlines()][2:]
+    return {
+        (resource, group, verb)
+        for resources, groups, verbs, *_ in rows
+        for resource in re.findall(r"`([^`]+)`", resources)
+        for group in re.findall(r"`([^`]+)`", groups) or [groups.strip()]
+        for verb in re.findall(r"`([^`]+)`", verbs)
+    }

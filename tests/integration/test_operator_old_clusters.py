@@ -1,0 +1,62 @@
+"""Clusters older than 1.33, which cannot resize a running pod: members are replaced instead.
+
+The API server of the embedded cluster is told to be one of 1.33 without the feature, the oldest that it can be; to the
+operator that is the same as 1.30 to 1.32: there is no such subresource.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from elasticjob_cli.dev import cluster as clusters
+from elasticjob_cli.dev.binaries import find_programs
+from elasticjob_cli.dev.crds import apply_crds
+from elasticjob_cli.dev.places import cache_dir
+from elasticjob_cli.dev.progress import Progress
+from elasticjob_kube.errors import NotFound
+from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
+from elasticjob_kube.session import Kube
+
+from tests.conftest import REPOSITORY
+from tests.integration.operator_process import job, made, operator, phase, workers
+from tests.integration.playing import kubelet
+
+_OLD = "--emulated-version=1.33 --feature-gates=InPlacePodVerticalScaling=false"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clusters.Cluster]:
+    environ = dict(os.environ)
+    server = find_programs(cache_dir(environ), environ, Progress())["kube-apiserver"]
+    programs = tmp_path_factory.mktemp("programs")
+    wrapper = programs / "kube-apiserver"
+    wrapper.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec "{server}" --version\nexec "{server}" "$@" {_OLD}\n')
+    wrapper.chmod(0o755)
+    environ["KUBEBUILDER_ASSETS"] = os.pathsep.join(filter(None, (str(programs), environ.get("KUBEBUILDER_ASSETS"))))
+    with clusters.up(tmp_path_factory.mktemp("old"), control_plane_only=True, environ=environ) as old:
+        asyncio.run(apply_crds(old.kubeconfig, REPOSITORY / "crds"))
+        yield old
+
+
+async def test_without_in_place_resize_members_are_replaced_one_by_one_and_the_plan_says_why(
+    cluster: clusters.Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        await kube.create(ELASTIC_JOBS, namespace, job())
+        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        with pytest.raises(NotFound):
+            await kube.patch(PODS, namespace, "job-worker-0", {"spec": {}}, subresource="resize")
+        wish = {"worker": {"resource": {"cpu": "200m"}}}
+        await kube.create(SCALE_PLANS, namespace, made(SCALE_PLANS, "p", jobName="job", replicaResourceSpecs=wish))
+        told = await phase(kube, namespace, SCALE_PLANS, "p", "Succeeded", "Failed", "PartiallySucceeded")
+        assert told["phase"] == "Succeeded", told
+        reasons = [move["message"] for move in told["migrations"]]
+        assert len(reasons) == 2
+        assert all("in-place resize needs Kubernetes 1.33 or later" in reason for reason in reasons), told
+        for name in await workers(kube, namespace):
+            found = await kube.get(PODS, namespace, name)
+            assert found["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "200m", "memory": "64Mi"}

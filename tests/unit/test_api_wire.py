@@ -1,0 +1,58 @@
+"""What another version may speak: nothing of gRPC is ever removed, renumbered or given another type.
+
+`wire.txt` lists all of it, one line a field, value or method. What is new is added there; a line that has to be changed
+or removed would break masters and agents of another version that meet in one job during an upgrade.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+from elasticjob_api import v1
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
+
+LIST = Path(__file__).with_name("wire.txt")
+TYPES = {
+    getattr(FieldDescriptor, name): name.removeprefix("TYPE_").lower()
+    for name in dir(FieldDescriptor)
+    if name.startswith("TYPE_")
+}
+
+
+def test_all_of_the_wire_is_as_other_versions_know_it_and_what_is_new_is_listed() -> None:
+    listed = set(LIST.read_text().splitlines())
+    found = {line for file in files() for line in of_file(file)}
+    assert sorted(listed - found) == [], "gone or changed, which other versions cannot know"
+    assert sorted(found - listed) == [], f"new: add these lines to {LIST.name}, from now on they stay"
+
+
+def files() -> Iterator[FileDescriptor]:
+    for path in sorted(Path(v1.__path__[0]).glob("*_pb2.py")):
+        yield import_module(f"elasticjob_api.v1.{path.stem}").DESCRIPTOR
+
+
+def of_file(file: FileDescriptor) -> Iterator[str]:
+    for message in file.message_types_by_name.values():
+        yield from of_message(message)
+    for enum in file.enum_types_by_name.values():
+        yield from (f"{enum.full_name}.{value.name} = {value.number}" for value in enum.values)
+    for service in file.services_by_name.values():
+        for method in service.methods:
+            asked, answered = method.input_type.full_name, method.output_type.full_name
+            streams = f"{'stream ' * method.client_streaming}{asked} -> {'stream ' * method.server_streaming}{answered}"
+            yield f"{method.full_name}: {streams}"
+
+
+def of_message(message: Descriptor) -> Iterator[str]:
+    for field in message.fields:
+        of = field.message_type or field.enum_type
+        kind = of.full_name if of else TYPES[field.type]
+        many = "repeated " if field.is_repeated else ""
+        one_of = f" of {field.containing_oneof.name}" if field.containing_oneof else ""
+        yield f"{field.full_name} = {field.number}: {many}{kind}{one_of}"
+    for enum in message.enum_types:
+        yield from (f"{enum.full_name}.{value.name} = {value.number}" for value in enum.values)
+    for inner in message.nested_types:
+        yield from of_message(inner)
