@@ -176,6 +176,18 @@ def test_a_forked_process_that_uses_its_parents_shards_is_told_so_at_once() -> N
             use()
 
 
+def test_more_is_not_leased_ahead_than_anybody_may_hold() -> None:
+    with pytest.raises(ValueError, match="prefetch=10001 must be at most 10000"):
+        elasticjob.shards("data", size=10, shard_size=1, prefetch=10_001)
+
+
+def test_a_report_that_is_refused_is_told_to_who_waits_for_it() -> None:
+    shards = elasticjob.shards("data", size=10, shard_size=1)
+    shards.done(elasticjob.Shard(id=10, epoch=0, start=10, end=11))
+    with pytest.raises(elasticjob.AgentError, match="shard 10 does not exist"):
+        shards.flush(60)
+
+
 class Full:
     """A source that grants four shards and no more before they are reported."""
 
