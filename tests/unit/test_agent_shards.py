@@ -67,7 +67,7 @@ def test_what_was_not_taken_goes_back_at_the_end() -> None:
     assert shards.flush(10)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     st.lists(st.lists(st.text("abä\r ", max_size=6), max_size=20), min_size=1, max_size=4).filter(any),
     st.integers(1, 7),

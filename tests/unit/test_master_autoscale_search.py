@@ -56,7 +56,7 @@ def test_with_much_noise_it_still_settles_near_the_best_size(case: Case) -> None
     assert max(outcome.plans) <= MOST_PLANS, outcome.sizes
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     st.integers(1, 40),
     st.integers(1, 40),
