@@ -10,8 +10,12 @@ from elasticjob_cli.dev.crds import apply_crds
 from elasticjob_kube.errors import NotFound
 from elasticjob_kube.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Resource
 from elasticjob_kube.session import Kube, connect
+from hypothesis import settings
 
 REPOSITORY = Path(__file__).parents[1]
+
+settings.register_profile("elasticjob", deadline=None)  # how long an example takes depends on the machine
+settings.load_profile("elasticjob")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -9,6 +9,9 @@ from typing import Any
 from elasticjob._socket import connection
 from elasticjob.shards import AnyShard, Shard, Shards, Source
 
+MOST_AHEAD = 10_000
+"""The master lets nobody hold more shards of a data set."""
+
 
 def shards(
     name: str,
@@ -30,7 +33,8 @@ def shards(
         epochs: how often each sample is trained.
         shuffle: whether the shards of an epoch are handed out in an order of its own.
         seed: what the order of the epochs is derived from.
-        prefetch: shards leased ahead; let it last for as long as the master may be away.
+        prefetch: shards leased ahead, at most 10,000; more are leased when half of them are left. Let that half last
+            for as long as the master may be away.
         restore: what `Shards.checkpoint` returned when the model that is trained on was saved; `b""` goes with a model
             that begins anew. None: go on with the account as it is. Every process of a world gives the same.
 
@@ -69,6 +73,8 @@ def open_shards(
     name: str, fields: dict[str, Any], make: Callable[..., AnyShard], *, prefetch: int, restore: bytes | None
 ) -> Shards[AnyShard]:
     """Declare a data set, take it back to a checkpoint if there is one, and begin to lease."""
+    if prefetch > MOST_AHEAD:
+        raise ValueError(f"{prefetch=} must be at most {MOST_AHEAD}")
     source: Source | None = connection()
     if source is None:
         from elasticjob._alone import Alone

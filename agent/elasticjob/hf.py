@@ -44,6 +44,7 @@ class ElasticJob(TrainerCallback):  # type: ignore[misc, unused-ignore]
         report_step(state.global_step, total=_total(state), samples=samples)
         if state.global_step % self._every == 0 and _any(should_stop(), args.device):
             self.stopped = control.should_save = control.should_training_stop = True
+            control.should_evaluate = False  # it would come before the save, and take more time than there is
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Report the trainer's numbers."""

@@ -108,10 +108,17 @@ class Shards(Generic[AnyShard]):
         self._end("failed", (shard,), why)
 
     def flush(self, timeout: float) -> bool:
-        """Wait until all that is done has been reported; tells whether it has within the time."""
+        """Wait until all that is done has been reported; tells whether it has within the time.
+
+        Raises:
+            AgentError: it cannot be any more, as for `checkpoint`.
+        """
         self._check_process()
         with self._changed:
-            return self._changed.wait_for(lambda: not self._unreported, timeout)
+            self._changed.wait_for(lambda: not self._unreported or self._error, timeout)
+            if self._unreported and self._error:
+                raise self._error
+            return not self._unreported
 
     def checkpoint(self, timeout: float | None = None) -> bytes:
         """Return what is done, by all processes, to be kept with the model's checkpoint and given to `restore`.

@@ -41,7 +41,7 @@ LEARNING_RATE, MOMENTUM = 0.02, 0.9
 SEED = 1
 CHECKPOINT_STEPS = 200
 LOG_STEPS = 50
-PREFETCH = 1024  # shards: training goes on for so many steps when the master is away
+PREFETCH = 1024  # shards: training goes on for at least half as many steps when the master is away
 
 
 @dataclass

@@ -62,12 +62,12 @@ class Config:
 def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
     """Return the configuration. Raises `ConfigError`; exits for `--help` and for a bad command line."""
     options = _parser().parse_args(arguments)
-    framework = options.framework or environment.get(names.ENV_FRAMEWORK) or ("custom" if options.standalone else "")
-    if framework not in FRAMEWORKS:
-        raise ConfigError(f"{names.ENV_FRAMEWORK} is {framework!r}; it must be one of {', '.join(FRAMEWORKS)}")
     if options.insecure and not options.standalone:
         raise ConfigError("--insecure is only possible with --standalone")
     need = _optional if options.standalone else _required
+    framework = options.framework or need(environment, names.ENV_FRAMEWORK) or "custom"
+    if framework not in FRAMEWORKS:
+        raise ConfigError(f"{names.ENV_FRAMEWORK} is {framework!r}; it must be one of {', '.join(FRAMEWORKS)}")
     return Config(
         job_name=need(environment, names.ENV_JOB_NAME) or "standalone",
         job_uid=need(environment, names.ENV_JOB_UID),
@@ -77,12 +77,12 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
         address=options.address
         or environment.get(names.ENV_POD_IP)
         or ("127.0.0.1" if options.insecure else "0.0.0.0"),  # noqa: S104
-        grpc_port=options.grpc_port,
-        http_port=options.http_port,
+        grpc_port=_port("--grpc-port", options.grpc_port),
+        http_port=_port("--http-port", options.http_port),
         token=None if options.insecure else _required(environment, names.ENV_TOKEN),
         tls=None if options.insecure else _tls(environment),
         sizes=_sizes(options) if options.standalone else None,
-        state_file=options.state_file,
+        state_file=_state_file(options.state_file),
         log_level=options.log_level.upper(),
         health=_health(options),
     )
@@ -102,21 +102,36 @@ def _sizes(options: argparse.Namespace) -> dict[str, RoleSize]:
     return {names.ROLE_WORKER: RoleSize(options.min, desired)}
 
 
+def _port(option: str, port: int) -> int:
+    """Return a port; gRPC would take only the lower 16 bits of a larger number."""
+    if not 0 <= port <= 65_535:
+        raise ConfigError(f"{option} is {port}; it must be 0 (any free one) to 65535")
+    return port
+
+
+def _state_file(path: Path | None) -> Path | None:
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        raise ConfigError(f"--state-file is {path}; it must be a file, there or not, in a folder that is there")
+    return path
+
+
 def _health(options: argparse.Namespace) -> Health:
     """Return what counts as healthy without Kubernetes; with it, the ElasticJob tells."""
     asked = {
-        "lostSeconds": options.lost_seconds,
-        "stallSeconds": options.stall_seconds,
-        "stragglerSeconds": options.straggler_seconds,
-        "onStall": options.on_stall,
+        "--lost-seconds": ("lostSeconds", options.lost_seconds),
+        "--stall-seconds": ("stallSeconds", options.stall_seconds),
+        "--straggler-seconds": ("stragglerSeconds", options.straggler_seconds),
+        "--on-stall": ("onStall", options.on_stall),
     }
-    told = {field: value for field, value in asked.items() if value is not None}
+    told = {option: setting for option, setting in asked.items() if setting[1] is not None}
     if told and not options.standalone:
         raise ConfigError(f"{', '.join(told)}: in a pod this is set by spec.health of the ElasticJob")
-    try:
-        return msgspec.convert(told, Health)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{told}: {error}") from error
+    for option, (name, value) in told.items():
+        try:
+            msgspec.convert({name: value}, Health)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"{option} is {value}: {error}") from error
+    return msgspec.convert(dict(told.values()), Health)
 
 
 def _required(environment: Mapping[str, str], name: str) -> str:
@@ -137,7 +152,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--standalone", action="store_true", help="run without Kubernetes, for tests and local use")
     parser.add_argument("--min", type=int, default=1, metavar="N", help="standalone: fewest workers (default 1)")
-    parser.add_argument("--max", type=int, metavar="N", help="standalone: most workers")
+    parser.add_argument("--max", type=int, metavar="N", help="standalone: most workers (default: --workers)")
     parser.add_argument(
         "--workers", type=int, metavar="N", help="standalone: workers expected (default: --max or --min)"
     )
@@ -149,9 +164,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--on-stall", choices=["Report", "Restart"], help="standalone: as spec.health.onStall")
     parser.add_argument("--insecure", action="store_true", help="standalone: neither TLS nor token")
     parser.add_argument("--framework", choices=sorted(FRAMEWORKS), help=f"instead of ${names.ENV_FRAMEWORK}")
-    parser.add_argument("--address", metavar="IP", help=f"where to listen (default: ${names.ENV_POD_IP})")
-    parser.add_argument("--grpc-port", type=int, default=names.GRPC_PORT, metavar="PORT", help="0: any free one")
-    parser.add_argument("--http-port", type=int, default=names.HTTP_PORT, metavar="PORT", help="0: any free one")
-    parser.add_argument("--state-file", type=Path, metavar="FILE", help="keep the state there, not in a ConfigMap")
-    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    parser.add_argument(
+        "--address", metavar="IP", help=f"where to listen (default: ${names.ENV_POD_IP}; with --insecure 127.0.0.1)"
+    )
+    for option, port in (("--grpc-port", names.GRPC_PORT), ("--http-port", names.HTTP_PORT)):
+        parser.add_argument(
+            option, type=int, default=port, metavar="PORT", help=f"default: {port}; 0: any free one, told in the log"
+        )
+    parser.add_argument(
+        "--state-file", type=Path, metavar="FILE", help="keep the state there, not in a ConfigMap or nowhere"
+    )
+    parser.add_argument(
+        "--log-level", default="info", choices=["debug", "info", "warning", "error"], help="default: info"
+    )
     return parser

@@ -84,7 +84,7 @@ class Controller:
     # --- agents ------------------------------------------------------------------------------------------------------
 
     def register(self, identity: Identity) -> None:
-        """Make a pod a member. Raises `Refusal`."""
+        """Make a pod a member. Raises `Refused`."""
         known = self.members.get(identity.pod_uid) is not None
         self.rendezvous.registered(identity, self.now())
         if not known:

@@ -19,7 +19,7 @@ from elasticjob_master import dashboard
 from elasticjob_master.config import Config, Tls
 from elasticjob_master.controller import Controller
 from elasticjob_master.metrics import Metrics
-from elasticjob_master.server import authorized
+from elasticjob_master.server import CannotListen, authorized
 
 MOST_CONNECTIONS = 256
 _HANDSHAKE_SECONDS = 10.0
@@ -45,18 +45,21 @@ class Http:
         self._runner = web.AppRunner(application, access_log=None, handle_signals=False, logger=_log())
 
     async def start(self) -> int:
-        """Listen and serve; return the port."""
+        """Listen and serve; return the port. Raises `CannotListen`."""
         await self._runner.setup()
         assert self._runner.server is not None
         self._runner.server.request_factory = _with_a_path(self._runner.server.request_factory)
         context = None if self._config.tls is None else _context(self._config.tls)
-        self._listening = await asyncio.get_running_loop().create_server(
-            self._admit,
-            self._config.address,
-            self._config.http_port,
-            ssl=context,
-            ssl_handshake_timeout=None if context is None else _HANDSHAKE_SECONDS,
-        )
+        try:
+            self._listening = await asyncio.get_running_loop().create_server(
+                self._admit,
+                self._config.address,
+                self._config.http_port,
+                ssl=context,
+                ssl_handshake_timeout=None if context is None else _HANDSHAKE_SECONDS,
+            )
+        except OSError as error:
+            raise CannotListen(f"cannot listen on {self._config.address}:{self._config.http_port}: {error}") from error
         port: int = self._listening.sockets[0].getsockname()[1]
         return port
 

@@ -21,9 +21,10 @@ from elasticjob_master.config import Config, ConfigError, load
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.state import Unreadable, decode
 from elasticjob_master.http import Http
+from elasticjob_master.keeper import Keeper
 from elasticjob_master.metrics import Metrics
 from elasticjob_master.server import CannotListen, Server
-from elasticjob_master.store import ConfigMapStore, Failed, FileStore, Keeper, NoStore, Store, TakenOver
+from elasticjob_master.store import ConfigMapStore, Failed, FileStore, NoStore, Store, TakenOver
 
 log = logging.getLogger(__name__)
 
@@ -55,10 +56,10 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
 
         server = Server(controller, keeper, config)
         http = Http(controller, Metrics(controller, keeper, server.calls), config)
-        grpc_port, http_port = await server.start(), await http.start()
         stack.push_async_callback(http.stop)
         stack.push_async_callback(_flush, keeper)
         stack.push_async_callback(server.stop)
+        grpc_port, http_port = await server.start(), await http.start()
         log.info("start %d: gRPC on %s:%d, HTTP on port %d", controller.starts, config.address, grpc_port, http_port)
         work: list[Awaitable[object]] = [controller.run(), keeper.run()]
         if job is not None:

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.members import State
 from elasticjob_master.core.plans import Plan
-from elasticjob_master.store import Keeper
+from elasticjob_master.keeper import Keeper
 
 _PLACES = ("done", "leased", "waiting", "failed")
 

@@ -27,6 +27,7 @@ from grpc_reflection.v1alpha import reflection
 
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
+from elasticjob_master.keeper import Keeper
 from elasticjob_master.metrics import Calls
 from elasticjob_master.services.agents import AgentService
 from elasticjob_master.services.decoding import guarded
@@ -34,7 +35,6 @@ from elasticjob_master.services.hosts import DiscoveryService
 from elasticjob_master.services.job import JobService
 from elasticjob_master.services.rendezvous import RendezvousService
 from elasticjob_master.services.shards import ShardService
-from elasticjob_master.store import Keeper
 
 LONGEST_MESSAGE = 1024 * 1024
 _OPTIONS = [
@@ -108,7 +108,7 @@ async def _refuse(_messages: Any, context: Any) -> None:
 
 
 class CannotListen(Exception):
-    """The server's port or certificate cannot be used."""
+    """A port or the certificate cannot be used; the message says which."""
 
 
 class Server:

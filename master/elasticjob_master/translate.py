@@ -16,6 +16,7 @@ from elasticjob_master.core.history import Event, Sample
 from elasticjob_master.core.members import Identity, Member, Usage
 from elasticjob_master.core.plans import Plan
 from elasticjob_master.core.progress import Report
+from elasticjob_master.core.refusals import BadRequest
 from elasticjob_master.core.shards import Ledger
 
 _STATES = {
@@ -28,24 +29,24 @@ _STATES = {
 
 
 def identity(request: agent.RegisterRequest, roles: Iterable[str]) -> Identity:
-    """Return who registers. Raises ValueError with field, value and bound; `roles` empty means any."""
+    """Return who registers. Raises `BadRequest`; `roles` empty means any."""
     for field, longest in (("pod_name", 253), ("pod_uid", 128), ("role", 20), ("node_name", 253)):
         value = getattr(request, field)
         if len(value) > longest or (not value and field != "node_name"):
-            raise ValueError(f"{field} has {len(value)} characters; it must have 1 to {longest}")
+            raise BadRequest(f"{field} has {len(value)} characters; it must have 1 to {longest}")
         if not value.isprintable() or ":" in value or " " in value:
-            raise ValueError(f"{field} is {value!r}; it must be a name without spaces and colons")
+            raise BadRequest(f"{field} is {value!r}; it must be a name without spaces and colons")
     known = tuple(roles)
     if known and request.role not in known:
-        raise ValueError(f"role is {request.role!r}; this job has {', '.join(known)}")
+        raise BadRequest(f"role is {request.role!r}; this job has {', '.join(known)}")
     if request.index > 100_000:
-        raise ValueError(f"index is {request.index}; it must be at most 100000")
+        raise BadRequest(f"index is {request.index}; it must be at most 100000")
     if not 1 <= request.slots <= 256:
-        raise ValueError(f"slots is {request.slots}; it must be between 1 and 256")
+        raise BadRequest(f"slots is {request.slots}; it must be between 1 and 256")
     try:
         ipaddress.ip_address(request.address)
     except ValueError as error:
-        raise ValueError(f"address is {request.address[:80]!r}; it must be an IP address") from error
+        raise BadRequest(f"address is {request.address[:80]!r}; it must be an IP address") from error
     return Identity(
         pod_name=request.pod_name,
         pod_uid=request.pod_uid,

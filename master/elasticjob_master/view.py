@@ -1,4 +1,4 @@
-"""Between custom resources and the controller's values. Pure, but for nobody else's use."""
+"""Between custom resources and the controller's values: sizes, who leaves, progress and plans. Pure."""
 
 from __future__ import annotations
 

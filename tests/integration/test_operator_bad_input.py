@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from elasticjob_cli.dev.cluster import Cluster
 from elasticjob_kube.errors import Refused
-from elasticjob_kube.resources import ELASTIC_JOBS, NAMESPACES, PODS, SCALE_PLANS, Resource
+from elasticjob_kube.resources import ELASTIC_JOBS, NAMESPACES, NODES, PODS, SCALE_PLANS, Resource
 from elasticjob_kube.session import Kube, connect
 
 from tests.integration.bad_input import CASES, FINISHED, RUNNING, SUSPENDED, Bad
@@ -143,12 +143,18 @@ async def _prepare(kube: Kube, namespace: str) -> None:
         assert status
     stranger = {"metadata": {"name": "stranger"}, "spec": {"containers": [{"name": "c", "image": "c:1"}]}}
     await kube.create(PODS, namespace, stranger)
-    await kube.patch(PODS, namespace, "train-worker-1", {"metadata": {"finalizers": [HOLD]}})
-    await kube.delete(PODS, namespace, "train-worker-1")
+    # Leaving for as long as the tests last. On no node the garbage collector would soon call it Failed.
+    leaving = "train-worker-1"
+    await kube.create(NODES, None, {"metadata": {"name": namespace}})
+    binding = {"metadata": {"name": leaving}, "target": {"kind": "Node", "name": namespace}}
+    await kube.request("POST", PODS.path(namespace, leaving, "binding"), body=binding)
+    await kube.patch(PODS, namespace, leaving, {"metadata": {"finalizers": [HOLD]}})
+    await kube.delete(PODS, namespace, leaving)
 
 
 async def _tear_down(kube: Kube, namespace: str) -> None:
     await kube.patch(PODS, namespace, "train-worker-1", {"metadata": {"finalizers": None}})
+    await kube.delete(NODES, None, namespace)
     await kube.delete(NAMESPACES, None, namespace)
 
 

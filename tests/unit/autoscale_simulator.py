@@ -268,6 +268,7 @@ def cases() -> list[Case]:
         Case("drift: storage gets slow", input_bound(4000.0), later=input_bound(1000.0), noise=0.02, start=4),
         Case("drift: serial work is mended", saturating(0.1), later=saturating(0.01), noise=0.02, start=4),
         Case("drift: a neighbour takes half", linear, later=lambda n: 50.0 * n, noise=0.02, start=4),
+        Case("drift: faster, at the bound", linear, later=lambda n: 200.0 * n, noise=0.02, bounds=Bounds(1, 16)),
         Case("PS-bound, no CPU to be had", linear, servers=Servers(300.0), noise=0.02),
         Case("PS-bound, CPU to be had", linear, servers=Servers(300.0, room=30.0), noise=0.02),
         Case("20 pods to be had", linear, pods=20, noise=0.02),
@@ -297,7 +298,7 @@ def drawn(number: int) -> Case:
 
 
 def hard_cases() -> list[Case]:
-    """The same curves with so much noise that 95 % is out of reach."""
+    """The same curves with more noise than windows of five minutes should have."""
     return [
         Case(f"{name}; from {start}; noise 5%", curve, start=start, noise=0.05)
         for name, curve in CURVES.items()

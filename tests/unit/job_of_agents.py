@@ -6,7 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from elasticjob_master.core.commands import Command, Drain, Exit, Release, Removed, Start, Stop
-from elasticjob_master.core.members import Identity, Members, Refusal
+from elasticjob_master.core.members import Identity, Members
+from elasticjob_master.core.refusals import Refused
 from elasticjob_master.core.rendezvous import Rendezvous
 from elasticjob_master.core.rules import RoleSize, Rules, Timing
 
@@ -55,7 +56,7 @@ class Job:
         uid = agent.identity.pod_uid
         try:
             self.rendezvous.registered(agent.identity, self.now)
-        except Refusal:
+        except Refused:
             agent.gone = True  # the operator has replaced it
             return
         agent.connected = True

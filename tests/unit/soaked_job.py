@@ -20,12 +20,13 @@ from elasticjob_api.v1 import shards_pb2 as pb
 from elasticjob_master import snapshot
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.commands import Check, Command, Drain, Exit, Removed, Start, Stop
-from elasticjob_master.core.members import Identity, Member, Refusal
+from elasticjob_master.core.members import Identity, Member
 from elasticjob_master.core.progress import Report
+from elasticjob_master.core.refusals import Refused
 from elasticjob_master.core.rules import RoleSize
 from elasticjob_master.core.state import decode
+from elasticjob_master.keeper import Keeper
 from elasticjob_master.services.shards import ShardService
-from elasticjob_master.store import Keeper
 
 ROLE = "worker"
 DATASET = "data"
@@ -157,7 +158,7 @@ class Agent:
                 continue
             try:
                 master.controller.register(self.identity)
-            except Refusal:
+            except Refused:
                 continue
             await self._session(master)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import elasticjob
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 
@@ -28,7 +28,6 @@ def test_alone_it_is_rank_0_of_1_and_never_stops() -> None:
     elasticjob.confirm_stop()
 
 
-@settings(deadline=None)
 @given(st.integers(1, 60), st.integers(1, 20), st.integers(1, 3), st.integers(1, 9))
 def test_alone_every_sample_is_given_out_once_an_epoch(size: int, part: int, epochs: int, prefetch: int) -> None:
     shards = elasticjob.shards("data", size=size, shard_size=part, epochs=epochs, prefetch=prefetch)

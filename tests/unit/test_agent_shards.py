@@ -67,7 +67,7 @@ def test_what_was_not_taken_goes_back_at_the_end() -> None:
     assert shards.flush(10)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     st.lists(st.lists(st.text("abä\r ", max_size=6), max_size=20), min_size=1, max_size=4).filter(any),
     st.integers(1, 7),
@@ -174,6 +174,18 @@ def test_a_forked_process_that_uses_its_parents_shards_is_told_so_at_once() -> N
             elasticjob.AgentError, match=f"opened by process {parent + 1} and is used in process {parent}"
         ):
             use()
+
+
+def test_more_is_not_leased_ahead_than_anybody_may_hold() -> None:
+    with pytest.raises(ValueError, match="prefetch=10001 must be at most 10000"):
+        elasticjob.shards("data", size=10, shard_size=1, prefetch=10_001)
+
+
+def test_a_report_that_is_refused_is_told_to_who_waits_for_it() -> None:
+    shards = elasticjob.shards("data", size=10, shard_size=1)
+    shards.done(elasticjob.Shard(id=10, epoch=0, start=10, end=11))
+    with pytest.raises(elasticjob.AgentError, match="shard 10 does not exist"):
+        shards.flush(60)
 
 
 class Full:

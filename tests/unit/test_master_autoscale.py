@@ -145,6 +145,14 @@ def test_a_size_is_measured_only_when_held_and_after_its_first_steps() -> None:
     assert observe(40.0, 2_000.0, world_round=2) is None
 
 
+def test_a_cooldown_that_is_made_shorter_is_measured_from_then_on() -> None:
+    window = Window()
+    assert window.observe(size=2, samples=0.0, cooldown=300.0, now=0.0) is None
+    assert window.observe(size=2, samples=5_000.0, cooldown=300.0, now=50.0) is None
+    found = [window.observe(size=2, samples=100.0 * now, cooldown=10.0, now=float(now)) for now in range(51, 60)]
+    assert found == [None] * 8 + [Measurement(pytest.approx(100.0), None)]
+
+
 def test_the_cost_of_a_rescale_is_the_time_in_which_the_new_rate_was_not_reached() -> None:
     window = Window()
     found = []

@@ -51,12 +51,12 @@ def check(outcome: Outcome) -> None:
 @pytest.mark.parametrize("case", hard_cases(), ids=lambda case: case.name)
 def test_with_much_noise_it_still_settles_near_the_best_size(case: Case) -> None:
     outcome = run(case)
-    assert outcome.ratio >= 0.8, (outcome.best, outcome.sizes)
+    assert outcome.ratio >= 0.95, (outcome.best, outcome.sizes)
     assert outcome.reversals <= 1, outcome.sizes
     assert max(outcome.plans) <= MOST_PLANS, outcome.sizes
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     st.integers(1, 40),
     st.integers(1, 40),
@@ -95,8 +95,14 @@ def test_a_drift_that_nothing_can_be_gained_from_costs_one_search_only() -> None
     [case] = [case for case in cases() if case.name == "drift: a neighbour takes half"]
     outcome = run(case)
     assert len(outcome.sizes) == 2, outcome.sizes
-    assert outcome.sizes[1][0] == 64
+    assert outcome.sizes[1][0] >= 0.95 * 64
     assert outcome.sizes[1][-1] >= 0.95 * 64, outcome.sizes
+
+
+def test_servers_get_cpu_for_as_long_as_more_workers_make_use_of_it() -> None:
+    [case] = [case for case in cases() if case.name == "PS-bound, CPU to be had"]
+    outcome = run(case)
+    assert outcome.sizes[-1][-1] >= 50, (outcome.sizes, outcome.reasons)
 
 
 @pytest.mark.parametrize(("sizes", "turns"), [([1, 2, 4], 0), ([1, 2, 4, 3], 1), ([4, 2, 4, 2], 2), ([4, 4, 2], 0)])

@@ -44,7 +44,7 @@ def test_the_last_minutes_are_told_in_seconds_and_the_first_day_in_hours() -> No
         assert gap <= max(2 * SAMPLE_SECONDS, 0.2 * age), f"{gap} s without a sample, {age} s ago"
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.floats(-1e9, 1e10), max_size=60), st.integers(1, 8), st.integers(0, 400))
 def test_samples_are_bounded_and_in_order_whatever_the_clock_does(moments: list[float], times: int, seen: int) -> None:
     moments = moments * times
@@ -68,7 +68,7 @@ def test_a_job_at_rest_adds_no_samples() -> None:
 MESSAGES = st.text(max_size=3).map(lambda text: 100 * text) | st.integers(0, 5).map(str)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.sampled_from("abcdefgh"), MESSAGES), max_size=60), st.integers(1, 8))
 def test_events_are_bounded_ordered_and_none_is_lost_before_that(told: list[tuple[str, str]], times: int) -> None:
     told = told * times

@@ -14,14 +14,16 @@ from elasticjob_master.core import barrier, keyvalue, progress, state
 from elasticjob_master.core import members as core_members
 from elasticjob_master.core.commands import Stop
 from elasticjob_master.core.history import Event, Sample
-from elasticjob_master.core.members import Identity, Members, Refusal
+from elasticjob_master.core.members import Identity, Members
 from elasticjob_master.core.progress import Report
+from elasticjob_master.core.refusals import Refused
 from elasticjob_master.core.rendezvous import Rendezvous
 from elasticjob_master.core.rules import RoleSize
 from elasticjob_master.core.shards import Dataset, dataset, ledgers
 from elasticjob_master.core.shards import ledger as core_ledger
+from elasticjob_master.keeper import Keeper
 from elasticjob_master.services import job
-from elasticjob_master.store import ConfigMapStore, Failed, Keeper, NoStore
+from elasticjob_master.store import ConfigMapStore, Failed, NoStore
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "security.md"
 LIMITS: dict[str, tuple[int, ...]] = {
@@ -36,6 +38,7 @@ LIMITS: dict[str, tuple[int, ...]] = {
     "Bytes of a value; of all keys and values": (keyvalue.LONGEST_VALUE, keyvalue.MOST_BYTES),
     "Barriers of a round; that are waited at, at a time": (barrier.MOST_BARRIERS, barrier.MOST_WAITING),
     "Open HTTP connections": (http.MOST_CONNECTIONS,),
+    "Connections to the agent's socket": (local.MOST_PEERS,),
     "A line on the agent's socket": (local.LINE_BYTES,),
     "Answers a training process does not read": (local.UNREAD_BYTES,),
     "Calls of a training process at a time, on one connection": (local.MOST_CALLS,),
@@ -133,14 +136,14 @@ def test_a_job_takes_so_many_members_and_no_more(monkeypatch: pytest.MonkeyPatch
         members.check(identity(index))
         members.add(identity(index), 0.0)
     members.check(identity(1))
-    with pytest.raises(Refusal, match="3 members already; a job can have at most 3"):
+    with pytest.raises(Refused, match="3 members already; a job can have at most 3"):
         members.check(identity(3))
 
 
 def test_a_pod_keeps_its_role_and_index() -> None:
     members = Members()
     members.add(identity(1), 0.0)
-    with pytest.raises(Refusal, match="uid-1-0 is worker 1; it cannot become worker 2"):
+    with pytest.raises(Refused, match="uid-1-0 is worker 1; it cannot become worker 2"):
         members.check(Identity("job-worker-1-0", "uid-1-0", "worker", 2))
 
 

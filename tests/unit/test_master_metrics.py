@@ -10,8 +10,9 @@ from elasticjob_master.core.members import Identity
 from elasticjob_master.core.plans import Plan
 from elasticjob_master.core.shards import Dataset
 from elasticjob_master.core.state import Encoded
+from elasticjob_master.keeper import Keeper
 from elasticjob_master.metrics import Calls, Metrics
-from elasticjob_master.store import Keeper, NoStore
+from elasticjob_master.store import NoStore
 from prometheus_client.parser import text_string_to_metric_families
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"

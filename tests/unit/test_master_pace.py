@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from elasticjob_master.core.pace import TOGETHER_SECONDS, Pace
 from elasticjob_master.core.state import Encoded
-from elasticjob_master.store import Failed, Keeper
+from elasticjob_master.keeper import Keeper
+from elasticjob_master.store import Failed
 from hypothesis import given
 from hypothesis import strategies as st
 

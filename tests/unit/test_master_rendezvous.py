@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from elasticjob_master.core.commands import Drain, Exit, Stop
-from elasticjob_master.core.members import Members, Refusal
+from elasticjob_master.core.members import Members
+from elasticjob_master.core.refusals import Refused
 from elasticjob_master.core.rendezvous import Rendezvous
 from elasticjob_master.core.rules import RoleSize, Rules, Timing
 from hypothesis import settings
@@ -122,9 +123,9 @@ class WorldsThatAdapt(Worlds):
 
 
 TestWorlds = Worlds.TestCase
-TestWorlds.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestWorlds.settings = settings(max_examples=150, stateful_step_count=40)
 TestWorldsThatAdapt = WorldsThatAdapt.TestCase
-TestWorldsThatAdapt.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestWorldsThatAdapt.settings = settings(max_examples=80, stateful_step_count=40)
 
 
 def test_the_first_world_waits_a_little_for_all_desired_members() -> None:
@@ -253,7 +254,7 @@ def test_a_newer_incarnation_takes_the_place_of_a_silent_one_at_once() -> None:
 def test_an_older_incarnation_is_refused() -> None:
     job, agents = world_of(2)
     newer = job.join(1)
-    with pytest.raises(Refusal, match=r"incarnation 1\); pod j-worker-1\.0 \(0\) is not newer"):
+    with pytest.raises(Refused, match=r"incarnation 1\); pod j-worker-1\.0 \(0\) is not newer"):
         job.rendezvous.registered(agents[1].identity, job.now)
     assert job.members.get(newer.identity.pod_uid) is not None
 

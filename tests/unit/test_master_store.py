@@ -14,9 +14,10 @@ from elasticjob_master.controller import Controller
 from elasticjob_master.core.members import Identity
 from elasticjob_master.core.shards import Dataset
 from elasticjob_master.core.state import Encoded
+from elasticjob_master.keeper import Keeper, NotStored
 from elasticjob_master.main import serve
 from elasticjob_master.services.shards import ShardService
-from elasticjob_master.store import Keeper, NoStore, NotStored
+from elasticjob_master.store import NoStore
 
 
 async def test_a_master_that_is_ended_before_it_has_read_the_state_leaves_it_alone(tmp_path: Path) -> None:
@@ -69,6 +70,6 @@ async def test_who_waits_for_a_change_waits_for_no_later_one(monkeypatch: pytest
     await waiting
     keeper.changed()
     await keeper.stored(early)
-    monkeypatch.setattr("elasticjob_master.store._ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr("elasticjob_master.keeper._ANSWER_SECONDS", 0.01)
     with pytest.raises(NotStored, match="try again"):
         await keeper.stored(keeper.changes)

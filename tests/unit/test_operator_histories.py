@@ -292,7 +292,7 @@ async def history(world: World, chance: random.Random, steps: int) -> None:
     await world.settle()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32), size=st.integers(1, 6), steps=st.integers(1, 25))
 def test_any_history_of_faults_ends_with_exactly_the_desired_pods(seed: int, size: int, steps: int) -> None:
     world = World(replicas=size, worker={"restartLimit": 100}, runPolicy={"backoffLimit": 1000})

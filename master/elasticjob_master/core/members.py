@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from elasticjob_master.core.refusals import Refused
 from elasticjob_master.core.stragglers import Work
 
 State = Literal["waiting", "training", "draining", "suspected", "succeeded"]
@@ -151,10 +152,6 @@ class Member:
             self.crashed_at = None
 
 
-class Refusal(Exception):
-    """A registration that cannot be accepted; the message says why."""
-
-
 class Members:
     """All members by pod UID, in the order in which they joined."""
 
@@ -182,15 +179,15 @@ class Members:
         return self._by_uid.get(self._by_place.get((identity.role, identity.index), ""))
 
     def check(self, identity: Identity) -> None:
-        """Raise `Refusal` when the role and index belong to a newer pod, or to another that is still connected.
+        """Raise `Refused` when the role and index belong to a newer pod, or to another that is still connected.
 
         So does one pod that comes back with another role or index, and one that would be a member too many.
         """
         known = self._by_uid.get(identity.pod_uid)
         if known is None and len(self) >= MOST_MEMBERS:
-            raise Refusal(f"there are {len(self)} members already; a job can have at most {MOST_MEMBERS}")
+            raise Refused(f"there are {len(self)} members already; a job can have at most {MOST_MEMBERS}")
         if known is not None and (known.identity.role, known.identity.index) != (identity.role, identity.index):
-            raise Refusal(
+            raise Refused(
                 f"pod UID {identity.pod_uid} is {known.identity.role} {known.identity.index}; it cannot become "
                 f"{identity.role} {identity.index}"
             )
@@ -199,7 +196,7 @@ class Members:
             return
         newer = old.identity.incarnation > identity.incarnation
         if newer or (old.identity.incarnation == identity.incarnation and old.away_since is None):
-            raise Refusal(
+            raise Refused(
                 f"{identity.role} {identity.index} is pod {old.identity.pod_name} (incarnation "
                 f"{old.identity.incarnation}); pod {identity.pod_name} ({identity.incarnation}) is not newer"
             )

@@ -55,7 +55,7 @@ class Report:
 
 
 @dataclass(slots=True)
-class Pace:
+class Speed:
     """Recent samples and steps of one member: sums that fade with the seconds they stand for.
 
     A report whose steps took far longer, or far less, than usual is odd. A single one is left out: it was a pause. Two
@@ -111,7 +111,7 @@ class Progress:
         self.samples = 0.0
         self.metrics: dict[str, float] = {}
         self.reported_at: float | None = None
-        self._paces: dict[str, Pace] = {}
+        self._speeds: dict[str, Speed] = {}
 
     def report(self, uid: str, report: Report, *, now: float, wall: float) -> bool:
         """Take a member's report, whose `problem` is None. One of an earlier round counts its samples only.
@@ -129,12 +129,12 @@ class Progress:
             return False
         if report.round > self.round:
             # A new world may have gone back to a checkpoint.
-            self.round, self.step, self._paces = report.round, report.step, {}
-        pace = self._paces.get(uid)
-        if pace is None:
-            pace = self._paces[uid] = Pace(step=max(0, report.step - 1), told_at=now - report.seconds)
-        stepped = report.step != pace.step
-        pace.add(report, now)
+            self.round, self.step, self._speeds = report.round, report.step, {}
+        speed = self._speeds.get(uid)
+        if speed is None:
+            speed = self._speeds[uid] = Speed(step=max(0, report.step - 1), told_at=now - report.seconds)
+        stepped = report.step != speed.step
+        speed.add(report, now)
         self.step = max(self.step, report.step)
         self.total_steps = report.total_steps or self.total_steps
         self.reported_at = wall
@@ -145,11 +145,11 @@ class Progress:
 
     def forget(self, uid: str) -> None:
         """A member's process is gone: it adds nothing to the rate any more."""
-        self._paces.pop(uid, None)
+        self._speeds.pop(uid, None)
 
     def reporters(self) -> int:
         """Return how many members have reported in this round."""
-        return len(self._paces)
+        return len(self._speeds)
 
     def samples_per_second(self, now: float) -> float:
         """Return the throughput of all members together."""
@@ -166,8 +166,8 @@ class Progress:
             return None
         return max(0, self.total_steps - self.step) / rate
 
-    def _telling(self, now: float) -> list[Pace]:
-        return [p for p in self._paces.values() if p.seconds > _LEAST_SECONDS and not p.silent(now)]
+    def _telling(self, now: float) -> list[Speed]:
+        return [p for p in self._speeds.values() if p.seconds > _LEAST_SECONDS and not p.silent(now)]
 
 
 def people_rate(rate: float) -> str:

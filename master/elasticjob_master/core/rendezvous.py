@@ -37,7 +37,7 @@ class Rendezvous(Situation):
     # --- events ------------------------------------------------------------------------------------------------------
 
     def registered(self, identity: Identity, now: float) -> Member:
-        """An agent registers. Raises `Refusal` when its place belongs to somebody else."""
+        """An agent registers. Raises `Refused` when its place belongs to somebody else."""
         self.members.check(identity)
         holder = self.members.holder(identity)
         if holder is not None and holder.uid != identity.pod_uid:

@@ -14,9 +14,12 @@ from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_master import translate
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.commands import Check, Command, Configure, Drain, Exit, Release, Removed, Start, Stop
-from elasticjob_master.core.members import Member, Refusal
+from elasticjob_master.core.members import Member
+from elasticjob_master.core.refusals import BadRequest, Unknown
+from elasticjob_master.services import errors
 from elasticjob_master.services.starts import Starts
 from elasticjob_master.services.stream import WRITING_AT_ONCE, Context, Render, Stream
+from elasticjob_master.streams import Send
 
 log = logging.getLogger(__name__)
 
@@ -49,12 +52,8 @@ class AgentService:
 
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:  # noqa: D102
         controller = self._controller
-        try:
+        async with errors.told(context):
             controller.register(translate.identity(request, controller.rendezvous.sizes or controller.framework.roles))
-        except ValueError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        except Refusal as refusal:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(refusal))
         often = controller.intervals
         return pb.RegisterResponse(
             heartbeat_seconds=often.heartbeat,
@@ -67,30 +66,28 @@ class AgentService:
         first = await stream.read()
         if first is None:
             return
-        if first.WhichOneof("message") != "hello":
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of a stream must be hello")
-        if first.hello.running_round > LATEST_ROUND:
-            await context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT,
-                f"running_round is {first.hello.running_round}; it must be at most {LATEST_ROUND}",
-            )
-        hello = first.hello
 
         def send(command: Command) -> None:
             stream.send(self._render(command))
 
-        member = self._controller.connect(
-            hello.pod_uid, send, running_round=hello.running_round, draining=hello.draining
-        )
-        if member is None:
-            await context.abort(
-                grpc.StatusCode.NOT_FOUND,
-                f"pod UID {hello.pod_uid[:128]!r} is no member of this job; call Register first",
-            )
+        async with errors.told(context):
+            member = self._welcome(first, send)
         try:
             await stream.serve(partial(self._take, member))
         finally:
-            self._controller.disconnect(hello.pod_uid, send)
+            self._controller.disconnect(member.uid, send)
+
+    def _welcome(self, first: pb.AgentMessage, send: Send) -> Member:
+        """Take a stream, which begins with a hello."""
+        if first.WhichOneof("message") != "hello":
+            raise BadRequest("the first message of a stream must be hello")
+        uid, round_ = first.hello.pod_uid, first.hello.running_round
+        if round_ > LATEST_ROUND:
+            raise BadRequest(f"running_round is {round_}; it must be at most {LATEST_ROUND}")
+        member = self._controller.connect(uid, send, running_round=round_, draining=first.hello.draining)
+        if member is None:
+            raise Unknown(f"pod UID {uid[:128]!r} is no member of this job; call Register first")
+        return member
 
     def _take(self, member: Member, message: pb.AgentMessage) -> None:
         controller = self._controller

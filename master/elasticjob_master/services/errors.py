@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from elasticjob_master.core.refusals import BadRequest, Differs, Full, NotYet, Refused, Unknown
-from elasticjob_master.store import NotStored
+from elasticjob_master.keeper import NotStored
 
 _CODES: dict[type[Exception], grpc.StatusCode] = {
     BadRequest: grpc.StatusCode.INVALID_ARGUMENT,

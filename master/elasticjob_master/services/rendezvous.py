@@ -17,8 +17,8 @@ from elasticjob_api.v1.rendezvous_pb2_grpc import RendezvousServiceServicer
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.keyvalue import check_keys
 from elasticjob_master.core.refusals import BadRequest, Full, NotYet, Refused, Unknown
+from elasticjob_master.keeper import Keeper
 from elasticjob_master.services import errors
-from elasticjob_master.store import Keeper
 
 MOST_WAITING = 20_000
 """Requests that wait at a time: one of each member of the largest job, and as many again."""

@@ -13,8 +13,8 @@ from elasticjob_master.controller import Controller
 from elasticjob_master.core.refusals import BadRequest, NotYet, Refused
 from elasticjob_master.core.shards import Dataset
 from elasticjob_master.core.shards.dataset import digest_of
+from elasticjob_master.keeper import Keeper
 from elasticjob_master.services import errors
-from elasticjob_master.store import Keeper
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""JAX: `jax.distributed.initialize()` reads these three variables; rank 0 is the coordinator."""
+"""JAX: the arguments of `jax.distributed.initialize()`, which reads only the first by itself; rank 0 coordinates."""
 
 from __future__ import annotations
 

@@ -102,10 +102,11 @@ def open_question(memory: Memory, size: int, *, heading: int = 0) -> Memory:
 def placed(memory: Memory, *, size: int, setting: str) -> Memory:
     """Return the memory for a size and setting as they are; if somebody else has changed them, the search begins anew.
 
-    Another setting makes the old rates worthless.
+    Another setting makes the old rates worthless. Servers that got more CPU at this size were what held it up: so up.
     """
     if setting != memory.setting:
-        memory = open_question(replace(memory, rates={}, setting=setting), size)
+        heading = 1 if memory.relieved is not None and memory.relieved[0] == size else 0
+        memory = open_question(replace(memory, rates={}, setting=setting), size, heading=heading)
     if memory.asked is not None and size != memory.asked:
         memory = open_question(memory, size)
     return memory if memory.asked is not None else replace(memory, asked=size)

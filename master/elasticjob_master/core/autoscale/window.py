@@ -51,8 +51,9 @@ class Window:
             self.size, self.held_from = size, now
         if self.measured_from is None and now - self.held_from >= _WARM_UP * cooldown:
             self.measured_from, self.samples_from = now, samples
-        if self.measured_from is None or now - self.held_from < cooldown or now <= self.measured_from:
-            return None
+        part = 1 if self.windows else 1 - _WARM_UP
+        if self.measured_from is None or now - self.measured_from < part * cooldown:
+            return None  # counted from there, as `cooldown` may have been a longer one until now
         rate = (samples - self.samples_from) / (now - self.measured_from)
         lost = self._lost(rate, samples, now) if not self.windows else None
         self.windows += 1

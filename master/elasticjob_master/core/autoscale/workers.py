@@ -123,6 +123,7 @@ def _first(memory: Memory, now: Situation, bounds: Bounds, found: Fit) -> Decisi
         target = max(bounds.minimum, size // 2)
     elif not memory.heading and _is_middle(size, bounds):
         target = max(bounds.minimum, size * 3 // 4)
+    memory = replace(memory, heading=0)  # where it was to go first was no move yet, so this one is no turn
     return _move(memory, now, bounds, found, target, facts)
 
 
