@@ -47,7 +47,7 @@ def home(stage: Stage) -> Iterator[str]:
         subprocess.run(["make", "-C", REPOSITORY, "undeploy", *chosen], env=environ, timeout=200, check=True)
 
 
-def test_a_leader_killed_in_mid_plan_is_followed_by_the_other_replica_and_no_pod_is_double(
+def test_a_leader_killed_in_mid_plan_is_followed_by_another_replica_and_no_pod_is_double(
     stage: Stage, home: str, tmp_path: Path
 ) -> None:
     user, before = working(stage, counting("followed", replicas=1))
@@ -76,15 +76,17 @@ def leader(stage: Stage, home: str) -> str:
 
 
 def kill(stage: Stage, home: str, pod: str) -> None:
-    """kill -9 what runs in a pod where this machine is the node; else the pod goes without notice."""
-    if not stage.cluster.is_here():
-        stage.cluster.kubectl("-n", home, "delete", "pod", pod, "--grace-period=0", "--force")
-        return
-    uid = stage.cluster.kubectl("-n", home, "get", "pod", pod, "-o", "jsonpath={.metadata.uid}")
-    inside = [process for process in psutil.process_iter() if uid in groups(process.pid) and is_ours(process)]
-    assert inside, f"no process of pod {pod} found"
-    for process in inside:
-        process.send_signal(signal.SIGKILL)
+    """Let a pod go without notice, where this machine is the node by kill -9, so that it cannot give the lease back.
+
+    The pod goes as well: started again, its container would wait for the lease beside the other replica, and might win.
+    """
+    if stage.cluster.is_here():
+        uid = stage.cluster.kubectl("-n", home, "get", "pod", pod, "-o", "jsonpath={.metadata.uid}")
+        inside = [process for process in psutil.process_iter() if uid in groups(process.pid) and is_ours(process)]
+        assert inside, f"no process of pod {pod} found"
+        for process in inside:
+            process.send_signal(signal.SIGKILL)
+    stage.cluster.kubectl("-n", home, "delete", "pod", pod, "--grace-period=0", "--force")
 
 
 def groups(pid: int) -> str:
