@@ -65,23 +65,34 @@ class Knowledge:
 async def thrown(attack: Attack, master: Master, *, inputs: int, knowledge: Knowledge) -> None:
     """Throw the inputs; after a part of them, when every pool and cache is filled, memory may not grow for more."""
     await attack.run(inputs // 4)
-    before, log_before = rss(master), master.log.stat().st_size
-    for _ in range(5):
-        await attack.run(inputs * 3 // 20)
-        status = await JobServiceStub(attack.channel).GetStatus(job_pb2.GetStatusRequest(), metadata=attack.metadata)
-        knowledge.rounds = (status.round,)
-        if attack.problems:
-            break
-    grown, logged = rss(master) - before, master.log.stat().st_size - log_before
-    print(f"{attack.sent} inputs: memory {before / MEGABYTE:.0f} MiB, grown by {grown / MEGABYTE:.1f}; log {logged}")
+    log_before = master.log.stat().st_size
+    grown = await growth(attack, master, inputs=inputs * 3 // 4, knowledge=knowledge)
+    if grown > GROWTH:  # what was needed at one moment is kept by the allocator; what leaks grows again
+        grown = await growth(attack, master, inputs=inputs * 3 // 4, knowledge=knowledge)
+    logged = master.log.stat().st_size - log_before
+    print(f"{attack.sent} inputs; log {logged}")
     for (method, code), count in sorted(attack.answers.items()):
         print(f"  {method} {code}: {count}")
     assert not attack.problems, "\n".join(attack.problems)
     assert attack.sent >= inputs
     assert grown <= GROWTH
-    assert logged <= LOG_PER_INPUT * inputs, "whoever has the token can fill the disk with the log"
+    assert logged <= LOG_PER_INPUT * attack.sent, "whoever has the token can fill the disk with the log"
     asked = {method for method, _ in attack.answers}
     assert asked == {method.full_name for method in attack.methods}, "not every method was asked"
+
+
+async def growth(attack: Attack, master: Master, *, inputs: int, knowledge: Knowledge) -> int:
+    """Throw inputs; return by how many bytes the master has grown meanwhile."""
+    before = rss(master)
+    for _ in range(5):
+        await attack.run(inputs // 5)
+        status = await JobServiceStub(attack.channel).GetStatus(job_pb2.GetStatusRequest(), metadata=attack.metadata)
+        knowledge.rounds = (status.round,)
+        if attack.problems:
+            break
+    grown = rss(master) - before
+    print(f"memory {before / MEGABYTE:.0f} MiB, grown by {grown / MEGABYTE:.1f}")
+    return grown
 
 
 @pytest.mark.parametrize(("options", "share"), [(("--insecure",), 0.7), ((), 0.1)], ids=["plain", "tls"])
