@@ -149,9 +149,9 @@ class Attack:
     ) -> None:  # fmt: skip
         self.answers[method.full_name, code.name] += 1
         wrong = code in _NEVER if self.allowed is None else code not in self.allowed
-        # A watch tells nothing until there is news; nothing else may leave its caller without an answer.
-        watch = method.server_streaming and not method.client_streaming
-        wrong = wrong or (code is Code.DEADLINE_EXCEEDED and details == "Deadline Exceeded" and not watch)
+        # A watch tells nothing until there is news, nor does a long wait; nothing else may be left without an answer.
+        waits = (method.server_streaming and not method.client_streaming) or _asks_to_wait(method, data)
+        wrong = wrong or (code is Code.DEADLINE_EXCEEDED and details == "Deadline Exceeded" and not waits)
         if answer is not None and not wrong:
             wrong = _parse(method, answer) is None
         if wrong:
@@ -164,6 +164,15 @@ async def _drain(stream: Any) -> None:
             pass
     except (grpc.aio.AioRpcError, asyncio.CancelledError):
         return
+
+
+def _asks_to_wait(method: MethodDescriptor, data: bytes) -> bool:
+    """Whether a request asks to be kept waiting for longer than we do."""
+    try:
+        request: Any = message_factory.GetMessageClass(method.input_type).FromString(data)
+    except DecodeError:
+        return False
+    return "wait_seconds" in method.input_type.fields_by_name and request.wait_seconds >= UNARY_SECONDS
 
 
 def _parse(method: MethodDescriptor, answer: bytes) -> Message | None:

@@ -40,13 +40,17 @@ class Tools:
         programs = find_programs(cache_dir(os.environ), os.environ, Progress(), (HELM,))
         return self._run(programs[HELM.name], *arguments)
 
-    def _run(self, *command: str | Path, given: str | None = None) -> str:
+    def _run(self, *command: str | Path, given: str | None = None, codes: tuple[int, ...] = (0,)) -> str:
         environ = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)}
         done = subprocess.run(
             command, input=given, env=environ, capture_output=True, text=True, timeout=120, check=False
         )
-        assert done.returncode == 0, f"{[str(each) for each in command]}: {done.stdout}{done.stderr}"
+        assert done.returncode in codes, f"{[str(each) for each in command]}: {done.stdout}{done.stderr}"
         return done.stdout
+
+    def difference(self, *arguments: str) -> str:
+        """Return what a server-side apply would change."""
+        return self._run(self.cluster.bin / "kubectl", "diff", "--server-side", *arguments, codes=(0, 1))
 
     def objects(self) -> set[str]:
         """Return every object of the cluster, of whatever kind, as namespace, kind and name."""
