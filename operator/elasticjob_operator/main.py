@@ -27,11 +27,11 @@ from elasticjob_operator.crds import wait_until_served
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
 from elasticjob_operator.lease import Candidate, LeaseLost
-from elasticjob_operator.nodes import watch_nodes
 from elasticjob_operator.pod_work import PodWork
 from elasticjob_operator.queue import Queue
 from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.store import TYPES, Store
+from elasticjob_operator.surroundings import watch_limit_ranges, watch_nodes
 from elasticjob_operator.web import Standing, served
 
 log = logging.getLogger(__name__)
@@ -124,7 +124,8 @@ async def _lead(kube: Kube, config: Config, standing: Standing) -> None:
         )
 
     # Tasks of their own: kopf takes seconds to end, and when the lead is lost the queue must not go on meanwhile.
-    tasks = [asyncio.create_task(work) for work in (pods.run(), notice_leaving_nodes(), serve())]
+    working = pods.run(), notice_leaving_nodes(), watch_limit_ranges(kube, store, config.namespace), serve()
+    tasks = [asyncio.create_task(work) for work in working]
     try:
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in ended:

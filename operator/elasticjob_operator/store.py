@@ -22,6 +22,7 @@ from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE
 from elasticjob_operator.core.actions import ResizePod
 from elasticjob_operator.core.disruption import Node, why_leaving
 from elasticjob_operator.core.infrastructure import basis
+from elasticjob_operator.core.limit_ranges import LimitRange
 from elasticjob_operator.core.observed import Observed, Pod
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ class JobKey:
 
 @dataclass
 class Store:
-    """Custom resources, pods and leaving nodes as last seen."""
+    """Custom resources, pods, leaving nodes and default limits as last seen."""
 
     _customs: dict[JobKey, dict[str, Custom]] = field(default_factory=lambda: defaultdict(dict))
     _pods: dict[str, dict[str, Pod]] = field(default_factory=lambda: defaultdict(dict))
@@ -59,6 +60,7 @@ class Store:
     _written: dict[str, float] = field(default_factory=dict)
     _ensured: dict[str, Hashable] = field(default_factory=dict)
     _leaving: dict[str, str] = field(default_factory=dict)
+    _limit_ranges: dict[str, dict[str, LimitRange]] = field(default_factory=lambda: defaultdict(dict))
     _unresizable: dict[str, tuple[ResizePod, str]] = field(default_factory=dict)
     _gone: dict[str, None] = field(default_factory=dict)
 
@@ -129,6 +131,15 @@ class Store:
         there = (pod for pods in self._pods.values() for pod in pods.values() if pod.spec.node_name == name)
         return list({_key_of_pod(pod) for pod in there})
 
+    def see_limit_range(self, before: LimitRange | None, after: LimitRange | None) -> None:
+        """Take a change of a LimitRange."""
+        seen = after or before
+        assert seen is not None
+        there = self._limit_ranges[seen.metadata.namespace]
+        there.pop(seen.metadata.uid, None)
+        if after is not None:
+            there[after.metadata.uid] = after
+
     def known(self) -> list[JobKey]:
         """Return every job that exists or is named by a plan or request."""
         return list(self._customs)
@@ -159,7 +170,11 @@ class Store:
             leaving_nodes=self._leaving,
             ensured=self._ensured.get(uid) == basis(job),
             unresizable=self._unresizable,
+            default_limits=self._default_limits(job.metadata.namespace),
         )
+
+    def _default_limits(self, namespace: str) -> frozenset[str]:
+        return frozenset().union(*(each.default_limits for each in self._limit_ranges.get(namespace, {}).values()))
 
     def requests(self, key: JobKey) -> Iterator[ScalePlan | ScaleIn | ScaleOut]:
         """Yield the plans and requests that name this job, whether it exists or not."""

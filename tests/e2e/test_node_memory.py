@@ -22,10 +22,16 @@ IN_FORCE = "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_
 """The limit that the kernel holds a container to, in cgroup v2 or v1."""
 
 
+@pytest.mark.parametrize("by_default", [False, True], ids=["its own limit", "the default of its namespace"])
 def test_a_worker_that_the_kernel_kills_for_its_memory_comes_back_with_more_and_the_job_succeeds(
-    stage: Stage, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    stage: Stage, tmp_path: Path, capfd: pytest.CaptureFixture[str], by_default: bool
 ) -> None:
-    limited = {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "160Mi"}}
+    limited: Json = {"requests": {"cpu": "20m", "memory": "128Mi"}, "limits": {"memory": "160Mi"}}
+    if by_default:
+        defaults = {"type": "Container", "default": limited.pop("limits")}
+        stage.apply(
+            {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "usual"}, "spec": {"limits": [defaults]}}
+        )
     user = User(stage, "hungry")
     with witness(stage, tmp_path) as seen:
         stage.apply(counting("hungry", command=["python", "-c", HUNGRY], resources=limited))

@@ -107,8 +107,8 @@ def test_defaults_of_a_limit_range_are_no_difference_to_act_on(stage: Stage) -> 
     user, before = working(stage, counting("plain", replicas=2, resources={}))
     assert {name: asked(user, name)["limits"] for name in before} == dict.fromkeys(before, defaults["default"])
     stays_at_rest(user)
-    # A plan changes what it names.
-    wanted = {"cpu": "400m"}
+    # A plan changes what it names, and the limit that came by default is no bound to it.
+    wanted = {"cpu": "600m"}
     plan = user.create("ScalePlan", "faster", replicaResourceSpecs={"worker": {"resource": wanted}})
     assert sorted(plan["resizedPods"]) == sorted(before)
     # A replacement has it too, and again there is no difference.
@@ -116,7 +116,7 @@ def test_defaults_of_a_limit_range_are_no_difference_to_act_on(stage: Stage) -> 
     user.kubectl("delete", "pod", gone)
     user.until("a successor", lambda: user.at_rest(2) and gone not in user.pods())
     (new,) = set(user.pods()) - set(before)
-    assert asked(user, new)["requests"]["cpu"] == "400m"
+    assert {asked(user, new)[kind]["cpu"] for kind in ("requests", "limits")} == {"600m"}
     stays_at_rest(user)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from elasticjob_cli.dev.cluster import Cluster
 from elasticjob_kube.errors import NotFound
-from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_OUTS, SCALE_PLANS
+from elasticjob_kube.resources import ELASTIC_JOBS, LIMIT_RANGES, PODS, SCALE_OUTS, SCALE_PLANS
 from elasticjob_kube.session import Kube
 
 from tests.integration.operator_process import Json, job, made, operator, phase, until, workers
@@ -56,6 +56,32 @@ async def test_a_resize_that_the_api_server_refuses_becomes_a_replacement(
         for name in await workers(kube, namespace):
             found = await kube.get(PODS, namespace, name)
             assert found["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "200m"}
+
+
+async def test_a_member_may_be_given_more_than_the_default_limit_of_its_namespace(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    defaults = {"type": "Container", "default": {"memory": "160Mi"}}
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        await kube.create(LIMIT_RANGES, namespace, {"metadata": {"name": "usual"}, "spec": {"limits": [defaults]}})
+        await kube.create(ELASTIC_JOBS, namespace, job())
+        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        assert await _memory(kube, namespace, "job-worker-0") == ("64Mi", "160Mi")
+        moves = [
+            {"role": "worker", "index": 0, "resource": {"memory": "256Mi"}},
+            {"role": "worker", "index": 1, "resource": {"memory": "96Mi"}},
+        ]
+        await kube.create(SCALE_PLANS, namespace, made(SCALE_PLANS, "m", jobName="job", migratePods=moves))
+        told = await phase(kube, namespace, SCALE_PLANS, "m", "Succeeded", "Failed", "PartiallySucceeded")
+        assert told["phase"] == "Succeeded", told
+        assert await _memory(kube, namespace, "job-worker-2") == ("256Mi", "256Mi")
+        assert await _memory(kube, namespace, "job-worker-3") == ("96Mi", "96Mi")
+
+
+async def _memory(kube: Kube, namespace: str, pod: str) -> tuple[str, str]:
+    """Return what a member's container requests, and its limit."""
+    resources = (await kube.get(PODS, namespace, pod))["spec"]["containers"][0]["resources"]
+    return resources["requests"]["memory"], resources["limits"]["memory"]
 
 
 async def test_deleting_a_scale_out_that_is_executed_brings_the_job_back(

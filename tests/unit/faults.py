@@ -26,11 +26,11 @@ from elasticjob_kube.session import WatchEvent
 from elasticjob_operator.core.observed import Observed, Pod
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
-from elasticjob_operator.nodes import watch_nodes
 from elasticjob_operator.pod_work import PodWork
 from elasticjob_operator.queue import Queue, Retry
 from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.store import JobKey, Store
+from elasticjob_operator.surroundings import watch_nodes
 
 from tests.unit.simulator import CUSTOM, DEFAULTS, FakeKube
 

@@ -139,6 +139,7 @@ def _create(
             restarts=replica.restarts_by_index.get(str(index), 0),
             uncounted=replica.uncounted_by_index.get(str(index), 0),
             defaults=defaults,
+            default_limits=seen.default_limits,
         )
         care.creates.append(CreatePod(body))
     care.store(role, replace(replica, highest_index=highest, incarnations=incarnations))

@@ -184,6 +184,7 @@ class Observed:
         status_written: when this operator last wrote the job's status; 0 for never.
         leaving_nodes: nodes that are about to go, and by which taint that is known (core/disruption.py).
         unresizable: by pod UID the last request to resize it in place that the API server refused, and why.
+        default_limits: resources of which the namespace gives a limit to containers that name none.
         ensured: whether this process has found or made all that the pods need around them, as the spec now wants it.
     """
 
@@ -197,6 +198,7 @@ class Observed:
     leaving_nodes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     ensured: bool = True
     unresizable: Mapping[str, tuple[ResizePod, str]] = dataclasses.field(default_factory=dict)
+    default_limits: frozenset[str] = frozenset()
 
     def members(self, role: str) -> list[Pod]:
         """Return the pods of one role."""

@@ -52,6 +52,7 @@ def member_pod(
     restarts: int,
     uncounted: int = 0,
     defaults: Defaults,
+    default_limits: frozenset[str] = frozenset(),
 ) -> Json:
     """Return the manifest of a member's pod.
 
@@ -64,12 +65,15 @@ def member_pod(
         restarts: counted restarts of the index so far.
         uncounted: uncounted ones.
         defaults: what the job may leave out.
+        default_limits: resources of which the namespace gives a limit to containers that name none.
     """
     spec = job.spec.replica_specs[role]
     template_metadata = spec.template.get("metadata") or {}
     pod_spec: Json = dict(spec.template.get("spec") or {})
     first, *others = pod_spec["containers"]
-    pod_spec["containers"] = [_member_container(job, role, index, incarnation, spec, first, wanted), *others]
+    if wanted:
+        first = {**first, "resources": with_resources(first.get("resources") or {}, wanted, default_limits)}
+    pod_spec["containers"] = [_member_container(job, role, index, incarnation, spec, first), *others]
     pod_spec |= {
         "hostname": names.member_hostname(role, index),
         "subdomain": job.metadata.name,
@@ -107,18 +111,19 @@ def member_pod(
     return gang.scheduled(job, pod)
 
 
-def with_resources(resources: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
+def with_resources(
+    resources: Mapping[str, Any], wanted: Mapping[str, Any], default_limits: frozenset[str] = frozenset()
+) -> Json:
     """Return a container's resources with some of them changed.
 
     A limit is changed where there is one and not added, so that the pod's quality-of-service class, which Kubernetes
     does not let a running pod change, stays what the user chose. What cannot be overcommitted, such as a GPU,
-    needs one.
+    needs one. Where the namespace would add one, it is named: its default may be less than what is wanted.
     """
-    limits = dict(resources.get("limits") or {}) | {name: value for name, value in wanted.items() if "/" in name}
+    limits: Json = dict(resources.get("limits") or {})
+    limits |= {name: value for name, value in wanted.items() if name in limits or name in default_limits or "/" in name}
     changed: Json = {**resources, "requests": {**(resources.get("requests") or {}), **wanted}}
-    if limits:
-        changed["limits"] = {**limits, **{name: value for name, value in wanted.items() if name in limits}}
-    return changed
+    return {**changed, "limits": limits} if limits else changed
 
 
 def master_pod(job: ElasticJob, incarnation: int, *, restarts: int, uncounted: int = 0, defaults: Defaults) -> Json:
@@ -189,7 +194,6 @@ def _member_container(
     incarnation: int,
     spec: ReplicaSpec,
     container: Json,
-    wanted: Mapping[str, Any],
 ) -> Json:
     agent = names.AGENT if job.spec.agent.source == "Image" else f"{_INSTALLED_AGENT}/bin/{names.AGENT}"
     master = names.master_service(job.metadata.name)
@@ -220,8 +224,6 @@ def _member_container(
         "args": [*container["command"], *(container.get("args") or ())],
         "env": [*ours, *users],
     }
-    if wanted:
-        changed["resources"] = with_resources(container.get("resources") or {}, wanted)
     if job.spec.agent.source == "InitContainer":
         mount = {"name": names.AGENT, "mountPath": names.AGENT_DIRECTORY, "readOnly": True}
         changed["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
