@@ -26,9 +26,9 @@ from collections.abc import Iterator
 from importlib.metadata import distribution
 from pathlib import Path
 
+from elasticjob_agent import LIBRARY
 from elasticjob_agent.launcher import MACHINES, launcher
 
-LIBRARY = "library"
 _SOURCES = ("elasticjob", "elasticjob_api")
 """What a training process imports, with any Python: as source."""
 _PACKAGES = ("elasticjob_agent", *_SOURCES)

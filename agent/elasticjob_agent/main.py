@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from elasticjob_agent import VERSION, child, config, install, termination
+from elasticjob_agent import LIBRARY, VERSION, child, config, termination
 
 EX_CONFIG = 78
 
@@ -33,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _install(directory: Path) -> int:
+    from elasticjob_agent import install  # only here: it loads more than all that a run needs so early
+
     try:
         sys.stdout.write(f"elasticjob-agent: {install.install(directory)}\n")
     except install.InstallError as error:
@@ -58,7 +60,7 @@ def _run(command: list[str]) -> int:
 def _of_the_container() -> dict[str, str]:
     """Return the environment of the training: the container's, and the way to `import elasticjob`, after the user's."""
     environment = child.environment()
-    library = Path(sys.prefix, install.LIBRARY)  # of an installed agent; else the image has the package, or has not
+    library = Path(sys.prefix, LIBRARY)  # of an installed agent; else the image has the package, or has not
     if library.is_dir():
         users = environment.get("PYTHONPATH")
         environment["PYTHONPATH"] = f"{users}{os.pathsep}{library}" if users else str(library)

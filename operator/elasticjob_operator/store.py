@@ -136,9 +136,10 @@ class Store:
         seen = after or before
         assert seen is not None
         there = self._limit_ranges[seen.metadata.namespace]
-        there.pop(seen.metadata.uid, None)
         if after is not None:
             there[after.metadata.uid] = after
+        else:
+            there.pop(seen.metadata.uid, None)
 
     def known(self) -> list[JobKey]:
         """Return every job that exists or is named by a plan or request."""

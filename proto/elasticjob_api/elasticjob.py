@@ -150,8 +150,7 @@ class Agent(Object, frozen=True):
         ),
     ] = "InitContainer"
     image: Annotated[
-        str | None,
-        Meta(description="Image of the init container; unset: the operator's --agent-image."),
+        str | None, Meta(description="Image of the init container; unset: the operator's --agent-image.")
     ] = None
 
 

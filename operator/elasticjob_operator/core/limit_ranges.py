@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elasticjob_api.meta import Object
+from elasticjob_api.meta import Object, ObjectMeta
 
 
 class LimitRangeItem(Object, frozen=True):
@@ -18,18 +18,10 @@ class LimitRangeSpec(Object, frozen=True):
     limits: list[LimitRangeItem] = []
 
 
-class LimitRangeMeta(Object, frozen=True):
-    """The part of a LimitRange's metadata that is read."""
-
-    uid: str
-    resource_version: str
-    namespace: str
-
-
 class LimitRange(Object, frozen=True):
     """A LimitRange; the API server has filled in the defaults that follow from its maxima."""
 
-    metadata: LimitRangeMeta
+    metadata: ObjectMeta
     spec: LimitRangeSpec = LimitRangeSpec()
 
     @property

@@ -184,8 +184,8 @@ class Observed:
         status_written: when this operator last wrote the job's status; 0 for never.
         leaving_nodes: nodes that are about to go, and by which taint that is known (core/disruption.py).
         unresizable: by pod UID the last request to resize it in place that the API server refused, and why.
-        default_limits: resources of which the namespace gives a limit to containers that name none.
         ensured: whether this process has found or made all that the pods need around them, as the spec now wants it.
+        default_limits: resources of which the namespace gives a limit to containers that name none.
     """
 
     job: ElasticJob
