@@ -13,9 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
-from elasticjob_cli.dev.binaries import HELM, find_programs
-from elasticjob_cli.dev.places import cache_dir
-from elasticjob_cli.dev.progress import Progress
+from elasticjob_cli.dev.binaries import find_helm
 
 DEPLOY = Path(__file__).parent
 CHART = DEPLOY / "chart"
@@ -34,7 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a file is not current")
     check = parser.parse_args().check
-    helm = find_programs(cache_dir(os.environ), os.environ, Progress(), (HELM,))[HELM.name]
+    helm = find_helm(os.environ)
     wanted = {path: text for mode in MODES for path, text in _files(helm, mode)}
     old = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
     if check and old:

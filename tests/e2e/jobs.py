@@ -30,8 +30,18 @@ def job(name: str, folder: Path, *, replicas: int = 1, command: list[str] | None
         "volumeMounts": [{"name": name, "mountPath": str(path)} for name, path in shared(folder)],
     }
     volumes = [{"name": name, "hostPath": {"path": str(path)}} for name, path in shared(folder)]
-    template = {"spec": {"containers": [{**main, **container}], "volumes": volumes}}
-    worker = {"replicas": replicas, "minReplicas": 1, "maxReplicas": 6, "drainSeconds": 10, "template": template}
+    return of_workers(name, {"containers": [{**main, **container}], "volumes": volumes}, replicas=replicas)
+
+
+def of_workers(name: str, pod_spec: Json, *, replicas: int) -> Json:
+    """Return a job whose image has the agent, of one to six workers."""
+    worker = {
+        "replicas": replicas,
+        "minReplicas": 1,
+        "maxReplicas": 6,
+        "drainSeconds": 10,
+        "template": {"spec": pod_spec},
+    }
     return {
         "apiVersion": names.API_VERSION,
         "kind": "ElasticJob",

@@ -12,6 +12,7 @@ from typing import Any
 from elasticjob_api import names
 
 from tests.e2e import images
+from tests.e2e.jobs import of_workers
 from tests.e2e.stage import Stage
 from tests.e2e.user import User
 
@@ -24,24 +25,7 @@ def counting(name: str, *, replicas: int = 1, steps: int = 10**6, **container: A
     """Return a job whose workers count steps; what a test adds to its one container replaces what is here."""
     command = ["python", "-c", COUNTING.read_text(), str(steps)]
     main = {"name": "train", "image": images.TRAINER, "command": command, "resources": RESOURCES, **container}
-    worker = {
-        "replicas": replicas,
-        "minReplicas": 1,
-        "maxReplicas": 6,
-        "drainSeconds": 10,
-        "template": {"spec": {"containers": [main]}},
-    }
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "ElasticJob",
-        "metadata": {"name": name},
-        "spec": {
-            "framework": "custom",
-            "agent": {"source": "Image"},
-            "runPolicy": {"cleanPodPolicy": "All"},
-            "replicaSpecs": {"worker": worker},
-        },
-    }
+    return of_workers(name, {"containers": [main]}, replicas=replicas)
 
 
 def working(stage: Stage, job: Json) -> tuple[User, dict[str, str]]:
@@ -63,6 +47,18 @@ def trains_on(user: User) -> None:
 
     before = step()
     user.until(f"a step beyond {before}", lambda: step() > before)
+
+
+def container(user: User, pod: str) -> Json:
+    """Return the status of a pod's training container."""
+    found: Json = user.status(f"pod/{pod}")["containerStatuses"][0]
+    return found
+
+
+def limit_by_default(stage: Stage, **defaults: Json) -> None:
+    """Give the namespace a LimitRange for containers."""
+    spec = {"limits": [{"type": "Container", **defaults}]}
+    stage.apply({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "usual"}, "spec": spec})
 
 
 class Witness:
@@ -98,32 +94,39 @@ class Witness:
         """Return the position of the first state for which something holds."""
         return next((at for at, (kind, pod) in enumerate(self.states(job)) if holds(kind, pod)), None)
 
+    def never_two_of_one_rank(self, job: str) -> None:
+        """Assert that each index had its next pod only after the last one had ended or was gone."""
+        alive: dict[str, set[str]] = {}
+        for kind, pod in self.states(job):
+            here = alive.setdefault(pod["metadata"]["labels"][names.LABEL_INDEX], set())
+            over = kind == "DELETED" or pod["status"]["phase"] in ("Succeeded", "Failed")
+            (here.discard if over else here.add)(pod["metadata"]["name"])
+            assert len(here) < 2, f"two pods of one rank: {sorted(here)}"
+
 
 @contextmanager
 def witness(stage: Stage, folder: Path) -> Iterator[Witness]:
     """Watch the pods of a test's namespace while in the block."""
     record = folder / "pods.json"
-    command = [stage.cluster.bin / "kubectl", "--kubeconfig", stage.cluster.kubeconfig, "-n", stage.namespace]
-    with record.open("wb") as output:
-        watch = subprocess.Popen(
-            [*command, "get", "pods", "--watch", "--output-watch-events", "-o", "json"], stdout=output
-        )
-        try:
-            yield Witness(record)
-        finally:
-            watch.terminate()
-            watch.wait(timeout=10)
+    with recorded(stage, record, "get", "pods", "--watch", "--output-watch-events", "-o", "json"):
+        yield Witness(record)
 
 
 @contextmanager
 def last_words(stage: Stage, folder: Path, pod: str) -> Iterator[Callable[[], str]]:
     """Follow a pod's log from now on, so that it can be read when the pod is gone; yields what returns all of it."""
     record = folder / f"{pod}.log"
-    command = [stage.cluster.bin / "kubectl", "--kubeconfig", stage.cluster.kubeconfig, "-n", stage.namespace]
+    with recorded(stage, record, "logs", "--follow", pod):
+        yield record.read_text
+
+
+@contextmanager
+def recorded(stage: Stage, record: Path, *arguments: str) -> Iterator[None]:
+    """Write what kubectl prints to a file while in the block."""
     with record.open("wb") as output:
-        follow = subprocess.Popen([*command, "logs", "--follow", pod], stdout=output)
+        following = subprocess.Popen(stage.command(*arguments), stdout=output)
         try:
-            yield record.read_text
+            yield
         finally:
-            follow.terminate()
-            follow.wait(timeout=10)
+            following.terminate()
+            following.wait(timeout=10)

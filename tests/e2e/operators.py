@@ -24,6 +24,9 @@ class Operator(Protocol):
     def kill(self) -> None:
         """kill -9."""
 
+    def stop(self) -> None:
+        """Have none work."""
+
     def start(self) -> None:
         """See to it that one works again."""
 
@@ -61,19 +64,29 @@ class OwnOperator:
             self.process = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class DeployedOperator:
     """The cluster's own; its Deployment starts what was killed."""
 
     cluster: Target
+    stopped: bool = False
 
     def start(self) -> None:
         """Wait until all replicas are there again."""
+        if self.stopped:
+            self._kubectl("scale", "deployment", "-l", OPERATOR_LABEL, "--replicas=2")
+            self.stopped = False
         self._kubectl("rollout", "status", "deployment", "-l", OPERATOR_LABEL, "--timeout=50s")
 
     def kill(self) -> None:
         """Kill all replicas at once."""
         self._kubectl("delete", "pods", "-l", OPERATOR_LABEL, "--grace-period=0", "--force")
+
+    def stop(self) -> None:
+        """Have no replica, and wait until it is so."""
+        self.stopped = True
+        self._kubectl("scale", "deployment", "-l", OPERATOR_LABEL, "--replicas=0")
+        self._kubectl("wait", "--for=delete", "pod", "-l", OPERATOR_LABEL, "--timeout=50s")
 
     def log(self, since: datetime) -> str:
         """Return what the replicas have said."""

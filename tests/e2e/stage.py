@@ -34,11 +34,14 @@ class Stage:
     namespace: str
     operator: Operator
 
+    def command(self, *arguments: str) -> list[str | Path]:
+        """Return the command line of kubectl in the namespace."""
+        return self.cluster.command("-n", self.namespace, *arguments)
+
     def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
         """Run kubectl in the namespace and return what it printed."""
-        command = [self.cluster.bin / "kubectl", "--kubeconfig", self.cluster.kubeconfig, "-n", self.namespace]
         done = subprocess.run(
-            [*command, *arguments], input=stdin, capture_output=True, text=True, timeout=120, check=False
+            self.command(*arguments), input=stdin, capture_output=True, text=True, timeout=120, check=False
         )
         print("$ kubectl", *arguments, "\n", done.stdout[:2000], done.stderr)
         assert not check or done.returncode == 0, done.stderr

@@ -34,10 +34,13 @@ class Target:
     real: bool = False
     deployed: bool = False
 
+    def command(self, *arguments: str) -> list[str | Path]:
+        """Return the command line of kubectl."""
+        return [self.bin / "kubectl", "--kubeconfig", self.kubeconfig, *arguments]
+
     def kubectl(self, *arguments: str) -> str:
         """Run kubectl and return what it printed."""
-        command = [self.bin / "kubectl", "--kubeconfig", self.kubeconfig, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        return subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=60, check=True).stdout
 
     def nodes(self) -> list[dict[str, Any]]:
         """Return the nodes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ def test_a_leader_killed_in_mid_plan_is_followed_by_another_replica_and_no_pod_i
         trains_on(user)
         assert leader(stage, home) != killed
         states = seen.states("followed")
-    assert twins(states) == []
+    seen.never_two_of_one_rank("followed")
     assert before.items() < user.pods().items(), "the worker that was there was replaced"
     assert [plan["status"]["phase"] for plan in user.items("sp")] == ["Succeeded"]
     created = {pod["metadata"]["name"] for _, pod in states}
@@ -103,18 +103,3 @@ def is_ours(process: psutil.Process) -> bool:
         return any(names.OPERATOR in word for word in process.cmdline())
     except psutil.Error:
         return False
-
-
-def twins(states: Sequence[tuple[str, Json]]) -> list[set[str]]:
-    """Return the workers that were there at the same time with the same index."""
-    live: dict[str, str] = {}
-    found = []
-    for kind, pod in states:
-        name, index = pod["metadata"]["name"], pod["metadata"]["labels"][names.LABEL_INDEX]
-        if kind == "DELETED" or pod["status"]["phase"] in ("Succeeded", "Failed"):
-            live.pop(name, None)
-            continue
-        live[name] = index
-        if len(same := {other for other, its in live.items() if its == index}) > 1:
-            found.append(same)
-    return found

@@ -34,7 +34,7 @@ def test_an_evicted_worker_drains_first_and_is_replaced_and_nothing_is_counted(s
         assert "saved at step" in said(), "the worker was ended before it had saved its state"
         user.until("its end", lambda: evicted in seen.ends("evicted"))
         assert seen.ends("evicted")[evicted]["exitCode"] == names.EXIT_DRAINED
-        never_two_of_one_rank(seen, "evicted")
+        seen.never_two_of_one_rank("evicted")
     nothing_counted(user)
     trains_on(user)
 
@@ -54,7 +54,7 @@ def test_a_job_goes_on_when_its_only_node_is_drained_and_comes_back(stage: Stage
         assert "saved at step" in said(), "the worker was ended before it had saved its state"
         user.until("their ends", lambda: set(before) <= set(seen.ends("drained")))
         assert {seen.ends("drained")[name]["exitCode"] for name in before} == {names.EXIT_DRAINED}
-        never_two_of_one_rank(seen, "drained")
+        seen.never_two_of_one_rank("drained")
     nothing_counted(user)
     trains_on(user)
 
@@ -82,8 +82,8 @@ def test_on_a_lost_node_no_worker_gets_a_second_pod_before_its_role_allows_to_fo
         for user in (forced, patient):
             user.until("a successor at work", lambda user=user: user.at_rest(1))
             nothing_counted(user)
-        never_two_of_one_rank(seen, "forced")
-        never_two_of_one_rank(seen, "patient")
+        seen.never_two_of_one_rank("forced")
+        seen.never_two_of_one_rank("patient")
     trains_on(patient)
 
 
@@ -97,16 +97,6 @@ def evict(stage: Stage, pod: str) -> None:
 def nothing_counted(user: User) -> None:
     """Assert that no restart was held against the job."""
     assert user.status()["replicaStatuses"]["worker"].get("restarts", 0) == 0, "who is asked to leave has not failed"
-
-
-def never_two_of_one_rank(seen: Witness, job: str) -> None:
-    """Assert that each index had its next pod only after the last one had ended or was gone."""
-    alive: dict[str, set[str]] = {}
-    for kind, pod in seen.states(job):
-        here = alive.setdefault(pod["metadata"]["labels"][names.LABEL_INDEX], set())
-        over = kind == "DELETED" or pod["status"]["phase"] in ("Succeeded", "Failed")
-        (here.discard if over else here.add)(pod["metadata"]["name"])
-        assert len(here) < 2, f"two pods of one rank: {sorted(here)}"
 
 
 # --- a lost node ------------------------------------------------------------------------------------------------------

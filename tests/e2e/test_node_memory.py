@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.node import Json, counting, witness, working
+from tests.e2e.node import Json, container, counting, limit_by_default, witness, working
 from tests.e2e.stage import Stage
 from tests.e2e.user import User
 
@@ -28,10 +28,7 @@ def test_a_worker_that_the_kernel_kills_for_its_memory_comes_back_with_more_and_
 ) -> None:
     limited: Json = {"requests": {"cpu": "20m", "memory": "128Mi"}, "limits": {"memory": "160Mi"}}
     if by_default:
-        defaults = {"type": "Container", "default": limited.pop("limits")}
-        stage.apply(
-            {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "usual"}, "spec": {"limits": [defaults]}}
-        )
+        limit_by_default(stage, default=limited.pop("limits"))
     user = User(stage, "hungry")
     with witness(stage, tmp_path) as seen:
         stage.apply(counting("hungry", command=["python", "-c", HUNGRY], resources=limited))
@@ -60,11 +57,6 @@ def test_a_resize_in_place_changes_the_containers_cgroup_and_restarts_nothing(st
     assert {container(user, name)["restartCount"] for name in before} == {0}
     assert {name: container(user, name)["state"]["running"]["startedAt"] for name in before} == began
     assert {container(user, name)["resources"]["requests"]["cpu"] for name in before} == {"30m"}
-
-
-def container(user: User, pod: str) -> Json:
-    """Return the status of a pod's training container."""
-    return user.status(f"pod/{pod}")["containerStatuses"][0]
 
 
 def in_kernel(stage: Stage, pod: str) -> int:

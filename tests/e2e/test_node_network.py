@@ -7,7 +7,7 @@ import json
 import pytest
 from elasticjob_api import names
 
-from tests.e2e.node import counting, trains_on, working
+from tests.e2e.node import container, counting, trains_on, working
 from tests.e2e.stage import Stage
 from tests.e2e.user import User
 
@@ -41,7 +41,7 @@ def test_a_master_that_comes_back_at_another_address_is_reached_by_its_service_a
     trains_on(user)
     assert user.get(f"service/{master}")["spec"]["clusterIP"] == service
     assert user.pods() == before
-    restarts = [user.status(f"pod/{name}")["containerStatuses"][0]["restartCount"] for name in before]
+    restarts = [container(user, name)["restartCount"] for name in before]
     assert restarts == [0, 0]
     user.until("all members still ready", lambda: user.at_rest(2))
 

@@ -12,7 +12,7 @@ import yaml
 from elasticjob_api import names
 
 from tests.e2e import images
-from tests.e2e.node import counting, trains_on, working
+from tests.e2e.node import counting, limit_by_default, trains_on, working
 from tests.e2e.stage import Stage
 from tests.e2e.user import User
 
@@ -96,16 +96,10 @@ def partly(user: User, plan: str) -> str:
 
 
 def test_defaults_of_a_limit_range_are_no_difference_to_act_on(stage: Stage) -> None:
-    defaults = {
-        "type": "Container",
-        "defaultRequest": {"cpu": "20m", "memory": "128Mi"},
-        "default": {"cpu": "500m", "memory": "256Mi"},
-    }
-    stage.apply(
-        {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "usual"}, "spec": {"limits": [defaults]}}
-    )
+    limits = {"cpu": "500m", "memory": "256Mi"}
+    limit_by_default(stage, defaultRequest={"cpu": "20m", "memory": "128Mi"}, default=limits)
     user, before = working(stage, counting("plain", replicas=2, resources={}))
-    assert {name: asked(user, name)["limits"] for name in before} == dict.fromkeys(before, defaults["default"])
+    assert {name: asked(user, name)["limits"] for name in before} == dict.fromkeys(before, limits)
     stays_at_rest(user)
     # A plan changes what it names, and the limit that came by default is no bound to it.
     wanted = {"cpu": "600m"}

@@ -19,10 +19,9 @@ from elasticjob_api import names
 from tests.conftest import REPOSITORY
 from tests.e2e import images
 from tests.e2e.jobs import job
-from tests.e2e.node import trains_on
-from tests.e2e.operators import OwnOperator
+from tests.e2e.node import container, trains_on
 from tests.e2e.stage import Stage
-from tests.e2e.target import OPERATOR_LABEL, OPERATOR_NAMESPACE, Target
+from tests.e2e.target import Target
 from tests.e2e.user import User
 
 EARLIER = "adb2c59"
@@ -66,7 +65,8 @@ def test_another_operator_other_definitions_and_another_master_take_over_and_no_
     assert [size for size, _ in user.worlds()] == [2, 3, 4]
     if stage.cluster.real:
         replace_the_master(user)
-    assert restarts(user) == dict.fromkeys(user.pods(), 0)
+    restarts = {name: container(user, name)["restartCount"] for name in user.pods()}
+    assert restarts == dict.fromkeys(user.pods(), 0)
     user.finish()
 
 
@@ -90,28 +90,12 @@ def replace_the_master(user: User) -> None:
 @contextmanager
 def without_operator(stage: Stage) -> Iterator[None]:
     """Have no operator of this version while in the block."""
-    if isinstance(stage.operator, OwnOperator):
-        stage.operator.stop()
-    else:
-        scale_operator(stage, 0)
+    stage.operator.stop()
     try:
         yield
     finally:
         define(stage, REPOSITORY / "crds")
-        if isinstance(stage.operator, OwnOperator):
-            stage.operator.start()
-        else:
-            scale_operator(stage, 2)
-
-
-def scale_operator(stage: Stage, replicas: int) -> None:
-    """Set the number of the deployed operator's replicas, and wait until it is so."""
-    chosen = ("-n", OPERATOR_NAMESPACE, "-l", OPERATOR_LABEL)
-    stage.cluster.kubectl("scale", "deployment", *chosen, f"--replicas={replicas}")
-    if replicas:
-        stage.cluster.kubectl("rollout", "status", "deployment", *chosen, "--timeout=50s")
-    else:
-        stage.cluster.kubectl("wait", "--for=delete", "pod", *chosen, "--timeout=50s")
+        stage.operator.start()
 
 
 def define(stage: Stage, folder: Path) -> None:
@@ -138,8 +122,3 @@ def image(user: User, pod: str) -> str:
     """Return the image of a pod's container."""
     found: str = user.get(f"pod/{pod}")["spec"]["containers"][0]["image"]
     return found
-
-
-def restarts(user: User) -> dict[str, int]:
-    """Return how often the container of each worker was started again."""
-    return {name: user.status(f"pod/{name}")["containerStatuses"][0]["restartCount"] for name in user.pods()}

@@ -13,7 +13,7 @@ import elasticjob_api.v1
 import grpc
 import grpc.aio
 from google.protobuf import descriptor_pool, message_factory
-from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
@@ -150,10 +150,11 @@ class Attack:
         self.answers[method.full_name, code.name] += 1
         wrong = code in _NEVER if self.allowed is None else code not in self.allowed
         # A watch tells nothing until there is news, nor does a long wait; nothing else may be left without an answer.
-        waits = (method.server_streaming and not method.client_streaming) or _asks_to_wait(method, data)
-        wrong = wrong or (code is Code.DEADLINE_EXCEEDED and details == "Deadline Exceeded" and not waits)
+        watch = method.server_streaming and not method.client_streaming
+        if code is Code.DEADLINE_EXCEEDED and details == "Deadline Exceeded" and not watch:
+            wrong = wrong or not _asks_to_wait(method, data)
         if answer is not None and not wrong:
-            wrong = _parse(method, answer) is None
+            wrong = _parse(method.output_type, answer) is None
         if wrong:
             self.problems.append(f"{method.full_name}({data[:400]!r}): {code.name} {details}")
 
@@ -168,15 +169,12 @@ async def _drain(stream: Any) -> None:
 
 def _asks_to_wait(method: MethodDescriptor, data: bytes) -> bool:
     """Whether a request asks to be kept waiting for longer than we do."""
-    try:
-        request: Any = message_factory.GetMessageClass(method.input_type).FromString(data)
-    except DecodeError:
-        return False
-    return "wait_seconds" in method.input_type.fields_by_name and request.wait_seconds >= UNARY_SECONDS
+    request: Any = _parse(method.input_type, data)
+    return getattr(request, "wait_seconds", 0) >= UNARY_SECONDS
 
 
-def _parse(method: MethodDescriptor, answer: bytes) -> Message | None:
+def _parse(kind: Descriptor, data: bytes) -> Message | None:
     try:
-        return message_factory.GetMessageClass(method.output_type).FromString(answer)
+        return message_factory.GetMessageClass(kind).FromString(data)
     except DecodeError:
         return None

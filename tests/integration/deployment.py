@@ -10,13 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from elasticjob_api import names
-from elasticjob_cli.dev.binaries import HELM, find_programs
+from elasticjob_cli.dev.binaries import find_helm
 from elasticjob_cli.dev.cluster import Cluster
-from elasticjob_cli.dev.places import cache_dir
-from elasticjob_cli.dev.progress import Progress
-from elasticjob_kube.resources import SERVICE_ACCOUNTS
-from elasticjob_kube.session import Kube
 
 Json = dict[str, Any]
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -37,8 +32,7 @@ class Tools:
 
     def helm(self, *arguments: str) -> str:
         """Run Helm; return what it printed."""
-        programs = find_programs(cache_dir(os.environ), os.environ, Progress(), (HELM,))
-        return self._run(programs[HELM.name], *arguments)
+        return self._run(find_helm(os.environ), *arguments)
 
     def _run(self, *command: str | Path, given: str | None = None, codes: tuple[int, ...] = (0,)) -> str:
         environ = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)}
@@ -63,17 +57,6 @@ class Tools:
 def _called(item: Json) -> str:
     metadata = item["metadata"]
     return f"{metadata.get('namespace', '')}/{item['apiVersion']}/{item['kind']}/{metadata['name']}"
-
-
-async def kubeconfig_of_the_operator(cluster: Cluster, kube: Kube, namespace: str, path: Path) -> Path:
-    """Write a kubeconfig with a token of the operator's own account, as its pod has it, and nothing else."""
-    token_path = SERVICE_ACCOUNTS.path(namespace, names.OPERATOR, "token")
-    granted = json.loads(await kube.request("POST", token_path, body={"spec": {}}))
-    config = yaml.safe_load(cluster.kubeconfig.read_text())
-    for user in config["users"]:
-        user["user"] = {"token": granted["status"]["token"]}
-    path.write_text(yaml.safe_dump(config))
-    return path
 
 
 def manifests(mode: str) -> list[Json]:

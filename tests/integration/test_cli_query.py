@@ -15,13 +15,14 @@ from typing import Any
 
 import grpc.aio
 import pytest
-import yaml
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2, agent_pb2_grpc, shards_pb2, shards_pb2_grpc
 from elasticjob_cli.dev.cluster import Cluster
 from elasticjob_kube.resources import ELASTIC_JOBS, ROLE_BINDINGS, ROLES, SECRETS, SERVICE_ACCOUNTS
 from elasticjob_kube.session import Kube
 from elasticjob_operator.certificates import job_secrets
+
+from tests.integration.accounts import kubeconfig_of
 
 BIN = Path(sys.executable).parent
 JOB = "digits"
@@ -254,13 +255,7 @@ async def test_who_may_not_read_the_secret_is_told_so(
     await kube.create(SERVICE_ACCOUNTS, job, named)
     await kube.create(ROLES, job, named | {"rules": rules})
     await kube.create(ROLE_BINDINGS, job, named | {"subjects": subjects, "roleRef": role})
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
-    answer = await kube.request("POST", SERVICE_ACCOUNTS.path(job, "reader", "token"), body=body)
-    config = yaml.safe_load(cluster.kubeconfig.read_text())
-    for user in config["users"]:
-        user["user"] = {"token": json.loads(answer)["status"]["token"]}
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(yaml.safe_dump(config))
+    kubeconfig = await kubeconfig_of("reader", cluster, kube, job, tmp_path)
 
     code, _, errors = await query(cluster, JOB, "-n", job, f"--kubeconfig={kubeconfig}")
     assert code == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import subprocess
@@ -14,9 +15,9 @@ import pytest
 import yaml
 from elasticjob_cli.dev import cluster as clusters
 from elasticjob_cli.dev.cluster import Cluster
-from elasticjob_kube.errors import NotFound, TryLater
-from elasticjob_kube.resources import CRDS, ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS
+from elasticjob_kube.resources import CRDS, ELASTIC_JOBS, PODS
 from elasticjob_kube.session import Kube
+from elasticjob_operator.crds import wait_until_served
 
 from tests.integration.deployment import DEPLOY, SYSTEM, Tools, manifests
 from tests.integration.operator_process import job, there, until
@@ -54,16 +55,8 @@ async def served(kube: Kube) -> None:
     A definition deleted in the second of its creation may be left terminating for minutes: the API server finds its
     storage "(re)initializing".
     """
-
-    async def all_answer() -> bool:
-        try:
-            for kind in (ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS):
-                await kube.list(kind, "default")
-        except (NotFound, TryLater):
-            return False
-        return True
-
-    await until("every kind is served", all_answer)
+    async with asyncio.timeout(30):
+        await wait_until_served(kube, None)
 
 
 async def nothing_new(tools: Tools, before: set[str]) -> None:

@@ -35,7 +35,8 @@ from elasticjob_kube.resources import (
 )
 from elasticjob_kube.session import Kube, connect
 
-from tests.integration.deployment import DEPLOY, SYSTEM, Json, Tools, kubeconfig_of_the_operator, manifests
+from tests.integration.accounts import kubeconfig_of, not_forbidden
+from tests.integration.deployment import DEPLOY, SYSTEM, Json, Tools, manifests
 from tests.integration.operator_process import OPERATOR, end_operator, job, made, phase, there, until, workers
 from tests.integration.playing import kubelet
 
@@ -56,7 +57,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest_asyncio.fixture
 async def account(cluster: Cluster, kube: Kube, tmp_path: Path) -> Path:
-    return await kubeconfig_of_the_operator(cluster, kube, SYSTEM, tmp_path / "account")
+    return await kubeconfig_of(names.OPERATOR, cluster, kube, SYSTEM, tmp_path)
 
 
 @asynccontextmanager
@@ -119,7 +120,7 @@ async def test_an_operator_for_one_namespace_does_all_its_work_there_and_nothing
     tools = Tools(cluster)
     rendered = tools.kubectl("kustomize", str(DEPLOY / "namespaced")).replace(SYSTEM, namespace)
     tools.kubectl("apply", "--server-side", "-f", "-", given=rendered)
-    mine = await kubeconfig_of_the_operator(cluster, kube, namespace, tmp_path / "account")
+    mine = await kubeconfig_of(names.OPERATOR, cluster, kube, namespace, tmp_path)
     log = tmp_path / "operator.log"
     async with operator(mine, log, f"--namespace={namespace}"):
         await whole_life(kube, namespace, log)
@@ -187,18 +188,8 @@ MUST_NOT: dict[str, tuple[str, str, Any]] = {
 
 
 async def test_the_operator_may_do_nothing_else(account: Path) -> None:
-    done = []
     async with connect(user_agent="elasticjob-tests", kubeconfig=account) as session:
-        for what, (method, path, body) in MUST_NOT.items():
-            kind = {"content_type": "application/merge-patch+json"} if method == "PATCH" else {}
-            try:
-                await session.request(method, path, body=body, **kind)
-            except Refused as error:
-                if error.status == 403:
-                    continue
-                done.append(f"{what}: {error.status} {error}")
-            else:
-                done.append(what)
+        done = await not_forbidden(session, ((what, *request) for what, request in MUST_NOT.items()))
     assert not done, "the operator can " + "; ".join(done)
 
 

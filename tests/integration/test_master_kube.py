@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from typing import Any, cast
 import grpc.aio
 import pytest
 import pytest_asyncio
-import yaml
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import job_pb2
@@ -30,6 +28,8 @@ from elasticjob_kube.resources import (
 )
 from elasticjob_kube.session import Kube
 from elasticjob_master.store import ConfigMapStore, Failed, TakenOver
+
+from tests.integration.accounts import kubeconfig_of
 
 from .master_process import Agent, Master, run_master, until
 
@@ -115,14 +115,7 @@ async def setting(cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path) 
         "subjects": [{"kind": "ServiceAccount", "name": "master", "namespace": namespace}],
     }
     await kube.create(ROLE_BINDINGS, namespace, binding)
-    path = SERVICE_ACCOUNTS.path(namespace, "master", "token")
-    granted = json.loads(await kube.request("POST", path, body={"spec": {}}))
-    config = yaml.safe_load(cluster.kubeconfig.read_text())
-    config["users"] = [
-        {"name": user["name"], "user": {"token": granted["status"]["token"]}} for user in config["users"]
-    ]
-    mine = tmp_path / "kubeconfig"
-    mine.write_text(yaml.safe_dump(config))
+    mine = await kubeconfig_of("master", cluster, kube, namespace, tmp_path)
     return Setting(kube, namespace, job["metadata"]["uid"], mine, tmp_path)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_cli.dev.cluster import Cluster
@@ -32,6 +31,7 @@ from elasticjob_kube.resources import (
 from elasticjob_kube.session import Kube
 from elasticjob_operator.core.infrastructure import around_the_pods, correction
 
+from tests.integration.accounts import kubeconfig_of
 from tests.integration.operator_process import Told, job, operator, phase, there, until, worker_indices, workers
 from tests.integration.playing import end, kubelet
 
@@ -198,14 +198,7 @@ async def limited_to(cluster: Cluster, kube: Kube, namespace: str, directory: Pa
     bound = {"metadata": {"name": namespace}, "subjects": subject}
     await kube.create(CLUSTER_ROLE_BINDINGS, None, {**bound, "roleRef": role})
     try:
-        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-        path = SERVICE_ACCOUNTS.path(namespace, "limited", "token")
-        token = yaml.safe_load(await kube.request("POST", path, body=request))["status"]["token"]
-        config = yaml.safe_load(cluster.kubeconfig.read_text())
-        config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token}}]
-        kubeconfig = directory / "limited.yaml"
-        kubeconfig.write_text(yaml.safe_dump(config))
-        yield kubeconfig
+        yield await kubeconfig_of("limited", cluster, kube, namespace, directory)
     finally:
         await kube.delete(CLUSTER_ROLE_BINDINGS, None, namespace)
         await kube.delete(CLUSTER_ROLES, None, namespace)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from elasticjob_cli.dev.errors import DevError
 from elasticjob_cli.dev.golang import find_go, go_environment
-from elasticjob_cli.dev.places import locked, make_directory
+from elasticjob_cli.dev.places import cache_dir, locked, make_directory
 from elasticjob_cli.dev.progress import Progress
 from elasticjob_cli.dev.running import last_lines, run_watched
 
@@ -79,6 +79,11 @@ def find_programs(
         ):
             found |= _build_all(missing, cache, environ, progress)
     return {name: path for name, path in found.items() if path is not None}
+
+
+def find_helm(environ: Mapping[str, str]) -> Path:
+    """Return the path of Helm; build it if it is missing."""
+    return find_programs(cache_dir(environ), environ, Progress(), (HELM,))[HELM.name]
 
 
 def built(program: Program, cache: Path) -> Path | None:
