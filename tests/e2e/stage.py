@@ -83,6 +83,8 @@ async def on_stage(cluster: Target) -> AsyncIterator[Stage]:
         with operating(cluster, namespace) as operator:
             stage = Stage(cluster, kube, namespace, operator)
             stage.kubectl("create", "namespace", namespace)
+            # What Kubernetes itself puts into each: without the account no pod is taken.
+            stage.kubectl("wait", "--for=create", "serviceaccount/default", "configmap/kube-root-ca.crt")
             try:
                 yield stage
             finally:

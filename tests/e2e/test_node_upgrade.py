@@ -76,8 +76,10 @@ def replace_the_master(user: User) -> None:
     assert image(user, master) == images.EARLIER_MASTER
     step = user.status()["progress"]["step"]
     user.kubectl("delete", "pod", master)
-    user.wait(f"pod/{names.master_pod(user.job, 1)}", ".status.phase", "Running")
-    assert image(user, names.master_pod(user.job, 1)) == images.MASTER
+    successor = names.master_pod(user.job, 1)
+    user.kubectl("wait", "--for=create", f"pod/{successor}", "--timeout=60s")
+    user.wait(f"pod/{successor}", ".status.phase", "Running")
+    assert image(user, successor) == images.MASTER
     trains_on(user)
     assert user.status()["progress"]["step"] > step
     assert (user.pods(), [size for size, _ in user.worlds()]) == (workers, [2, 3, 4])
