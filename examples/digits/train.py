@@ -15,10 +15,10 @@ import gzip
 import importlib.util
 import itertools
 import os
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import elasticjob
@@ -33,6 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+from numpy.typing import ArrayLike, DTypeLike
 
 TRAINED = 1500  # of the 1,797 images; the rest tests
 BATCH = 125
@@ -96,7 +97,7 @@ def restore(folder: Path) -> State:
         return State(file["params"], file["velocity"], set(file["shards"].tolist()))
 
 
-def forward(params, images):
+def forward(params: jax.Array, images: jax.Array) -> jax.Array:
     """Return the logits. The parameters are one vector, so that their gradient is one message."""
     start = 0
     for n, m in itertools.pairwise(LAYERS):
@@ -117,15 +118,14 @@ class Trainer:
         everywhere, self._divided = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
         self.params, self.velocity = jax.device_put((state.params, state.velocity), everywhere)
 
-        def on_all(function, arguments):
-            return jax.shard_map(function, mesh=mesh, in_specs=arguments, out_specs=P(), check_vma=False)
-
-        self._step = jax.jit(on_all(_train_step, (P(), P(), *[P("data")] * 4)), donate_argnums=(0, 1))
-        self._agree = jax.jit(on_all(lambda words: jax.lax.psum(words[0], "data"), P("data")))
+        on_all = partial(jax.shard_map, mesh=mesh, out_specs=P(), check_vma=False)
+        self._step = jax.jit(on_all(_train_step, in_specs=(P(), P(), *[P("data")] * 4)), donate_argnums=(0, 1))
+        self._agree = jax.jit(on_all(lambda words: jax.lax.psum(words[0], "data"), in_specs=P("data")))
 
     def agree(self, *words: int) -> list[int]:
         """Return the sums of the words."""
-        return np.asarray(self._agree(self._part([words]))).astype(int).tolist()
+        sums: list[int] = np.asarray(self._agree(self._part([words]))).astype(int).tolist()
+        return sums
 
     def step(self, images: np.ndarray, labels: np.ndarray, weights: np.ndarray, *words: int) -> tuple[float, list[int]]:
         """Train on this process' part of the batch; returns the loss of the whole batch, and the sums of the words."""
@@ -134,12 +134,14 @@ class Trainer:
         loss, *agreed = np.asarray(sums).tolist()
         return loss, [int(word) for word in agreed]
 
-    def _part(self, rows, kind=np.float32) -> jax.Array:
+    def _part(self, rows: ArrayLike, kind: DTypeLike = np.float32) -> jax.Array:
         return jax.make_array_from_process_local_data(self._divided, np.asarray(rows, kind))
 
 
-def _train_step(params, velocity, images, labels, weights, words):
-    def loss_of(params):
+def _train_step(
+    params: jax.Array, velocity: jax.Array, images: jax.Array, labels: jax.Array, weights: jax.Array, words: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def loss_of(params: jax.Array) -> jax.Array:
         chances = jax.nn.log_softmax(forward(params, images))
         return -jnp.sum(weights * jnp.take_along_axis(chances, labels[:, None], axis=1)[:, 0])
 
@@ -295,4 +297,4 @@ def _join(world: elasticjob.World) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

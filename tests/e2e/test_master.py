@@ -53,10 +53,10 @@ async def training(seen: Sight, size: int, *, beyond: int = 0) -> int:
     return await seen.until(f"a world of {size} beyond step {beyond}", at_work, seconds=SECONDS)
 
 
-async def members(stage: Stage, *states: agent_pb2.MemberState) -> None:
+async def members(stage: Stage, *states: agent_pb2.MemberState.ValueType) -> None:
     """Wait until the members are in these states, in the order of their indices."""
     access = await master_access(stage.kube, stage.namespace, NAME)
-    found: list[agent_pb2.MemberState] = []
+    found: list[agent_pb2.MemberState.ValueType] = []
     async with access.channel() as channel, asyncio.timeout(SECONDS):
         while found != list(states):
             told = await JobServiceStub(channel).GetMembers(job_pb2.GetMembersRequest(), metadata=access.metadata)
@@ -184,7 +184,7 @@ async def test_a_network_that_is_cut_for_twenty_seconds_costs_nothing(stage: Sta
         wire.whole.clear()
         stage.apply(steady(folder, workers=2, env=[host]))
         address = await seen.until(
-            "the master's address", lambda: seen.job and seen.job.status.master_address, seconds=SECONDS
+            "the master's address", lambda: seen.job.status.master_address if seen.job else None, seconds=SECONDS
         )
         wire.to = address.rpartition(":")[0]
         wire.whole.set()

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -82,7 +83,7 @@ def test_on_a_lost_node_no_worker_gets_a_second_pod_before_its_role_allows_to_fo
             assert {pod["metadata"]["name"] for _, pod in seen.states("patient")} == set(patients)
             assert "deletionTimestamp" in patient.get("pod/patient-worker-0")["metadata"]
         for user in (forced, patient):
-            user.until("a successor at work", lambda user=user: user.at_rest(1))
+            user.until("a successor at work", partial(user.at_rest, 1))
             nothing_counted(user)
         seen.never_two_of_one_rank("forced")
         seen.never_two_of_one_rank("patient")

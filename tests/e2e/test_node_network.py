@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 from elasticjob_api import names
@@ -18,8 +19,12 @@ RESOLVE = "import socket, sys; print(socket.gethostbyname(sys.argv[1]))"
 def test_members_find_each_other_by_their_stable_names_also_after_one_was_replaced(stage: Stage) -> None:
     user, pods = working(stage, counting("named", replicas=2))
     whole = f"{names.member_hostname('worker', 1)}.named.{stage.namespace}.svc"
+
+    def known(name: str) -> bool:
+        return resolved(stage, name) == address(user, "named-worker-1")
+
     for name in (f"{names.member_hostname('worker', 1)}.named", whole):
-        user.until(f"{name} in the DNS", lambda name=name: resolved(stage, name) == address(user, "named-worker-1"))
+        user.until(f"{name} in the DNS", partial(known, name))
     user.kubectl("delete", "pod", "named-worker-1")
     user.until("its successor at work", lambda: user.at_rest(2) and set(user.pods()) != set(pods))
     (successor,) = set(user.pods()) - set(pods)

@@ -11,41 +11,34 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 import psutil
 import pytest
 
 from tests.e2e.second_node import SecondNode
+from tests.e2e.target import Target
 
 Json = dict[str, Any]
+T = TypeVar("T")
 SECONDS = 30.0
 pytestmark = pytest.mark.embedded_only("these are the promises of the process node")
-
-
-class Embedded(Protocol):
-    kubeconfig: Path
-    bin: Path
 
 
 @dataclass
 class Space:
     """A fresh namespace and kubectl in it."""
 
-    cluster: Embedded
+    cluster: Target
     name: str
 
+    def command(self, *words: str) -> list[str | Path]:
+        """Return the command line of kubectl in the namespace."""
+        return self.cluster.command("-n", self.name, *words)
+
     def kubectl(self, *words: str, body: Json | None = None, check: bool = True) -> str:
-        command = [
-            self.cluster.bin / "kubectl",
-            "--kubeconfig",
-            self.cluster.kubeconfig,
-            "--namespace",
-            self.name,
-            *words,
-        ]
         text = json.dumps(body) if body else None
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(self.command(*words), input=text, capture_output=True, text=True, timeout=60, check=False)
         assert not check or done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}"
         return done.stdout if check else done.stdout + done.stderr
 
@@ -119,7 +112,7 @@ class Space:
         return found[0]
 
 
-def wait(look: Callable[[], Any], explain: Callable[[], str]) -> Any:
+def wait(look: Callable[[], T | None], explain: Callable[[], str]) -> T:
     deadline = time.monotonic() + SECONDS
     while (found := look()) is None:
         if time.monotonic() > deadline:
@@ -129,7 +122,7 @@ def wait(look: Callable[[], Any], explain: Callable[[], str]) -> Any:
 
 
 @pytest.fixture
-def space(cluster: Embedded) -> Iterator[Space]:
+def space(cluster: Target) -> Iterator[Space]:
     space = Space(cluster, f"node-{uuid.uuid4().hex[:8]}")
     space.kubectl("create", "namespace", space.name)
     yield space
@@ -168,17 +161,7 @@ def test_logs_can_be_followed_while_the_container_runs_and_read_afterwards(space
     gate = tmp_path / "gate"
     space.shell("talker", f"echo one; echo two >&2; until [ -e {gate} ]; do sleep 0.05; done; printf three")
     space.phase("talker", "Running")
-    command = [
-        space.cluster.bin / "kubectl",
-        "--kubeconfig",
-        space.cluster.kubeconfig,
-        "-n",
-        space.name,
-        "logs",
-        "-f",
-        "talker",
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as follower:
+    with subprocess.Popen(space.command("logs", "-f", "talker"), stdout=subprocess.PIPE, text=True) as follower:
         assert follower.stdout
         assert [follower.stdout.readline(), follower.stdout.readline()] == ["one\n", "two\n"]
         gate.touch()
@@ -437,9 +420,8 @@ class watching:
     """Collect the statuses of a pod until it is deleted."""
 
     def __init__(self, space: Space, name: str) -> None:
-        kubectl = [space.cluster.bin / "kubectl", "--kubeconfig", space.cluster.kubeconfig, "-n", space.name]
-        words = ["get", "pod", name, "--watch", "--output-watch-events", "-o", "json"]
-        self.process = subprocess.Popen([*kubectl, *words], stdout=subprocess.PIPE, text=True)
+        command = space.command("get", "pod", name, "--watch", "--output-watch-events", "-o", "json")
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def __enter__(self) -> Callable[[], list[Json]]:
         assert self.process.stdout
@@ -520,7 +502,7 @@ def test_a_resize_that_asks_for_a_restart_gets_one_whatever_the_exit_code(space:
     policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
     script = "trap 'exit 0' TERM; touch trapped; while :; do sleep 0.05; done"
     probe = {"exec": {"command": ["test", "-e", "trapped"]}, "periodSeconds": 1}
-    more = {"resizePolicy": policy, "readinessProbe": probe, "spec": {"restartPolicy": "OnFailure"}}
+    more: Json = {"resizePolicy": policy, "readinessProbe": probe, "spec": {"restartPolicy": "OnFailure"}}
     space.shell("reborn", script, resources={"limits": {"memory": "64Mi"}}, **more)
     space.until("reborn", lambda status: condition(status, "Ready").get("status") == "True")
     resize(space, "reborn", limits={"memory": "128Mi"})
@@ -598,7 +580,7 @@ def test_exec_is_refused_with_a_reason(space: Space) -> None:
 
 
 @pytest.fixture
-def mortal(cluster: Embedded, space: Space, tmp_path: Path) -> Iterator[SecondNode]:
+def mortal(cluster: Target, space: Space, tmp_path: Path) -> Iterator[SecondNode]:
     node = SecondNode(cluster.kubeconfig, tmp_path, "mortal-node")
     yield node
     space.kubectl("delete", "pods", "--all", "--force", "--grace-period=0")

@@ -84,11 +84,12 @@ class Attack:
     async def _ask(self, method: MethodDescriptor) -> None:
         path, data = f"/{method.containing_service.full_name}/{method.name}", self._draw(method)
         if method.server_streaming:
-            watch = self.channel.unary_stream(path)(data, timeout=WATCH_SECONDS, metadata=self.metadata)
+            watching: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = self.channel.unary_stream(path)
+            watch = watching(data, timeout=WATCH_SECONDS, metadata=self.metadata)
             try:
-                answer = await watch.read()
-                if answer is not grpc.aio.EOF:
-                    self._judge(method, data, Code.OK, answer=answer)
+                told = await watch.read()
+                if isinstance(told, bytes):
+                    self._judge(method, data, Code.OK, answer=told)
                     watch.cancel()
                 else:
                     self._judge(method, data, await watch.code(), details=await watch.details())
@@ -96,7 +97,8 @@ class Attack:
                 self._judge(method, data, error.code(), details=error.details())
             return
         try:
-            answer = await self.channel.unary_unary(path)(data, timeout=UNARY_SECONDS, metadata=self.metadata)
+            asking: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(path)
+            answer = await asking(data, timeout=UNARY_SECONDS, metadata=self.metadata)
             self._judge(method, data, Code.OK, answer=answer)
         except grpc.aio.AioRpcError as error:
             self._judge(method, data, error.code(), details=error.details())
@@ -104,7 +106,8 @@ class Attack:
     async def _stream(self, method: MethodDescriptor) -> None:
         """Send some messages on one stream; now and then it breaks off."""
         path, chance = f"/{method.containing_service.full_name}/{method.name}", self.nature.chance
-        stream = self.channel.stream_stream(path)(timeout=UNARY_SECONDS, metadata=self.metadata)
+        talking: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = self.channel.stream_stream(path)
+        stream = talking(timeout=UNARY_SECONDS, metadata=self.metadata)
         reading = asyncio.create_task(_drain(stream))
         messages = [self._draw(method, spoil=0.02) for _ in range(chance.randrange(1, 60))]
         if method.full_name == CONNECT and chance.random() < 0.9:

@@ -29,9 +29,9 @@ async def not_forbidden(session: Kube, attempts: Iterable[tuple[str, str, str, A
     """Try requests, each given in words and as method, path and body; return those not answered with 403."""
     found = []
     for what, method, path, body in attempts:
-        kind = {"content_type": "application/merge-patch+json"} if method == "PATCH" else {}
+        content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
         try:
-            await session.request(method, path, body=body, **kind)
+            await session.request(method, path, body=body, content_type=content_type)
         except Refused as error:
             if error.status != 403:
                 found.append(f"{what}: {error.status} {error}")

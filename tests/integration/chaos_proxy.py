@@ -135,6 +135,7 @@ class ChaosProxy:
 
     def _send(self, request: web.BaseRequest, body: bytes) -> Any:
         assert self._http is not None
+        assert self._tls is not None
         return self._http.request(
             request.method,
             URL(self._server + request.raw_path, encoded=True),

@@ -15,7 +15,7 @@ from elasticjob_api.indices import parse_indices
 from elasticjob_api.scaleplan import FINISHED
 from elasticjob_kube.errors import NotFound
 from elasticjob_kube.informer import Informer
-from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS
+from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 from elasticjob_kube.session import Kube
 from elasticjob_operator.core.observed import Pod
 
@@ -71,12 +71,13 @@ class Series:
                 await self._ask(name, what, number)
 
     async def _ask(self, job_name: str, what: str, number: int) -> None:
-        resource, spec, change = {
+        asks: dict[str, tuple[Resource, Json, int]] = {
             "out": (SCALE_OUTS, {"count": number}, number),
             "in": (SCALE_INS, {"count": number}, -number),
             "plan": (SCALE_PLANS, {"createPods": [{"role": "worker"}] * number}, number),
             "resize": (SCALE_PLANS, {"replicaResourceSpecs": {"worker": {"resource": {"cpu": CPU}}}}, 0),
-        }[what]
+        }
+        resource, spec, change = asks[what]
         name = f"{job_name}-{what}-{number}"
         await self.kube.create(resource, self.namespace, made(resource, name, jobName=job_name, **spec))
         self.asked[job_name][resource.kind, name] = change

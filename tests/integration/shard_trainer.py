@@ -22,6 +22,13 @@ def note(shard: elasticjob.Shard, what: str) -> None:
         file.write(f"{what} {shard.id}\n")
 
 
+def take(shards: elasticjob.Shards[elasticjob.Shard]) -> elasticjob.Shard:
+    """Take a shard that must be there."""
+    shard = shards.take()
+    assert shard is not None
+    return shard
+
+
 def train() -> None:
     """Train all lines of all files twice; those of a damaged file are given up."""
     files = sorted(Path(os.environ["FILES"]).iterdir())
@@ -62,7 +69,7 @@ def fork() -> None:
     child = os.fork()
     if not child:
         shards = elasticjob.shards("data", size=20, shard_size=1, prefetch=5)
-        print("child has", [shards.take().id for _ in range(3)], flush=True)
+        print("child has", [take(shards).id for _ in range(3)], flush=True)
         os._exit(0)
     os.waitpid(child, 0)
     shards = elasticjob.shards("data", size=20, shard_size=1, prefetch=20)
@@ -104,9 +111,9 @@ def again() -> None:
     saved = model.read_bytes() if model.exists() else b""
     shards = elasticjob.shards("data", size=20, shard_size=1, prefetch=9, restore=saved)
     if not saved:
-        shards.done(*(shards.take() for _ in range(5)))
+        shards.done(*(take(shards) for _ in range(5)))
         model.write_bytes(shards.checkpoint(timeout=20))
-        shards.done(*(shards.take() for _ in range(3)))
+        shards.done(*(take(shards) for _ in range(3)))
         sys.exit(3)
     rest = []
     for shard in shards:

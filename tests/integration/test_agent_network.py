@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 from elasticjob_api import names
-from elasticjob_api.v1 import agent_pb2, job_pb2
-from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
+from elasticjob_api.v1 import agent_pb2, job_pb2, job_pb2_grpc
 
 from tests.integration.master_process import TOKEN, Master, certificates, run_master, until
 from tests.integration.tcp_proxy import Wire, wire
@@ -45,7 +44,7 @@ class Job:
     wire: Wire
     agents: list[asyncio.subprocess.Process]
     folder: Path
-    job: JobServiceStub
+    job: job_pb2_grpc.JobServiceAsyncStub
 
     async def progress(self) -> job_pb2.Progress:
         return (await self.job.GetStatus(job_pb2.GetStatusRequest(), timeout=10)).progress
@@ -111,7 +110,7 @@ async def job(tmp_path: Path) -> AsyncIterator[Job]:
                 process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=log, stderr=log)
             stack.push_async_callback(_end, process)
             agents.append(process)
-        running = Job(master, cable, agents, tmp_path, JobServiceStub(channel))
+        running = Job(master, cable, agents, tmp_path, job_pb2_grpc.JobServiceStub(channel))
         await until(lambda: len(running.trainings()) == 2, "both processes train")
         await running.wait_for_steps()
         yield running

@@ -87,7 +87,7 @@ class FakeMaster(
         self.registered.append(request)
         return pb.RegisterResponse(heartbeat_seconds=0.1, lost_seconds=5)
 
-    async def Connect(self, requests: AsyncIterator[pb.AgentMessage], context: Any) -> None:
+    async def Connect(self, requests: AsyncIterator[pb.AgentMessage], context: Any) -> None:  # type: ignore[override]
         self.seen.stream = context
         async for message in requests:
             async with self.seen.changed:
@@ -130,14 +130,16 @@ class FakeMaster(
         await self.seen.wait(lambda seen: [s for s in seen.of("started") if s.round == round_])
 
     async def exited(self, round_: int) -> pb.ProcessExited:
-        told = await self.seen.wait(lambda seen: [e for e in seen.of("exited") if e.round == round_])
+        told: list[pb.ProcessExited] = await self.seen.wait(
+            lambda seen: [e for e in seen.of("exited") if e.round == round_]
+        )
         return told[0]
 
 
 @pytest.fixture
 async def master() -> AsyncIterator[FakeMaster]:
     number = os.getpid() % 60_000
-    fake = FakeMaster(f"127.{77 + next(_hosts) % 100}.{number // 250}.{number % 250 + 1}")
+    fake = FakeMaster(f"127.{77 + next(_hosts) % 100}.{number // 250}.{number % 250 + 1}")  # type: ignore[abstract]
     await fake.start()
     yield fake
     await fake.stop()

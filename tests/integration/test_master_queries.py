@@ -63,7 +63,7 @@ async def test_every_watch_tells_the_present_then_the_change_and_ends_with_the_m
     master: Master, channel: grpc.aio.Channel
 ) -> None:
     stub = JobServiceStub(channel)
-    watches = {
+    watches: dict[str, grpc.aio.UnaryStreamCall[Any, Any]] = {
         "status": stub.WatchStatus(job_pb2.WatchStatusRequest(), timeout=SECONDS),
         "members": stub.WatchMembers(job_pb2.WatchMembersRequest(), timeout=SECONDS),
         "progress": stub.WatchProgress(job_pb2.WatchProgressRequest(), timeout=SECONDS),
@@ -98,12 +98,12 @@ async def test_every_watch_tells_the_present_then_the_change_and_ends_with_the_m
 async def test_a_watch_tells_at_most_one_value_a_second(channel: grpc.aio.Channel) -> None:
     first, _ = await world_of_two(channel)
     began, told = time.monotonic(), 0
-    watch = JobServiceStub(channel).WatchProgress(job_pb2.WatchProgressRequest(), timeout=SECONDS)
-    assert (await watch.read()).step == 0
+    watch = aiter(JobServiceStub(channel).WatchProgress(job_pb2.WatchProgressRequest(), timeout=SECONDS))
+    assert (await anext(watch)).step == 0
     for step in range(1, 90):
         await report(first, step)
         await asyncio.sleep(0.02)
-    while (await watch.read()).step < 89:
+    while (await anext(watch)).step < 89:
         told += 1
     assert told <= time.monotonic() - began
 
@@ -247,8 +247,10 @@ async def test_calls_are_counted_by_method_and_refusals_by_their_reason(
     async with master.channel("wrong") as stranger:
         with pytest.raises(grpc.aio.AioRpcError):
             await JobServiceStub(stranger).GetStatus(job_pb2.GetStatusRequest())
+    unknown: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
+    unknown = channel.unary_unary("/elasticjob.v1.JobService/NoSuchMethod")
     with pytest.raises(grpc.aio.AioRpcError):
-        await channel.unary_unary("/elasticjob.v1.JobService/NoSuchMethod")(b"")
+        await unknown(b"")
     async with _browser(master) as get:
         _, _, text = await get("/metrics", None)
     assert 'elasticjob_grpc_calls_total{method="elasticjob.v1.JobService/GetStatus"} 1.0' in text

@@ -134,12 +134,12 @@ async def test_a_master_that_ends_tells_the_last_status_to_those_who_watch(
 
 
 async def test_hosts_are_pushed_when_they_change(master: Master, channel: grpc.aio.Channel) -> None:
-    lists = DiscoveryServiceStub(channel).WatchHosts(discovery_pb2.WatchHostsRequest(), timeout=20)
-    assert (await lists.read()).hosts == []
+    lists = aiter(DiscoveryServiceStub(channel).WatchHosts(discovery_pb2.WatchHostsRequest(), timeout=20))
+    assert (await anext(lists)).hosts == []
     await world_of_two(channel)
-    seen = await lists.read()
+    seen = await anext(lists)
     while len(seen.hosts) < 2:
-        seen = await lists.read()
+        seen = await anext(lists)
     assert {(host.name, host.slots) for host in seen.hosts} == {("job-worker-0", 1), ("job-worker-1", 1)}
     again = await DiscoveryServiceStub(channel).GetHosts(discovery_pb2.GetHostsRequest())
     assert again == seen
@@ -223,8 +223,11 @@ async def test_a_bad_registration_is_told_what_is_wrong(
 
 
 async def test_garbage_gets_a_status_and_the_master_lives(master: Master, channel: grpc.aio.Channel) -> None:
+    raw: grpc.aio.StreamStreamMultiCallable[bytes, bytes]
     raw = channel.stream_stream("/elasticjob.v1.AgentService/Connect")
+    register: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
     register = channel.unary_unary("/elasticjob.v1.AgentService/Register")
+    unknown: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
     unknown = channel.unary_unary("/elasticjob.v1.AgentService/NoSuchMethod")
     stub = AgentServiceStub(channel)
     streams = (

@@ -9,9 +9,8 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from elasticjob_api.v1 import agent_pb2
+from elasticjob_api.v1 import agent_pb2, shards_pb2_grpc
 from elasticjob_api.v1 import shards_pb2 as pb
-from elasticjob_api.v1.shards_pb2_grpc import ShardServiceStub
 
 from .master_process import Agent, run_master, until
 
@@ -30,19 +29,21 @@ async def member(channel: grpc.aio.Channel, index: int = 0) -> Agent:
     return agent
 
 
-async def lease(stub: ShardServiceStub, agent: Agent, count: int, round_: int = 0) -> list[int]:
+async def lease(stub: shards_pb2_grpc.ShardServiceAsyncStub, agent: Agent, count: int, round_: int = 0) -> list[int]:
     request = pb.LeaseShardsRequest(dataset="d", pod_uid=agent.uid, count=count, round=round_ or agent.running)
     return [shard.id for shard in (await stub.LeaseShards(request)).shards]
 
 
-async def report(stub: ShardServiceStub, agent: Agent, done: list[int], round_: int = 0, **more: Any) -> list[int]:
+async def report(
+    stub: shards_pb2_grpc.ShardServiceAsyncStub, agent: Agent, done: list[int], round_: int = 0, **more: Any
+) -> list[int]:
     request = pb.ReportShardsRequest(dataset="d", pod_uid=agent.uid, done=done, round=round_ or agent.running, **more)
     return list((await stub.ReportShards(request)).stale)
 
 
 async def test_no_shard_reaches_across_a_part_and_the_parts_must_stay_the_same(tmp_path: Path) -> None:
     async with run_master(tmp_path, *ONE) as master, master.channel() as channel:
-        stub, agent = ShardServiceStub(channel), await member(channel)
+        stub, agent = shards_pb2_grpc.ShardServiceStub(channel), await member(channel)
         files = [pb.Part(name="a", size=5), pb.Part(name="empty"), pb.Part(name="b", size=4)]
         request = pb.CreateDatasetRequest(dataset="d", shard_size=2, epochs=1, parts=files)
         assert (await stub.CreateDataset(request)).shards == 5
@@ -61,7 +62,7 @@ async def test_no_shard_reaches_across_a_part_and_the_parts_must_stay_the_same(t
 
 async def test_a_stream_and_failed_shards_are_in_the_ledger(tmp_path: Path) -> None:
     async with run_master(tmp_path, *ONE) as master, master.channel() as channel:
-        stub, agent = ShardServiceStub(channel), await member(channel)
+        stub, agent = shards_pb2_grpc.ShardServiceStub(channel), await member(channel)
         await stub.CreateDataset(pb.CreateDatasetRequest(dataset="d", shard_size=10, epochs=1, streamed=True))
         assert (await stub.ExtendDataset(pb.ExtendDatasetRequest(dataset="d", size=35))).size == 35
         assert await lease(stub, agent, 9) == [0, 1, 2]
@@ -81,7 +82,7 @@ async def test_a_stream_and_failed_shards_are_in_the_ledger(tmp_path: Path) -> N
 async def test_a_checkpoint_is_restored_by_the_process_that_runs_and_survives_the_master(tmp_path: Path) -> None:
     options = (*ONE, f"--state-file={tmp_path / 'state'}")
     async with run_master(tmp_path, *options) as master, master.channel() as channel:
-        stub, first = ShardServiceStub(channel), await member(channel)
+        stub, first = shards_pb2_grpc.ShardServiceStub(channel), await member(channel)
         dataset = pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1)
         await stub.CreateDataset(dataset)
         await report(stub, first, (await lease(stub, first, 6))[:4])
@@ -104,7 +105,7 @@ async def test_a_checkpoint_is_restored_by_the_process_that_runs_and_survives_th
         ports = (master.grpc_port, master.http_port)
         await master.kill()
     async with run_master(tmp_path, *options, ports=ports) as master, master.channel() as channel:
-        stub = ShardServiceStub(channel)
+        stub = shards_pb2_grpc.ShardServiceStub(channel)
         for agent in (first, second):
             await agent.join(channel)
         assert await lease(stub, first, 3) == [4, 5, 6]
@@ -118,7 +119,7 @@ async def test_a_checkpoint_is_restored_by_the_process_that_runs_and_survives_th
 
 async def test_a_process_that_has_ended_gets_no_shards_and_takes_none_from_the_next(tmp_path: Path) -> None:
     async with run_master(tmp_path, *ONE) as master, master.channel() as channel:
-        stub, first = ShardServiceStub(channel), await member(channel)
+        stub, first = shards_pb2_grpc.ShardServiceStub(channel), await member(channel)
         await stub.CreateDataset(pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1))
         assert await lease(stub, first, 2) == [0, 1]
         second = await Agent(1).join(channel)

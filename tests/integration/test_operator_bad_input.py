@@ -27,7 +27,8 @@ def scene(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """A namespace with a running, a suspended and a finished job, a stranger's pod, and an operator at work."""
     namespace = "bad-input"  # it is named in messages
     log = tmp_path_factory.mktemp("bad-input") / "log"
-    command = [OPERATOR, "--kubeconfig", cluster.kubeconfig, "--namespace", namespace, "--master-image", "master:1"]
+    command: list[str | Path] = [OPERATOR, "--kubeconfig", cluster.kubeconfig, "--namespace", namespace]
+    command += ["--master-image", "master:1"]
     asyncio.run(_with_kube(cluster, _make_namespace, namespace))
     with log.open("wb") as output:
         operator = subprocess.Popen(command, stdout=output, stderr=output)

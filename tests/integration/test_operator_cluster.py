@@ -203,7 +203,7 @@ async def test_at_rest_nothing_is_written(cluster: Cluster, kube: Kube, namespac
         before, lease = await versions(), (await kube.get(LEASES, namespace, names.OPERATOR))["metadata"]
 
         async def renewed() -> bool:
-            return (await kube.get(LEASES, namespace, names.OPERATOR))["metadata"] != lease
+            return bool((await kube.get(LEASES, namespace, names.OPERATOR))["metadata"] != lease)
 
         await until("the operator is alive and renews its lease", renewed)
         assert await versions() == before
@@ -220,7 +220,7 @@ async def _names_are(kube: Kube, namespace: str, expected: list[str]) -> bool:
 
 async def _workers_are(kube: Kube, namespace: str, expected: str) -> bool:
     status: Json = (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]
-    return status["workers"] == expected and status["phase"] == "Running"
+    return bool(status["workers"] == expected and status["phase"] == "Running")
 
 
 async def _quota_is_counted(kube: Kube, quota: Resource, namespace: str) -> Any:

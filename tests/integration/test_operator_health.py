@@ -28,8 +28,16 @@ async def test_what_the_master_finds_becomes_conditions_and_events_and_goes_agai
                 "metadata": {"name": "job"},
                 "status": {"progress": progress},
             }
-            master = {"kind": "apply-patch", "subresource": "status", "field_manager": names.MASTER, "force": True}
-            await kube.patch(ELASTIC_JOBS, namespace, "job", body, **master)
+            await kube.patch(
+                ELASTIC_JOBS,
+                namespace,
+                "job",
+                body,
+                kind="apply-patch",
+                subresource="status",
+                field_manager=names.MASTER,
+                force=True,
+            )
 
         async def shown(wanted: dict[str, str]) -> Any:
             status = (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]

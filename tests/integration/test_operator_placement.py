@@ -209,7 +209,7 @@ async def defined(kube: Kube, resource: Resource) -> AsyncIterator[None]:
     """Let the cluster have a kind of a scheduler's, with any content."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": resource.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    body = {
+    body: Json = {
         "metadata": {
             "name": f"{resource.plural}.{resource.group}",
             # The API server wants this of every definition in a group of *.k8s.io.

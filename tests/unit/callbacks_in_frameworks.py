@@ -29,7 +29,7 @@ def check_stop(agent: PlayedAgent) -> int:
     """Return the last step, after which the process has confirmed."""
     agent.wait(lambda seen: {"stopping": True} in seen.told)
     assert {"stoppable": True} in agent.told
-    last = agent.reports[-1]["step"]
+    last: int = agent.reports[-1]["step"]
     assert STOP_AT <= last < 40, "it went on to the end"
     return last
 

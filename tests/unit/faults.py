@@ -124,7 +124,7 @@ class Session:
         position = bisect_right(told, int(resource_version), key=lambda entry: entry[0])
         while True:
             while position < len(told):
-                _, since, event = told[position]
+                _version, since, event = told[position]
                 position += 1
                 weather = self._wire.weather
                 if resource in weather.slow:

@@ -35,7 +35,8 @@ class PlayedAgent:
         return [message for message in self.told if "step" in message]
 
     def sum(self, field: str) -> float:
-        return sum(report[field] for report in self.reports)
+        total: float = sum(report[field] for report in self.reports)
+        return total
 
     def wait(self, what: Any) -> Any:
         with self._changed:

@@ -434,7 +434,7 @@ def _migrating(plan: Json) -> bool:
 def _leaving(plan: Json, role: str) -> int:
     """How many have another in their place before they have gone."""
     status = plan["status"]
-    moves = sum(move["role"] == role for move in status.get("migrations", ()))
+    moves: int = sum(move["role"] == role for move in status.get("migrations", ()))
     before, targets = (parsed(status.get(field, {}).get(role, "")) for field in ("before", "targets"))
     return moves + len(before - targets)
 

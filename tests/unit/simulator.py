@@ -6,6 +6,7 @@ when the test says so, so every history is repeatable.
 
 from __future__ import annotations
 
+import builtins
 import random
 import time
 from collections.abc import Callable
@@ -174,11 +175,11 @@ class FakeKube:
         found["metadata"]["generation"] += 1
         self._store(resource, found)
 
-    def of(self, resource: Resource) -> list[Json]:
+    def of(self, resource: Resource) -> builtins.list[Json]:
         found = sorted(name for kind, name in self.objects if kind is resource)
         return [self.objects[resource, name] for name in found]
 
-    def pods(self, role: str = "worker") -> list[Json]:
+    def pods(self, role: str = "worker") -> builtins.list[Json]:
         return [pod for pod in self.of(PODS) if pod["metadata"]["labels"].get(names.LABEL_ROLE) == role]
 
     def _store(self, resource: Resource, item: Json) -> None:
@@ -218,14 +219,15 @@ class Operator:
 
     def __init__(self, kube: FakeKube) -> None:
         self.kube, self.store = kube, Store()
+        session: Any = kube
         self.pods: Informer[Pod] = Informer(
-            kube, PODS, Pod, on_change=lambda old, new: _void(self.store.see_pod(old, new))
-        )  # type: ignore[arg-type]
+            session, PODS, Pod, on_change=lambda old, new: _void(self.store.see_pod(old, new))
+        )
         self.nodes: Informer[Node] = Informer(
-            kube, NODES, Node, on_change=lambda old, new: _void(self.store.see_node(old, new))
-        )  # type: ignore[arg-type]
-        events = Events(kube, "simulator")  # type: ignore[arg-type]
-        self.executor = Executor(kube, self.store, PodWork(kube, self.pods, events), events)  # type: ignore[arg-type]
+            session, NODES, Node, on_change=lambda old, new: _void(self.store.see_node(old, new))
+        )
+        events = Events(session, "simulator")
+        self.executor = Executor(session, self.store, PodWork(session, self.pods, events), events)
 
     async def watch(self) -> None:
         """See everything as it is now."""

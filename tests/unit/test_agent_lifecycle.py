@@ -36,7 +36,8 @@ events = st.one_of(
 
 
 def after(*history: Event, restarts: int = 0) -> tuple[State, tuple[lifecycle.Action, ...]]:
-    state, actions = State(restarts_left=restarts), ()
+    state = State(restarts_left=restarts)
+    actions: tuple[lifecycle.Action, ...] = ()
     for event in history:
         state, actions = decide(state, event)
     return state, actions

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-CHECKPOINTS = {"size": 100, "shard_size": 7, "epochs": 2, "shuffle": True, "seed": 5}
+CHECKPOINTS: dict[str, Any] = {"size": 100, "shard_size": 7, "epochs": 2, "shuffle": True, "seed": 5}
 
 
 @pytest.fixture(autouse=True)

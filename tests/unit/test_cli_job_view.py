@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 
-def member(index: int, *, state: agent_pb2.MemberState = agent_pb2.MEMBER_STATE_TRAINING) -> agent_pb2.Member:
+def member(index: int, *, state: agent_pb2.MemberState.ValueType = agent_pb2.MEMBER_STATE_TRAINING) -> agent_pb2.Member:
     return agent_pb2.Member(
         pod_name=f"digits-worker-{index}", pod_uid=f"uid-{index}", role="worker", index=index, state=state,
         address=f"10.0.0.{index}", step=120, usage=agent_pb2.ResourceUsage(cpu_cores=0.5, memory_bytes=300 << 20),

@@ -31,7 +31,7 @@ def _hashes(text: str) -> frozenset[str]:
 
 def asked_by(extra: str) -> dict[str, Requirement]:
     """Return what the project asks for, for one of its extras."""
-    asked = {}
+    asked: dict[str, Requirement] = {}
     for text in [*PROJECT["dependencies"], *EXTRAS[extra]]:
         requirement = Requirement(text)
         if requirement.name == PROJECT["name"]:

@@ -132,6 +132,6 @@ async def test_watches_that_end_at_once_are_not_begun_again_without_a_pause(
         pauses.append(seconds)
         await sleep(0)
 
-    monkeypatch.setattr(informers.asyncio, "sleep", slept)
+    monkeypatch.setattr(asyncio, "sleep", slept)
     await seen(Collection(*([list(end)] * 5)), monkeypatch)
     assert pauses == [0.0, 0.001, 0.001, 0.001, 0.001]

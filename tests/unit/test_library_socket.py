@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import subprocess
 import sys
 import time
 import tracemalloc
+from multiprocessing.context import ForkProcess, SpawnProcess
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import elasticjob
@@ -132,9 +133,9 @@ def _load_data(steps: list[int], parents: str) -> None:
     present.flush(10)
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("process", [ForkProcess, SpawnProcess], ids=["fork", "spawn"])
 def test_a_process_of_the_processes_own_has_its_own_connection(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, process: type[BaseProcess]
 ) -> None:
     with played_agent(tmp_path, monkeypatch) as agent:
         elasticjob.report_step(1)
@@ -142,7 +143,7 @@ def test_a_process_of_the_processes_own_has_its_own_connection(
         assert connection is not None
         parents = str(Path(f"/proc/self/fd/{connection._socket.fileno()}").readlink())
         with connection._changed:  # as if another thread reported just now
-            child = multiprocessing.get_context(method).Process(target=_load_data, args=([100, 101], parents))
+            child = process(target=_load_data, args=([100, 101], parents))
             child.start()
         child.join(20)
         assert child.exitcode == 0

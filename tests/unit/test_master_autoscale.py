@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -18,6 +19,7 @@ from elasticjob_master.snapshot_scaling import memory as restored
 from elasticjob_master.snapshot_scaling import store_memory
 
 MIB = 1024**2
+HUNDRED: Any = pytest.approx(100.0)
 
 
 def measured(*rates: tuple[int, float], windows: int = 4) -> Memory:
@@ -25,8 +27,8 @@ def measured(*rates: tuple[int, float], windows: int = 4) -> Memory:
     return Memory(rates={size: Rate(rate, windows) for size, rate in rates}, asked=rates[-1][0])
 
 
-def situation(size: int, low: int = 1, high: int = 64, **more: object) -> Situation:
-    return replace(Situation(role="worker", size=size, bounds=Bounds(low, high)), **more)  # type: ignore[arg-type]
+def situation(size: int, low: int = 1, high: int = 64, **more: Any) -> Situation:
+    return replace(Situation(role="worker", size=size, bounds=Bounds(low, high)), **more)
 
 
 # --- members ---------------------------------------------------------------------------------------------------------
@@ -137,9 +139,9 @@ def test_a_size_is_measured_only_when_held_and_after_its_first_steps() -> None:
     assert observe(0.0, 0.0) is None
     assert observe(2.0, 5.0) is None  # the slow beginning is not counted
     assert observe(9.9, 700.0) is None
-    assert observe(10.0, 805.0) == Measurement(pytest.approx(100.0), None)
+    assert observe(10.0, 805.0) == Measurement(HUNDRED, None)
     assert observe(19.0, 1_705.0) is None
-    assert observe(20.0, 1_805.0) == Measurement(pytest.approx(100.0), None)  # the next window
+    assert observe(20.0, 1_805.0) == Measurement(HUNDRED, None)  # the next window
     assert observe(21.0, 1_905.0, world_round=2) is None
     window.restart()
     assert observe(40.0, 2_000.0, world_round=2) is None
@@ -150,7 +152,7 @@ def test_a_cooldown_that_is_made_shorter_is_measured_from_then_on() -> None:
     assert window.observe(size=2, samples=0.0, cooldown=300.0, now=0.0) is None
     assert window.observe(size=2, samples=5_000.0, cooldown=300.0, now=50.0) is None
     found = [window.observe(size=2, samples=100.0 * now, cooldown=10.0, now=float(now)) for now in range(51, 60)]
-    assert found == [None] * 8 + [Measurement(pytest.approx(100.0), None)]
+    assert found == [*[None] * 8, Measurement(HUNDRED, None)]
 
 
 def test_the_cost_of_a_rescale_is_the_time_in_which_the_new_rate_was_not_reached() -> None:
@@ -200,11 +202,11 @@ def test_members_that_stay_missing_are_given_up_by_index_down_to_the_minimum() -
 
 
 def used(memory: int, limit: int, tight: float, **more: float) -> Role:
-    use = Use("job-worker-0", memory=memory * MIB, memory_limit=limit * MIB, tight=tight, **more)  # type: ignore[arg-type]
+    use = Use("job-worker-0", memory=memory * MIB, memory_limit=limit * MIB, tight=tight, **more)
     return Role((use,) * 4, most_memory=4096 * MIB)
 
 
-def resources(role: Role, *, settled: bool = False, **more: object) -> Decision:
+def resources(role: Role, *, settled: bool = False, **more: Any) -> Decision:
     memory = measured((2, 200.0), (4, 400.0))
     memory = replace(memory, settled=4, reference=400.0) if settled else memory
     return decide(memory, situation(4, roles={"worker": role}, **more))
@@ -256,7 +258,7 @@ def test_the_share_is_that_of_the_container_that_trains() -> None:
 # --- parameter servers -----------------------------------------------------------------------------------------------
 
 
-def served(*loads: float, **more: object) -> Situation:
+def served(*loads: float, **more: Any) -> Situation:
     uses = tuple(Use(f"job-ps-{n}", cpu=4.0 * load, cpu_request=4.0) for n, load in enumerate(loads))
     return situation(4, roles={"ps": Role(uses)}, servers=("ps",), **more)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from elasticjob_master.core.autoscale.decision import Bounds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from .autoscale_simulator import (
-    Bounds,
     Case,
     Outcome,
     best_size,

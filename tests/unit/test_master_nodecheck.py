@@ -149,7 +149,8 @@ def test_who_comes_to_a_running_world_is_checked_while_it_trains_on() -> None:
         job.rendezvous.started(member.uid, 1)
     late = job.join(2)
     assert [type(c) for c in job.advance(2.0)] == [Check]
-    assert job.rendezvous.phase == "training"
+    phase = job.rendezvous.phase
+    assert phase == "training"
     job.answer(late)
     job.advance()
     assert job.rendezvous.phase == "reforming"

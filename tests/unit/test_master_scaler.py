@@ -65,10 +65,10 @@ def test_a_held_size_is_measured_and_one_plan_is_asked_for_at_a_time() -> None:
 
 
 def test_nothing_is_asked_for_while_a_plan_is_unfinished_or_scaling_is_off() -> None:
-    for change in ({"plan_unfinished": True}, {"enabled": False}):
+    for plan_unfinished, enabled in ((True, True), (False, False)):
         job = Job(members=2, desired=2)
         assert job.scaler.scaling is not None
-        job.scaler.scaling = replace(job.scaler.scaling, **change)
+        job.scaler.scaling = replace(job.scaler.scaling, plan_unfinished=plan_unfinished, enabled=enabled)
         job.train(0, 30, 100.0)
         assert job.asked == []
         assert 2 in job.scaler.memory.rates

@@ -248,8 +248,8 @@ class History:
             assert self.held[worker] >= self.model.at(worker), "a shard is leased to somebody who does not know it"
 
     def play(self) -> None:
-        events = (self.lease, self.finish, self.fail, self.repeat, self.give_back, self.kill_a_worker, self.grow)
-        events += (self.save, self.restore, self.store, self.kill_the_master)
+        events = [self.lease, self.finish, self.fail, self.repeat, self.give_back, self.kill_a_worker, self.grow]
+        events += [self.save, self.restore, self.store, self.kill_the_master]
         weights = (9, 8, 2, 4, 1, 2, 2, 2, 2, 2, 2)
         for _ in range(EVENTS):
             event = self.chance.choices(events, weights)[0]

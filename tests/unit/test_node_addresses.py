@@ -35,7 +35,8 @@ def test_live_pods_never_share_an_address(pods: list[tuple[Identity, object]]) -
 
 
 def test_two_names_whose_addresses_collide_get_different_ones() -> None:
-    addresses, seen = Addresses(), {}
+    addresses = Addresses()
+    seen: dict[str, int] = {}
     collided = False
     for number in range(20_000):  # enough for a collision in a space of 16 million
         identity = Identity("n", "", f"pod-{number}")

@@ -29,7 +29,12 @@ NAMES = st.from_regex(r"[A-Z_][A-Z0-9_]{0,8}", fullmatch=True)
 
 
 def facts(**more: Any) -> Facts:
-    defaults = {"pod": POD, "pod_ip": "127.1.2.3", "node_name": "here", "allocatable": {"cpu": "2", "memory": "1Gi"}}
+    defaults: dict[str, Any] = {
+        "pod": POD,
+        "pod_ip": "127.1.2.3",
+        "node_name": "here",
+        "allocatable": {"cpu": "2", "memory": "1Gi"},
+    }
     return Facts(**(defaults | more))
 
 

@@ -55,10 +55,10 @@ def test_a_job_is_not_active_for_longer_than_its_deadline() -> None:
     assert message == "spec.runPolicy.activeDeadlineSeconds: active for more than 60 s"
 
 
-UNSCHEDULABLE = {
+UNSCHEDULABLE: Json = {
     "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1"}]
 }
-NO_IMAGE = {
+NO_IMAGE: Json = {
     "containerStatuses": [
         {"name": "c", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
     ]

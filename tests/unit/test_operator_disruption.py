@@ -212,10 +212,14 @@ async def world_on_nodes(replicas: int = 3, **spec: Any) -> World:
     world = World(replicas=replicas, **spec)
     await world.start()
     for index, each in enumerate(world.kube.pods()):
-        world.kube.edit(PODS, each["metadata"]["name"], lambda spec, index=index: spec.update(nodeName=f"n{index}"))
+        bind(world, each["metadata"]["name"], f"n{index}")
         world.kube._store(NODES, {"metadata": {"name": f"n{index}", "uid": f"node-{index}"}, "spec": {}})
     await world.settle()
     return world
+
+
+def bind(world: World, name: str, node: str) -> None:
+    world.kube.edit(PODS, name, lambda spec: spec.update(nodeName=node))
 
 
 def cordon(world: World, *nodes: str) -> None:

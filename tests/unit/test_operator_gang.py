@@ -20,6 +20,7 @@ from elasticjob_kube.resources import (
     Resource,
 )
 from elasticjob_operator import ensure
+from elasticjob_operator.certificates import job_secrets
 from elasticjob_operator.core import gang, infrastructure, pods
 from elasticjob_operator.core.infrastructure import correction
 from elasticjob_operator.ensure import ensure_infrastructure
@@ -132,7 +133,7 @@ def test_a_correction_is_the_difference_and_leaves_alone_what_it_does_not_know()
         "spec": {"a": 1, "in": {"b": [1], "c": 2}},
         "rules": [],
     }
-    found = {"spec": {"a": 1, "in": {"b": [1], "c": 2, "theirs": 3}, "theirs": 4}, "rules": [], "status": {}}
+    found: Json = {"spec": {"a": 1, "in": {"b": [1], "c": 2, "theirs": 3}, "theirs": 4}, "rules": [], "status": {}}
     assert correction(manifest, found) == {}
     found["spec"]["in"]["b"] = [2]
     found["rules"] = [{}]
@@ -244,11 +245,10 @@ async def test_what_was_deleted_comes_back_and_a_new_secret_is_told(monkeypatch:
     world = World()
     await world.start()
     made_keys = list[str]()
-    keys = ensure.job_secrets
 
     def counted(job_name: str, namespace: str) -> dict[str, bytes]:
         made_keys.append(job_name)
-        return keys(job_name, namespace)
+        return job_secrets(job_name, namespace)
 
     monkeypatch.setattr(ensure, "job_secrets", counted)
     name = names.master_service(JOB)
@@ -289,7 +289,7 @@ async def test_an_object_of_somebody_else_is_left_alone_and_named(resource: Reso
 
 
 async def test_a_request_of_the_master_s_that_is_no_quantity_is_refused_with_the_field() -> None:
-    master = {"master": {"resources": {"requests": {"cpu": "many"}}}}
+    master: Json = {"master": {"resources": {"requests": {"cpu": "many"}}}}
     world = World(**policy("volcano"), **master)
     await world.start()
     assert "spec.master: 'many' is not a quantity" in world.job().status.message

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from elasticjob_api.elasticjob import ElasticJobStatus, Progress
 from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, Resource
 from elasticjob_operator.core import health
 from hypothesis import given
@@ -140,7 +141,7 @@ async def test_with_the_jobs_end_the_conditions_end() -> None:
 
 @given(st.dictionaries(st.text(max_size=5), st.text(max_size=1024), max_size=100), st.lists(st.text(), max_size=100))
 def test_however_many_there_are_a_message_stays_short_enough_for_people(unfit: Any, slow: Any) -> None:
-    status = health.ElasticJobStatus(progress=health.Progress(unfit=unfit, stragglers=slow))
+    status = ElasticJobStatus(progress=Progress(unfit=unfit, stragglers=slow))
     for finding in health.findings(status):
         assert finding.holds
         assert len(finding.message) <= 32_768, "the API server refuses more"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,9 +17,12 @@ from hypothesis import strategies as st
 
 from tests.unit.simulator import World, pick
 
+Json = dict[str, Any]
 
-def status(world: World, resource: Any, name: str) -> dict[str, Any]:
-    return world.kube.objects[resource, name].get("status", {})
+
+def status(world: World, resource: Any, name: str) -> Json:
+    found: Json = world.kube.objects[resource, name].get("status", {})
+    return found
 
 
 def pod_names(world: World) -> list[str]:
@@ -254,6 +258,11 @@ async def test_a_plan_whose_scale_in_is_deleted_while_it_waits_is_never_begun() 
     assert len(pod_names(world)) == 3
 
 
+def resized(size: int) -> Callable[[Json], None]:
+    """An edit of the number of workers."""
+    return lambda spec: spec["replicaSpecs"]["worker"].update(replicas=size)
+
+
 async def history(world: World, chance: random.Random, steps: int) -> None:
     """Faults, requests and crashes in a random order."""
     await world.start()
@@ -274,9 +283,7 @@ async def history(world: World, chance: random.Random, steps: int) -> None:
             )
         elif event == 4:
             size = chance.randrange(1, 7)
-            world.kube.edit(
-                ELASTIC_JOBS, "job", lambda spec, size=size: spec["replicaSpecs"]["worker"].update(replicas=size)
-            )
+            world.kube.edit(ELASTIC_JOBS, "job", resized(size))
         elif event == 5 and pods:
             # Deleted by a user: gone at once, or for a while still there with its processes.
             (world.kube.remove if chance.random() < 0.5 else world.kube.leave)(PODS, pick(chance, pods))

@@ -106,7 +106,8 @@ async def test_a_node_with_a_wrong_clock_changes_no_wait(behind: float) -> None:
     world = life(replicas=1, worker={"restartLimit": 10})
     await world.start()
     for wait in (0, 10, 20):
-        end(world, *pod_names(world), 1, ago=behind)
+        (name,) = pod_names(world)
+        end(world, name, 1, ago=behind)
         failed, since = pod_names(world), world.now
         await tick(world)
         assert (pod_names(world) == failed) == (wait > 0)

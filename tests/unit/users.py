@@ -21,7 +21,7 @@ class Users:
         self.kube, self.chance, self.note = kube, chance, note
         self._asked = 0
         self._body = self._random_job()
-        self._roles = list(self._body["spec"]["replicaSpecs"])
+        self._roles: list[str] = list(self._body["spec"]["replicaSpecs"])
 
     def _random_job(self) -> Json:
         chance = self.chance
@@ -43,7 +43,7 @@ class Users:
         policy |= chance.choice(({}, {"planHistoryLimit": chance.choice((0, 1, 3))}))
         specs = {role: self._random_role(role) for role in roles}
         limits = chance.choice(({}, {}, {"cpu": "8"}))
-        spec = {"framework": framework, "runPolicy": policy, "replicaSpecs": specs}
+        spec: Json = {"framework": framework, "runPolicy": policy, "replicaSpecs": specs}
         spec["autoscaling"] = {"resourceLimits": limits} | chance.choice(({}, {}, {"resize": "Replace"}))
         spec["master"] = {"restartLimit": chance.choice((0, 1000, 1000, 1000))}
         spec["master"] |= chance.choice(({}, {"podForceDeleteSeconds": 10}))
