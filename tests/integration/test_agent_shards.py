@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import grpc.aio
@@ -89,10 +89,10 @@ class Workers:
     def log(self) -> str:
         return "".join(f"== {path.name}\n{path.read_text()}" for path in sorted(self.folder.glob("*.log")))
 
-    async def until(self, condition: object, what: str) -> None:
+    async def until(self, condition: Callable[[], object], what: str) -> None:
         try:
             async with asyncio.timeout(SECONDS):
-                while not condition():  # type: ignore[operator]
+                while not condition():
                     await asyncio.sleep(0.02)
         except TimeoutError:
             pytest.fail(f"never happened: {what}\n{self.log()}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import aiohttp
@@ -343,7 +343,7 @@ async def test_a_killed_master_comes_back_and_everything_goes_on(tmp_path: Path)
         assert [len(agent.started) for agent in (first, second, third)] == [2, 2, 1]
 
 
-async def until_status(channel: grpc.aio.Channel, condition: object) -> None:
+async def until_status(channel: grpc.aio.Channel, condition: Callable[[job_pb2.JobStatus], object]) -> None:
     async for status in JobServiceStub(channel).WatchStatus(job_pb2.WatchStatusRequest(), timeout=20):
-        if condition(status):  # type: ignore[operator]
+        if condition(status):
             return

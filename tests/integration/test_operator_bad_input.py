@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -114,9 +114,9 @@ def _row(bad: Bad, outcome: str, message: str) -> str:
     return f"| {bad.id} | `{asked}` | {outcome} | `{told}` |"
 
 
-async def _with_kube(cluster: Cluster, what: object, namespace: str) -> None:
+async def _with_kube(cluster: Cluster, what: Callable[[Kube, str], Awaitable[None]], namespace: str) -> None:
     async with connect(user_agent="elasticjob-tests", kubeconfig=cluster.kubeconfig) as kube:
-        await what(kube, namespace)  # type: ignore[operator]
+        await what(kube, namespace)
 
 
 async def _make_namespace(kube: Kube, namespace: str) -> None:

@@ -27,6 +27,7 @@ from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
 from elasticjob_operator.pod_work import PodWork
 from elasticjob_operator.queue import Retry
+from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.store import JobKey, Store
 from elasticjob_operator.trouble import Outdated
 
@@ -219,15 +220,20 @@ class Operator:
 
     def __init__(self, kube: FakeKube) -> None:
         self.kube, self.store = kube, Store()
-        session: Any = kube
         self.pods: Informer[Pod] = Informer(
-            session, PODS, Pod, on_change=lambda old, new: _void(self.store.see_pod(old, new))
+            self.session, PODS, Pod, on_change=lambda old, new: _void(self.store.see_pod(old, new))
         )
         self.nodes: Informer[Node] = Informer(
-            session, NODES, Node, on_change=lambda old, new: _void(self.store.see_node(old, new))
+            self.session, NODES, Node, on_change=lambda old, new: _void(self.store.see_node(old, new))
         )
-        events = Events(session, "simulator")
-        self.executor = Executor(session, self.store, PodWork(session, self.pods, events), events)
+        events = Events(self.session, "simulator")
+        self.executor = Executor(self.session, self.store, PodWork(self.session, self.pods, events), events)
+        self.reconciler = Reconciler(self.session, self.store, self.executor, DEFAULTS)
+
+    @property
+    def session(self) -> Any:
+        """The API server, as the operator's own code takes it."""
+        return self.kube
 
     async def watch(self) -> None:
         """See everything as it is now."""

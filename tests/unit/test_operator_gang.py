@@ -25,7 +25,6 @@ from elasticjob_operator.core import gang, infrastructure, pods
 from elasticjob_operator.core.infrastructure import correction
 from elasticjob_operator.ensure import ensure_infrastructure
 from elasticjob_operator.queue import Retry
-from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.store import JobKey
 
 from tests.unit.simulator import DEFAULTS, JOB, NAMESPACE, Operator, World, job_body
@@ -182,11 +181,10 @@ async def test_without_the_definition_the_job_says_which_one_and_starts_when_it_
 
     monkeypatch.setattr(world.kube, "create", unknown_kind)
     await world._apply(ELASTIC_JOBS, world._body)
-    reconciler = Reconciler(world.kube, world.operator.store, world.operator.executor, DEFAULTS)  # type: ignore[arg-type]
     await world.operator.watch()
     for _ in range(3):
         with pytest.raises(Retry, match=f"podgroups.{GROUPS[kind].group}"):
-            await reconciler.reconcile(KEY)
+            await world.operator.reconciler.reconcile(KEY)
     assert len(tries) == 3, "one for each pause of the queue"
     message = world.job().status.message
     assert f"{kind} needs the CustomResourceDefinition podgroups.{GROUPS[kind].group}" in message
@@ -194,7 +192,7 @@ async def test_without_the_definition_the_job_says_which_one_and_starts_when_it_
     assert world.kube.of(PODS) == []
     before = world.kube.raw[ELASTIC_JOBS, JOB]
     with pytest.raises(Retry):
-        await reconciler.reconcile(KEY)
+        await world.operator.reconciler.reconcile(KEY)
     assert world.kube.raw[ELASTIC_JOBS, JOB] == before, "told once"
     monkeypatch.setattr(world.kube, "create", create)
     await world.settle()
@@ -217,7 +215,7 @@ async def test_a_namespace_that_is_gone_is_not_taken_for_a_missing_definition(mo
 
     monkeypatch.setattr(world.kube, "create", gone)
     with pytest.raises(NotFound, match="namespaces"):
-        await ensure_infrastructure(world.kube, job(world._body))  # type: ignore[arg-type]
+        await ensure_infrastructure(world.operator.session, job(world._body))
 
 
 async def test_what_an_operator_of_another_version_has_made_is_corrected_by_the_next_one() -> None:
@@ -257,10 +255,10 @@ async def test_what_was_deleted_comes_back_and_a_new_secret_is_told(monkeypatch:
     assert (SERVICES, name) in world.kube.objects
     assert made_keys == [], "keys are made when they are needed"
     world.kube.remove(SECRETS, name)
-    notes = await ensure_infrastructure(world.kube, world.job())  # type: ignore[arg-type]
+    notes = await ensure_infrastructure(world.operator.session, world.job())
     assert (SECRETS, name) in world.kube.objects
     assert ["made anew" in note for note in notes] == [True]
-    assert await ensure_infrastructure(world.kube, world.job()) == []  # type: ignore[arg-type]
+    assert await ensure_infrastructure(world.operator.session, world.job()) == []
     assert made_keys == [JOB]
 
 
@@ -284,7 +282,7 @@ async def test_an_object_of_somebody_else_is_left_alone_and_named(resource: Reso
     before = dict(world.kube.raw)
     body = {**world._body, "status": {"master": {"incarnations": incarnations}}}
     with pytest.raises(Refused, match=f"{resource.kind} {name} exists and is not this job's; delete it, or rename"):
-        await ensure_infrastructure(world.kube, job(body))  # type: ignore[arg-type]
+        await ensure_infrastructure(world.operator.session, job(body))
     assert world.kube.raw[resource, name] == before[resource, name]
 
 
@@ -294,7 +292,7 @@ async def test_a_request_of_the_master_s_that_is_no_quantity_is_refused_with_the
     await world.start()
     assert "spec.master: 'many' is not a quantity" in world.job().status.message
     with pytest.raises(Refused, match=r"spec\.master\.resources: 'many' is not a quantity"):
-        await ensure_infrastructure(world.kube, job(world._body))  # type: ignore[arg-type]
+        await ensure_infrastructure(world.operator.session, job(world._body))
 
 
 async def test_a_quantity_of_an_init_container_that_is_none_fails_the_job_with_the_field() -> None:

@@ -14,7 +14,6 @@ from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS,
 from elasticjob_operator.core import backoff
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.queue import Retry
-from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.store import JobKey
 
 from tests.unit.simulator import DEFAULTS, JOB, NAMESPACE, World
@@ -817,8 +816,7 @@ async def test_one_pod_that_is_refused_keeps_no_other_from_being_created(refused
     for _ in range(6):
         await world.operator.watch()
         with suppress(Retry):
-            reconciler = Reconciler(world.kube, world.operator.store, world.operator.executor, DEFAULTS)  # type: ignore[arg-type]
-            await reconciler.reconcile(JobKey(NAMESPACE, JOB))
+            await world.operator.reconciler.reconcile(JobKey(NAMESPACE, JOB))
     found = sorted(f"job-{p['metadata']['labels'][names.LABEL_ROLE]}-{p['metadata']['labels'][names.LABEL_INDEX]}"
                    for p in (*world.kube.pods("ps"), *world.kube.pods()))  # fmt: skip
     every = ["job-ps-0", "job-ps-1", "job-worker-0", "job-worker-1", "job-worker-2"]

@@ -15,12 +15,11 @@ from elasticjob_operator import queue as queues
 from elasticjob_operator.core.actions import EmitEvent, WriteBackReplicas
 from elasticjob_operator.events import Events
 from elasticjob_operator.queue import Queue, Retry
-from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.store import JobKey, Store
 from elasticjob_operator.trouble import Outdated
 
 from tests.unit.kubelets import limit_pods
-from tests.unit.simulator import DEFAULTS, JOB, NAMESPACE, World, job_body
+from tests.unit.simulator import JOB, NAMESPACE, World, job_body
 
 KEY = JobKey(NAMESPACE, JOB)
 
@@ -51,11 +50,10 @@ async def test_a_refusal_is_told_in_the_job_s_status_until_it_is_over(monkeypatc
 
     monkeypatch.setattr(world.kube, "create", refusing)
     await world._apply(ELASTIC_JOBS, world._body)
-    reconciler = Reconciler(world.kube, world.operator.store, world.operator.executor, DEFAULTS)  # type: ignore[arg-type]
     await world.operator.watch()
     for _ in range(2):
         with pytest.raises(Retry, match="exceeded quota"):
-            await reconciler.reconcile(KEY)
+            await world.operator.reconciler.reconcile(KEY)
     assert "exceeded quota: pods=1" in world.job().status.message
     monkeypatch.setattr(world.kube, "create", create)
     await world.settle()
@@ -67,16 +65,15 @@ async def test_after_a_step_of_a_plan_the_next_one_does_not_wait_for_what_a_quot
     world = World(replicas=2)
     limit_pods(world, 1)
     await world._apply(ELASTIC_JOBS, world._body)
-    reconciler = Reconciler(world.kube, world.operator.store, world.operator.executor, DEFAULTS)  # type: ignore[arg-type]
     await world.operator.watch()
     with pytest.raises(Retry) as quota:
-        await reconciler.reconcile(KEY)
+        await world.operator.reconciler.reconcile(KEY)
     assert quota.value.due is None
     await world.ask(SCALE_PLANS, "fewer", replicaResourceSpecs={"worker": {"replicas": 1}})
     for _ in ("it is adopted", "it begins"):
         await world.operator.watch()
         with pytest.raises(Retry) as quota:
-            await reconciler.reconcile(KEY)
+            await world.operator.reconciler.reconcile(KEY)
         assert quota.value.due == 0.0
 
 
@@ -102,8 +99,7 @@ async def test_our_own_writes_do_not_cut_short_the_pause_after_a_failure(monkeyp
         if key := world.operator.store.see(ELASTIC_JOBS, "MODIFIED", job):
             queue.add(key)
 
-    reconciler = Reconciler(world.kube, world.operator.store, world.operator.executor, DEFAULTS)  # type: ignore[arg-type]
-    queue: Queue[JobKey] = Queue(reconciler.reconcile)
+    queue: Queue[JobKey] = Queue(world.operator.reconciler.reconcile)
     monkeypatch.setattr(world.kube, "create", refusing)
     world.kube.after_write = watched
     await world._apply(ELASTIC_JOBS, world._body)
@@ -125,10 +121,9 @@ async def test_no_answer_of_the_api_server_is_unexpected(error: Exception, monke
 
     await world._apply(ELASTIC_JOBS, world._body)
     monkeypatch.setattr(world.kube, "create", failing)
-    reconciler = Reconciler(world.kube, world.operator.store, world.operator.executor, DEFAULTS)  # type: ignore[arg-type]
     await world.operator.watch()
     with pytest.raises(Retry, match=str(error)):
-        await reconciler.reconcile(KEY)
+        await world.operator.reconciler.reconcile(KEY)
 
 
 async def test_creates_that_collide_on_a_quota_are_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,11 +157,10 @@ async def test_a_pod_whose_create_was_never_answered_is_not_created_twice(monkey
 
     monkeypatch.setattr(world.kube, "create", losing)
     await world._apply(ELASTIC_JOBS, world._body)
-    reconciler = Reconciler(world.kube, world.operator.store, world.operator.executor, DEFAULTS)  # type: ignore[arg-type]
     await world.operator.watch()
     with pytest.raises(Retry):
-        await reconciler.reconcile(KEY)
-    await reconciler.reconcile(KEY)
+        await world.operator.reconciler.reconcile(KEY)
+    await world.operator.reconciler.reconcile(KEY)
     assert [pod["metadata"]["name"] for pod in world.kube.pods()] == lost
 
 
@@ -186,9 +180,8 @@ async def test_a_request_for_a_job_that_cannot_be_read_waits_with_a_pause() -> N
     await world.ask(SCALE_OUTS, "more", count=1)
     await world._apply(ELASTIC_JOBS, {**world._body, "spec": {"framework": 7}})
     await world.operator.watch()
-    reconciler = Reconciler(world.kube, world.operator.store, world.operator.executor, DEFAULTS)  # type: ignore[arg-type]
     with pytest.raises(Retry, match="cannot be read"):
-        await reconciler.reconcile(KEY)
+        await world.operator.reconciler.reconcile(KEY)
     assert "status" not in world.kube.objects[SCALE_OUTS, "more"]
 
 
@@ -203,9 +196,8 @@ async def test_a_plan_of_another_job_under_our_plan_s_name_is_told_and_left_alon
     world.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=3))
     before = copy.deepcopy(world.kube.objects[SCALE_PLANS, name])
     await world.operator.watch()
-    reconciler = Reconciler(world.kube, world.operator.store, world.operator.executor, DEFAULTS)  # type: ignore[arg-type]
     with pytest.raises(Retry, match="is not this job's"):
-        await reconciler.reconcile(KEY)
+        await world.operator.reconciler.reconcile(KEY)
     assert world.kube.objects[SCALE_PLANS, name] == before
 
 
@@ -236,5 +228,5 @@ async def test_a_template_that_is_none_fails_the_job_and_says_where(template: An
 async def test_a_long_note_is_cut_to_the_bytes_that_the_api_server_takes() -> None:
     world = World()
     await world.start()
-    body = Events(world.kube, "me")._body(world.job(), EmitEvent("Told", "é" * 1000))  # type: ignore[arg-type]
+    body = Events(world.operator.session, "me")._body(world.job(), EmitEvent("Told", "é" * 1000))
     assert 1020 < len(body["note"].encode()) <= 1024
