@@ -83,8 +83,9 @@ async def on_stage(cluster: Target) -> AsyncIterator[Stage]:
         with operating(cluster, namespace) as operator:
             stage = Stage(cluster, kube, namespace, operator)
             stage.kubectl("create", "namespace", namespace)
-            # What Kubernetes itself puts into each: without the account no pod is taken.
-            stage.kubectl("wait", "--for=create", "serviceaccount/default", "configmap/kube-root-ca.crt")
+            # Kubernetes puts these into each; without the account no pod is taken. kubectl can wait for one at a time.
+            for needed in ("serviceaccount/default", "configmap/kube-root-ca.crt"):
+                stage.kubectl("wait", "--for=create", needed, "--timeout=60s")
             try:
                 yield stage
             finally:
