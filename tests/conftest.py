@@ -53,13 +53,18 @@ async def namespace(kube: Kube) -> AsyncIterator[str]:
     created = await kube.create(NAMESPACES, None, {"metadata": {"generateName": "test-"}})
     name: str = created["metadata"]["name"]
     try:
-        async with asyncio.timeout(30):
-            for resource, needed in ((SERVICE_ACCOUNTS, "default"), (CONFIG_MAPS, "kube-root-ca.crt")):
-                while not await _is_there(kube, resource, name, needed):
-                    await asyncio.sleep(0.02)
+        await furnished(kube, name)
         yield name
     finally:
         await kube.delete(NAMESPACES, None, name)
+
+
+async def furnished(kube: Kube, namespace: str) -> None:
+    """Wait until a new namespace has what Kubernetes puts into each; without the account no pod is taken."""
+    async with asyncio.timeout(30):
+        for resource, needed in ((SERVICE_ACCOUNTS, "default"), (CONFIG_MAPS, "kube-root-ca.crt")):
+            while not await _is_there(kube, resource, namespace, needed):
+                await asyncio.sleep(0.02)
 
 
 async def _is_there(kube: Kube, resource: Resource, namespace: str, name: str) -> bool:

@@ -18,6 +18,7 @@ from elasticjob_cli.demo.timeline import Timeline
 from elasticjob_kube.session import Json, Kube, connect
 from rich.console import Console
 
+from tests.conftest import furnished
 from tests.e2e import images
 from tests.e2e.operators import Operator, operating
 from tests.e2e.target import Target
@@ -83,9 +84,7 @@ async def on_stage(cluster: Target) -> AsyncIterator[Stage]:
         with operating(cluster, namespace) as operator:
             stage = Stage(cluster, kube, namespace, operator)
             stage.kubectl("create", "namespace", namespace)
-            # Kubernetes puts these into each; without the account no pod is taken. kubectl can wait for one at a time.
-            for needed in ("serviceaccount/default", "configmap/kube-root-ca.crt"):
-                stage.kubectl("wait", "--for=create", needed, "--timeout=60s")
+            await furnished(kube, namespace)
             try:
                 yield stage
             finally:
