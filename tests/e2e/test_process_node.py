@@ -57,14 +57,8 @@ class Space:
         self.pod(name, ["sh", "-c", script], spec=spec, **container)
 
     def create(self, body: Json) -> None:
-        wait(lambda: self._created(body) or None, lambda: f"{body['kind']} {body['metadata']['name']} was not accepted")
-
-    def _created(self, body: Json) -> bool:
         answer = self.kubectl("create", "-f", "-", body=body, check=False)
-        if "serviceaccount" in answer and "not found" in answer:
-            return False  # the namespace is so new that it has no default account yet
         assert "created" in answer, answer
-        return True
 
     def get(self, name: str, kind: str = "pod") -> Json:
         answer: Json = json.loads(self.kubectl("get", kind, name, "-o", "json"))
@@ -122,11 +116,8 @@ def wait(look: Callable[[], T | None], explain: Callable[[], str]) -> T:
 
 
 @pytest.fixture
-def space(cluster: Target) -> Iterator[Space]:
-    space = Space(cluster, f"node-{uuid.uuid4().hex[:8]}")
-    space.kubectl("create", "namespace", space.name)
-    yield space
-    space.kubectl("delete", "namespace", space.name, "--wait=false")
+def space(cluster: Target, namespace: str) -> Space:
+    return Space(cluster, namespace)
 
 
 def main(status: Json) -> Json:
