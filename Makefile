@@ -44,12 +44,12 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 generate: $(READY)
-	$(BIN)/python -m elasticjob_api.generate
-	$(BIN)/python deploy/render.py
+	$(BIN)/python -m tools.generate
+	$(BIN)/python -m tools.render_deploy
 
 check-generated: $(READY)
-	$(BIN)/python -m elasticjob_api.generate --check
-	$(BIN)/python deploy/render.py --check
+	$(BIN)/python -m tools.generate --check
+	$(BIN)/python -m tools.render_deploy --check
 
 # The cluster that kubectl is set to. docs/install.md says more. MODE=namespaced: for the jobs of NAMESPACE only.
 IMG ?= elasticjob-operator:0.1.0

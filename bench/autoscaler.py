@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from statistics import median
 
+from bench.autoscale_simulator import cases, run
 from bench.figure import Result
-from tests.unit.autoscale_simulator import cases, run
 
 _SEEDS = 8
 _GOAL = 0.95

@@ -10,8 +10,8 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS
 from elasticjob_kube.session import Json
-from elasticjob_operator.core.observed import Defaults
-from elasticjob_operator.core.pods import master_pod, member_pod
+from elasticjob_operator.core.manifests.pods import master_pod, member_pod
+from elasticjob_operator.core.model.observed import Defaults
 
 from bench import jobs
 from bench.figure import Result

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import cast
 
 import msgspec
-from elasticjob_cli.dev.cluster import Cluster
 from elasticjob_kube.session import Json
+from elasticjob_localcluster.controlplane.cluster import Cluster
 
 CONNECTIONS = 32
 

@@ -17,8 +17,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psutil
-from elasticjob_cli.dev import cluster as clusters
-from elasticjob_cli.dev.crds import apply_crds
 from elasticjob_kube.errors import NotFound
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
@@ -30,6 +28,8 @@ from elasticjob_kube.resources import (
     Resource,
 )
 from elasticjob_kube.session import Kube, connect
+from elasticjob_localcluster.controlplane import cluster as clusters
+from elasticjob_localcluster.controlplane.crds import apply_crds
 
 from bench.figure import Result
 from bench.pods import PodWatch, watch_pods

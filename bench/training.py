@@ -16,7 +16,7 @@ from statistics import median
 
 import elasticjob
 import grpc.aio
-from elasticjob_agent.local import Local
+from elasticjob_agent.training_socket import Local
 
 from bench.figure import Result
 

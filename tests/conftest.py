@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from elasticjob_cli.dev import cluster as clusters
-from elasticjob_cli.dev.crds import apply_crds
 from elasticjob_kube.errors import NotFound
 from elasticjob_kube.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Resource
 from elasticjob_kube.session import Kube, connect
+from elasticjob_localcluster.controlplane import cluster as clusters
+from elasticjob_localcluster.controlplane.crds import apply_crds
 from hypothesis import settings
 
 REPOSITORY = Path(__file__).parents[1]

@@ -16,10 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
-SOURCES = ("proto", "kube", "operator", "master", "agent", "cli", "tests", "docs", "crds", "pyproject.toml")
+SOURCES = (
+    *("api", "shards", "kube", "operator", "master", "agent", "localcluster", "cli", "tools", "bench", "proto"),
+    *("tests", "docs", "crds", "pyproject.toml"),
+)
 SELECTIONS = (
-    ("tests/unit/test_operator_simulator.py", "-k", "any_history", "--histories=500"),
-    ("tests/unit", "-k", "operator and not simulator"),
+    ("tests/unit/operator/test_simulator.py", "-k", "any_history", "--histories=500"),
+    ("tests/unit/operator", "-k", "not simulator"),
 )
 """Random histories first, which know nothing of the mistake; then the tests that know where to look."""
 
@@ -37,7 +40,7 @@ class Mutation:
 MUTATIONS = (
     Mutation(
         "a delete without UID",
-        "pod_work.py",
+        "pod_executor.py",
         "name, uid=uid, grace_seconds=grace_seconds)",
         "name, grace_seconds=grace_seconds)",
     ),
@@ -49,43 +52,43 @@ MUTATIONS = (
     ),
     Mutation(
         "the index of a pod that is still leaving is used again",
-        "core/members.py",
+        "core/members/reconcile.py",
         "live = {pod.index for pod in present if not pod.finished}",
         "live = {pod.index for pod in present if not pod.finished and not pod.leaving}",
     ),
     Mutation(
         "members that have succeeded are started again",
-        "core/members.py",
+        "core/members/reconcile.py",
         "over = parse_indices(replica.succeeded_indices) | ",
         "over = ",
     ),
     Mutation(
         "names are used again",
-        "core/members.py",
+        "core/members/reconcile.py",
         "highest, incarnations = max(highest, index), incarnations + (not first_use)",
         "highest, incarnations = max(highest, index), incarnations",
     ),
     Mutation(
         "members are let go before they have drained",
-        "core/held.py",
+        "core/scaling/plan_membership.py",
         "drained = plan.status.execution_time is not None",
         "drained = True",
     ),
     Mutation(
         "a failure is counted each time it is seen",
-        "core/ends.py",
+        "core/members/terminations.py",
         "elif pod is newest[pod.index] and not ledger.knows(pod.index, pod):",
         "elif pod is newest[pod.index]:",
     ),
     Mutation(
         "the line is not in order of creation",
-        "core/scaling.py",
+        "core/scaling/queue.py",
         "return sorted(waiting, key=lambda item: _order(seen, item))",
         "return sorted(waiting, key=lambda item: _order(seen, item), reverse=True)",
     ),
     Mutation(
         "manual plans are superseded",
-        "core/scaling.py",
+        "core/scaling/queue.py",
         'isinstance(item, ScalePlan) and item.spec.source == "Auto"]',
         "isinstance(item, ScalePlan)]",
     ),
@@ -98,7 +101,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a member goes before its replacement is ready",
-        "core/migration.py",
+        "core/scaling/migration.py",
         "any(pod.ready for pod in here[move.role, move.replacement])",
         "any(here[move.role, move.replacement])",
     ),
@@ -116,7 +119,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a rollback forgets whom the plan removed",
-        "core/outcome.py",
+        "core/scaling/completion_status.py",
         "back = sorted(members.removed[role])[: len(late)]",
         "back: list[int] = []",
     ),
@@ -128,7 +131,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a create without an answer is not looked for",
-        "pod_work.py",
+        "pod_executor.py",
         "                    self._unsure.add(job.metadata.uid)\n",
         "",
     ),
@@ -140,7 +143,7 @@ MUTATIONS = (
     ),
     Mutation(
         "bounds are not looked at",
-        "core/limits.py",
+        "core/scaling/limits.py",
         "if size < least:",
         "if False:",
     ),

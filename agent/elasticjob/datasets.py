@@ -77,7 +77,7 @@ def open_shards(
         raise ValueError(f"{prefetch=} must be at most {MOST_AHEAD}")
     source: Source | None = connection()
     if source is None:
-        from elasticjob._alone import Alone
+        from elasticjob._standalone import Alone
 
         source = Alone()
     count = source.call("create_dataset", dataset=name, **fields).result()["shards"]

@@ -15,11 +15,11 @@ from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_agent import lifecycle, termination
 from elasticjob_agent.config import Config
 from elasticjob_agent.lifecycle import Action, Event, Launch, State, decide
-from elasticjob_agent.local import Local
-from elasticjob_agent.master import Master, open_channel
-from elasticjob_agent.nodecheck import NodeCheck
+from elasticjob_agent.master_connection import Master, open_channel
+from elasticjob_agent.node_check import NodeCheck
 from elasticjob_agent.process import CannotStart, Process, Processes
 from elasticjob_agent.readiness import Readiness
+from elasticjob_agent.training_socket import Local
 from elasticjob_agent.usage import Usages
 
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)

@@ -29,7 +29,7 @@ from pathlib import Path
 from elasticjob_agent import LIBRARY
 from elasticjob_agent.launcher import MACHINES, launcher
 
-_SOURCES = ("elasticjob", "elasticjob_api")
+_SOURCES = ("elasticjob", "elasticjob_api", "elasticjob_shards")
 """What a training process imports, with any Python: as source."""
 _PACKAGES = ("elasticjob_agent", *_SOURCES)
 _DEPENDENCIES = ("grpcio", "protobuf", "psutil", "typing_extensions")

@@ -5,19 +5,21 @@ from __future__ import annotations
 import typer
 
 from elasticjob_cli.demo.command import demo
-from elasticjob_cli.dev import commands
+from elasticjob_cli.dev import down, status, up
 from elasticjob_cli.query import query
 
 app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False, help="Elastic deep-learning jobs on Kubernetes."
 )
-dev = typer.Typer(no_args_is_help=True, help="A Kubernetes cluster on this machine, for trying out and testing.")
-app.add_typer(dev, name="dev")
+dev_commands = typer.Typer(
+    no_args_is_help=True, help="A Kubernetes cluster on this machine, for trying out and testing."
+)
+app.add_typer(dev_commands, name="dev")
 
-dev.command()(commands.up)
-dev.command()(commands.down)
-dev.command()(commands.status)
-dev.command()(demo)
+dev_commands.command()(up)
+dev_commands.command()(down)
+dev_commands.command()(status)
+dev_commands.command()(demo)
 app.command()(query)
 
 

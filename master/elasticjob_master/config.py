@@ -12,7 +12,7 @@ from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.health import Health
 
-from elasticjob_master.core.rules import RoleSize
+from elasticjob_master.core.rendezvous.rules import RoleSize
 
 
 class ConfigError(Exception):

@@ -15,26 +15,26 @@ from dataclasses import replace
 from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.health import Health
+from elasticjob_shards import Ledgers
 
+from elasticjob_master.agent_streams import Send, Streams
 from elasticjob_master.broadcast import Broadcast
-from elasticjob_master.core import discovery, nodecheck
-from elasticjob_master.core.barrier import Barriers
-from elasticjob_master.core.commands import Command, Release, Removed
-from elasticjob_master.core.discovery import HostList
 from elasticjob_master.core.history import History
-from elasticjob_master.core.intervals import Intervals, intervals
-from elasticjob_master.core.keyvalue import KeyValue
-from elasticjob_master.core.members import Identity, Member, Members, Usage
 from elasticjob_master.core.plans import Plan
 from elasticjob_master.core.progress import Progress, Report
-from elasticjob_master.core.rendezvous import Rendezvous
-from elasticjob_master.core.rules import Phase, RoleSize, Rules, Timing
-from elasticjob_master.core.shards import Ledgers
+from elasticjob_master.core.rendezvous import host_discovery, node_check
+from elasticjob_master.core.rendezvous.commands import Command, Release, Removed
+from elasticjob_master.core.rendezvous.host_discovery import HostList
+from elasticjob_master.core.rendezvous.members import Identity, Member, Members, Usage
+from elasticjob_master.core.rendezvous.rendezvous import Rendezvous
+from elasticjob_master.core.rendezvous.rules import Phase, RoleSize, Rules, Timing
+from elasticjob_master.core.report_intervals import Intervals, intervals
 from elasticjob_master.core.stall import Stall
-from elasticjob_master.health import HealthWatcher
-from elasticjob_master.historian import Historian
-from elasticjob_master.scaler import Scaler
-from elasticjob_master.streams import Send, Streams
+from elasticjob_master.core.sync.barrier import Barriers
+from elasticjob_master.core.sync.key_value import KeyValue
+from elasticjob_master.monitors.autoscaler import Scaler
+from elasticjob_master.monitors.health import HealthWatcher
+from elasticjob_master.monitors.history_recorder import Historian
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +153,7 @@ class Controller:
     def checked(self, member: Member, number: int, seconds: float, problem: str, unreached: Sequence[str]) -> None:
         """A member has measured its node."""
         member.heard_at = self.now()
-        nodecheck.answered(member, number, seconds=seconds, problem=problem, unreached=unreached)
+        node_check.answered(member, number, seconds=seconds, problem=problem, unreached=unreached)
         self._decide_soon()
 
     # --- the job -----------------------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ class Controller:
         role = names.ROLE_WORKER if self.framework.roles else None
         # Where the agents restart the training, nobody takes a list while a world forms, so none has to wait for it.
         settled = self.rendezvous.formed or not self.framework.adapts_itself
-        fresh = discovery.next_list(published, self.members, role=role, settled=settled)
+        fresh = host_discovery.next_list(published, self.members, role=role, settled=settled)
         if fresh is not published:
             self.hosts.publish(fresh)
             self.changed()

@@ -16,15 +16,15 @@ import uvloop
 from elasticjob_api import names
 from elasticjob_kube.errors import KubeError, NoAccess
 
-from elasticjob_master import snapshot
 from elasticjob_master.config import Config, ConfigError, load
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.state import Unreadable, decode
-from elasticjob_master.http import Http
-from elasticjob_master.keeper import Keeper
-from elasticjob_master.metrics import Metrics
-from elasticjob_master.server import CannotListen, Server
-from elasticjob_master.store import ConfigMapStore, Failed, FileStore, NoStore, Store, TakenOver
+from elasticjob_master.core.stored_state import Unreadable, decode
+from elasticjob_master.persistence import snapshot
+from elasticjob_master.persistence.state_writer import Keeper
+from elasticjob_master.persistence.store import ConfigMapStore, Failed, FileStore, NoStore, Store, TakenOver
+from elasticjob_master.server.grpc_server import CannotListen, Server
+from elasticjob_master.server.http_server import Http
+from elasticjob_master.server.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
         job = None
         store: Store = FileStore(config.state_file) if config.state_file else NoStore()
         if not config.standalone:
-            from elasticjob_master.kube import open_job
+            from elasticjob_master.cluster.job import open_job
 
             job = await stack.enter_async_context(open_job(config, controller))
             if config.state_file is None:

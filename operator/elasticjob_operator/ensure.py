@@ -23,8 +23,8 @@ from elasticjob_kube.resources import (
 from elasticjob_kube.session import Json, Kube
 
 from elasticjob_operator.certificates import job_secrets
-from elasticjob_operator.core import gang, infrastructure
-from elasticjob_operator.core.observed import owned_by
+from elasticjob_operator.core.manifests import gang, infrastructure
+from elasticjob_operator.core.model.observed import owned_by
 
 _PAUSES = (0.1, 0.5)
 _POD_GROUPS = (VOLCANO_POD_GROUPS, COSCHEDULING_POD_GROUPS)

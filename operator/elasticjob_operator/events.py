@@ -15,7 +15,7 @@ from elasticjob_kube.errors import KubeError
 from elasticjob_kube.resources import EVENTS
 from elasticjob_kube.session import Kube
 
-from elasticjob_operator.core.actions import EmitEvent
+from elasticjob_operator.core.model.actions import EmitEvent
 
 log = logging.getLogger(__name__)
 _LONGEST_NOTE = 1024

@@ -20,13 +20,13 @@ from elasticjob_kube.errors import AlreadyExists, Conflict, KubeError, NotFound,
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 from elasticjob_kube.session import Json, Kube
 
-from elasticjob_operator.core import actions as do
+from elasticjob_operator.core.model import actions as do
 from elasticjob_operator.ensure import ensure_infrastructure
+from elasticjob_operator.errors import Outdated
 from elasticjob_operator.events import Events
-from elasticjob_operator.pod_work import PodWork
+from elasticjob_operator.pod_executor import PodWork
 from elasticjob_operator.queue import Retry
 from elasticjob_operator.store import Store
-from elasticjob_operator.trouble import Outdated
 
 log = logging.getLogger(__name__)
 KINDS = {resource.kind: resource for resource in (SCALE_PLANS, SCALE_INS, SCALE_OUTS)}

@@ -21,17 +21,17 @@ from elasticjob_kube.resources import PODS, Resource
 from elasticjob_kube.session import Kube, connect
 
 from elasticjob_operator import handlers
+from elasticjob_operator.cluster_watches import watch_limit_ranges, watch_nodes
 from elasticjob_operator.config import Config, parse
-from elasticjob_operator.core.observed import Defaults, Pod
+from elasticjob_operator.core.model.observed import Defaults, Pod
 from elasticjob_operator.crds import wait_until_served
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
 from elasticjob_operator.lease import Candidate, LeaseLost
-from elasticjob_operator.pod_work import PodWork
+from elasticjob_operator.pod_executor import PodWork
 from elasticjob_operator.queue import Queue
 from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.store import TYPES, Store
-from elasticjob_operator.surroundings import watch_limit_ranges, watch_nodes
 from elasticjob_operator.web import Standing, served
 
 log = logging.getLogger(__name__)

@@ -12,12 +12,12 @@ from elasticjob_kube.resources import ELASTIC_JOBS
 from elasticjob_kube.session import Kube
 
 from elasticjob_operator.core.decide import decide
-from elasticjob_operator.core.observed import Defaults
-from elasticjob_operator.core.scaling import refuse_for_want_of_job
+from elasticjob_operator.core.model.observed import Defaults
+from elasticjob_operator.core.scaling.queue import refuse_for_want_of_job
+from elasticjob_operator.errors import Outdated
 from elasticjob_operator.executor import Executor
 from elasticjob_operator.queue import Retry
 from elasticjob_operator.store import JobKey, Store
-from elasticjob_operator.trouble import Outdated
 
 log = logging.getLogger(__name__)
 _AT_ONCE = 20

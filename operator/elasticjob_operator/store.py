@@ -19,11 +19,11 @@ from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.scalers import ScaleIn, ScaleOut
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 
-from elasticjob_operator.core.actions import ResizePod
-from elasticjob_operator.core.disruption import Node, why_leaving
-from elasticjob_operator.core.infrastructure import basis
-from elasticjob_operator.core.limit_ranges import LimitRange
-from elasticjob_operator.core.observed import Observed, Pod
+from elasticjob_operator.core.manifests.infrastructure import basis
+from elasticjob_operator.core.model.actions import ResizePod
+from elasticjob_operator.core.model.limit_ranges import LimitRange
+from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.scaling.disruption import Node, why_leaving
 
 log = logging.getLogger(__name__)
 _GONE_REMEMBERED = 10_000

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.stage import Stage, on_stage
-from tests.e2e.target import Target, target_of
+from tests.support.e2e.stage import Stage, on_stage
+from tests.support.e2e.target import Target, target_of
 
 
 @pytest.fixture(scope="session")

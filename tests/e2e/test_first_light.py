@@ -6,9 +6,9 @@ import signal
 from pathlib import Path
 
 from elasticjob_api.v1 import job_pb2
-from elasticjob_cli.demo.sight import Sight
+from elasticjob_cli.demo.observer import Sight
 
-from tests.e2e.stage import Stage, digits
+from tests.support.e2e.stage import Stage, digits
 
 SECONDS = 180.0
 

@@ -17,11 +17,11 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2, job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
-from elasticjob_cli.demo.sight import Sight
+from elasticjob_cli.demo.observer import Sight
 from elasticjob_cli.master_client import master_access
 
-from tests.e2e.jobs import job
-from tests.e2e.stage import Stage
+from tests.support.e2e.jobs import job
+from tests.support.e2e.stage import Stage
 
 Json = dict[str, Any]
 SECONDS = 60.0
@@ -30,8 +30,8 @@ CUT_SECONDS = 20.0
 
 
 def steady(folder: Path, *, workers: int, shards: int = 10**6, health: Json | None = None, **container: Any) -> Json:
-    """Return a job of tests/e2e/steady.py."""
-    trainer = str(Path(__file__).with_name("steady.py"))
+    """Return a job of tests/support/e2e/sharded_trainer.py."""
+    trainer = str(Path(__file__).parents[1] / "support" / "e2e" / "sharded_trainer.py")
     made = job(NAME, folder, replicas=workers, command=["python", trainer, str(folder), str(shards)], **container)
     made["spec"]["health"] = health or {}
     return made

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from elasticjob_api import names
-from elasticjob_cli.demo.sight import Sight
+from elasticjob_cli.demo.observer import Sight
 
-from tests.e2e import images
-from tests.e2e.jobs import Json
-from tests.e2e.stage import Stage
+from tests.support.e2e import images
+from tests.support.e2e.jobs import Json
+from tests.support.e2e.stage import Stage
 
 SECONDS = 120.0
 PROGRAMS = f"{names.AGENT_DIRECTORY}/agent/bin"

@@ -14,11 +14,11 @@ import pytest
 from elasticjob_api import names
 
 from tests.conftest import REPOSITORY
-from tests.e2e import images
-from tests.e2e.node import counting, trains_on, witness, working
-from tests.e2e.operators import OwnOperator
-from tests.e2e.stage import Stage
-from tests.e2e.target import OPERATOR_NAMESPACE
+from tests.support.e2e import images
+from tests.support.e2e.operators import OwnOperator
+from tests.support.e2e.real_node import counting, trains_on, witness, working
+from tests.support.e2e.stage import Stage
+from tests.support.e2e.target import OPERATOR_NAMESPACE
 
 pytestmark = pytest.mark.real_node
 Json = dict[str, Any]

@@ -14,10 +14,10 @@ import psutil
 import pytest
 from elasticjob_api import names
 
-from tests.e2e.node import Json, Witness, counting, last_words, trains_on, witness, working
-from tests.e2e.stage import Stage
-from tests.e2e.target import Target
-from tests.e2e.user import User
+from tests.support.e2e.real_node import Json, Witness, counting, last_words, trains_on, witness, working
+from tests.support.e2e.stage import Stage
+from tests.support.e2e.target import Target
+from tests.support.e2e.user import User
 
 pytestmark = pytest.mark.real_node
 SECONDS_OF_A_LOST_NODE = 180.0

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.node import Json, container, counting, limit_by_default, witness, working
-from tests.e2e.stage import Stage
-from tests.e2e.user import User
+from tests.support.e2e.real_node import Json, container, counting, limit_by_default, witness, working
+from tests.support.e2e.stage import Stage
+from tests.support.e2e.user import User
 
 pytestmark = pytest.mark.real_node
 MEBI = 1 << 20

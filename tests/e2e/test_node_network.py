@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 from elasticjob_api import names
 
-from tests.e2e.node import container, counting, trains_on, working
-from tests.e2e.stage import Stage
-from tests.e2e.user import User
+from tests.support.e2e.real_node import container, counting, trains_on, working
+from tests.support.e2e.stage import Stage
+from tests.support.e2e.user import User
 
 pytestmark = pytest.mark.real_node
 RESOLVE = "import socket, sys; print(socket.gethostbyname(sys.argv[1]))"

@@ -11,10 +11,10 @@ import pytest
 import yaml
 from elasticjob_api import names
 
-from tests.e2e import images
-from tests.e2e.node import counting, limit_by_default, trains_on, working
-from tests.e2e.stage import Stage
-from tests.e2e.user import User
+from tests.support.e2e import images
+from tests.support.e2e.real_node import counting, limit_by_default, trains_on, working
+from tests.support.e2e.stage import Stage
+from tests.support.e2e.user import User
 
 pytestmark = pytest.mark.real_node
 Json = dict[str, Any]

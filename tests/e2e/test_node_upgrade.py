@@ -17,12 +17,12 @@ import pytest
 from elasticjob_api import names
 
 from tests.conftest import REPOSITORY
-from tests.e2e import images
-from tests.e2e.jobs import job
-from tests.e2e.node import container, trains_on
-from tests.e2e.stage import Stage
-from tests.e2e.target import Target
-from tests.e2e.user import User
+from tests.support.e2e import images
+from tests.support.e2e.jobs import job
+from tests.support.e2e.real_node import container, trains_on
+from tests.support.e2e.stage import Stage
+from tests.support.e2e.target import Target
+from tests.support.e2e.user import User
 
 EARLIER = "adb2c59"
 """The commit that the earlier version is made from; docs/upgrade.md says what may change since."""

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 
-from tests.e2e.second_node import SecondNode
-from tests.e2e.target import Target
+from tests.support.e2e.second_node import SecondNode
+from tests.support.e2e.target import Target
 
 Json = dict[str, Any]
 T = TypeVar("T")

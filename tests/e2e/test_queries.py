@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.e2e.stage import Stage, digits
+from tests.support.e2e.stage import Stage, digits
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "queries.md"
 BIN = Path(sys.executable).parent

@@ -16,11 +16,11 @@ import pytest
 import pytest_asyncio
 from elasticjob_api import names
 
-from tests.e2e.jobs import JOBS, LEAVING_NODE, LEAVING_TAINT
-from tests.e2e.second_node import SecondNode
-from tests.e2e.stage import EXAMPLES, Stage, on_stage
-from tests.e2e.target import Target
-from tests.e2e.user import User
+from tests.support.e2e.jobs import JOBS, LEAVING_NODE, LEAVING_TAINT
+from tests.support.e2e.second_node import SecondNode
+from tests.support.e2e.stage import EXAMPLES, Stage, on_stage
+from tests.support.e2e.target import Target
+from tests.support.e2e.user import User
 
 Json = dict[str, Any]
 SECOND_NODE = "a second node is a second process node"

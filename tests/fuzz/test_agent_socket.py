@@ -17,10 +17,9 @@ from elasticjob_api import names
 from elasticjob_api.v1 import job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 
-from tests.integration.master_process import run_master
-
-from .bystanders import GROWTH, MEGABYTE, OPTIONS
-from .nature import FLOATS, Nature
+from tests.support.fuzz.bystanders import GROWTH, MEGABYTE, OPTIONS
+from tests.support.fuzz.random_messages import FLOATS, Nature
+from tests.support.master_process import run_master
 
 AGENT = str(Path(sys.executable).with_name("elasticjob-agent"))
 TRAIN = """

@@ -12,11 +12,10 @@ from elasticjob_api.v1 import job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from google.protobuf.descriptor import MethodDescriptor
 
-from tests.integration.master_process import TOKEN, Master
-
-from .attack import Attack, Metadata, methods
-from .bystanders import GROWTH, LOG_PER_INPUT, MEGABYTE, rss, scene
-from .nature import Nature
+from tests.support.fuzz.attack import Attack, Metadata, methods
+from tests.support.fuzz.bystanders import GROWTH, LOG_PER_INPUT, MEGABYTE, rss, scene
+from tests.support.fuzz.random_messages import Nature
+from tests.support.master_process import TOKEN, Master
 
 PODS = tuple(f"pod-{number}" for number in range(40))
 DATASETS = ("d", "e", "text", "stream")

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from elasticjob_api import names
 
-from tests.integration.master_process import TOKEN, Master
-
-from .bystanders import GROWTH, LOG_PER_INPUT, MEGABYTE, rss, scene
-from .nature import Nature
+from tests.support.fuzz.bystanders import GROWTH, LOG_PER_INPUT, MEGABYTE, rss, scene
+from tests.support.fuzz.random_messages import Nature
+from tests.support.master_process import TOKEN, Master
 
 METHODS = ("GET", "GET", "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "CONNECT", "TRACE", "PRI", "get", "")
 PATHS = (

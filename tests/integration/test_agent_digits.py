@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from elasticjob_api import names
 
-from .master_process import TOKEN, certificates
+from tests.support.master_process import TOKEN, certificates
 
 BIN = Path(sys.executable).parent
 EXAMPLES = Path(__file__).parents[2] / "examples"

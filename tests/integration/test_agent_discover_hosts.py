@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from elasticjob_api import names
 
-from .master_process import certificates
+from tests.support.master_process import certificates
 
 SCRIPT = str(Path(sys.executable).with_name("discover_hosts"))
 

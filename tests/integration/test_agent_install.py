@@ -16,7 +16,7 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 
-from .test_agent_run import AGENT, FakeMaster, Run, master, run  # noqa: F401 (fixtures)
+from tests.integration.test_agent_run import AGENT, FakeMaster, Run, master, run  # noqa: F401 (fixtures)
 
 GIVEN = {
     "PATH": "/usr/bin:/bin",

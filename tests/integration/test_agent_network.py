@@ -17,8 +17,8 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2, job_pb2, job_pb2_grpc
 
-from tests.integration.master_process import TOKEN, Master, certificates, run_master, until
-from tests.integration.tcp_proxy import Wire, wire
+from tests.support.master_process import TOKEN, Master, certificates, run_master, until
+from tests.support.tcp_proxy import Wire, wire
 
 AGENT = str(Path(sys.executable).with_name("elasticjob-agent"))
 STANDALONE = ("--standalone", "--framework=custom", "--min=2", "--workers=2")

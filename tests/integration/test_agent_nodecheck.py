@@ -8,7 +8,7 @@ from typing import Any
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 
-from .test_agent_run import FakeMaster, Run, alive, master, run, until  # noqa: F401 (fixtures)
+from tests.integration.test_agent_run import FakeMaster, Run, alive, master, run, until  # noqa: F401 (fixtures)
 
 
 async def found(master: FakeMaster, number: int) -> pb.CheckResult:  # noqa: F811

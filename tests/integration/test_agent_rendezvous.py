@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from elasticjob_api import names
 
-from .test_agent_digits import BIN, Rig
+from tests.integration.test_agent_digits import BIN, Rig
 
 TRAINING = """
     import os, time

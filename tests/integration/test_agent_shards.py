@@ -21,10 +21,10 @@ from elasticjob_api import names
 from elasticjob_api.v1 import shards_pb2 as pb
 from elasticjob_api.v1.shards_pb2_grpc import ShardServiceStub
 
-from .master_process import TOKEN, Master, certificates, run_master
+from tests.support.master_process import TOKEN, Master, certificates, run_master
 
 AGENT = str(Path(sys.executable).with_name("elasticjob-agent"))
-SCRIPT = str(Path(__file__).with_name("shard_trainer.py"))
+SCRIPT = str(Path(__file__).parents[1] / "support" / "shard_trainer.py")
 SECONDS = 60
 
 

@@ -11,10 +11,10 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobSpec
 from elasticjob_api.scaleplan import ScalePlan
-from elasticjob_cli.dev.cluster import Cluster
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 from elasticjob_kube.session import Kube
+from elasticjob_localcluster.controlplane.cluster import Cluster
 
 TEMPLATE = {"spec": {"containers": [{"name": "train", "image": "train:1", "command": ["train"]}]}}
 Json = dict[str, Any]

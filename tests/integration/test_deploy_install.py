@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 import yaml
-from elasticjob_cli.dev import cluster as clusters
-from elasticjob_cli.dev.cluster import Cluster
 from elasticjob_kube.resources import CRDS, ELASTIC_JOBS, PODS
 from elasticjob_kube.session import Kube
+from elasticjob_localcluster.controlplane import cluster as clusters
+from elasticjob_localcluster.controlplane.cluster import Cluster
 from elasticjob_operator.crds import wait_until_served
 
-from tests.integration.deployment import DEPLOY, SYSTEM, Tools, manifests
-from tests.integration.operator_process import job, there, until
+from tests.support.deployment import DEPLOY, SYSTEM, Tools, manifests
+from tests.support.operator_process import job, there, until
 
 CHART = DEPLOY / "chart"
 JOBS = "elasticjobs.elasticjob.dev"

@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from elasticjob_api import names
-from elasticjob_cli.dev import cluster as clusters
-from elasticjob_cli.dev.cluster import Cluster
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
@@ -34,11 +32,13 @@ from elasticjob_kube.resources import (
     Resource,
 )
 from elasticjob_kube.session import Kube, connect
+from elasticjob_localcluster.controlplane import cluster as clusters
+from elasticjob_localcluster.controlplane.cluster import Cluster
 
-from tests.integration.accounts import kubeconfig_of, not_forbidden
-from tests.integration.deployment import DEPLOY, SYSTEM, Json, Tools, manifests
-from tests.integration.operator_process import OPERATOR, end_operator, job, made, phase, there, until, workers
-from tests.integration.playing import kubelet
+from tests.support.deployment import DEPLOY, SYSTEM, Json, Tools, manifests
+from tests.support.operator_process import OPERATOR, end_operator, job, made, phase, there, until, workers
+from tests.support.played_kubelet import kubelet
+from tests.support.service_accounts import kubeconfig_of, not_forbidden
 
 _RBAC = ("rbac.authorization.k8s.io", "v1")
 CLUSTER_ROLES = Resource(*_RBAC, "clusterroles", "ClusterRole", namespaced=False)

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from elasticjob_cli.dev import binaries, processes
-from elasticjob_cli.dev import cluster as clusters
-from elasticjob_cli.dev.places import cache_dir
-from elasticjob_cli.dev.progress import Progress
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import CRDS, NODES, PODS
 from elasticjob_kube.session import Kube, connect
+from elasticjob_localcluster import daemons
+from elasticjob_localcluster.controlplane import binaries
+from elasticjob_localcluster.controlplane import cluster as clusters
+from elasticjob_localcluster.progress import Progress
+from elasticjob_localcluster.state_directory import cache_dir
 
 COMMAND = [sys.executable, "-m", "elasticjob_cli.main", "dev"]
 
@@ -84,7 +85,7 @@ def test_a_cluster_comes_up_is_left_alone_and_goes_down_without_a_trace(state: P
     assert all(f"process {pid}" in status.stdout for pid in pids.values())
 
     assert dev("down", "--state", state).returncode == 0
-    assert processes.marked(state) == set()
+    assert daemons.marked(state) == set()
     assert not listens(cluster.port)
     assert not state.exists()
     assert dev("status", "--state", state).returncode == 1
@@ -124,7 +125,7 @@ def test_two_starts_at_once_make_one_cluster(state: Path) -> None:
     errors = [start.communicate(timeout=300)[1] for start in starts]
     assert [start.returncode for start in starts] == [0, 0], errors
     assert sum("already up" in error for error in errors) == 1, errors
-    assert len(processes.marked(state)) == 4
+    assert len(daemons.marked(state)) == 4
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -137,7 +138,7 @@ def test_an_interrupted_start_leaves_nothing(state: Path, number: signal.Signals
         start.send_signal(number)
         error = start.communicate(timeout=60)[1]
     assert start.returncode == 130, error
-    assert processes.marked(state) == set()
+    assert daemons.marked(state) == set()
     assert not state.exists()
 
 
@@ -149,9 +150,9 @@ def test_a_killed_start_is_cleaned_up_even_where_nothing_was_written_down(state:
         start.kill()
     for path in (state / "pids").iterdir():
         path.unlink()
-    assert processes.marked(state)
+    assert daemons.marked(state)
     assert dev("down", "--state", state).returncode == 0
-    assert processes.marked(state) == set()
+    assert daemons.marked(state) == set()
 
 
 def test_a_failed_start_says_which_process_ended_and_keeps_the_logs(state: Path, tmp_path: Path) -> None:
@@ -166,7 +167,7 @@ def test_a_failed_start_says_which_process_ended_and_keeps_the_logs(state: Path,
     assert answer.returncode == 1
     assert "error: kube-scheduler ended with status 3" in answer.stderr
     assert "out of luck" in answer.stderr
-    assert processes.marked(state) == set()
+    assert daemons.marked(state) == set()
     assert [path.name for path in state.iterdir() if path.name != ".lock"] == ["logs"]
 
 
@@ -179,7 +180,7 @@ def test_a_busy_port_is_refused_with_its_holder_and_nothing_is_left(state: Path)
     assert answer.returncode == 1
     assert f"error: port {port} is in use by" in answer.stderr
     assert f"(process {os.getpid()})" in answer.stderr
-    assert processes.marked(state) == set()
+    assert daemons.marked(state) == set()
     assert not state.exists()
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from elasticjob_cli.dev.cluster import Cluster
 from elasticjob_kube import access
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import PODS, SERVICE_ACCOUNTS
 from elasticjob_kube.session import Kube, connect
+from elasticjob_localcluster.controlplane.cluster import Cluster
 
-from tests.integration.operator_process import until
+from tests.support.operator_process import until
 
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 POD_NAME = "authentication.kubernetes.io/pod-name"

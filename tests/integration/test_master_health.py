@@ -12,9 +12,9 @@ import grpc.aio
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
-from elasticjob_master.core.state import State, decode
+from elasticjob_master.core.stored_state import State, decode
 
-from .master_process import Agent, run_master, until
+from tests.support.master_process import Agent, run_master, until
 
 T = TypeVar("T")
 

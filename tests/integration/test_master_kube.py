@@ -16,7 +16,6 @@ from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
-from elasticjob_cli.dev.cluster import Cluster
 from elasticjob_kube.errors import TryLater
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
@@ -27,11 +26,11 @@ from elasticjob_kube.resources import (
     SERVICE_ACCOUNTS,
 )
 from elasticjob_kube.session import Kube
-from elasticjob_master.store import ConfigMapStore, Failed, TakenOver
+from elasticjob_localcluster.controlplane.cluster import Cluster
+from elasticjob_master.persistence.store import ConfigMapStore, Failed, TakenOver
 
-from tests.integration.accounts import kubeconfig_of
-
-from .master_process import Agent, Master, run_master, until
+from tests.support.master_process import Agent, Master, run_master, until
+from tests.support.service_accounts import kubeconfig_of
 
 JOB = "job"
 COOLDOWN = 1

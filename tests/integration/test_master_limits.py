@@ -21,10 +21,10 @@ from elasticjob_api.v1.discovery_pb2_grpc import DiscoveryServiceStub
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_kube.resources import CONFIG_MAPS
 from elasticjob_kube.session import Kube
-from elasticjob_master.store import ConfigMapStore
+from elasticjob_master.persistence.store import ConfigMapStore
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from .master_process import Master, certificates, run_master, until
+from tests.support.master_process import Master, certificates, run_master, until
 
 STREAMS = 256
 CONNECTIONS = 256

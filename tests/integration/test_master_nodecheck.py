@@ -9,8 +9,8 @@ from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 
-from .master_process import Agent, until
-from .test_master_kube import Setting, eventually, setting  # noqa: F401 (a fixture)
+from tests.integration.test_master_kube import Setting, eventually, setting  # noqa: F401 (a fixture)
+from tests.support.master_process import Agent, until
 
 
 def checks(agent: Agent) -> list[pb.Check]:

@@ -9,10 +9,10 @@ from elasticjob_api import names
 from elasticjob_api.v1 import job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_kube.resources import CONFIG_MAPS, SCALE_PLANS
-from elasticjob_master.core.state import decode
+from elasticjob_master.core.stored_state import decode
 
-from .master_process import SECONDS
-from .test_master_kube import JOB, Setting, eventually, setting  # noqa: F401 - a fixture
+from tests.integration.test_master_kube import JOB, Setting, eventually, setting  # noqa: F401 - a fixture
+from tests.support.master_process import SECONDS
 
 KIND = {"apiVersion": SCALE_PLANS.api_version, "kind": SCALE_PLANS.kind}
 

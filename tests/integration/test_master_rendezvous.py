@@ -16,7 +16,7 @@ from elasticjob_api.v1 import rendezvous_pb2 as pb
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_api.v1.rendezvous_pb2_grpc import RendezvousServiceStub
 
-from .master_process import Agent, Master, run_master, until
+from tests.support.master_process import Agent, Master, run_master, until
 
 STANDALONE = ("--standalone", "--framework=jax", "--min=1", "--workers=2")
 

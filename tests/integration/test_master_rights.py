@@ -17,7 +17,6 @@ import pytest_asyncio
 import yaml
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_cli.dev.cluster import Cluster
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
@@ -39,10 +38,11 @@ from elasticjob_kube.resources import (
     Resource,
 )
 from elasticjob_kube.session import Kube, connect
-from elasticjob_operator.core.infrastructure import around_the_pods
+from elasticjob_localcluster.controlplane.cluster import Cluster
+from elasticjob_operator.core.manifests.infrastructure import around_the_pods
 from elasticjob_operator.ensure import ensure_infrastructure
 
-from tests.integration.accounts import kubeconfig_of, not_forbidden
+from tests.support.service_accounts import kubeconfig_of, not_forbidden
 
 JOB, OTHER = "mine", "theirs"
 DOCS = Path(__file__).parents[2] / "docs" / "security.md"

@@ -23,7 +23,7 @@ from elasticjob_api.v1.shards_pb2_grpc import ShardServiceStub
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from .master_process import TOKEN, Agent, Master, certificates, run_master, until
+from tests.support.master_process import TOKEN, Agent, Master, certificates, run_master, until
 
 STANDALONE = ("--standalone", "--framework=jax", "--min=1", "--workers=2")
 

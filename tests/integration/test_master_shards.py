@@ -12,7 +12,7 @@ import pytest
 from elasticjob_api.v1 import agent_pb2, shards_pb2_grpc
 from elasticjob_api.v1 import shards_pb2 as pb
 
-from .master_process import Agent, run_master, until
+from tests.support.master_process import Agent, run_master, until
 
 ONE = ("--standalone", "--framework=jax", "--min=1", "--workers=1")
 

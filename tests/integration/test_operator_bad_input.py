@@ -9,14 +9,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from elasticjob_cli.dev.cluster import Cluster
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import ELASTIC_JOBS, NAMESPACES, NODES, PODS, SCALE_PLANS, Resource
 from elasticjob_kube.session import Kube, connect
+from elasticjob_localcluster.controlplane.cluster import Cluster
 
-from tests.integration.bad_input import CASES, FINISHED, RUNNING, SUSPENDED, Bad
-from tests.integration.operator_process import OPERATOR, Json, Told, job, made, phase, until, workers
-from tests.integration.playing import end, kubelet
+from tests.support.bad_input import CASES, FINISHED, RUNNING, SUSPENDED, Bad
+from tests.support.operator_process import OPERATOR, Json, Told, job, made, phase, until, workers
+from tests.support.played_kubelet import end, kubelet
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "bad-input.md"
 HOLD = "elasticjob-tests/hold"

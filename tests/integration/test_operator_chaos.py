@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from elasticjob_api import names
-from elasticjob_cli.dev.cluster import Cluster
 from elasticjob_kube.errors import NotFound
 from elasticjob_kube.resources import LEASES
 from elasticjob_kube.session import Kube
+from elasticjob_localcluster.controlplane.cluster import Cluster
 
-from tests.integration.chaos_proxy import REQUESTS, WATCHES, ChaosProxy, Seen, When, chaos_proxy
-from tests.integration.operator_process import end_operator, start_operator, until
-from tests.integration.playing import kubelet
-from tests.integration.series import Series, witness
+from tests.support.chaos_proxy import REQUESTS, WATCHES, ChaosProxy, Seen, When, chaos_proxy
+from tests.support.operator_process import end_operator, start_operator, until
+from tests.support.played_kubelet import kubelet
+from tests.support.request_series import Series, witness
 
 KILLS = 6
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from elasticjob_api import names
-from elasticjob_cli.dev.cluster import Cluster
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
     ELASTIC_JOBS,
@@ -22,21 +21,10 @@ from elasticjob_kube.resources import (
     Resource,
 )
 from elasticjob_kube.session import Kube
+from elasticjob_localcluster.controlplane.cluster import Cluster
 
-from tests.integration.operator_process import (
-    Json,
-    Told,
-    job,
-    leader,
-    made,
-    operator,
-    phase,
-    says,
-    there,
-    until,
-    workers,
-)
-from tests.integration.playing import end, kubelet
+from tests.support.operator_process import Json, Told, job, leader, made, operator, phase, says, there, until, workers
+from tests.support.played_kubelet import end, kubelet
 
 
 async def test_a_job_becomes_master_and_workers_with_all_they_need(

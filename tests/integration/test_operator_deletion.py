@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from elasticjob_api import names
-from elasticjob_cli.dev.cluster import Cluster
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
     ELASTIC_JOBS,
@@ -20,10 +19,11 @@ from elasticjob_kube.resources import (
     SERVICES,
 )
 from elasticjob_kube.session import Kube
+from elasticjob_localcluster.controlplane.cluster import Cluster
 
-from tests.integration.chaos_proxy import chaos_proxy
-from tests.integration.operator_process import Json, Told, job, made, operator, phase, until, workers
-from tests.integration.playing import kubelet
+from tests.support.chaos_proxy import chaos_proxy
+from tests.support.operator_process import Json, Told, job, made, operator, phase, until, workers
+from tests.support.played_kubelet import kubelet
 
 HOLD = "elasticjob-tests/hold"
 OURS = (

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from elasticjob_api import names
-from elasticjob_cli.dev.cluster import Cluster
 from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS
 from elasticjob_kube.session import Kube
+from elasticjob_localcluster.controlplane.cluster import Cluster
 
-from tests.integration.operator_process import Told, job, operator, phase, until
-from tests.integration.playing import kubelet
+from tests.support.operator_process import Told, job, operator, phase, until
+from tests.support.played_kubelet import kubelet
 
 
 async def test_what_the_master_finds_becomes_conditions_and_events_and_goes_again(

@@ -6,14 +6,14 @@ import asyncio
 import signal
 from pathlib import Path
 
-from elasticjob_cli.dev.cluster import Cluster
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_OUTS
 from elasticjob_kube.session import Kube
+from elasticjob_localcluster.controlplane.cluster import Cluster
 
-from tests.integration.chaos_proxy import ChaosProxy, Seen, When, chaos_proxy
-from tests.integration.operator_process import job, made, operator, phase, says, until, worker_indices
-from tests.integration.playing import kubelet
-from tests.integration.series import witness
+from tests.support.chaos_proxy import ChaosProxy, Seen, When, chaos_proxy
+from tests.support.operator_process import job, made, operator, phase, says, until, worker_indices
+from tests.support.played_kubelet import kubelet
+from tests.support.request_series import witness
 
 LEASE = ("--lease-seconds", "3")
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from elasticjob_cli.dev.cluster import Cluster
 from elasticjob_kube.errors import NotFound
 from elasticjob_kube.resources import ELASTIC_JOBS, LIMIT_RANGES, PODS, SCALE_OUTS, SCALE_PLANS
 from elasticjob_kube.session import Kube
+from elasticjob_localcluster.controlplane.cluster import Cluster
 
-from tests.integration.operator_process import Json, job, made, operator, phase, until, workers
-from tests.integration.playing import kubelet
+from tests.support.operator_process import Json, job, made, operator, phase, until, workers
+from tests.support.played_kubelet import kubelet
 
 
 async def test_members_migrate_to_other_resources_under_other_indices(

@@ -12,18 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from elasticjob_cli.dev import cluster as clusters
-from elasticjob_cli.dev.binaries import find_programs
-from elasticjob_cli.dev.crds import apply_crds
-from elasticjob_cli.dev.places import cache_dir
-from elasticjob_cli.dev.progress import Progress
 from elasticjob_kube.errors import NotFound
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
 from elasticjob_kube.session import Kube
+from elasticjob_localcluster.controlplane import cluster as clusters
+from elasticjob_localcluster.controlplane.binaries import find_programs
+from elasticjob_localcluster.controlplane.crds import apply_crds
+from elasticjob_localcluster.progress import Progress
+from elasticjob_localcluster.state_directory import cache_dir
 
 from tests.conftest import REPOSITORY
-from tests.integration.operator_process import job, made, operator, phase, workers
-from tests.integration.playing import kubelet
+from tests.support.operator_process import job, made, operator, phase, workers
+from tests.support.played_kubelet import kubelet
 
 _OLD = "--emulated-version=1.33 --feature-gates=InPlacePodVerticalScaling=false"
 

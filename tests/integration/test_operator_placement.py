@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_cli.dev.cluster import Cluster
 from elasticjob_kube.errors import NotFound
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
@@ -29,11 +28,12 @@ from elasticjob_kube.resources import (
     Resource,
 )
 from elasticjob_kube.session import Kube
-from elasticjob_operator.core.infrastructure import around_the_pods, correction
+from elasticjob_localcluster.controlplane.cluster import Cluster
+from elasticjob_operator.core.manifests.infrastructure import around_the_pods, correction
 
-from tests.integration.accounts import kubeconfig_of
-from tests.integration.operator_process import Told, job, operator, phase, there, until, worker_indices, workers
-from tests.integration.playing import end, kubelet
+from tests.support.operator_process import Told, job, operator, phase, there, until, worker_indices, workers
+from tests.support.played_kubelet import end, kubelet
+from tests.support.service_accounts import kubeconfig_of
 
 Json = dict[str, Any]
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from elasticjob_api import names
-from elasticjob_cli.dev.cluster import Cluster
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, PODS, SCALE_OUTS, SCALE_PLANS, SERVICES, Resource
 from elasticjob_kube.session import Kube
+from elasticjob_localcluster.controlplane.cluster import Cluster
 
-from tests.integration.chaos_proxy import chaos_proxy
-from tests.integration.operator_process import Json, Told, job, made, operator, phase, until, workers
-from tests.integration.playing import kubelet
+from tests.support.chaos_proxy import chaos_proxy
+from tests.support.operator_process import Json, Told, job, made, operator, phase, until, workers
+from tests.support.played_kubelet import kubelet
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 _ADMISSION = "admissionregistration.k8s.io"

@@ -7,12 +7,12 @@ import copy
 import json
 from pathlib import Path
 
-from elasticjob_cli.dev.cluster import Cluster
 from elasticjob_kube.resources import CRDS, ELASTIC_JOBS, PODS, SCALE_PLANS
 from elasticjob_kube.session import Kube
+from elasticjob_localcluster.controlplane.cluster import Cluster
 
-from tests.integration.operator_process import Json, job, made, operator, phase, says, until, workers
-from tests.integration.playing import kubelet
+from tests.support.operator_process import Json, job, made, operator, phase, says, until, workers
+from tests.support.played_kubelet import kubelet
 
 
 async def test_another_operator_and_changed_definitions_restart_no_pod(

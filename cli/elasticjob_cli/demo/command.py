@@ -16,20 +16,20 @@ from typing import Annotated
 
 import typer
 from elasticjob_kube.session import connect
+from elasticjob_localcluster import daemons
+from elasticjob_localcluster.controlplane import cluster as clusters
+from elasticjob_localcluster.controlplane.cluster import Cluster
+from elasticjob_localcluster.controlplane.crds import apply_crds
+from elasticjob_localcluster.errors import DevError
+from elasticjob_localcluster.foreground import last_lines
+from elasticjob_localcluster.state_directory import state_dir
 from rich.console import Console
 
 from elasticjob_cli.demo.kubectl import Kubectl
-from elasticjob_cli.demo.sight import NotObserved, Sight
-from elasticjob_cli.demo.story import Story
+from elasticjob_cli.demo.observer import NotObserved, Sight
+from elasticjob_cli.demo.scenario import Story
 from elasticjob_cli.demo.timeline import Timeline
-from elasticjob_cli.dev import cluster as clusters
-from elasticjob_cli.dev import processes
-from elasticjob_cli.dev.cluster import Cluster
-from elasticjob_cli.dev.commands import State, reporting
-from elasticjob_cli.dev.crds import apply_crds
-from elasticjob_cli.dev.errors import DevError
-from elasticjob_cli.dev.places import state_dir
-from elasticjob_cli.dev.running import last_lines
+from elasticjob_cli.dev import State, reporting
 
 NAMESPACE, JOB = "default", "digits"
 CHECKPOINTS = Path("/tmp/elasticjob-digits")  # noqa: S108 - as in examples/digits.yaml
@@ -121,7 +121,7 @@ def _start_operator(cluster: Cluster) -> None:
     """Start the operator as a process of the cluster, so that `elasticjob dev down` ends it too."""
     environ = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
     command = [sys.executable, "-m", "elasticjob_operator.main"]
-    processes.start("operator", command, state=cluster.state, environ=environ)
+    daemons.start("operator", command, state=cluster.state, environ=environ)
 
 
 def _operator_log(cluster: Cluster) -> Path:

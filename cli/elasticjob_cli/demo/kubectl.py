@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from elasticjob_cli.demo.sight import NotObserved
+from elasticjob_cli.demo.observer import NotObserved
 from elasticjob_cli.demo.timeline import Timeline
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from elasticjob_master.core.progress import Report
 
 if TYPE_CHECKING:
-    from elasticjob_master.core.members import Member
+    from elasticjob_master.core.rendezvous.members import Member
 
 LEAST_MEMBERS = 3
 """With fewer nobody can say which of them is the odd one."""

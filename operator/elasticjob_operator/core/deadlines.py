@@ -9,9 +9,9 @@ from __future__ import annotations
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.times import parse_time
 
-from elasticjob_operator.core.actions import sooner
-from elasticjob_operator.core.failures import why_pending
-from elasticjob_operator.core.observed import Observed, Pod
+from elasticjob_operator.core.members.failure_policy import why_pending
+from elasticjob_operator.core.model.actions import sooner
+from elasticjob_operator.core.model.observed import Observed, Pod
 from elasticjob_operator.core.status import short_of_members
 
 

@@ -7,9 +7,17 @@ from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.times import parse_time
 from msgspec.structs import replace
 
-from elasticjob_operator.core import health, patches, templates
+from elasticjob_operator.core import health
 from elasticjob_operator.core import status as statuses
-from elasticjob_operator.core.actions import (
+from elasticjob_operator.core.deadlines import overdue
+from elasticjob_operator.core.manifests import validation
+from elasticjob_operator.core.members.completion import has_succeeded, hopeless
+from elasticjob_operator.core.members.failure_policy import rules_problem
+from elasticjob_operator.core.members.master import care_for_master
+from elasticjob_operator.core.members.reconcile import care_for
+from elasticjob_operator.core.members.reconcile_result import Care
+from elasticjob_operator.core.model import patches
+from elasticjob_operator.core.model.actions import (
     Action,
     Decision,
     DeleteJob,
@@ -19,15 +27,9 @@ from elasticjob_operator.core.actions import (
     WriteBackReplicas,
     sooner,
 )
-from elasticjob_operator.core.care import Care
-from elasticjob_operator.core.completion import has_succeeded, hopeless
-from elasticjob_operator.core.deadlines import overdue
-from elasticjob_operator.core.failures import rules_problem
-from elasticjob_operator.core.master import care_for_master
-from elasticjob_operator.core.members import care_for
-from elasticjob_operator.core.observed import Defaults, Observed, Pod
-from elasticjob_operator.core.plan import current_indices
-from elasticjob_operator.core.scaling import end_all, scale
+from elasticjob_operator.core.model.observed import Defaults, Observed, Pod
+from elasticjob_operator.core.model.plan import current_indices
+from elasticjob_operator.core.scaling.queue import end_all, scale
 from elasticjob_operator.core.suspend import suspend
 
 COUNTS_EVERY = 1.0
@@ -50,7 +52,7 @@ def decide(seen: Observed, now: float, defaults: Defaults) -> Decision:
 
 def _take_up(seen: Observed, now: float, defaults: Defaults) -> Decision:
     status = statuses.taken_up(seen.job, now)
-    if problem := templates.problem(seen.job) or rules_problem(seen.job):
+    if problem := validation.problem(seen.job) or rules_problem(seen.job):
         return _end(seen, statuses.ended(seen.job, status, "Failed", problem, now), problem)
     if seen.masters or seen.trouble or seen.job.spec.run_policy.suspend:
         return Decision((*patches.job_status(seen.job, status),))

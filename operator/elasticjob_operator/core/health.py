@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from elasticjob_api.elasticjob import ElasticJobStatus, Progress
 
-from elasticjob_operator.core.actions import EmitEvent
+from elasticjob_operator.core.model.actions import EmitEvent
 
 _TOLD = 10
 

@@ -9,9 +9,10 @@ from elasticjob_api.meta import Condition
 from elasticjob_api.times import format_time
 from msgspec.structs import replace
 
-from elasticjob_operator.core import backoff, health
-from elasticjob_operator.core.ends import lost_for_good
-from elasticjob_operator.core.observed import Observed
+from elasticjob_operator.core import health
+from elasticjob_operator.core.members import backoff
+from elasticjob_operator.core.members.terminations import lost_for_good
+from elasticjob_operator.core.model.observed import Observed
 
 ENDED: tuple[Phase, ...] = ("Succeeded", "Failed")
 _RUNNING, _SUSPENDED = "Running", "Suspended"

@@ -12,10 +12,10 @@ from elasticjob_api.indices import format_indices, parse_indices
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
 from msgspec.structs import replace
 
-from elasticjob_operator.core.care import Care
-from elasticjob_operator.core.held import members_of
-from elasticjob_operator.core.members import by_role, forget_members
-from elasticjob_operator.core.observed import Observed
+from elasticjob_operator.core.members.reconcile import by_role, forget_members
+from elasticjob_operator.core.members.reconcile_result import Care
+from elasticjob_operator.core.model.observed import Observed
+from elasticjob_operator.core.scaling.plan_membership import members_of
 
 
 def suspend(seen: Observed, now: float) -> Care:

@@ -1,0 +1,215 @@
+"""The way to the master: registers, keeps one stream open, and comes back for as long as it takes.
+
+While the master is away nothing is lost and nothing grows: reports are merged, and everything else is told anew by the
+greeting of the next stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import Protocol
+
+import grpc
+import grpc.aio
+from elasticjob_api import names
+from elasticjob_api.v1 import agent_pb2 as pb
+from elasticjob_api.v1.agent_pb2_grpc import AgentServiceStub
+
+from elasticjob_agent import VERSION
+from elasticjob_agent.config import Config
+from elasticjob_agent.step_reports import Pending, Report
+
+REGISTER_SECONDS = 5.0
+HEARTBEAT_SECONDS, REPORT_SECONDS = 1.0, 0.2
+"""What a master that does not say gets."""
+FIRST_DELAY, LONGEST_DELAY = 0.05, 1.0
+
+Stream = grpc.aio.StreamStreamCall[pb.AgentMessage, pb.MasterMessage]
+
+
+class Member(Protocol):
+    """Whom the connection serves."""
+
+    async def accepted(self) -> None:
+        """The master has taken this agent as a member."""
+
+    def greeting(self) -> Iterable[pb.AgentMessage]:
+        """Return what a master has to know first: a Hello, and what it may have missed."""
+
+    def obey(self, command: pb.MasterMessage) -> None:
+        """Carry out a command."""
+
+    def usage(self) -> pb.ResourceUsage:
+        """Return the present use of resources."""
+
+
+def open_channel(config: Config) -> grpc.aio.Channel:
+    """Open the channel to the job's master; the first call connects."""
+    target = f"{config.master_host}:{names.GRPC_PORT}"
+    options: list[tuple[str, str | int]] = [
+        ("grpc.enable_http_proxy", 0),  # a proxy for the training's downloads is not the way to the master
+        ("grpc.initial_reconnect_backoff_ms", 50),
+        ("grpc.min_reconnect_backoff_ms", 2000),  # how long one attempt to connect may take
+        ("grpc.max_reconnect_backoff_ms", 1000),
+        ("grpc.keepalive_time_ms", 10_000),
+        ("grpc.keepalive_timeout_ms", 5_000),
+    ]
+    if config.ca is None or config.token is None:
+        return grpc.aio.insecure_channel(target, options=options)
+    credentials = grpc.composite_channel_credentials(
+        grpc.ssl_channel_credentials(config.ca), grpc.access_token_call_credentials(config.token)
+    )
+    options.append(("grpc.ssl_target_name_override", names.TLS_SERVER_NAME))
+    return grpc.aio.secure_channel(target, credentials, options=options)
+
+
+class Master:
+    """The connection of one agent."""
+
+    def __init__(self, config: Config, channel: grpc.aio.Channel, member: Member) -> None:
+        """Serve a member over a channel."""
+        self._stub = AgentServiceStub(channel)
+        self._member = member
+        self._registration = pb.RegisterRequest(
+            pod_name=config.pod_name,
+            pod_uid=config.pod_uid,
+            role=config.role,
+            index=config.index,
+            incarnation=config.incarnation,
+            address=config.address,
+            node_name=config.node_name,
+            slots=config.slots,
+            agent_version=VERSION,
+        )
+        self._messages: deque[pb.AgentMessage] = deque()
+        self._reports = Pending()
+        self._wake = asyncio.Event()
+        self._heartbeat_seconds, self._report_seconds = HEARTBEAT_SECONDS, REPORT_SECONDS
+        self._closing = False
+        self._connected = False
+        self._away_since = time.monotonic()
+
+    @property
+    def away_seconds(self) -> float:
+        """How long there has been no stream."""
+        return 0.0 if self._connected else time.monotonic() - self._away_since
+
+    def send(self, message: pb.AgentMessage) -> None:
+        """Send now, or never: the greeting of the next stream tells what still matters then."""
+        if self._connected:
+            self._messages.append(message)
+            self._wake.set()
+
+    def report(self, report: Report) -> None:
+        """Send as soon as the master can take it, merged with what waits."""
+        self._reports.add(report)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Stay connected until closed."""
+        delay, told = FIRST_DELAY, ""
+        while not self._closing:
+            try:
+                await self._session()
+                delay, told = FIRST_DELAY, ""
+            except grpc.aio.AioRpcError as error:
+                if self._connected:
+                    delay, told = FIRST_DELAY, ""
+                if (reason := f"{error.code().name}: {error.details()}") != told:
+                    sys.stderr.write(f"elasticjob-agent: no connection to the master, trying on ({reason})\n")
+                told = reason
+            if self._connected:
+                self._connected, self._away_since = False, time.monotonic()
+            if not self._closing:
+                await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 (spreads the agents, no secret)
+                delay = min(2 * delay, LONGEST_DELAY)
+
+    def close(self) -> None:
+        """Let `run` end after the messages that wait have been sent and the master has seen the end of the stream."""
+        self._closing = True
+        self._wake.set()
+
+    async def _session(self) -> None:
+        terms = await self._stub.Register(self._registration, timeout=REGISTER_SECONDS)
+        self._heartbeat_seconds = terms.heartbeat_seconds or HEARTBEAT_SECONDS
+        self._report_seconds = terms.report_seconds or REPORT_SECONDS
+        await self._member.accepted()
+        stream: Stream = self._stub.Connect()
+        self._messages.clear()
+        self._messages.extend(self._member.greeting())
+        self._connected = True
+        writer = asyncio.create_task(self._write(stream))
+        try:
+            async for command in stream:
+                if command.command_id:
+                    self.send(pb.AgentMessage(ack=pb.CommandAck(command_id=command.command_id)))
+                if command.HasField("configure"):
+                    self._configure(command.configure)
+                else:
+                    self._member.obey(command)
+        finally:
+            writer.cancel()
+            stream.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+    def _configure(self, terms: pb.Configure) -> None:
+        """Take another rhythm, from now on."""
+        self._heartbeat_seconds = terms.heartbeat_seconds or self._heartbeat_seconds
+        self._report_seconds = terms.report_seconds or self._report_seconds
+        self._wake.set()
+
+    async def _write(self, stream: Stream) -> None:
+        """Write what there is: messages at once, reports and heartbeats in their rhythm."""
+        heartbeat = report = -math.inf  # when the latest was written
+        while True:
+            now = time.monotonic()
+            if len(self._reports) and self._messages and self._messages[0].HasField("exited"):
+                await self._write_report(stream)  # the master shall know the last step before it hears of the end
+            elif self._messages:
+                await stream.write(self._messages.popleft())
+            elif len(self._reports) and (now >= report + self._report_seconds or self._closing):
+                await self._write_report(stream)
+                report = now
+            elif self._closing:
+                await stream.done_writing()
+                return
+            elif now >= heartbeat + self._heartbeat_seconds:
+                await stream.write(pb.AgentMessage(heartbeat=pb.Heartbeat(usage=self._member.usage())))
+                heartbeat = now
+            else:
+                due = report + self._report_seconds if len(self._reports) else math.inf
+                await self._sleep(min(due, heartbeat + self._heartbeat_seconds) - now)
+
+    async def _write_report(self, stream: Stream) -> None:
+        report = self._reports.take()
+        assert report is not None
+        message = pb.StepReport(
+            round=report.round,
+            step=report.step,
+            total_steps=report.total,
+            samples=report.samples,
+            seconds=report.seconds,
+            metrics=report.metrics,
+            time=report.time,
+            steps=report.steps,
+            compute_seconds=report.compute_seconds,
+        )
+        try:
+            await stream.write(pb.AgentMessage(step=message))
+        except BaseException:
+            self._reports.add(report)  # told again by the next stream
+            raise
+
+    async def _sleep(self, seconds: float) -> None:
+        self._wake.clear()
+        try:
+            async with asyncio.timeout(max(seconds, 0.0)):
+                await self._wake.wait()
+        except TimeoutError:
+            return

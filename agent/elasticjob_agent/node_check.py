@@ -1,0 +1,123 @@
+"""The agent's side of a node check: the work in a process of its own, and a connection to every peer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import psutil
+from elasticjob_api import names
+from elasticjob_api.v1 import agent_pb2 as pb
+
+from elasticjob_agent import child, node_benchmark
+
+CONNECT_SECONDS = 3.0
+CONNECT_ATTEMPTS = 3
+
+
+class NodeCheck:
+    """Answers the master's Check: one at a time, and a repeated one from memory."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        """Prepare; the work gets this environment without the job's token."""
+        self._environment = {name: value for name, value in environment.items() if name != names.ENV_TOKEN}
+        self._number = 0
+        self._result: pb.CheckResult | None = None
+        self._work: subprocess.Popen[bytes] | None = None
+
+    async def answer(self, order: pb.Check) -> pb.CheckResult | None:
+        """Return the result of a check; None: who has asked first gets it, or another check has taken its place."""
+        if order.number == self._number:
+            return self._result
+        self.end()
+        self._number, self._result = order.number, None
+        problem, seconds = "", 0.0
+        unreached = [peer for peer, reached in zip(order.peers, await _reach(order.peers), strict=True) if not reached]
+        try:
+            async with asyncio.timeout(order.timeout_seconds):
+                if order.number == self._number:
+                    seconds, problem = await self._measure(order.command)
+        except TimeoutError:
+            problem = f"the node check has not ended within {order.timeout_seconds:g} s"
+        if order.number != self._number:
+            return None
+        self.end()
+        self._result = pb.CheckResult(number=order.number, seconds=seconds, problem=problem, unreached=unreached)
+        return self._result
+
+    def end(self) -> None:
+        """Kill the work with all it has started."""
+        work, self._work = self._work, None
+        if work is None:
+            return
+        try:
+            process = psutil.Process(work.pid)
+            for each in (*process.children(recursive=True), process):
+                each.kill()
+        except psutil.NoSuchProcess:
+            pass  # it has ended by itself
+        work.returncode = 0  # its end is collected with that of all other children, not here
+
+    async def _measure(self, command: Any) -> tuple[float, str]:
+        """Return the seconds of the measured work, and what is wrong."""
+        try:
+            self._work = work = self._start(command)
+        except (OSError, ValueError) as error:
+            return 0.0, f"the node check could not be started: {error}"
+        assert work.stdout is not None
+        with work.stdout as output:
+            text = await _read_all(output.fileno())
+        try:
+            result = json.loads(text)
+        except ValueError:
+            return 0.0, "the node check ended without a result"
+        if result.get("code"):
+            words = f": {result['words']}" if result["words"] else ""
+            return result["seconds"], f"the check command ended with exit code {result['code']}{words}"
+        return result["seconds"], ""
+
+    def _start(self, command: Any) -> subprocess.Popen[bytes]:
+        python = [sys.executable, "-I", "-S"]
+        arguments = [*python, child.__file__, str(os.getpid()), *python, node_benchmark.__file__, *command]
+        return subprocess.Popen(arguments, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+
+
+async def _read_all(source: int) -> bytes:
+    """Read to the end without a thread, which could not be cancelled."""
+    loop, data, ended = asyncio.get_running_loop(), bytearray(), asyncio.Event()
+
+    def read() -> None:
+        chunk = os.read(source, 65536)
+        data.extend(chunk)
+        if not chunk:
+            ended.set()
+
+    loop.add_reader(source, read)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(source)
+    return bytes(data)
+
+
+async def _reach(peers: Any) -> list[bool]:
+    return list(await asyncio.gather(*(_reached(peer) for peer in peers)))
+
+
+async def _reached(address: str) -> bool:
+    """Tell whether a connection to a peer's agent can be made."""
+    for attempt in range(CONNECT_ATTEMPTS):
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                _, writer = await asyncio.open_connection(address, names.AGENT_READY_PORT)
+        except (OSError, TimeoutError):
+            await asyncio.sleep(0.2 * (attempt + 1))
+        else:
+            writer.close()
+            return True
+    return False

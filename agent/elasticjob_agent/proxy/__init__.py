@@ -1,0 +1,1 @@
+"""Calls of the training process that the agent passes on to the master."""

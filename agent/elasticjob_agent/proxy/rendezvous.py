@@ -1,0 +1,119 @@
+"""What the training process tells and asks the others of its world, by way of the master.
+
+A call waits for a master that is away. One with a time limit of its own ends then with `{"late": why}`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+from elasticjob_api.v1 import rendezvous_pb2 as pb
+from elasticjob_api.v1.rendezvous_pb2_grpc import RendezvousServiceStub
+
+from elasticjob_agent.proxy.shards import Caller, Persist, Request
+
+WAIT_SECONDS = 8.0
+"""Of one request to the master: less than the time after which its answer is taken for lost."""
+_LAST_LOOK_SECONDS = 1.0
+
+
+class RendezvousCalls:
+    """The calls about values and barriers, in the round of the process that makes them."""
+
+    def __init__(self, channel: grpc.aio.Channel, pod_uid: str, persist: Persist, refused: type[Exception]) -> None:
+        """Call over a channel in the name of a pod, by `persist`, which raises `refused` when the master refuses."""
+        self._stub = RendezvousServiceStub(channel)
+        self._pod_uid = pod_uid
+        self._persist = persist
+        self._refused = refused
+        self.calls: dict[str, Callable[[Request, Caller], Awaitable[Request]]] = {
+            "set_value": self._set,
+            "get_values": self._get,
+            "wait_values": self._wait,
+            "add_value": self._add,
+            "delete_value": self._delete,
+            "barrier": self._barrier,
+        }
+        """By name. They raise KeyError, TypeError or ValueError for a bad request."""
+
+    async def _set(self, request: Request, caller: Caller) -> Request:
+        expected = request.get("expected")
+        message = pb.SetValueRequest(
+            round=caller.round,
+            key=str(request["key"]),
+            value=base64.b64decode(request["value"], validate=True),
+            expected=None if expected is None else base64.b64decode(expected, validate=True),
+            if_absent=bool(request.get("if_absent", False)),
+        )
+        answer = await self._persist(self._stub.SetValue, message)
+        return {"value": _text(answer.value) if answer.present else None}
+
+    async def _get(self, request: Request, caller: Caller) -> Request:
+        message = pb.GetValuesRequest(round=caller.round, keys=_keys(request))
+        try:
+            answer = await self._persist(self._stub.GetValues, message)
+        except self._refused as error:
+            cause = error.__cause__
+            if isinstance(cause, grpc.aio.AioRpcError) and cause.code() == grpc.StatusCode.NOT_FOUND:
+                return {"values": None}
+            raise
+        return {"values": [_text(value) for value in answer.values]}
+
+    async def _wait(self, request: Request, caller: Caller) -> Request:
+        message = pb.GetValuesRequest(round=caller.round, keys=_keys(request), wait_seconds=WAIT_SECONDS)
+        answer = await self._in_time(self._stub.GetValues, message, request)
+        return answer if isinstance(answer, dict) else {"values": [_text(value) for value in answer.values]}
+
+    async def _add(self, request: Request, caller: Caller) -> Request:
+        message = pb.AddValueRequest(
+            round=caller.round, key=str(request["key"]), amount=int(request["amount"]), request_id=uuid.uuid4().hex
+        )
+        return {"value": (await self._persist(self._stub.AddValue, message)).value}
+
+    async def _delete(self, request: Request, caller: Caller) -> Request:
+        message = pb.DeleteValueRequest(round=caller.round, key=str(request["key"]))
+        return {"existed": (await self._persist(self._stub.DeleteValue, message)).existed}
+
+    async def _barrier(self, request: Request, caller: Caller) -> Request:
+        message = pb.BarrierRequest(
+            round=caller.round,
+            name=str(request["barrier"]),
+            number=int(request.get("number", 0)),
+            pod_uid=self._pod_uid,
+            wait_seconds=WAIT_SECONDS,
+        )
+        answer = await self._in_time(self._stub.Barrier, message, request)
+        return answer if isinstance(answer, dict) else {}
+
+    async def _in_time(self, method: Any, message: Any, request: Request) -> Any:
+        """Call until it has happened; or return, when the caller's time is over, what is missing."""
+        timeout = request.get("timeout")
+        seconds = None if timeout is None else float(timeout)
+        if seconds is not None and not 0 <= seconds < float("inf"):
+            raise ValueError(f"timeout is {seconds:g}; it must be a number of seconds, 0 or more")
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._persist(method, message)
+        except TimeoutError:
+            message.wait_seconds = 0.0
+        try:
+            return await method(message, timeout=_LAST_LOOK_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            return {"late": error.details() or error.code().name}
+
+
+def _keys(request: Request) -> list[str]:
+    keys = request["keys"]
+    if not isinstance(keys, list):
+        raise ValueError("keys must be a list")
+    return [str(key) for key in keys]
+
+
+def _text(value: bytes) -> str:
+    return base64.b64encode(value).decode()

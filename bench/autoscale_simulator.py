@@ -1,0 +1,308 @@
+"""A job in a world with a throughput curve, whose size is what the auto-scaler's plans make it.
+
+The world has what makes the search hard: noise, drift, a limit of pods, a price of every rescale, parameter servers
+whose CPU runs out. `run` tells how the search went; `CASES` are the worlds that tests and `make bench` go through.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from elasticjob_master.core.autoscale import pending
+from elasticjob_master.core.autoscale.decide import decide
+from elasticjob_master.core.autoscale.decision import Bounds, Decision, Role, Situation, Use
+from elasticjob_master.core.autoscale.memory import Measurement, Memory, remember
+
+Curve = Callable[[int], float]
+COOLDOWN = 300.0
+TIMEOUT = 600.0
+DAY = 86_400.0
+
+
+def linear(size: int) -> float:
+    """Return the throughput of perfect scaling."""
+    return 100.0 * size
+
+
+def saturating(serial: float) -> Curve:
+    """Amdahl's law."""
+    return lambda size: 100.0 * size / (1 + serial * (size - 1))
+
+
+def network_bound(serial: float, network: float) -> Curve:
+    """The universal scalability law: beyond a size, more members make the job slower."""
+    return lambda size: 100.0 * size / (1 + serial * (size - 1) + network * size * (size - 1))
+
+
+def input_bound(most: float) -> Curve:
+    """Storage gives so many samples a second and no more."""
+    return lambda size: min(100.0 * size, most)
+
+
+def queueing(most: float) -> Curve:
+    """Servers that answer ever later as they fill up."""
+    return lambda size: 100.0 * size / (1 + (100.0 * size / most) ** 4) ** 0.25
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Two parameter servers: how many samples a second a core of theirs serves, and how many cores they may have."""
+
+    per_core: float
+    cores: float = 2.0
+    room: float = 0.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A world.
+
+    Attributes:
+        curve: samples a second by size.
+        later: the curve after `drifts_at` seconds.
+        noise: standard deviation of a measured window, as a part of it.
+        pods: members that can be had.
+        cost: seconds of training that a rescale costs.
+    """
+
+    name: str
+    curve: Curve
+    start: int = 2
+    bounds: Bounds = field(default_factory=lambda: Bounds(1, 64))
+    objective: float = 0.5
+    noise: float = 0.0
+    later: Curve | None = None
+    drifts_at: float = DAY / 2
+    pods: int = 10_000
+    cost: float = 30.0
+    seconds: float = DAY
+    servers: Servers | None = None
+
+
+@dataclass
+class Outcome:
+    """How it went.
+
+    Attributes:
+        sizes: all sizes, in order; a new question begins a new list.
+        plans: plans made for each question, without those that did not get their pods.
+        ratio: the throughput at the end, as a part of the best one that the objective allows; at most 1.
+        excess: members beyond the best size, as a part of it; one more counts for nothing.
+        regret: part of the samples that the best size would have trained from the beginning.
+    """
+
+    best: int = 0
+    sizes: list[list[int]] = field(default_factory=list)
+    plans: list[int] = field(default_factory=list)
+    ratio: float = 0.0
+    excess: float = 0.0
+    regret: float = 0.0
+    reasons: list[str] = field(default_factory=list)
+
+    @property
+    def reversals(self) -> int:
+        """The most changes of direction in one question."""
+        return max(map(reversals, self.sizes))
+
+
+def reversals(sizes: Sequence[int]) -> int:
+    """Count the changes of direction in a series of sizes."""
+    steps = [right - left for left, right in pairwise(sizes) if right != left]
+    return sum((left > 0) != (right > 0) for left, right in pairwise(steps))
+
+
+def best_size(curve: Curve, bounds: Bounds, objective: float) -> int:
+    """The largest size up to which every further member adds what the objective asks for."""
+    size = bounds.minimum
+    while size < bounds.maximum and size * (curve(size + 1) / curve(size) - 1) >= objective - 1e-9:
+        size += 1
+    return size
+
+
+class Simulation:
+    """One case with one seed."""
+
+    def __init__(self, case: Case, seed: int) -> None:
+        self.case = case
+        self._random = random.Random(f"{case.name} {seed}")  # noqa: S311 - a simulation
+        self.memory = Memory()
+        self.time = 0.0
+        self.size = case.start
+        self.cores = case.servers.cores if case.servers else 0.0
+        self._trained = self._possible = 0.0
+        self._known_best: dict[tuple[bool, float], int] = {}
+        self.outcome = Outcome(sizes=[[case.start]], plans=[0])
+
+    def curve(self) -> Curve:
+        """The present one."""
+        case = self.case
+        plain = case.later if case.later is not None and self.time >= case.drifts_at else case.curve
+        if case.servers is None:
+            return plain
+        most = 2 * self.cores * case.servers.per_core
+        return lambda size: plain(size) / (1 + (plain(size) / most) ** 8) ** 0.125
+
+    def bounds(self) -> Bounds:
+        """What can be had in this world."""
+        return Bounds(
+            self.case.bounds.minimum, max(self.case.bounds.minimum, min(self.case.bounds.maximum, self.case.pods))
+        )
+
+    def run(self) -> Outcome:
+        """Hold, measure, decide, change, until the time is over."""
+        lost: float | None = None
+        while self.time < self.case.seconds:
+            self._pass(COOLDOWN)
+            rate = self.curve()(self.size) * max(0.05, self._random.gauss(1.0, self.case.noise))
+            self.memory = remember(self.memory, self.size, Measurement(rate, lost))
+            lost = None
+            decision = decide(self.memory, self.situation())
+            if not decision.stays:
+                self._change(decision)
+                lost = self.case.cost
+            self.memory = decision.memory if decision.stays else self.memory
+        end = self.outcome
+        end.best = self._best()
+        end.ratio = min(1.0, self.curve()(self.size) / self.curve()(end.best))
+        end.excess = max(0, self.size - end.best - 1) / end.best
+        end.regret = 1 - self._trained / self._possible
+        return end
+
+    def situation(self) -> Situation:
+        """What the master would see."""
+        case, roles, room = self.case, {}, {}
+        if case.servers is not None:
+            load = self.curve()(self.size) / (2 * self.cores * case.servers.per_core)
+            uses = tuple(
+                Use(f"ps-{index}", cpu=load * self.cores, cpu_peak=load * self.cores, cpu_request=self.cores)
+                for index in range(2)
+            )
+            roles, room = {"ps": Role(uses)}, {"cpu": 2 * (case.servers.room - self.cores + case.servers.cores)}
+        return Situation(
+            role="worker",
+            size=self.size,
+            bounds=case.bounds,
+            objective=case.objective,
+            horizon=case.seconds - self.time + 3600,
+            wall=self.time,
+            roles=roles,
+            servers=("ps",),
+            room=room,
+            setting=f"{self.cores}",
+        )
+
+    def _best(self) -> int:
+        """The best size by the present curve, which is the same one most of the time."""
+        key = (self.time >= self.case.drifts_at, self.cores)
+        if key not in self._known_best:
+            self._known_best[key] = best_size(self.curve(), self.bounds(), self.case.objective)
+        return self._known_best[key]
+
+    def _change(self, decision: Decision) -> None:
+        case, end = self.case, self.outcome
+        end.reasons.append(decision.reason)
+        asked_before = self.memory.moves
+        self.memory = decision.memory
+        if asked_before == 0 and self.memory.moves == 1 and end.plans[-1]:
+            end.sizes.append([self.size])
+            end.plans.append(0)
+        end.plans[-1] += 1
+        self.cores = decision.resources.get("ps", {}).get("cpu", self.cores)
+        if decision.size is not None:
+            wanted = decision.size
+            assert case.bounds.minimum <= wanted <= case.bounds.maximum, (wanted, decision.reason)
+            if wanted > case.pods:
+                self._pass(TIMEOUT)
+                self.size = max(self.size, case.pods)
+                self.memory = pending.unfulfilled(self.memory, self.size, self.time)
+                end.plans[-1] -= 1
+            else:
+                self.size = wanted
+                self.memory = pending.fulfilled(self.memory, wanted)
+            end.sizes[-1].append(self.size)
+        self._pass(case.cost, works=False)
+
+    def _pass(self, seconds: float, *, works: bool = True) -> None:
+        curve, best = self.curve(), self._best()
+        self._possible += seconds * curve(best)
+        self._trained += seconds * min(curve(self.size), curve(best)) * works
+        self.time += seconds
+
+
+def run(case: Case, seed: int = 0) -> Outcome:
+    """Simulate a case."""
+    return Simulation(case, seed).run()
+
+
+CURVES: dict[str, Curve] = {
+    "linear": linear,
+    "saturating, 2 % serial": saturating(0.02),
+    "saturating, 8 % serial": saturating(0.08),
+    "network-bound, peak at 26": network_bound(0.01, 0.0015),
+    "network-bound, peak at 10": network_bound(0.02, 0.01),
+    "input-bound at 12": input_bound(1200.0),
+    "input-bound at 40": input_bound(4000.0),
+    "queueing at 20": queueing(2000.0),
+}
+
+
+STARTS = (1, 2, 3, 5, 8, 12, 20, 32, 48, 64)
+
+
+def cases() -> list[Case]:
+    """Every curve from many beginnings, with and without noise, and the worlds with a difficulty of their own."""
+    found = [
+        Case(f"{name}; from {start}; noise {noise:.0%}", curve, start=start, noise=noise)
+        for name, curve in CURVES.items()
+        for start in STARTS
+        for noise in (0.0, 0.02)
+    ]
+    found += [
+        Case(f"{name}; from 2; objective {objective:.0%}", curve, objective=objective, noise=0.01)
+        for name, curve in CURVES.items()
+        for objective in (0.3, 0.7)
+    ]
+    found += [
+        Case("drift: storage gets slow", input_bound(4000.0), later=input_bound(1000.0), noise=0.02, start=4),
+        Case("drift: serial work is mended", saturating(0.1), later=saturating(0.01), noise=0.02, start=4),
+        Case("drift: a neighbour takes half", linear, later=lambda n: 50.0 * n, noise=0.02, start=4),
+        Case("drift: faster, at the bound", linear, later=lambda n: 200.0 * n, noise=0.02, bounds=Bounds(1, 16)),
+        Case("PS-bound, no CPU to be had", linear, servers=Servers(300.0), noise=0.02),
+        Case("PS-bound, CPU to be had", linear, servers=Servers(300.0, room=30.0), noise=0.02),
+        Case("20 pods to be had", linear, pods=20, noise=0.02),
+        Case("20 pods to be had, saturating", saturating(0.02), pods=20, noise=0.02),
+        Case("a rescale costs 10 minutes", saturating(0.02), cost=600.0, noise=0.02),
+        Case("1 to 1,000 members", saturating(0.002), bounds=Bounds(4, 1000), start=8, noise=0.02),
+    ]
+    return found
+
+
+def drawn(number: int) -> Case:
+    """A curve and a beginning drawn at random, the same ones for the same number: nothing was fitted to them."""
+    chance = random.Random(number)  # noqa: S311 - a simulation
+    kind = chance.choice(("saturating", "network-bound", "input-bound", "queueing"))
+    start = chance.choice(STARTS)
+    if kind == "saturating":
+        serial = math.exp(chance.uniform(math.log(0.004), math.log(0.25)))
+        curve, told = saturating(serial), f"{serial:.1%} serial"
+    elif kind == "network-bound":
+        serial, peak = math.exp(chance.uniform(math.log(0.002), math.log(0.1))), chance.uniform(6.0, 100.0)
+        curve, told = network_bound(serial, (1 - serial) / peak**2), f"{serial:.1%} serial, peak at {peak:.0f}"
+    else:
+        most = math.exp(chance.uniform(math.log(2.5), math.log(80.0)))
+        curve = input_bound(100.0 * most) if kind == "input-bound" else queueing(100.0 * most)
+        told = f"at {most:.1f}"
+    return Case(f"drawn {number}: {kind}, {told}; from {start}", curve, start=start, noise=0.02)
+
+
+def hard_cases() -> list[Case]:
+    """The same curves with more noise than windows of five minutes should have."""
+    return [
+        Case(f"{name}; from {start}; noise 5%", curve, start=start, noise=0.05)
+        for name, curve in CURVES.items()
+        for start in (1, 8, 20, 64)
+    ]

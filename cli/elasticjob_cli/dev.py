@@ -1,0 +1,126 @@
+"""`elasticjob dev up`, `down` and `status`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+from elasticjob_localcluster.controlplane import cluster as clusters
+from elasticjob_localcluster.errors import DevError
+from elasticjob_localcluster.progress import Progress
+from elasticjob_localcluster.state_directory import state_dir
+
+State = Annotated[
+    Path | None, typer.Option("--state", metavar="DIR", help="The cluster's directory [$ELASTICJOB_STATE].")
+]
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def reporting() -> Iterator[None]:
+    """Run a command: an error becomes one line and status 1, a signal an orderly end that no second one cuts short."""
+    progress, before = Progress(), {number: signal.getsignal(number) for number in _ENDING}
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        for other in _ENDING:
+            signal.signal(other, signal.SIG_IGN)
+        raise KeyboardInterrupt(signal.Signals(number).name)
+
+    for number in _ENDING:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    except DevError as error:
+        progress.say(f"error: {error}")
+        if error.detail:
+            progress.say(error.detail)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        progress.say("interrupted; everything that was started has been stopped")
+        raise typer.Exit(130) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def up(
+    control_plane_only: Annotated[
+        bool, typer.Option("--control-plane-only", help="No node: pods stay Pending.")
+    ] = False,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="The API server's port; a free one when left out.")
+    ] = None,
+    capacity: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RESOURCE=QUANTITY", help="What the node has, e.g. cpu=64; may be repeated."),
+    ] = None,
+    state: State = None,
+) -> None:
+    """Start a Kubernetes cluster on this machine: no root, no containers, programs built on first use.
+
+    Writes shell text to stdout: eval "$(elasticjob dev up)"
+    """
+    with reporting():
+        began, progress = time.monotonic(), Progress()
+        directory = state or state_dir(os.environ)
+        cluster = clusters.up(
+            directory,
+            control_plane_only=control_plane_only,
+            port=port,
+            capacity=_amounts(capacity or []),
+            progress=progress,
+        )
+        if cluster.children:
+            progress.say(f"up in {time.monotonic() - began:.1f} s: https://127.0.0.1:{cluster.port}")
+        else:
+            progress.say(f"already up: https://127.0.0.1:{cluster.port}")
+        typer.echo(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}")
+        typer.echo(f"export PATH={shlex.quote(str(cluster.bin))}:$PATH")
+
+
+def down(state: State = None) -> None:
+    """Stop the cluster and remove its state; the programs stay in the cache."""
+    with reporting():
+        directory = state or state_dir(os.environ)
+        began = time.monotonic()
+        if clusters.down(directory):
+            Progress().say(f"down in {time.monotonic() - began:.1f} s")
+        else:
+            Progress().say(f"no cluster in {directory}")
+
+
+def status(state: State = None) -> None:
+    """Show the cluster's processes, API server and nodes; the exit status is 0 only when all is well."""
+    with reporting():
+        directory = state or state_dir(os.environ)
+        cluster = clusters.find(directory)
+        if cluster is None:
+            typer.echo(f"no cluster in {directory}")
+            raise typer.Exit(1)
+        for name, pid in cluster.running().items():
+            typer.echo(f"{name:<24} {'down' if pid is None else f'up    process {pid}'}")
+        ready = cluster.api_ready()
+        typer.echo(f"{'API server':<24} {'ready' if ready else 'not ready'}   https://127.0.0.1:{cluster.port}")
+        for name, is_ready in cluster.nodes().items():
+            typer.echo(f"{f'node {name}':<24} {'ready' if is_ready else 'not ready'}")
+        typer.echo(f"{'KUBECONFIG':<24} {cluster.kubeconfig}")
+        if cluster.troubles():
+            raise typer.Exit(1)
+
+
+def _amounts(texts: list[str]) -> dict[str, str]:
+    amounts = {}
+    for text in texts:
+        name, equals, amount = text.partition("=")
+        if not (name and equals and amount):
+            raise DevError(f"--capacity {text}: expected RESOURCE=QUANTITY, for example cpu=64")
+        amounts[name] = amount
+    return amounts

@@ -1,0 +1,1 @@
+"""The embedded cluster: a real control plane and a node that runs containers as processes, for one ordinary user."""

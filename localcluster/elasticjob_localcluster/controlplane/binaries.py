@@ -1,0 +1,186 @@
+"""The programs of the control plane: those of the machine where they fit, else built once from pinned Go modules.
+
+There is nothing to download but sources, which Go checks against go.sum; so no release server and no checksum file of
+ours has to be trusted. A program is used only when it is complete: it is built beside its place, moved there, and
+marked with its size afterwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from elasticjob_localcluster.controlplane.golang import find_go, go_environment
+from elasticjob_localcluster.errors import DevError
+from elasticjob_localcluster.foreground import last_lines, run_watched
+from elasticjob_localcluster.progress import Progress
+from elasticjob_localcluster.state_directory import cache_dir, locked, make_directory
+
+KUBERNETES = "v1.36.3"
+MODULES = Path(__file__).parent / "modules"
+_GIGABYTE = 10**9
+_COLD, _WARM = 4 * _GIGABYTE, 1 * _GIGABYTE
+_FLAGS = ("-mod=readonly", "-buildvcs=false", "-trimpath")
+_VERSION = (
+    f"-X k8s.io/component-base/version.gitVersion={KUBERNETES} -X k8s.io/client-go/pkg/version.gitVersion={KUBERNETES}"
+)
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program: its Go module (a directory of MODULES), its package, and which versions found elsewhere will do."""
+
+    name: str
+    module: str
+    package: str
+    version: tuple[str, ...]
+    fits: str
+    ldflags: str = "-s -w"
+
+
+def _kubernetes(name: str, *, fits: str, version: tuple[str, ...] = ("--version",)) -> Program:
+    return Program(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", version, fits, f"-s -w {_VERSION}")
+
+
+_SAME_MINOR = r"Kubernetes v1\.36\."
+PROGRAMS = (
+    Program("etcd", "etcd", "go.etcd.io/etcd/server/v3", ("--version",), r"etcd Version: 3\.([6-9]|\d\d)\."),
+    _kubernetes("kube-apiserver", fits=_SAME_MINOR),
+    _kubernetes("kube-controller-manager", fits=_SAME_MINOR),
+    _kubernetes("kube-scheduler", fits=_SAME_MINOR),
+    # kubectl may be one minor version off.
+    _kubernetes("kubectl", fits=r"Client Version: v1\.3[567]\.", version=("version", "--client")),
+)
+
+HELM = Program("helm", "helm", "helm.sh/helm/v3/cmd/helm", ("version", "--short"), r"^v[34]\.")
+"""Not of the control plane: it renders the manifests of deploy/."""
+
+
+def find_programs(
+    cache: Path, environ: Mapping[str, str], progress: Progress, programs: Sequence[Program] = PROGRAMS
+) -> dict[str, Path]:
+    """Return the path of every program by its name; build those that are missing (minutes, once)."""
+    found = {program.name: _installed(program, environ) or built(program, cache) for program in programs}
+    missing = [program for program in programs if found[program.name] is None]
+    if missing:
+        remedy = "set ELASTICJOB_CACHE to a directory that can be written to"
+        make_directory(cache, what="the cache directory", remedy=remedy)
+        with locked(
+            cache / ".lock",
+            seconds=3600,
+            waiting=lambda: progress.say("waiting for another elasticjob command that builds the same programs"),
+        ):
+            found |= _build_all(missing, cache, environ, progress)
+    return {name: path for name, path in found.items() if path is not None}
+
+
+def find_helm(environ: Mapping[str, str]) -> Path:
+    """Return the path of Helm; build it if it is missing."""
+    return find_programs(cache_dir(environ), environ, Progress(), (HELM,))[HELM.name]
+
+
+def built(program: Program, cache: Path) -> Path | None:
+    """Return where the program is in the cache, or None unless all of it is there."""
+    path = _place(program, cache)
+    try:
+        return path if _mark(path).read_text() == str(path.stat().st_size) else None
+    except OSError:
+        return None
+
+
+def _installed(program: Program, environ: Mapping[str, str]) -> Path | None:
+    search = os.pathsep.join(filter(None, (environ.get("KUBEBUILDER_ASSETS"), environ.get("PATH"))))
+    path = shutil.which(program.name, path=search)
+    if path is None:
+        return None
+    try:
+        answer = subprocess.run([path, *program.version], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    # Resolved, because what the PATH leads to may be the state directory of a cluster, which goes away with it.
+    return Path(path).resolve() if re.search(program.fits, answer.stdout) else None
+
+
+def _place(program: Program, cache: Path) -> Path:
+    """Return the program's path in the cache; it names all that decides the program's content."""
+    digest = hashlib.sha256()
+    for name in ("go.mod", "go.sum"):
+        digest.update((MODULES / program.module / name).read_bytes())
+    digest.update(" ".join((*_FLAGS, program.ldflags, program.package, os.uname().machine)).encode())
+    return cache / "bin" / f"{program.name}-{digest.hexdigest()[:16]}" / program.name
+
+
+def _mark(path: Path) -> Path:
+    return path.with_name(f"{path.name}.size")
+
+
+def _build_all(
+    missing: list[Program], cache: Path, environ: Mapping[str, str], progress: Progress
+) -> dict[str, Path | None]:
+    unbuilt = [program for program in missing if built(program, cache) is None]  # others built while we waited
+    if unbuilt:
+        go = find_go(cache, environ, progress)
+        settings = go_environment(cache, environ)
+        _check_space(go, cache, settings)
+        progress.say(
+            f"building {len(unbuilt)} programs from source into {cache}; about five minutes on two cores, once"
+        )
+        for number, program in enumerate(unbuilt, 1):
+            with progress.step(f"building {program.name} ({number} of {len(unbuilt)})") as tick:
+                _build(program, go, cache, settings, tick)
+    return {program.name: built(program, cache) for program in missing}
+
+
+def _build(program: Program, go: Path, cache: Path, settings: Mapping[str, str], tick: Callable[[], None]) -> None:
+    path = _place(program, cache)
+    make_directory(path.parent, what="the cache directory", remedy="set ELASTICJOB_CACHE to another one", mode=0o755)
+    partial = path.with_name(f"{path.name}.partial")
+    command = [str(go), "build", *_FLAGS, "-ldflags", program.ldflags, "-o", str(partial), program.package]
+    try:
+        status, output = run_watched(command, cwd=MODULES / program.module, environ=settings, tick=tick)
+        if status != 0:
+            raise _failure(program, output)
+        with partial.open("rb+") as file:
+            os.fsync(file.fileno())
+        partial.rename(path)
+        _mark(path).write_text(str(path.stat().st_size))
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _failure(program: Program, output: str) -> DevError:
+    detail = last_lines(output, 8)
+    if re.search(r"no space left on device|disk quota exceeded", output):
+        text = (
+            "the disk is full: free about 4 GB, or set ELASTICJOB_CACHE, GOCACHE, GOMODCACHE and TMPDIR to another one"
+        )
+    elif re.search(r"dial tcp|no such host|proxyconnect|i/o timeout|TLS handshake|module lookup disabled", output):
+        text = "Go could not download the sources: check the network, or set GOPROXY to a module proxy you can reach"
+    else:
+        text = "the compiler failed; its last lines follow"
+    return DevError(f"could not build {program.name}: {text}", detail=detail)
+
+
+def _check_space(go: Path, cache: Path, settings: Mapping[str, str]) -> None:
+    """Refuse a build that would fill the disk, before it does."""
+    command = [str(go), "env", "-json", "GOCACHE", "GOMODCACHE"]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=30, env=dict(settings), cwd="/")
+    if answer.returncode != 0:
+        raise DevError("`go env` failed; check the Go installation", detail=last_lines(answer.stderr, 5))
+    go_cache, modules = (Path(json.loads(answer.stdout)[name]) for name in ("GOCACHE", "GOMODCACHE"))
+    need = _WARM if (modules / "k8s.io" / f"kubernetes@{KUBERNETES}").is_dir() else _COLD
+    for directory in (cache, go_cache, modules):
+        there = next(path for path in (directory, *directory.parents) if path.exists())
+        free = shutil.disk_usage(there).free
+        if free < need:
+            raise DevError(
+                f"{there} has {free / _GIGABYTE:.1f} GB free and the build takes {need / _GIGABYTE:.0f} GB: "
+                "free some space, or set ELASTICJOB_CACHE, GOCACHE and GOMODCACHE to another disk"
+            )

@@ -1,0 +1,48 @@
+"""Makes the project's own kinds known to a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import yaml
+from elasticjob_kube.resources import CRDS
+from elasticjob_kube.session import Json, Kube, connect
+
+from elasticjob_localcluster.errors import DevError
+
+FIELD_MANAGER = "elasticjob-dev"
+
+
+async def apply_crds(kubeconfig: Path, directory: Path, *, seconds: float = 30.0) -> None:
+    """Apply every definition in the directory's *.yaml files; return when the API server serves all of them."""
+    definitions = _definitions(directory)
+    async with connect(user_agent=FIELD_MANAGER, kubeconfig=kubeconfig) as kube:
+        for body in definitions:
+            name = body["metadata"]["name"]
+            await kube.patch(CRDS, None, name, body, kind="apply-patch", field_manager=FIELD_MANAGER, force=True)
+        for body in definitions:
+            name = body["metadata"]["name"]
+            try:
+                async with asyncio.timeout(seconds):
+                    await _established(kube, name)
+            except TimeoutError:
+                raise DevError(f"the API server does not serve {name} after {seconds:.0f} s") from None
+
+
+def _definitions(directory: Path) -> list[Json]:
+    paths = sorted(directory.glob("*.yaml"))
+    definitions: list[Json] = [item for path in paths for item in yaml.safe_load_all(path.read_text()) if item]
+    if not definitions:
+        raise DevError(f"{directory} has no *.yaml file with a CustomResourceDefinition")
+    return definitions
+
+
+async def _established(kube: Kube, name: str) -> None:
+    async for event in kube.watch(CRDS, field_selector=f"metadata.name={name}"):
+        status = msgspec.json.decode(event.object).get("status") or {}
+        conditions = status.get("conditions") or ()
+        if any(item["type"] == "Established" and item["status"] == "True" for item in conditions):
+            return
+    raise DevError(f"the API server ended the watch of {name} before it served it; try again")

@@ -1,0 +1,56 @@
+"""Ports on the loopback address."""
+
+from __future__ import annotations
+
+import errno
+import random
+import socket
+
+import psutil
+
+from elasticjob_localcluster.errors import DevError
+
+# Below the range from which the kernel takes the ports of outgoing connections: no client takes one in between.
+_CHOICE = range(20_000, 32_000)
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on; at random, so that two clusters that start at once do not meet."""
+    for port in random.sample(_CHOICE, 100):
+        if _refusal(port) is None:
+            return port
+    raise DevError("found no free port between 20000 and 31999 in 100 attempts: name one with --port")
+
+
+def check_port(port: int) -> None:
+    """Raise an error that names the port, and its holder where the kernel tells us."""
+    error = _refusal(port)
+    if error is None:
+        return
+    if error.errno == errno.EADDRINUSE:
+        raise DevError(f"port {port} is in use{_holder(port)}: choose another with --port, or leave it out")
+    raise DevError(f"cannot listen on port {port}: {error.strerror}; choose another with --port, or leave it out")
+
+
+def _refusal(port: int) -> OSError | None:
+    with socket.socket() as listener:
+        # As the API server does: connections of an earlier run that are still being closed are no hindrance.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+            listener.listen()
+        except OSError as error:
+            return error
+    return None
+
+
+def _holder(port: int) -> str:
+    try:
+        for connection in psutil.net_connections(kind="tcp"):
+            # (address, port), or nothing at all
+            listens = connection.status == psutil.CONN_LISTEN and tuple(connection.laddr)[1:] == (port,)
+            if listens and connection.pid:
+                return f" by {psutil.Process(connection.pid).name()} (process {connection.pid})"
+    except psutil.Error:
+        pass  # it is gone, or not ours to see
+    return ""

@@ -1,0 +1,206 @@
+"""One incarnation of a container: a process tree with its output, from start to end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from elasticjob_localcluster.node.logs import Log, last_output
+from elasticjob_localcluster.node.process_tree import Reaper, kill
+
+_PIPE_SECONDS = 0.5
+"""How long output is still read after the process has ended while somebody else holds the pipe."""
+_MESSAGE_BYTES = 4096
+
+
+class StartError(Exception):
+    """The command cannot be run; says why in the words of a container runtime."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to run, and with what around it."""
+
+    argv: list[str]
+    variables: Mapping[str, str]
+    directory: Path
+    owner: str
+    """The marker of the container that the process belongs to."""
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a process ended; `code` is 128 + signal when a signal ended it."""
+
+    code: int
+    signal: int
+    at: float
+
+
+def exit_of(status: int, at: float) -> Exit:
+    """Translate a wait status."""
+    code = os.waitstatus_to_exitcode(status)
+    return Exit(code, 0, at) if code >= 0 else Exit(128 - code, -code, at)
+
+
+def executable(name: str, search: str, directory: Path) -> str:
+    """Return the file that a command's first word stands for.
+
+    Raises:
+        StartError: when there is none, or it must not be executed.
+    """
+    if "/" not in name:
+        found = shutil.which(name, path=search)
+        if found is None:
+            raise StartError(f'exec: "{name}": executable file not found in $PATH')
+        return found
+    path = directory / name
+    if not path.exists():
+        raise StartError(f'exec: "{name}": stat {name}: no such file or directory')
+    if path.is_dir() or not os.access(path, os.X_OK):
+        raise StartError(f'exec: "{name}": permission denied')
+    return str(path)
+
+
+def spawn(command: Command, output: int) -> int:
+    """Start a process in a session of its own, its output going to a descriptor; return its id.
+
+    Raises:
+        StartError: when it cannot be started.
+    """
+    if not command.directory.is_dir():
+        raise StartError(f"workingDir {command.directory}: no such directory on this machine")
+    program = executable(command.argv[0], command.variables.get("PATH", ""), command.directory)
+    try:
+        process = subprocess.Popen(
+            command.argv,
+            executable=program,
+            cwd=command.directory,
+            env=dict(command.variables),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        raise StartError(f'exec: "{command.argv[0]}": {error}') from None
+    process.returncode = 0  # the reaper waits for it, not this object
+    return process.pid
+
+
+class ContainerProcess:
+    """A running container. `exit` is set when it is over: process ended, its tree killed, its output written."""
+
+    def __init__(self, reaper: Reaper, command: Command, log: Log, message_file: Path, changed: Callable[[], None]):
+        """Start it.
+
+        Raises:
+            StartError: when it cannot be started.
+        """
+        self.started_at = time.time()
+        self.exit: Exit | None = None
+        self.log = log
+        self.command = command
+        self.out_of_memory = False
+        self._reaper = reaper
+        self._message_file = message_file
+        self._changed = changed
+        self._ended: Exit | None = None
+        self._kill_at: float | None = None
+        self._killer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._pipe, write_end = os.pipe()
+        message_file.write_bytes(b"")
+        try:
+            self.pid = spawn(command, write_end)
+        except StartError:
+            os.close(self._pipe)
+            log.close()
+            raise
+        finally:
+            os.close(write_end)
+        os.set_blocking(self._pipe, False)
+        reaper.watch(self.pid, self._on_end, owner=command.owner)
+        self._open = True
+        self._loop.add_reader(self._pipe, self._read)
+
+    def stop(self, grace: float) -> None:
+        """Ask the process to end, and kill its tree after `grace` seconds; a later call can only shorten that."""
+        if self._ended:
+            return
+        at = self._loop.time() + grace
+        if self._kill_at is None:
+            kill(self.pid, signal.SIGTERM)
+        elif at >= self._kill_at:
+            return
+        elif self._killer:
+            self._killer.cancel()
+        self._kill_at = at
+        self._killer = self._loop.call_at(at, self.kill)
+
+    def kill(self) -> None:
+        """Kill the process and its group; what else belongs to it follows when the process has ended."""
+        if not self._ended:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def kill_for_memory(self) -> None:
+        """Kill it because it is over its memory limit."""
+        self.out_of_memory = True
+        self.kill()
+
+    def message(self, policy: str) -> str:
+        """Return the termination message."""
+        with contextlib.suppress(OSError):
+            with self._message_file.open("rb") as file:
+                text = file.read(_MESSAGE_BYTES).decode(errors="replace")
+            if text:
+                return text
+        failed = self.exit is not None and self.exit.code != 0
+        return last_output(self.log.path) if failed and policy == "FallbackToLogsOnError" else ""
+
+    def _on_end(self, status: int) -> None:
+        self._ended = exit_of(status, time.time())
+        if self._killer:
+            self._killer.cancel()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._reaper.forget(self.command.owner)
+        if self._open:
+            self._loop.call_later(_PIPE_SECONDS, self._finish)
+        else:
+            self._finish()
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._pipe, 1 << 16)
+        except BlockingIOError:
+            return
+        if data:
+            self.log.write(data)
+            return
+        self._close_pipe()
+        if self._ended:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self.exit:
+            return
+        self._close_pipe()
+        self.log.close()
+        self.exit = self._ended
+        self._changed()
+
+    def _close_pipe(self) -> None:
+        if self._open:
+            self._open = False
+            self._loop.remove_reader(self._pipe)
+            os.close(self._pipe)

@@ -1,0 +1,110 @@
+"""What the workers of all pods share: the node's means and what it knows about itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import aiohttp
+from elasticjob_kube.errors import NotFound, Refused
+from elasticjob_kube.resources import CONFIG_MAPS, SECRETS
+from elasticjob_kube.session import Kube
+
+from elasticjob_localcluster.node.addresses import Addresses, Identity
+from elasticjob_localcluster.node.environment import (
+    PASSED_ON,
+    ConfigError,
+    Facts,
+    Source,
+    environment,
+    service_variables,
+    sources_of,
+)
+from elasticjob_localcluster.node.events import Events
+from elasticjob_localcluster.node.memory_limits import MemoryWatch
+from elasticjob_localcluster.node.pod_model import Json, Pod
+from elasticjob_localcluster.node.process_tree import Reaper
+from elasticjob_localcluster.node.retry import patiently
+from elasticjob_localcluster.node.service_account import ApiServer
+from elasticjob_localcluster.node.services import Services
+from elasticjob_localcluster.node.supported import Owner
+
+
+@dataclass(frozen=True)
+class Host:
+    """The node, as a pod's worker needs it."""
+
+    name: str
+    node_id: str
+    directory: Path
+    kube: Kube
+    api: ApiServer
+    allocatable: Mapping[str, str]
+    owner: Owner
+    reaper: Reaper
+    memory: MemoryWatch
+    addresses: Addresses
+    events: Events
+    services: Services
+    http: aiohttp.ClientSession
+    leaving: Callable[[], set[str]]
+    """Pods that have ended or are about to."""
+    requested: Callable[[str], Mapping[str, Decimal]]
+    """What all pods but the one of this UID have been given."""
+
+    async def environment(self, pod: Pod, container: Json, address: str, base: Mapping[str, str]) -> dict[str, str]:
+        """Read what the container's environment needs and make it.
+
+        Raises:
+            ConfigError: when something it names is missing.
+            KubeError: when the API server could not be asked.
+        """
+        namespace = pod.metadata.namespace
+        sources = {source: await self._read(namespace, source) for source in sources_of(container)}
+        server = urlsplit(self.api.url)
+        services = {
+            "KUBERNETES_SERVICE_HOST": server.hostname or "",
+            "KUBERNETES_SERVICE_PORT": str(server.port or 443),
+        }
+        if pod.spec.get("enableServiceLinks", True):
+            found = await self.services.of(namespace)
+            services = (
+                service_variables(found, lambda name: self.addresses.of(Identity(namespace, "", name))) | services
+            )
+        return environment(
+            container,
+            Facts(
+                pod=pod,
+                pod_ip=address,
+                node_name=self.name,
+                allocatable=self.allocatable,
+                sources=sources,
+                services=services,
+                base={**base_variables(), **base},
+            ),
+        )
+
+    async def _read(self, namespace: str, source: Source) -> Json | None:
+        """Return a Secret or ConfigMap, or None when it is not there."""
+        kind, name = source
+        resource = SECRETS if kind == "Secret" else CONFIG_MAPS
+        try:
+            return await patiently(lambda: self.kube.get(resource, namespace, name), Refused)
+        except NotFound:
+            return None
+        except Refused as error:
+            raise ConfigError(f'{kind.lower()} "{name}" cannot be read: {error}') from error
+
+
+def base_variables() -> dict[str, str]:
+    """Return what containers get of the node's own environment.
+
+    The directory of this Python comes first on the PATH, so that the commands of this installation are found.
+    """
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return {"PATH": path} | {name: os.environ[name] for name in PASSED_ON if name in os.environ}

@@ -1,0 +1,204 @@
+"""A container's environment and command line, from its spec and from what was read for it. Pure.
+
+The rules are the kubelet's: `envFrom` first, then `env` in order, each value seeing those before it and the
+Services' variables; `$(NAME)` is replaced, `$$(NAME)` is not, an unknown name is left as written.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, Decimal
+from typing import Literal
+
+from elasticjob_api.quantity import parse_quantity
+
+from elasticjob_localcluster.node.addresses import HOST_IP
+from elasticjob_localcluster.node.pod_model import Json, Pod
+
+TERMINATION_LOG = "TERMINATION_LOG"
+"""Names the file that a container writes its termination message to."""
+MARKER = "ELASTICJOB_CONTAINER"
+"""Names the container a process belongs to; whatever carries it ends with the container."""
+PASSED_ON = ("LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
+"""The variables of the node's own environment that containers get, besides PATH."""
+
+_REFERENCE = re.compile(r"\$(?:(\$)|\(([^)]*)\))")
+_SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
+SourceKind = Literal["Secret", "ConfigMap"]
+Source = tuple[SourceKind, str]
+
+
+class ConfigError(Exception):
+    """The environment cannot be made now: something that the spec names is not there."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a container's environment is made from, besides its spec."""
+
+    pod: Pod
+    pod_ip: str
+    node_name: str
+    allocatable: Mapping[str, str]
+    sources: Mapping[Source, Json | None] = field(default_factory=dict)
+    """What `sources_of` asked for, as read; None when it is not there."""
+    services: Mapping[str, str] = field(default_factory=dict)
+    base: Mapping[str, str] = field(default_factory=dict)
+    """Set before everything else, for example PATH."""
+
+
+def sources_of(container: Json) -> set[Source]:
+    """Return the Secrets and ConfigMaps that the container's environment names."""
+    found: set[Source] = set()
+    for entry in container.get("envFrom") or ():
+        if "secretRef" in entry:
+            found.add(("Secret", entry["secretRef"]["name"]))
+        if "configMapRef" in entry:
+            found.add(("ConfigMap", entry["configMapRef"]["name"]))
+    for entry in container.get("env") or ():
+        value_from = entry.get("valueFrom") or {}
+        if "secretKeyRef" in value_from:
+            found.add(("Secret", value_from["secretKeyRef"]["name"]))
+        if "configMapKeyRef" in value_from:
+            found.add(("ConfigMap", value_from["configMapKeyRef"]["name"]))
+    return found
+
+
+def environment(container: Json, facts: Facts) -> dict[str, str]:
+    """Return the variables of one container.
+
+    Raises:
+        ConfigError: naming the Secret, ConfigMap, key or field that is missing.
+    """
+    own: dict[str, str] = {}
+    for entry in container.get("envFrom") or ():
+        own |= _all_of(entry, facts)
+    for entry in container.get("env") or ():
+        value = _value(entry, container, facts)
+        if value is not None:
+            own[entry["name"]] = expand(value, lambda name: own.get(name, facts.services.get(name)))
+    return {**facts.base, **facts.services, **own}
+
+
+def command_line(container: Json, variables: Mapping[str, str]) -> list[str]:
+    """Return command and arguments with their references replaced."""
+    words = [*(container.get("command") or ()), *(container.get("args") or ())]
+    return [expand(word, variables.get) for word in words]
+
+
+def expand(text: str, value_of: Callable[[str], str | None]) -> str:
+    """Replace each `$(NAME)` that has a value; `$$` stands for one dollar sign."""
+
+    def replace(match: re.Match[str]) -> str:
+        if match[1]:
+            return "$"
+        value = value_of(match[2])
+        return match[0] if value is None else value
+
+    return _REFERENCE.sub(replace, text)
+
+
+def service_variables(services: list[Json], address_of: Callable[[str], str]) -> dict[str, str]:
+    """Return `<SERVICE>_SERVICE_HOST`, `_PORT` and `_PORT_<NAME>` for the Services of a namespace.
+
+    As with the kubelet a headless Service has none. The port is the target port where that is a number, because
+    nothing translates ports here.
+    """
+    variables: dict[str, str] = {}
+    for service in services:
+        spec = service.get("spec") or {}
+        if not spec.get("selector") or spec.get("clusterIP", "None") in ("", "None"):
+            continue
+        prefix = service["metadata"]["name"].upper().replace("-", "_")
+        variables[f"{prefix}_SERVICE_HOST"] = address_of(service["metadata"]["name"])
+        for position, port in enumerate(spec.get("ports") or ()):
+            target = port.get("targetPort")
+            number = str(target if isinstance(target, int) else port["port"])
+            if position == 0:
+                variables[f"{prefix}_SERVICE_PORT"] = number
+            if port.get("name"):
+                variables[f"{prefix}_SERVICE_PORT_{port['name'].upper().replace('-', '_')}"] = number
+    return variables
+
+
+def _all_of(entry: Json, facts: Facts) -> dict[str, str]:
+    kind: SourceKind = "Secret" if "secretRef" in entry else "ConfigMap"
+    reference = entry["secretRef" if kind == "Secret" else "configMapRef"]
+    source = _source(kind, reference, facts)
+    if source is None:
+        return {}
+    prefix = entry.get("prefix", "")
+    return {prefix + key: text for key in source.get("data") or {} if (text := _text(kind, source, key)) is not None}
+
+
+def _value(entry: Json, container: Json, facts: Facts) -> str | None:
+    value_from = entry.get("valueFrom")
+    if not value_from:
+        return str(entry.get("value", ""))
+    if "fieldRef" in value_from:
+        return _field(value_from["fieldRef"]["fieldPath"], facts)
+    if "resourceFieldRef" in value_from:
+        return _resource(value_from["resourceFieldRef"], container, facts)
+    for kind, name in (("Secret", "secretKeyRef"), ("ConfigMap", "configMapKeyRef")):
+        if name in value_from:
+            return _key_of(kind, value_from[name], facts)  # type: ignore[arg-type]
+    raise ConfigError(f"env {entry['name']}: valueFrom.{next(iter(value_from))} is not known to the process node")
+
+
+def _key_of(kind: SourceKind, reference: Json, facts: Facts) -> str | None:
+    source = _source(kind, reference, facts)
+    text = None if source is None else _text(kind, source, reference["key"])
+    if text is None and not reference.get("optional"):
+        where = f"{kind} {facts.pod.metadata.namespace}/{reference['name']}"
+        raise ConfigError(f"couldn't find key {reference['key']} in {where}")
+    return text
+
+
+def _source(kind: SourceKind, reference: Json, facts: Facts) -> Json | None:
+    source = facts.sources.get((kind, reference["name"]))
+    if source is None and not reference.get("optional"):
+        raise ConfigError(f'{kind.lower()} "{reference["name"]}" not found')
+    return source
+
+
+def _text(kind: SourceKind, source: Json, key: str) -> str | None:
+    value = (source.get("data") or {}).get(key)
+    if value is None:
+        return None
+    return str(value) if kind == "ConfigMap" else base64.b64decode(value).decode(errors="surrogateescape")
+
+
+def _field(path: str, facts: Facts) -> str:
+    pod = facts.pod
+    simple: dict[str, str] = {
+        "metadata.name": pod.metadata.name,
+        "metadata.namespace": pod.metadata.namespace,
+        "metadata.uid": pod.metadata.uid,
+        "spec.nodeName": facts.node_name,
+        "spec.serviceAccountName": pod.spec.get("serviceAccountName", ""),
+        "status.podIP": facts.pod_ip,
+        "status.podIPs": facts.pod_ip,
+        "status.hostIP": HOST_IP,
+        "status.hostIPs": HOST_IP,
+    }
+    if path in simple:
+        return simple[path]
+    if match := _SUBSCRIPT.fullmatch(path):
+        values = pod.metadata.labels if match[1] == "labels" else pod.metadata.annotations
+        return values.get(match[2], "")
+    raise ConfigError(f"fieldPath {path!r} is not known to the process node; it knows {', '.join(simple)}")
+
+
+def _resource(reference: Json, container: Json, facts: Facts) -> str:
+    kind, _, name = reference["resource"].partition(".")
+    if reference.get("containerName", container["name"]) != container["name"]:
+        everyone = [*facts.pod.init_containers, *facts.pod.containers]
+        container = next((other for other in everyone if other["name"] == reference["containerName"]), container)
+    amount = ((container.get("resources") or {}).get(kind) or {}).get(name)
+    if amount is None:
+        amount = facts.allocatable.get(name, "0") if kind == "limits" else "0"
+    divisor = parse_quantity(reference.get("divisor") or "1") or Decimal(1)
+    return str((parse_quantity(amount) / divisor).to_integral_value(ROUND_CEILING))

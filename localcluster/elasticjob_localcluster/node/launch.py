@@ -1,0 +1,41 @@
+"""What a container's process is started with: command line, environment, directories."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from elasticjob_api import names
+
+from elasticjob_localcluster.node.containers import Command
+from elasticjob_localcluster.node.context import Host
+from elasticjob_localcluster.node.environment import MARKER, TERMINATION_LOG, command_line
+from elasticjob_localcluster.node.pod_model import Json, Pod
+from elasticjob_localcluster.node.service_account import KUBECONFIG
+from elasticjob_localcluster.node.supported import has_token
+
+
+async def command(
+    host: Host, pod: Pod, container: Json, *, incarnation: int, address: str, directory: Path
+) -> tuple[Command, Path]:
+    """Return what to run for a container, and the file it may write its termination message to.
+
+    The working directory and the home of all containers of a pod is one scratch directory of the pod's own.
+
+    Raises:
+        ConfigError: when something that the environment names is missing.
+        KubeError: when the API server could not be asked.
+    """
+    scratch = directory / "scratch"
+    scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
+    message_file = directory / f"{container['name']}.message"
+    owner = f"{host.node_id}/{pod.metadata.uid}/{container['name']}/{incarnation}"
+    base = {"HOSTNAME": pod.hostname, "HOME": str(scratch), TERMINATION_LOG: str(message_file)}
+    if has_token(pod):
+        base["KUBECONFIG"] = str(directory / KUBECONFIG)
+    variables = await host.environment(pod, container, address, base)
+    variables[MARKER] = owner
+    where = Path(container.get("workingDir") or scratch)
+    argv = command_line(container, variables)
+    if argv[0].startswith(f"{names.AGENT_DIRECTORY}/"):
+        argv[0] = Path(argv[0]).name  # an installed agent: this machine's own
+    return Command(argv, variables, where, owner), message_file

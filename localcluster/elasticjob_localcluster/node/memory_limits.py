@@ -1,0 +1,94 @@
+"""Holds containers to their memory limits, as a kernel's memory control group would.
+
+The resident memory of each limited process tree is summed up a few times a second; a tree over its limit is killed.
+Pages that its processes share count once, which is looked at closely only where the plain sum is over the limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from elasticjob_localcluster.node.process_tree import Process, process_table, proportional_size
+
+_PERIOD = 0.25
+_SHARE = 0.05
+"""At most this part of a core goes into looking."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A process tree by its first process."""
+
+    pid: int
+    limit: Callable[[], int | None]
+    exceeded: Callable[[], None]
+
+
+class MemoryWatch:
+    """All watched trees of the node, looked at together: the process table is read once for all."""
+
+    def __init__(self) -> None:
+        self._watched: dict[int, Watched] = {}
+        self._usage: dict[int, int] = {}
+        self._any = asyncio.Event()
+
+    def add(self, watched: Watched) -> None:
+        """Begin to watch a tree; its limit is asked for each time, so it may change."""
+        self._watched[watched.pid] = watched
+        self._any.set()
+
+    def remove(self, pid: int) -> None:
+        """Stop watching a tree."""
+        self._watched.pop(pid, None)
+        self._usage.pop(pid, None)
+
+    def usage(self, pid: int) -> int:
+        """Return the bytes that a tree uses now."""
+        return sum(process.resident for process in trees(process_table(), {pid})[pid].values())
+
+    async def run(self) -> None:
+        """Watch for ever."""
+        while True:
+            if not self._watched:
+                self._any.clear()
+                await self._any.wait()
+            began = time.monotonic()
+            self._look()
+            await asyncio.sleep(max(_PERIOD, (time.monotonic() - began) / _SHARE))
+
+    def _look(self) -> None:
+        limits = {pid: limit for pid, watched in self._watched.items() if (limit := watched.limit()) is not None}
+        if not limits:
+            return
+        for pid, tree in trees(process_table(), set(limits)).items():
+            if sum(process.resident for process in tree.values()) <= limits[pid]:
+                continue
+            if len(tree) == 1 or proportional_size(tree) > limits[pid]:
+                self._watched[pid].exceeded()
+
+
+def trees(table: dict[int, Process], roots: set[int]) -> dict[int, dict[int, Process]]:
+    """Return for each root the processes that descend from it or are of its session."""
+    found: dict[int, dict[int, Process]] = {root: {} for root in roots}
+    root_of: dict[int, int | None] = {root: root for root in roots}
+    for pid in table:
+        path = []
+        at: int = pid
+        while at not in root_of:
+            process = table.get(at)
+            path.append(at)
+            if process is None:
+                root_of[at] = None
+            elif process.session in roots:
+                root_of[at] = process.session
+            else:
+                at = process.parent
+        for passed in path:
+            root_of[passed] = root_of[at]
+        root = root_of[pid]
+        if root is not None:
+            found[root][pid] = table[pid]
+    return found

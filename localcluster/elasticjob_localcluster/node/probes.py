@@ -1,0 +1,187 @@
+"""Startup, liveness and readiness probes, with the kubelet's defaults."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import aiohttp
+import grpc
+
+from elasticjob_localcluster.node.containers import Command, StartError, exit_of, spawn
+from elasticjob_localcluster.node.pod_model import Json
+from elasticjob_localcluster.node.process_tree import Reaper, kill
+
+_OUTPUT_BYTES = 1024
+_CHECK = "/grpc.health.v1.Health/Check"
+_SERVING = b"\x08\x01"
+"""A grpc.health.v1.HealthCheckResponse that says SERVING."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The container that is probed."""
+
+    address: str
+    ports: Mapping[str, int]
+    command: Command
+    """What runs in it; an exec probe runs with the same environment."""
+    reaper: Reaper
+    http: aiohttp.ClientSession
+
+
+async def probe(spec: Json, target: Target) -> str | None:
+    """Probe once; return None when it succeeded, else what was wrong."""
+    seconds = float(spec.get("timeoutSeconds", 1))
+    try:
+        async with asyncio.timeout(seconds):
+            if "exec" in spec:
+                return await _exec(spec["exec"].get("command") or [], target)
+            if "httpGet" in spec:
+                return await _http(spec["httpGet"], target)
+            if "tcpSocket" in spec:
+                return await _tcp(spec["tcpSocket"], target)
+            return await _grpc(spec["grpc"], target)
+    except TimeoutError:
+        return f"no answer within {seconds:g} s"
+
+
+class Probing:
+    """The probes of one running container."""
+
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def add(self, spec: Json, target: Target, settled: Callable[[bool, str], None]) -> None:
+        """Begin one of them."""
+        self._tasks.append(asyncio.create_task(_watch(spec, target, settled)))
+
+    def cancel(self) -> None:
+        """End those that have begun; more may be added."""
+        for task in self._tasks:
+            task.cancel()
+        self._tasks = []
+
+
+def look_after(
+    container: Json,
+    target: Target,
+    *,
+    started: Callable[[], None],
+    failed: Callable[[Json, str], None],
+    ready: Callable[[bool, str], None],
+) -> Probing:
+    """Begin a container's probes: first the one for its start, then the others.
+
+    Args:
+        container: its spec.
+        target: what is probed.
+        started: called once, when the container counts as started; at once where there is no startup probe.
+        failed: called with a probe's spec and the problem when the container must be restarted.
+        ready: called after each readiness probe that reached a threshold.
+    """
+    probing = Probing()
+
+    def begin() -> None:
+        if liveness := container.get("livenessProbe"):
+            probing.add(liveness, target, lambda good, message: None if good else failed(liveness, message))
+        if readiness := container.get("readinessProbe"):
+            probing.add(readiness, target, ready)
+        started()
+
+    def settled(good: bool, message: str) -> None:
+        if good:
+            probing.cancel()
+            begin()
+        else:
+            failed(container["startupProbe"], message)
+
+    if startup := container.get("startupProbe"):
+        probing.add(startup, target, settled)
+    else:
+        begin()
+    return probing
+
+
+async def _watch(spec: Json, target: Target, settled: Callable[[bool, str], None]) -> None:
+    """Probe for ever; call `settled(success, message)` whenever a threshold is reached."""
+    await asyncio.sleep(spec.get("initialDelaySeconds", 0))
+    thresholds = {True: spec.get("successThreshold", 1), False: spec.get("failureThreshold", 3)}
+    period = float(spec.get("periodSeconds", 10))
+    last, count = None, 0
+    while True:
+        began = time.monotonic()
+        problem = await probe(spec, target)
+        good = problem is None
+        count = count + 1 if good == last else 1
+        last = good
+        if count >= thresholds[good]:
+            settled(good, problem or "")
+        await asyncio.sleep(max(0.0, began + period - time.monotonic()))
+
+
+async def _exec(argv: list[str], target: Target) -> str | None:
+    ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    with tempfile.TemporaryFile() as output:
+        try:
+            pid = spawn(replace(target.command, argv=argv), output.fileno())
+        except StartError as error:
+            return str(error)
+        target.reaper.watch(pid, lambda status: None if ended.done() else ended.set_result(status))
+        try:
+            code = exit_of(await ended, time.time()).code
+        finally:
+            if not ended.done():
+                kill(pid)
+        text = os.pread(output.fileno(), _OUTPUT_BYTES, 0).decode(errors="replace").strip()
+        return None if code == 0 else f"command ended with {code}: {text}"
+
+
+async def _http(spec: Json, target: Target) -> str | None:
+    scheme, host = spec.get("scheme", "HTTP").lower(), spec.get("host") or target.address
+    url = f"{scheme}://{host}:{_port(spec, target)}/{spec.get('path', '/').lstrip('/')}"
+    headers = {header["name"]: header["value"] for header in spec.get("httpHeaders") or ()}
+    try:
+        # The kubelet does not check certificates of what it probes either.
+        async with target.http.get(url, headers=headers, ssl=False, allow_redirects=False) as answer:
+            return None if 200 <= answer.status < 400 else f"{url} answered {answer.status}"
+    except (aiohttp.ClientError, OSError) as error:
+        return f"{url}: {error}"
+
+
+async def _tcp(spec: Json, target: Target) -> str | None:
+    host, port = spec.get("host") or target.address, _port(spec, target)
+    try:
+        _, writer = await asyncio.open_connection(host, port)
+    except OSError as error:
+        return f"{host}:{port}: {error}"
+    writer.close()
+    return None
+
+
+async def _grpc(spec: Json, target: Target) -> str | None:
+    where, name = f"{target.address}:{_port(spec, target)}", spec.get("service", "").encode()
+    request = b"\x0a" + _varint(len(name)) + name if name else b""
+    async with grpc.aio.insecure_channel(where) as channel:
+        try:
+            answer = await channel.unary_unary(_CHECK, _as_is, _as_is)(request)
+        except grpc.aio.AioRpcError as error:
+            return f"{where}: {error.code().name}: {error.details()}"
+    return None if answer == _SERVING else f"{where}: not serving"
+
+
+def _varint(number: int) -> bytes:
+    return bytes([number]) if number < 128 else bytes([number & 127 | 128]) + _varint(number >> 7)
+
+
+def _as_is(message: bytes) -> bytes:
+    return message
+
+
+def _port(spec: Json, target: Target) -> int:
+    port = spec["port"]
+    return port if isinstance(port, int) else target.ports.get(port, 0)

@@ -1,0 +1,151 @@
+"""The machine's processes: who descends from whom, who belongs to which container, and ending them for certain.
+
+A container's processes are found by descent, by session, and by a variable that each of them inherits
+(`environment.MARKER`). The node is a sub-reaper: what a container leaves behind becomes the node's own child.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from elasticjob_localcluster.node.environment import MARKER
+
+_PR_SET_CHILD_SUBREAPER = 36
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Process:
+    """One line of the process table."""
+
+    parent: int
+    session: int
+    resident: int
+    """Bytes."""
+
+
+def process_table() -> dict[int, Process]:
+    """Return every living process by its id."""
+    table: dict[int, Process] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (process := _read(int(entry.name))):
+            table[int(entry.name)] = process
+    return table
+
+
+def _read(pid: int) -> Process | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    if fields[0] in (b"Z", b"X"):
+        return None
+    return Process(parent=int(fields[1]), session=int(fields[3]), resident=int(fields[21]) * _PAGE)
+
+
+def marker(pid: int) -> str | None:
+    """Return which container a process says it belongs to."""
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return None
+    prefix = MARKER.encode() + b"="
+    return next((entry[len(prefix) :].decode() for entry in variables.split(b"\0") if entry.startswith(prefix)), None)
+
+
+def proportional_size(pids: Iterable[int]) -> int:
+    """Return the memory of some processes in bytes, what they share counted once."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError, StopIteration):
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+            total += int(next(line for line in lines if line.startswith("Pss:")).split()[1]) * 1024
+    return total
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    """Signal one process, if it is still there and ours."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def kill_marked(prefix: str, *, seconds: float = 10.0) -> None:
+    """Kill every process whose marker begins with `prefix`, and all their descendants and sessions, until none is left.
+
+    For when nobody is left who knows them by id. Gives up after `seconds`: a process may hang in the kernel.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        table = process_table()
+        doomed = {pid for pid in table if pid != os.getpid() and (marker(pid) or "").startswith(prefix)}
+        if not doomed:
+            return
+        doomed |= {pid for pid, process in table.items() if process.session in doomed}
+        while more := {pid for pid, process in table.items() if process.parent in doomed} - doomed:
+            doomed |= more
+        for pid in doomed:
+            kill(pid)
+        time.sleep(0.02)
+
+
+class Reaper:
+    """Learns of the end of every child at once, and leaves no process without a living container.
+
+    Must be made in the main thread of a program whose other parts start no processes of their own.
+    """
+
+    def __init__(self) -> None:
+        self._ended: dict[int, Callable[[int], None]] = {}
+        self._living: set[str] = set()
+        if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+            raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap)
+
+    def watch(self, pid: int, ended: Callable[[int], None], *, owner: str = "") -> None:
+        """Call `ended` with the wait status when a child ends; `owner` is the marker of the container it leads."""
+        self._ended[pid] = ended
+        if owner:
+            self._living.add(owner)
+
+    def forget(self, owner: str) -> None:
+        """A container is over: whatever still carries its marker is killed."""
+        self._living.discard(owner)
+        self._sweep()
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                break
+            if found is None:
+                break
+            _, status = os.waitpid(found.si_pid, 0)
+            ended = self._ended.pop(found.si_pid, None)
+            if ended is not None:
+                ended(status)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Kill orphans whose container is over. Their own children then come to us and are found the same way."""
+        for pid in _children():
+            if pid not in self._ended and (owner := marker(pid)) is not None and owner not in self._living:
+                kill(pid)
+
+
+def _children() -> list[int]:
+    try:
+        found = [(task / "children").read_text().split() for task in Path("/proc/self/task").iterdir()]
+        return [int(pid) for pids in found for pid in pids]
+    except FileNotFoundError:  # a kernel without CONFIG_PROC_CHILDREN
+        me = os.getpid()
+        return [pid for pid, process in process_table().items() if process.parent == me]

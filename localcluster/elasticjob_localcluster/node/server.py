@@ -1,0 +1,139 @@
+"""The node's HTTPS server, for the API server only: `kubectl logs`, the list of pods, health.
+
+Only a client with a certificate of the cluster's authority is served.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import msgspec
+from aiohttp import web
+from elasticjob_api.times import parse_time
+
+from elasticjob_localcluster.node.addresses import HOST_IP
+from elasticjob_localcluster.node.logs import Want, select
+from elasticjob_localcluster.node.pod_workers import Pods
+from elasticjob_localcluster.node.status import Waiting
+
+_BATCH = 1 << 16
+
+
+def tls(certificate: Path, key: Path, client_authority: Path) -> ssl.SSLContext:
+    """Return the server's side of TLS; clients must show a certificate."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(client_authority))
+    context.load_cert_chain(certificate, key)
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+async def serve(pods: Pods, context: ssl.SSLContext) -> tuple[web.AppRunner, int]:
+    """Serve on a free port; return the runner, to be cleaned up at the end, and the port."""
+    app = web.Application()
+    app.add_routes(
+        [
+            web.get("/healthz", _healthz),
+            web.get("/pods", lambda _: _pods(pods)),
+            web.get("/containerLogs/{namespace}/{pod}/{container}", lambda request: _logs(pods, request)),
+            web.route("*", "/{what:exec|attach|portForward|run}/{rest:.*}", _refused),
+        ]
+    )
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1, handler_cancellation=True)
+    await runner.setup()
+    site = web.TCPSite(runner, HOST_IP, 0, ssl_context=context)
+    await site.start()
+    port: int = runner.addresses[0][1]
+    return runner, port
+
+
+async def _healthz(_: web.Request) -> web.Response:
+    return web.Response(text="ok")
+
+
+async def _refused(request: web.Request) -> web.Response:
+    what = request.match_info["what"]
+    text = f"the process node does not do {what}: containers are processes of this machine, look at them there"
+    return web.Response(status=501, text=text)
+
+
+async def _pods(pods: Pods) -> web.Response:
+    items = [
+        {"metadata": {**msgspec.to_builtins(worker.pod.metadata)}, "spec": worker.pod.spec, "status": worker.pod.status}
+        for worker in pods.workers.values()
+    ]
+    body = msgspec.json.encode({"kind": "PodList", "apiVersion": "v1", "items": items})
+    return web.Response(body=body, content_type="application/json")
+
+
+async def _logs(pods: Pods, request: web.Request) -> web.StreamResponse:
+    namespace, pod, container = (request.match_info[name] for name in ("namespace", "pod", "container"))
+    query = request.query
+    worker = pods.named(namespace, pod)
+    record = worker.record(container) if worker else None
+    if worker is None or record is None:
+        return web.Response(status=404, text=f'container "{container}" of pod "{pod}" is not on this node')
+    try:
+        want, limit = _want(query), _count(query, "limitBytes")
+    except ValueError as error:
+        return web.Response(status=400, text=f"bad query: {error}")
+    current = record.restarts
+    if isinstance(record.state, Waiting) and record.last is None:
+        text = f'container "{container}" in pod "{pod}" is waiting to start: {record.state.reason}'
+        return web.Response(status=400, text=text)
+    previous = query.get("previous") == "true"
+    path = worker.log_path(container, current - 1 if previous else current)
+    if not path.exists():
+        which = "previous terminated" if previous else "started"
+        return web.Response(status=400, text=f'{which} container "{container}" in pod "{pod}" not found')
+    answer = web.StreamResponse(headers={"Content-Type": "text/plain"})
+    await answer.prepare(request)
+    process = worker.processes.get(container)
+    if query.get("follow") == "true" and process is not None and not previous:
+        await _send(answer, process.log.follow(want), limit)
+    else:
+        await _send(answer, _in_batches(path, want), limit)
+    return answer
+
+
+def _want(query: Mapping[str, str]) -> Want:
+    since = None
+    if (seconds := _count(query, "sinceSeconds")) is not None:
+        since = time.time() - seconds
+    elif "sinceTime" in query:
+        since = parse_time(query["sinceTime"])
+    return Want(tail=_count(query, "tailLines"), since=since, timestamps=query.get("timestamps") == "true")
+
+
+def _count(query: Mapping[str, str], name: str) -> int | None:
+    if name not in query:
+        return None
+    number = int(query[name])
+    if number < 0:
+        raise ValueError(f"{name} must not be negative: {number}")
+    return number
+
+
+async def _in_batches(path: Path, want: Want) -> AsyncIterator[bytes]:
+    batch, size = [], 0
+    for line in select(path, want):
+        batch.append(line)
+        size += len(line)
+        if size > _BATCH:
+            yield b"".join(batch)
+            batch, size = [], 0
+    yield b"".join(batch)
+
+
+async def _send(answer: web.StreamResponse, parts: AsyncIterator[bytes], limit: int | None) -> None:
+    left = limit
+    async for part in parts:
+        if left is not None:
+            part = part[:left]
+            left -= len(part)
+        await answer.write(part)
+        if left == 0:
+            break
+    await answer.write_eof()

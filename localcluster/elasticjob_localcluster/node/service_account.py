@@ -1,0 +1,83 @@
+"""A pod's service account, as a kubeconfig with a token that is bound to the pod and renewed in time."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from elasticjob_api.times import parse_time
+from elasticjob_kube.errors import NotFound, Refused
+from elasticjob_kube.resources import SERVICE_ACCOUNTS
+from elasticjob_kube.session import Kube
+
+from elasticjob_localcluster.node.environment import ConfigError
+from elasticjob_localcluster.node.pod_model import Json, Pod
+from elasticjob_localcluster.node.retry import patiently
+
+KUBECONFIG = "kubeconfig"
+"""The name of the file in the pod's directory."""
+_LIFETIME = 3607
+_RENEW_AT = 0.8
+
+
+class ApiServer(NamedTuple):
+    """Where the API server is and who vouches for it."""
+
+    url: str
+    authority_data: str
+    """Base64 of PEM."""
+
+
+async def provide(kube: Kube, api: ApiServer, pod: Pod, directory: Path) -> float:
+    """Write a kubeconfig with a new token to a pod's directory; return when to do so again.
+
+    Raises:
+        ConfigError: when the API server refuses a token.
+    """
+    token = directory / "token"
+    try:
+        due = await _request_token(kube, pod, token)
+    except (Refused, NotFound) as error:
+        raise ConfigError(f"no token for the pod's service account: {error}") from error
+    _write_private(directory / KUBECONFIG, msgspec.json.encode(_kubeconfig(api, pod.metadata.namespace, token)))
+    return due
+
+
+async def _request_token(kube: Kube, pod: Pod, file: Path) -> float:
+    bound = {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid}
+    body = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": _LIFETIME, "boundObjectRef": bound},
+    }
+    account = pod.spec.get("serviceAccountName") or "default"
+    path = SERVICE_ACCOUNTS.path(pod.metadata.namespace, account, "token")
+    answer = await patiently(lambda: kube.request("POST", path, body=body), Refused, NotFound)
+    status = msgspec.json.decode(answer)["status"]
+    _write_private(file, status["token"].encode())
+    now = time.time()
+    return now + _RENEW_AT * (parse_time(status["expirationTimestamp"]) - now)
+
+
+def _kubeconfig(api: ApiServer, namespace: str, token_file: Path) -> Json:
+    # The token is read from its file for each use, so that a renewed one is used at once.
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "pod",
+        "clusters": [{"name": "pod", "cluster": {"server": api.url, "certificate-authority-data": api.authority_data}}],
+        "users": [{"name": "pod", "user": {"tokenFile": str(token_file)}}],
+        "contexts": [{"name": "pod", "context": {"cluster": "pod", "user": "pod", "namespace": namespace}}],
+    }
+
+
+def _write_private(file: Path, data: bytes) -> None:
+    # Put in place at once: a reader never sees half of it, and only its owner can read it.
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    new = file.with_name(file.name + ".new")
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
+        stream.write(data)
+    new.replace(file)

@@ -1,0 +1,144 @@
+"""What the process node refuses. Pure.
+
+A pod that asks for something that plain processes cannot give must fail with the field's name, never run without it.
+Settings that only take rights away are not refused: see the package's docstring.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from elasticjob_api import names
+
+from elasticjob_localcluster.node.pod_model import Json, Pod
+
+REASON = "ProcessNodeUnsupported"
+TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - the name that the admission plugin gives, not a password
+_TYPES = {"", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket", "CharDevice", "BlockDevice"}
+_POD_FIELDS = {
+    "dnsConfig": "there is no DNS; use addresses",
+    "hostAliases": "there is no /etc/hosts of its own; use addresses",
+    "resourceClaims": "remove it",
+    "resources": "set the resources of each container",
+    "runtimeClassName": "remove it",
+    "setHostnameAsFQDN": "remove it",
+}
+_CONTAINER_FIELDS = {
+    "lifecycle": "handle SIGTERM in the command itself",
+    "restartPolicyRules": "use the pod's restartPolicy",
+    "stdin": "the standard input is empty; remove it",
+    "tty": "remove it",
+    "volumeDevices": "remove it",
+}
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Who the node's processes run as."""
+
+    uid: int
+    gid: int
+    groups: frozenset[int]
+
+
+def refusal(pod: Pod, owner: Owner) -> str | None:
+    """Return why the pod cannot run here, naming the fields and what to do, or None."""
+    found = [*_of_pod(pod.spec, owner), *_of_volumes(pod)]
+    for kind, containers in (("initContainers", pod.init_containers), ("containers", pod.containers)):
+        for index, container in enumerate(containers):
+            where = f"spec.{kind}[{index}]"
+            found += (f"{where}.{problem}" for problem in _of_container(container, pod, owner))
+    return "; ".join(found) or None
+
+
+def has_token(pod: Pod) -> bool:
+    """Say whether the service account's token was asked for: admission then adds a volume for it."""
+    return any(_is_token_volume(volume) for volume in pod.spec.get("volumes") or ())
+
+
+def _of_pod(spec: Json, owner: Owner) -> Iterator[str]:
+    for name, remedy in _POD_FIELDS.items():
+        if spec.get(name):
+            yield f"spec.{name}: a process node cannot do this; {remedy}"
+    if spec.get("hostUsers") is False:
+        yield "spec.hostUsers: false: there are no user namespaces here; remove it"
+    if (spec.get("os") or {}).get("name", "linux") != "linux":
+        yield f"spec.os.name: {spec['os']['name']}: this node runs linux"
+    security = spec.get("securityContext") or {}
+    yield from (f"spec.securityContext.{problem}" for problem in _of_security(security, owner))
+    if security.get("sysctls"):
+        yield "spec.securityContext.sysctls: there is no kernel of its own; remove it"
+    groups = set(security.get("supplementalGroups") or ()) - owner.groups
+    if groups:
+        yield f"spec.securityContext.supplementalGroups: processes are not in {sorted(groups)}; remove them"
+
+
+def _of_container(container: Json, pod: Pod, owner: Owner) -> Iterator[str]:
+    if not container.get("command"):
+        yield "command: must be set, because images are not used and so their entry point is not known"
+    if container.get("restartPolicy"):
+        yield f"restartPolicy: {container['restartPolicy']}: only the pod's own restartPolicy is known; remove it"
+    for name, remedy in _CONTAINER_FIELDS.items():
+        if container.get(name):
+            yield f"{name}: a process node cannot do this; {remedy}"
+    security = container.get("securityContext") or {}
+    yield from (f"securityContext.{problem}" for problem in _of_security(security, owner))
+    if security.get("privileged"):
+        yield "securityContext.privileged: processes have the node's own rights; remove it"
+    if added := (security.get("capabilities") or {}).get("add"):
+        yield f"securityContext.capabilities.add: {added} cannot be given; remove it"
+    volumes = {volume["name"]: volume for volume in pod.spec.get("volumes") or ()}
+    for index, mount in enumerate(container.get("volumeMounts") or ()):
+        if problem := _of_mount(mount, volumes.get(mount["name"], {})):
+            yield f"volumeMounts[{index}].{problem}"
+
+
+def _of_security(security: Json, owner: Owner) -> Iterator[str]:
+    user, group = security.get("runAsUser", owner.uid), security.get("runAsGroup", owner.gid)
+    if user != owner.uid:
+        yield f"runAsUser: {user}: processes run as user {owner.uid}; remove it"
+    if group != owner.gid:
+        yield f"runAsGroup: {group}: processes run as group {owner.gid}; remove it"
+    for name in ("seLinuxOptions", "windowsOptions"):
+        if security.get(name):
+            yield f"{name}: cannot be given; remove it"
+
+
+def _of_volumes(pod: Pod) -> Iterator[str]:
+    for index, volume in enumerate(pod.spec.get("volumes") or ()):
+        kind = next((key for key in volume if key != "name"), "emptyDir")
+        if "hostPath" in volume:
+            if (volume["hostPath"].get("type") or "") not in _TYPES:
+                yield f"spec.volumes[{index}].hostPath.type: {volume['hostPath']['type']} is not known"
+        elif not _is_token_volume(volume) and not _is_shared_memory(volume, pod) and volume["name"] != names.AGENT:
+            yield (
+                f"spec.volumes[{index}].{kind}: nothing can be mounted for a process; use a hostPath that is mounted"
+                " at its own path, or the working directory, which is the pod's own"
+            )
+
+
+def _of_mount(mount: Json, volume: Json) -> str | None:
+    path = mount["mountPath"]
+    if "hostPath" not in volume:
+        return None
+    if mount.get("subPath") or mount.get("subPathExpr"):
+        return "subPath: nothing can be mounted for a process; use a hostPath of the path itself"
+    if os.path.normpath(path) != os.path.normpath(volume["hostPath"]["path"]):
+        source = volume["hostPath"]["path"]
+        return f"mountPath: {path}: nothing can be mounted for a process; it must equal hostPath.path, {source}"
+    return None
+
+
+def _is_token_volume(volume: Json) -> bool:
+    return "projected" in volume and volume["name"].startswith(TOKEN_VOLUME)
+
+
+def _is_shared_memory(volume: Json, pod: Pod) -> bool:
+    """Say whether a volume is the usual larger /dev/shm; the machine's own serves as that."""
+    if (volume.get("emptyDir") or {}).get("medium") != "Memory":
+        return False
+    everyone = [*pod.init_containers, *pod.containers]
+    mounts = [mount for container in everyone for mount in container.get("volumeMounts") or ()]
+    return all(mount["mountPath"] == "/dev/shm" for mount in mounts if mount["name"] == volume["name"])  # noqa: S108

@@ -1,0 +1,49 @@
+"""The open streams of the agents, one each: where commands go, and what all who are connected have been told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from elasticjob_master.core.rendezvous.commands import Command, Configure, Removed
+from elasticjob_master.core.report_intervals import Intervals, worth_telling
+
+Send = Callable[[Command], None]
+
+
+class Streams:
+    """How to reach every connected member, by pod UID."""
+
+    def __init__(self, intervals: Intervals) -> None:
+        self._send: dict[str, Send] = {}
+        self._told = intervals
+
+    def __len__(self) -> int:
+        return len(self._send)
+
+    def open(self, uid: str, send: Send) -> None:
+        """Take a member's stream, in place of an older one."""
+        older = self._send.get(uid)
+        if older is not None and older is not send:
+            older(Removed(uid))
+        self._send[uid] = send
+
+    def close(self, uid: str, send: Send) -> bool:
+        """Forget a stream that has ended; tell whether it was the member's newest one."""
+        newest = self._send.get(uid) is send
+        if newest:
+            del self._send[uid]
+        return newest
+
+    def send(self, command: Command) -> None:
+        """Tell a member, if it is connected; one that is removed is reached no more."""
+        take = self._send.pop if isinstance(command, Removed) else self._send.get
+        send = take(command.uid, None)
+        if send is not None:
+            send(command)
+
+    def tell_intervals(self, now: Intervals) -> None:
+        """Tell all how often to tell, if that has changed by much; who joins hears it from Register."""
+        if worth_telling(self._told, now):
+            self._told = now
+            for uid, send in self._send.items():
+                send(Configure(uid, now.heartbeat, now.report))

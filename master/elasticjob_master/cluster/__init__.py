@@ -1,0 +1,1 @@
+"""The master's side of Kubernetes: its ElasticJob, its ScalePlans, and their conversion to the core's values."""

@@ -1,0 +1,60 @@
+"""What the members use while a size is held: sums of looks, from which the rules about CPU and memory are fed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from elasticjob_master.core.autoscale.decision import Use
+from elasticjob_master.core.autoscale.memory_rule import NEARLY_USED_UP
+from elasticjob_master.core.autoscale.resources import Share
+from elasticjob_master.core.rendezvous.members import Member
+
+
+@dataclass(slots=True)
+class Seen:
+    """What one member has used so far."""
+
+    looks: int = 0
+    cpu: float = 0.0
+    cpu_peak: float = 0.0
+    memory: int = 0
+    tight: int = 0
+
+
+class Looks:
+    """One look at every member now and then; forgotten when a member is not there any more."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, Seen] = {}
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._seen = {}
+
+    def look(self, members: Iterable[Member], shares: dict[str, Share]) -> None:
+        """Add what the members use now; `shares` are what they may use, by pod UID."""
+        before, self._seen = self._seen, {}
+        for member in members:
+            seen = self._seen[member.uid] = before.get(member.uid, Seen())
+            usage, limit = member.usage, shares.get(member.uid, Share()).memory
+            seen.looks += 1
+            seen.cpu += usage.cpu_cores
+            seen.cpu_peak = max(seen.cpu_peak, usage.cpu_cores)
+            seen.memory = max(seen.memory, usage.memory_bytes)
+            seen.tight += limit is not None and usage.memory_bytes >= NEARLY_USED_UP * limit
+
+    def use(self, member: Member, share: Share) -> Use | None:
+        """Return what a member has used, beside what it may."""
+        seen = self._seen.get(member.uid)
+        if seen is None:
+            return None
+        return Use(
+            name=member.identity.pod_name,
+            cpu=seen.cpu / seen.looks,
+            cpu_peak=seen.cpu_peak,
+            memory=seen.memory,
+            tight=seen.tight / seen.looks,
+            cpu_request=share.cpu,
+            memory_limit=share.memory,
+        )

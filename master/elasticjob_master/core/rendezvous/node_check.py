@@ -1,0 +1,174 @@
+"""Whether the nodes of new members are fit for training: each is measured once, before its first world.
+
+New members are checked in groups, one group at a time, so that they can be compared: those who have joined together
+measure the same piece of work and connect to each other and to those who are at work already. A group is judged when
+all of it has answered or its time is over. A node is not fit if its own check says so, if it is much slower than
+others of its role, or if most connections from it and to it have failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+from elasticjob_api.health import NodeCheck
+
+from elasticjob_master.core.rendezvous import world_formation
+from elasticjob_master.core.rendezvous.members import HELD, Check, Member
+from elasticjob_master.core.rendezvous.state import Situation
+
+PEERS = 2
+"""Others that each member connects to: with two, the end that a failed connection is to be blamed on can be told."""
+SLOW_FACTOR = 2.0
+LEAST_TO_COMPARE = 3
+ANSWER_SECONDS = 15.0
+"""For connections, and for the way of the answer, beyond the time the check itself may take."""
+LONGEST_PROBLEM = 1000
+MOST_UNFIT = 100
+_LOOK_AROUND = 64
+"""Members that are looked at to find peers on other nodes."""
+
+
+def advance(job: Situation, now: float) -> None:
+    """Begin and judge checks, and let those who are not fit leave."""
+    if not job.node_check.enabled:
+        for member in job.members:
+            if member.check.stage in HELD:
+                member.check = Check()
+        return
+    for member in job.members:
+        if member.check.stage == "none" and member.last_round == 0 and member.process_round == 0:
+            member.check.stage = "waiting"
+        elif member.check.stage in HELD and member.process_round:
+            member.check = Check()  # it trains already, as a restarted master has just been told
+        elif member.check.stage == "running":
+            _expire(member, now)
+    present = [m for m in job.members if not m.leaving]
+    group = [m for m in present if m.check.stage in ("running", "answered")]
+    if not group:
+        _begin_if_gathered(job, [m for m in present if m.away_since is None], now)
+    elif all(m.check.stage == "answered" for m in group):
+        judge(group, present)
+        for member in group:
+            _carry_out(job, member)
+
+
+def _begin_if_gathered(job: Situation, connected: list[Member], now: float) -> None:
+    newcomers = [m for m in connected if m.check.stage == "waiting"]
+    if not newcomers or job.sizes is None:
+        return
+    complete = world_formation.enough(connected, job.sizes, all_desired=True)
+    if complete or world_formation.settled(newcomers, timing=job.timing, first_world=job.round == 0, now=now):
+        begin(newcomers, connected, job.node_check, now)
+
+
+def _carry_out(job: Situation, member: Member) -> None:
+    place = (member.identity.role, member.identity.index)
+    job.unfit.pop(place, None)
+    if member.check.stage == "failed":
+        member.exiting = True
+        job.unfit[place] = (member.identity.pod_name, member.check.problem)
+        if len(job.unfit) > MOST_UNFIT:
+            del job.unfit[next(iter(job.unfit))]
+
+
+def begin(newcomers: Iterable[Member], members: Sequence[Member], check: NodeCheck, now: float) -> None:
+    """Begin the check of a group.
+
+    Args:
+        newcomers: who is to be checked.
+        members: all who are connected and do not leave, oldest first; newcomers are among them.
+        check: what the job has asked for.
+        now: the present time.
+    """
+    position = {member.uid: number for number, member in enumerate(members)}
+    for member in newcomers:
+        if member.uid in position:
+            member.check = Check(
+                "running",
+                peers=_peers(member, members, position[member.uid]),
+                due=now + check.timeout_seconds + ANSWER_SECONDS,
+            )
+
+
+def answered(member: Member, number: int, *, seconds: float, problem: str, unreached: Sequence[str]) -> None:
+    """Take a member's answer; one to another check, or a second one, changes nothing."""
+    check = member.check
+    if check.stage == "running" and number == member.order:
+        check.stage, check.problem = "answered", problem[:LONGEST_PROBLEM]
+        check.seconds = seconds if 0 < seconds < float("inf") else 0.0
+        check.unreached = tuple(peer for peer in check.peers if peer in set(unreached))
+
+
+def _expire(member: Member, now: float) -> None:
+    """End the wait for an answer that does not come."""
+    check = member.check
+    if check.stage == "running" and now > check.due:
+        check.stage, check.problem = "answered", "the node check was not answered in time"
+
+
+def judge(group: Sequence[Member], members: Iterable[Member]) -> None:
+    """Judge a group of which everybody has answered: afterwards each check has passed or failed."""
+    times: dict[str, list[float]] = {}
+    for member in members:
+        if member.check.seconds and not member.check.problem:
+            times.setdefault(member.identity.role, []).append(member.check.seconds)
+    bad_links = _blame(group)
+    for member in group:
+        check, peers = member.check, times.get(member.identity.role, [])
+        usual = median(peers) if len(peers) >= LEAST_TO_COMPARE else 0.0
+        if not check.problem and usual and check.seconds > SLOW_FACTOR * usual:
+            check.problem = (
+                f"its node took {check.seconds:.3f} s for the measured work, over {SLOW_FACTOR:g} times the median of "
+                f"{len(peers)} members of role {member.identity.role} ({usual:.3f} s)"
+            )
+        if not check.problem and member.uid in bad_links:
+            failed, all_ = bad_links[member.uid]
+            check.problem = f"{failed} of {all_} connections between its node and other members failed"
+        check.stage = "failed" if check.problem else "passed"
+
+
+def _peers(member: Member, members: Sequence[Member], position: int) -> tuple[str, ...]:
+    """Return the addresses of the next members in a ring, those of other nodes first."""
+    count = min(len(members), _LOOK_AROUND)
+    around = [members[(position + step) % len(members)].identity for step in range(1, count)]
+    own = member.identity
+    far = [other for other in around if not own.node_name or other.node_name != own.node_name]
+    near = [other for other in around if other not in far] if len(far) < PEERS else []
+    addresses = dict.fromkeys(other.address for other in (*far, *near) if other.address not in ("", own.address))
+    return tuple(addresses)[:PEERS]
+
+
+def _blame(group: Sequence[Member]) -> dict[str, tuple[int, int]]:
+    """Return who failed connections are blamed on, with how many of how many have failed.
+
+    Always the one with the largest share of failed ones is to blame, and of equal ones the youngest; its connections
+    say nothing of the other ends. The end goes on until nobody has more than half of its connections failed. Members
+    at work are never to blame.
+    """
+    by_address = {member.identity.address: member for member in group if member.check.peers}
+    links: dict[str, list[tuple[str, bool]]] = {member.uid: [] for member in group}
+    for member in group:
+        for address in member.check.peers if not member.check.problem else ():
+            failed = address in member.check.unreached
+            other = by_address.get(address)
+            links[member.uid].append((other.uid if other else "", failed))
+            if other is not None:
+                links[other.uid].append((member.uid, failed))
+    blamed: dict[str, tuple[int, int]] = {}
+    suspects = {member.uid: member.order for member in group if any(failed for _, failed in links[member.uid])}
+    while suspects:
+        counts = {uid: _count(links[uid], blamed) for uid in suspects}
+        worst = max(suspects, key=lambda uid: (counts[uid][0] / max(1, counts[uid][1]), suspects[uid]))
+        failed_links, all_links = counts[worst]
+        if 2 * failed_links <= all_links:
+            break
+        blamed[worst] = counts[worst]
+        del suspects[worst]
+    return blamed
+
+
+def _count(links: Iterable[tuple[str, bool]], blamed: dict[str, tuple[int, int]]) -> tuple[int, int]:
+    """Return how many links have failed, and how many there are, without those of whom is blamed already."""
+    rest = [failed for other, failed in links if other not in blamed]
+    return sum(rest), len(rest)

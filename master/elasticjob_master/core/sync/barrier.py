@@ -1,0 +1,73 @@
+"""Barriers of one round: all members of a world wait for each other, as often as they like.
+
+Each use of a barrier has a number, counted from 0 by those who call: so a repeated request, whose answer got lost, is
+no further use. What is passed stays passed, also with a restarted master; who waits just calls again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from elasticjob_api.refusals import BadRequest, Full
+
+MOST_BARRIERS = 1024
+MOST_WAITING = 64
+"""Barriers that are waited at, at a time."""
+LONGEST_NAME = 128
+
+
+class Barriers:
+    """The barriers of one round."""
+
+    def __init__(self) -> None:
+        self.round = 0
+        self._passed: dict[str, int] = {}
+        self._arrived: dict[str, set[str]] = {}
+
+    def begin(self, round_: int) -> None:
+        """Forget everything: another round has begun."""
+        self.restore(round_)
+
+    def restore(self, round_: int, passed: Mapping[str, int] | None = None) -> None:
+        """Go on with what was stored."""
+        self.round, self._passed, self._arrived = round_, dict(passed or {}), {}
+
+    def passed(self) -> dict[str, int]:
+        """Return how often each barrier was passed, which is to be stored."""
+        return dict(self._passed)
+
+    def arrive(self, name: str, number: int, uid: str, world: Collection[str]) -> bool:
+        """Note that a member of the world has come; tell whether this use is passed: all members have come.
+
+        Raises:
+            BadRequest, Full: the request makes no sense, or a bound is exceeded.
+        """
+        if not 1 <= len(name) <= LONGEST_NAME:
+            raise BadRequest(f"name has {len(name)} characters; it must have 1 to {LONGEST_NAME}")
+        done = self._passed.get(name, 0)
+        if number < done:
+            return True
+        if number > done:
+            raise BadRequest(f"number is {number}; barrier {name!r} was passed {done} times")
+        arrived = self._arrived.get(name)
+        if arrived is None:
+            if name not in self._passed and len(self._passed.keys() | self._arrived.keys()) >= MOST_BARRIERS:
+                raise Full(f"there are {MOST_BARRIERS} barriers already; {name!r} is one too many in this round")
+            if len(self._arrived) >= MOST_WAITING:
+                raise Full(f"{MOST_WAITING} barriers are waited at already; {name!r} is one too many")
+            arrived = self._arrived[name] = set()
+        arrived.add(uid)
+        if len(arrived) < len(world):  # only members of the world come here
+            return False
+        self._passed[name] = done + 1
+        del self._arrived[name]
+        return True
+
+    def times(self, name: str) -> int:
+        """Return how often a barrier was passed."""
+        return self._passed.get(name, 0)
+
+    def absent(self, name: str, world: Collection[str]) -> list[str]:
+        """Return who has not come yet."""
+        arrived = self._arrived.get(name, set())
+        return [uid for uid in world if uid not in arrived]

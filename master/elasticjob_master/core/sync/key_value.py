@@ -1,0 +1,146 @@
+"""What the processes of one world tell each other: small values by key, gone with the world's round.
+
+Meant for addresses, identifiers and counters. It is kept with the master's state, hence the bounds: a restarted master
+has the same values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from elasticjob_api.refusals import BadRequest, Full
+
+MOST_KEYS = 4096
+MOST_KEYS_OF_A_REQUEST = 1024
+LONGEST_KEY = 128
+LONGEST_VALUE = 64 * 1024
+MOST_BYTES = 256 * 1024
+"""Of all keys and values together."""
+MOST_ANSWERS = 4096
+"""Answers to additions that are kept for repeated requests."""
+_MOST = 2**63 - 1
+_LONGEST_NUMBER = 20
+
+
+class KeyValue:
+    """The values of one round."""
+
+    def __init__(self) -> None:
+        self.round = 0
+        self._values: dict[str, bytes] = {}
+        self._answers: dict[str, int] = {}
+        self._bytes = 0
+
+    def begin(self, round_: int) -> None:
+        """Forget everything: another round has begun."""
+        self.restore(round_)
+
+    def restore(
+        self, round_: int, values: Mapping[str, bytes] | None = None, answers: Mapping[str, int] | None = None
+    ) -> None:
+        """Go on with what was stored."""
+        self.round = round_
+        self._values, self._answers = dict(values or {}), dict(answers or {})
+        self._bytes = sum(_size(key, value) for key, value in self._values.items())
+
+    def values(self) -> dict[str, bytes]:
+        """Return what is to be stored."""
+        return dict(self._values)
+
+    def answers(self) -> dict[str, int]:
+        """Return the answers to additions, which are to be stored too."""
+        return dict(self._answers)
+
+    def set(self, key: str, value: bytes, *, expected: bytes | None = None, if_absent: bool = False) -> bytes | None:
+        """Set a value, maybe on a condition, and return the one that is there now; None: there is none.
+
+        Args:
+            key: its name.
+            value: what it shall be.
+            expected: set it only if the present value is this one.
+            if_absent: set it only if there is none.
+
+        Raises:
+            BadRequest, Full: a bound is exceeded.
+        """
+        check_key(key)
+        if len(value) > LONGEST_VALUE:
+            raise BadRequest(f"value of {key!r} has {len(value)} bytes; it must have at most {LONGEST_VALUE}")
+        present = self._values.get(key)
+        if (if_absent and present is not None) or (expected is not None and present != expected):
+            return present
+        self._put(key, value)
+        return value
+
+    def missing(self, keys: Sequence[str], start: int = 0) -> int | None:
+        """Return the position of the first key, from a start on, that has no value; None: all have one."""
+        return next((i for i in range(start, len(keys)) if keys[i] not in self._values), None)
+
+    def get(self, keys: Iterable[str]) -> list[bytes]:
+        """Return the values of keys that are all there."""
+        return [self._values[key] for key in keys]
+
+    def add(self, key: str, amount: int, request_id: str) -> int:
+        """Add to a number, 0 if there is none, and return the sum; the repetition of a request gets its first answer.
+
+        Raises:
+            BadRequest, Full: a bound is exceeded, or the value is no number.
+        """
+        check_key(key)
+        if len(request_id) > LONGEST_KEY:
+            raise BadRequest(f"request_id has {len(request_id)} characters; it must have at most {LONGEST_KEY}")
+        if request_id in self._answers:
+            return self._answers[request_id]
+        text = self._values.get(key, b"0")
+        try:
+            if len(text) > _LONGEST_NUMBER:
+                raise ValueError
+            total = int(text) + amount
+        except ValueError:
+            raise BadRequest(f"value of {key!r} is {text[:40]!r}; only to a whole number can be added") from None
+        if not -_MOST <= total <= _MOST:
+            raise BadRequest(f"value of {key!r} would be {total}; it must be at most {_MOST} either way")
+        self._put(key, str(total).encode())
+        if request_id:
+            self._answers[request_id] = total
+            if len(self._answers) > MOST_ANSWERS:
+                del self._answers[next(iter(self._answers))]
+        return total
+
+    def delete(self, key: str) -> bool:
+        """Remove a value; tell whether there was one."""
+        check_key(key)
+        value = self._values.pop(key, None)
+        if value is None:
+            return False
+        self._bytes -= _size(key, value)
+        return True
+
+    def _put(self, key: str, value: bytes) -> None:
+        present = self._values.get(key)
+        if present is None and len(self._values) >= MOST_KEYS:
+            raise Full(f"there are {MOST_KEYS} keys already; key {key!r} is one too many: delete some")
+        total = self._bytes + _size(key, value) - (0 if present is None else _size(key, present))
+        if total > MOST_BYTES:
+            raise Full(f"with {key!r} all keys and values would have {total} bytes; the bound is {MOST_BYTES}")
+        self._values[key], self._bytes = value, total
+
+
+def check_key(key: str) -> None:
+    """Raise `BadRequest` for a key that cannot be one."""
+    if not 1 <= len(key) <= LONGEST_KEY:
+        raise BadRequest(f"key has {len(key)} characters; it must have 1 to {LONGEST_KEY}")
+
+
+def check_keys(keys: Sequence[str]) -> None:
+    """Raise `BadRequest` for keys that cannot be asked for together."""
+    if not 1 <= len(keys) <= MOST_KEYS_OF_A_REQUEST:
+        raise BadRequest(f"keys has {len(keys)} entries; it must have 1 to {MOST_KEYS_OF_A_REQUEST}")
+    if len(set(keys)) < len(keys):
+        raise BadRequest("keys has an entry twice")
+    for key in keys:
+        check_key(key)
+
+
+def _size(key: str, value: bytes) -> int:
+    return len(key.encode()) + len(value)

@@ -1,0 +1,93 @@
+"""Watches the training's health: tells of stalls and stragglers, and starts the training anew if the job says so.
+
+The rules are in `core.stall` and `core.stragglers`; here they get what the controller knows, and what they find is
+told.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from elasticjob_master.core import stragglers
+from elasticjob_master.core.progress import Report
+from elasticjob_master.core.rendezvous.members import Member
+from elasticjob_master.core.stall import MOST_RESTARTS, Rule, Watch
+
+if TYPE_CHECKING:
+    from elasticjob_master.controller import Controller
+
+log = logging.getLogger(__name__)
+
+_STALL_EVERY = 1.0
+_STRAGGLERS_EVERY = 2.0
+
+
+class HealthWatcher:
+    """Looks at a controller's state as time passes."""
+
+    def __init__(self, job: Controller) -> None:
+        self._job = job
+        self._stall_due = 0.0
+        self._stragglers_due = 0.0
+
+    def reported(self, member: Member, report: Report, *, now: float, wall: float, stepped: bool) -> None:
+        """A member has reported; `member.step` is still its last step before."""
+        job = self._job
+        member.work.add(report, report.steps or max(0, report.step - member.step), now)
+        if not stepped or report.round != job.rendezvous.round:
+            return  # what was trained before says nothing of the present world
+        if job.stall.stepped(report.seconds, wall, process_round=job.rendezvous.round):
+            self._tell("Resumed", f"step {report.step} is finished")
+
+    def tick(self, now: float) -> None:
+        """Look again, if it is time."""
+        if now >= self._stall_due:
+            self._stall_due = now + _STALL_EVERY
+            self._look_for_a_stall(now)
+        if now >= self._stragglers_due:
+            self._stragglers_due = now + _STRAGGLERS_EVERY
+            self._look_for_stragglers(now)
+
+    def _look_for_a_stall(self, now: float) -> None:
+        job, health = self._job, self._job.health
+        stall, before = job.stall, job.stall.since
+        rule = Rule(health.stall_factor, float(health.stall_seconds), restart=health.on_stall == "Restart")
+        restart = stall.tick(now, time.time(), watch=self._watch(), process_round=job.rendezvous.round, rule=rule)
+        if before is None and stall.since is not None:
+            limit = stall.limit(rule)
+            self._tell("Stalled", f"no step for {limit:.0f} s; the last one is {job.progress.step}", warning=True)
+        elif before is not None and stall.since is None:
+            self._tell("Resumed", "the training is over")
+        if restart:
+            what = f"starting all processes anew, {stall.restarts} of at most {MOST_RESTARTS} times in a row"
+            self._tell("RestartedForStall", what, warning=True)
+            job.rendezvous.restart()
+
+    def _watch(self) -> Watch:
+        job, rendezvous = self._job, self._job.rendezvous
+        if not len(job.members) or rendezvous.finished_at is not None:
+            return "over"
+        quiet = job.members.away or any(member.suspected for member in job.members)
+        if rendezvous.phase != "training" or rendezvous.confirmed_at is None or quiet:
+            return "held"
+        return "live"
+
+    def _look_for_stragglers(self, now: float) -> None:
+        job, health = self._job, self._job.health
+        changed = stragglers.judge(
+            job.members, factor=health.straggler_factor, seconds=float(health.straggler_seconds), now=now
+        )
+        for member in changed:
+            pod, work = member.identity.pod_name, member.work
+            if work.straggler:
+                bound = f"over {health.straggler_factor:g} times the median"
+                self._tell("StragglerFound", f"{pod} takes {work.step_seconds:.3g} s for a step, {bound}", warning=True)
+            else:
+                self._tell("StragglerRecovered", f"{pod} takes {work.step_seconds:.3g} s for a step")
+        job.stragglers = tuple(sorted(m.identity.pod_name for m in job.members if m.work.straggler))
+
+    def _tell(self, reason: str, message: str, *, warning: bool = False) -> None:
+        log.log(logging.WARNING if warning else logging.INFO, "%s: %s", reason, message)
+        self._job.note(reason, message)

@@ -1,0 +1,77 @@
+"""Between the account of a data set and its stored form."""
+
+from __future__ import annotations
+
+from elasticjob_shards import Dataset, Ledger
+from elasticjob_shards.account import Holder
+from elasticjob_shards.runs import pack, unpack
+
+from elasticjob_master.core.rendezvous.members import Members
+from elasticjob_master.core.stored_state import StoredHolder, StoredLedger
+
+_MOST = 10_000_000
+"""Numbers in a stored set: more than there can ever be."""
+
+
+def store_ledger(ledger: Ledger) -> StoredLedger:
+    """Return the stored form."""
+    dataset = ledger.dataset
+    return StoredLedger(
+        name=dataset.name,
+        size=dataset.size,
+        shard_size=dataset.shard_size,
+        epochs=dataset.epochs,
+        shuffle=dataset.shuffle,
+        seed=dataset.seed,
+        parts=list(dataset.parts),
+        parts_digest=dataset.parts_digest,
+        streamed=dataset.streamed,
+        ended=dataset.ended,
+        fresh=ledger.fresh,
+        waiting=pack(ledger.waiting()),
+        failed=pack(ledger.failed),
+        returned=ledger.returned,
+        restored_round=ledger.restored_round,
+        restored_from=ledger.restored_from,
+        holders=[_store_holder(uid, holder) for uid, holder in ledger.holders().items() if holder.leased],
+    )
+
+
+def ledger(kept: StoredLedger, members: Members) -> Ledger:
+    """Return a ledger; what was leased to somebody who is no member any more waits: nobody's end would free it."""
+    account = Ledger(
+        Dataset(
+            name=kept.name,
+            size=kept.size,
+            shard_size=kept.shard_size,
+            epochs=kept.epochs,
+            shuffle=kept.shuffle,
+            seed=kept.seed,
+            parts=tuple(kept.parts),
+            parts_digest=kept.parts_digest,
+            streamed=kept.streamed,
+            ended=kept.ended,
+        )
+    )
+    holders = [(stored.uid, _holder(stored)) for stored in kept.holders]
+    orphaned = [position for uid, holder in holders if members.get(uid) is None for position in holder.leased]
+    waiting = [*unpack(kept.waiting, most=_MOST), *orphaned]
+    account.resume(fresh=kept.fresh, waiting=waiting, failed=unpack(kept.failed, most=_MOST))
+    account.returned = kept.returned + len(orphaned)
+    account.restored_round, account.restored_from = kept.restored_round, kept.restored_from
+    for uid, holder in holders:
+        if members.get(uid) is not None:
+            account.resume_holder(uid, holder)
+    return account
+
+
+def _store_holder(uid: str, holder: Holder) -> StoredHolder:
+    latest = holder.leased.intersection(holder.latest)
+    return StoredHolder(
+        uid=uid, request_id=holder.request_id, latest=pack(latest), earlier=pack(holder.leased - latest)
+    )
+
+
+def _holder(stored: StoredHolder) -> Holder:
+    latest = unpack(stored.latest, most=_MOST)
+    return Holder({*latest, *unpack(stored.earlier, most=_MOST)}, stored.request_id, latest)

@@ -1,0 +1,121 @@
+"""When the state is stored: the first change at once, later ones together, soon when somebody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from elasticjob_master.core.stored_state import Encoded, TooLarge
+from elasticjob_master.core.write_budget import Pace
+from elasticjob_master.persistence.store import Failed, Store
+
+log = logging.getLogger(__name__)
+
+_ANSWER_SECONDS = 8.0
+_RETRY_SECONDS = 1.0
+
+
+class NotStored(Exception):
+    """The state could not be stored in time; the caller tries again later."""
+
+
+class Keeper:
+    """Writes the state when it has changed, and lets others wait until it is stored."""
+
+    def __init__(self, store: Store, snapshot: Callable[[], Encoded]) -> None:
+        self._store = store
+        self._snapshot = snapshot
+        self._pace = Pace(pause=store.pause, burst=store.burst)
+        self._changes = 0
+        self._stored = 0
+        self._waited_for = 0
+        self._unstored_since: float | None = None
+        self.stored_bytes = 0
+        self.left_out: tuple[str, ...] = ()
+        """What the stored state is without, for want of room."""
+        self.writes = 0
+        self._wake = asyncio.Event()
+        self._written = asyncio.Event()
+
+    @property
+    def changes(self) -> int:
+        """How many changes there have been; the number of the latest one."""
+        return self._changes
+
+    def changed(self) -> None:
+        """Note a change; it is written soon."""
+        self._changes += 1
+        if self._unstored_since is None:
+            self._unstored_since = time.monotonic()
+            self._wake.set()
+
+    def unstored_seconds(self) -> float:
+        """Return the age of the oldest change that is not stored; 0 when all are."""
+        return 0.0 if self._unstored_since is None else time.monotonic() - self._unstored_since
+
+    async def stored(self, change: int) -> None:
+        """Return when all changes up to a number are stored. Raises `NotStored` when that takes too long."""
+        if self._waited_for < change:
+            self._waited_for = change
+            self._wake.set()
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                while self._stored < change:
+                    await self._written.wait()
+        except TimeoutError as error:
+            raise NotStored("the master's state cannot be stored at the moment; try again") from error
+
+    async def run(self) -> None:
+        """Write whenever something has changed, for ever. Raises `TakenOver`."""
+        while True:
+            await self._due()
+            try:
+                await self.flush()
+            except Failed as error:
+                log.warning("the state is not stored, trying again: %s", error)
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _due(self) -> None:
+        """Return when something is to be written and it is time to do so."""
+        while True:
+            self._wake.clear()
+            wait: float | None = None
+            if self._changes != self._stored:
+                wait = self._pace.wait(self._now(), waited_for=self._waited_for > self._stored)
+                if not wait:
+                    return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._wake.wait()
+
+    async def flush(self) -> None:
+        """Write now if something has changed."""
+        changes = self._changes
+        if changes != self._stored:
+            taken_at = time.monotonic()
+            taken = self._take()
+            snapshot_seconds = time.monotonic() - taken_at
+            await self._store.save(taken.data)
+            self._pace.wrote(self._now(), snapshot_seconds=snapshot_seconds)
+            self._stored = changes
+            self._unstored_since = None if changes == self._changes else taken_at
+            self.stored_bytes, self.writes = len(taken.data), self.writes + 1
+            written, self._written = self._written, asyncio.Event()
+            written.set()
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _take(self) -> Encoded:
+        """Return the present state as it is to be stored. Raises `Failed` when it does not fit."""
+        try:
+            taken = self._snapshot()
+        except TooLarge as error:
+            raise Failed(str(error)) from error
+        if taken.left_out != self.left_out:
+            self.left_out = taken.left_out
+            log.warning("the state is stored without: %s", ", ".join(taken.left_out) or "nothing, it fits again")
+        return taken

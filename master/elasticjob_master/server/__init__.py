@@ -1,0 +1,1 @@
+"""What the master serves: gRPC to agents and users, HTTPS to Horovod, browsers and Prometheus."""

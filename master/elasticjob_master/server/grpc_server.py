@@ -1,0 +1,157 @@
+"""The gRPC server: TLS, the job's token on every call, and limits on what a caller may cost."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import grpc
+import grpc.aio
+from elasticjob_api import names
+from elasticjob_api.v1 import (
+    agent_pb2,
+    discovery_pb2,
+    discovery_pb2_grpc,
+    job_pb2,
+    job_pb2_grpc,
+    rendezvous_pb2,
+    rendezvous_pb2_grpc,
+    shards_pb2,
+    shards_pb2_grpc,
+)
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from elasticjob_master.config import Config
+from elasticjob_master.controller import Controller
+from elasticjob_master.persistence.state_writer import Keeper
+from elasticjob_master.server.metrics import Calls
+from elasticjob_master.server.services.agents import AgentService
+from elasticjob_master.server.services.decoding import guarded
+from elasticjob_master.server.services.hosts import DiscoveryService
+from elasticjob_master.server.services.job import JobService
+from elasticjob_master.server.services.rendezvous import RendezvousService
+from elasticjob_master.server.services.shards import ShardService
+
+LONGEST_MESSAGE = 1024 * 1024
+_OPTIONS = [
+    ("grpc.max_receive_message_length", LONGEST_MESSAGE),
+    ("grpc.max_send_message_length", -1),  # a world of thousands of members is large
+    ("grpc.max_metadata_size", 16 * 1024),
+    ("grpc.max_concurrent_streams", 256),  # of one connection; an agent needs two
+    # A node that is gone says nothing: find it out before its members would be taken for lost.
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.keepalive_timeout_ms", 4_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    # Whoever opens a connection has to say what for.
+    ("grpc.server_handshake_timeout_ms", 20_000),
+    ("grpc.max_connection_idle_ms", 300_000),
+    ("grpc.so_reuseport", 0),
+]
+_SERVICES = tuple(
+    module.DESCRIPTOR.services_by_name[name].full_name
+    for module, name in (
+        (agent_pb2, "AgentService"),
+        (discovery_pb2, "DiscoveryService"),
+        (shards_pb2, "ShardService"),
+        (job_pb2, "JobService"),
+        (rendezvous_pb2, "RendezvousService"),
+    )
+)
+_LAST_HEALTH_SECONDS = 0.5
+_OPEN = "/grpc.health.v1.Health/Check"
+"""What needs no token: whether the master lives is no secret. To watch it is not free, so that wants the token."""
+
+
+def authorized(shown: str | bytes | None, token: str | None) -> bool:
+    """Tell whether a caller's `authorization` is the job's token; compared in constant time."""
+    if token is None:
+        return True
+    given = shown.encode() if isinstance(shown, str) else shown or b""
+    return hmac.compare_digest(given, f"Bearer {token}".encode())
+
+
+class TokenInterceptor(grpc.aio.ServerInterceptor):
+    """Refuses every call that does not show the token, before its message is read."""
+
+    def __init__(self, token: str | None, calls: Calls) -> None:
+        self._token = token
+        self._calls = calls
+        self._refusal: Any = grpc.stream_stream_rpc_method_handler(_refuse)
+        self._guarded: dict[str, Any] = {}
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
+    ) -> Any:
+        """Pass the call on, or refuse it."""
+        shown = dict(details.invocation_metadata or ()).get(names.TOKEN_METADATA)
+        if details.method != _OPEN and not authorized(shown, self._token):
+            self._calls.refused["token"] += 1
+            return self._refusal
+        if details.method not in self._guarded:
+            handler = await continuation(details)
+            if handler is None:
+                self._calls.refused["method"] += 1
+                return None  # there is no such method
+            self._guarded[details.method] = guarded(handler, details.method)
+        self._calls.taken[details.method.removeprefix("/")] += 1
+        return self._guarded[details.method]
+
+
+async def _refuse(_messages: Any, context: Any) -> None:
+    await context.abort(grpc.StatusCode.UNAUTHENTICATED, f"{names.TOKEN_METADATA} must be 'Bearer <token of this job>'")
+
+
+class CannotListen(Exception):
+    """A port or the certificate cannot be used; the message says which."""
+
+
+class Server:
+    """The gRPC server of one master."""
+
+    def __init__(self, controller: Controller, keeper: Keeper, config: Config) -> None:
+        self._config = config
+        self.calls = Calls()
+        interceptors = [TokenInterceptor(config.token, self.calls)]
+        self._server = server = grpc.aio.server(interceptors=interceptors, options=_OPTIONS)
+        server.add_generic_rpc_handlers((AgentService(controller).handler(),))
+        discovery_pb2_grpc.add_DiscoveryServiceServicer_to_server(DiscoveryService(controller), server)
+        shards_pb2_grpc.add_ShardServiceServicer_to_server(ShardService(controller, keeper), server)
+        rendezvous_pb2_grpc.add_RendezvousServiceServicer_to_server(RendezvousService(controller, keeper), server)
+        self._job = JobService(controller, config)
+        job_pb2_grpc.add_JobServiceServicer_to_server(self._job, server)
+        self._health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection((*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+
+    async def start(self) -> int:
+        """Listen and serve; return the port."""
+        at = f"{self._config.address}:{self._config.grpc_port}"
+        try:
+            if self._config.tls is None:
+                port = self._server.add_insecure_port(at)
+            else:
+                pair = (self._config.tls.key, self._config.tls.certificate)
+                port = self._server.add_secure_port(at, grpc.ssl_server_credentials([pair]))
+        except RuntimeError as error:
+            raise CannotListen(
+                f"cannot listen on {at}: the port is in use, the address is not this host's, "
+                f"or {names.ENV_TLS_CERT} and {names.ENV_TLS_KEY} are no certificate and its key ({error})"
+            ) from error
+        await self._server.start()
+        for service in ("", *_SERVICES):
+            await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        return port
+
+    async def stop(self) -> None:
+        """Refuse new calls, give the present ones a moment, and end."""
+        self._job.end()
+        with suppress(TimeoutError):  # somebody who watches the health and does not read holds it up
+            async with asyncio.timeout(_LAST_HEALTH_SECONDS):
+                await self._health.enter_graceful_shutdown()
+        await self._server.stop(0.2)

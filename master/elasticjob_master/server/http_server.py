@@ -1,0 +1,139 @@
+"""What is asked over HTTPS: Horovod's host list, health, metrics, and the dashboard."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from elasticjob_api import names
+from yarl import URL
+
+from elasticjob_master.config import Config, Tls
+from elasticjob_master.controller import Controller
+from elasticjob_master.server import dashboard
+from elasticjob_master.server.grpc_server import CannotListen, authorized
+from elasticjob_master.server.metrics import Metrics
+
+MOST_CONNECTIONS = 256
+_HANDSHAKE_SECONDS = 10.0
+_OF_THE_SENDER = (HttpProcessingError, web.RequestPayloadError, ConnectionError)
+
+
+class Http:
+    """The HTTP server of one master."""
+
+    def __init__(self, controller: Controller, metrics: Metrics, config: Config) -> None:
+        self._controller = controller
+        self._metrics = metrics
+        self._config = config
+        self._page = dashboard.Page()
+        self._listening: asyncio.Server | None = None
+        application = web.Application(client_max_size=64 * 1024)
+        application.router.add_get("/", self._dashboard)
+        application.router.add_get("/status", self._status)
+        application.router.add_get("/hosts", self._hosts)
+        application.router.add_get("/healthz", self._healthy)
+        application.router.add_get("/readyz", self._ready)
+        application.router.add_get("/metrics", self._show_metrics)
+        self._runner = web.AppRunner(application, access_log=None, handle_signals=False, logger=_log())
+
+    async def start(self) -> int:
+        """Listen and serve; return the port. Raises `CannotListen`."""
+        await self._runner.setup()
+        assert self._runner.server is not None
+        self._runner.server.request_factory = _with_a_path(self._runner.server.request_factory)
+        context = None if self._config.tls is None else _context(self._config.tls)
+        try:
+            self._listening = await asyncio.get_running_loop().create_server(
+                self._admit,
+                self._config.address,
+                self._config.http_port,
+                ssl=context,
+                ssl_handshake_timeout=None if context is None else _HANDSHAKE_SECONDS,
+            )
+        except OSError as error:
+            raise CannotListen(f"cannot listen on {self._config.address}:{self._config.http_port}: {error}") from error
+        port: int = self._listening.sockets[0].getsockname()[1]
+        return port
+
+    async def stop(self) -> None:
+        """End."""
+        if self._listening is not None:
+            self._listening.close()
+        await self._runner.cleanup()
+
+    def _admit(self) -> asyncio.Protocol:
+        """Serve a new connection; for one too many the oldest ends: whoever only holds them keeps nobody out."""
+        server = self._runner.server
+        assert server is not None
+        if len(server.connections) >= MOST_CONNECTIONS:
+            server.connections[0].force_close()
+        return server()
+
+    async def _hosts(self, request: web.Request) -> web.Response:
+        self._check_token(request)
+        return web.Response(text=self._controller.hosts.value.text())
+
+    async def _dashboard(self, _request: web.Request) -> web.Response:
+        return web.Response(text=self._page.text, content_type="text/html", headers=self._page.headers)
+
+    async def _status(self, request: web.Request) -> web.Response:
+        self._check_token(request)
+        body = dashboard.status(self._controller, self._config)
+        return web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
+
+    def _check_token(self, request: web.Request) -> None:
+        if not authorized(request.headers.get(names.TOKEN_METADATA), self._config.token):
+            message = f"{names.TOKEN_METADATA} must be 'Bearer <token of this job>'\n"
+            raise web.HTTPUnauthorized(headers={"WWW-Authenticate": "Bearer"}, text=message)
+
+    async def _healthy(self, _request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _ready(self, _request: web.Request) -> web.Response:
+        if self._controller.rendezvous.sizes is None:
+            return web.Response(status=503, text="the ElasticJob has not been read yet\n")
+        return web.Response(text="ok\n")
+
+    async def _show_metrics(self, _request: web.Request) -> web.Response:
+        body, content_type = self._metrics.render()
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+
+def _with_a_path(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Make requests also of CONNECT without a target, over which aiohttp fails and keeps the connection."""
+
+    def request(message: Any, *more: Any) -> Any:
+        return make(message._replace(url=URL("/")) if message.url is None else message, *more)
+
+    return request
+
+
+def _log() -> logging.Logger:
+    """What is no HTTP is its sender's mistake: status 400, and no traceback in the log, which anybody could fill."""
+    log = logging.getLogger(f"{__name__}.server")
+    log.addFilter(_is_our_error)
+    return log
+
+
+def _is_our_error(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], _OF_THE_SENDER))
+
+
+def _context(tls: Tls) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    # The ssl module reads keys from files only: these are in memory, and there is no other place in a pod to write to.
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        certificate, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
+        certificate.write_bytes(tls.certificate)
+        key.touch(mode=0o600)
+        key.write_bytes(tls.key)
+        context.load_cert_chain(certificate, key)
+    return context

@@ -1,0 +1,161 @@
+"""Between the wire's messages and the core's values."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+
+from elasticjob_api.frameworks import Peer
+from elasticjob_api.refusals import BadRequest
+from elasticjob_api.v1 import agent_pb2 as agent
+from elasticjob_api.v1 import discovery_pb2 as discovery
+from elasticjob_api.v1 import job_pb2 as job
+from elasticjob_api.v1 import shards_pb2 as shards
+from elasticjob_shards import Ledger
+
+from elasticjob_master.core.history import Event, Sample
+from elasticjob_master.core.plans import Plan
+from elasticjob_master.core.progress import Report
+from elasticjob_master.core.rendezvous.host_discovery import HostList
+from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
+
+_STATES = {
+    "waiting": agent.MEMBER_STATE_WAITING,
+    "training": agent.MEMBER_STATE_TRAINING,
+    "draining": agent.MEMBER_STATE_DRAINING,
+    "suspected": agent.MEMBER_STATE_SUSPECTED,
+    "succeeded": agent.MEMBER_STATE_SUCCEEDED,
+}
+
+
+def identity(request: agent.RegisterRequest, roles: Iterable[str]) -> Identity:
+    """Return who registers. Raises `BadRequest`; `roles` empty means any."""
+    for field, longest in (("pod_name", 253), ("pod_uid", 128), ("role", 20), ("node_name", 253)):
+        value = getattr(request, field)
+        if len(value) > longest or (not value and field != "node_name"):
+            raise BadRequest(f"{field} has {len(value)} characters; it must have 1 to {longest}")
+        if not value.isprintable() or ":" in value or " " in value:
+            raise BadRequest(f"{field} is {value!r}; it must be a name without spaces and colons")
+    known = tuple(roles)
+    if known and request.role not in known:
+        raise BadRequest(f"role is {request.role!r}; this job has {', '.join(known)}")
+    if request.index > 100_000:
+        raise BadRequest(f"index is {request.index}; it must be at most 100000")
+    if not 1 <= request.slots <= 256:
+        raise BadRequest(f"slots is {request.slots}; it must be between 1 and 256")
+    try:
+        ipaddress.ip_address(request.address)
+    except ValueError as error:
+        raise BadRequest(f"address is {request.address[:80]!r}; it must be an IP address") from error
+    return Identity(
+        pod_name=request.pod_name,
+        pod_uid=request.pod_uid,
+        role=request.role,
+        index=request.index,
+        incarnation=request.incarnation,
+        address=request.address,
+        node_name=request.node_name,
+        slots=request.slots,
+    )
+
+
+def usage(message: agent.ResourceUsage) -> Usage:
+    """Return what a heartbeat tells."""
+    return Usage(message.cpu_cores, message.memory_bytes, message.gpu_percent, message.gpu_memory_bytes)
+
+
+def report(message: agent.StepReport) -> Report:
+    """Return what a step report tells."""
+    return Report(
+        message.round,
+        message.step,
+        message.total_steps,
+        message.samples,
+        message.seconds,
+        dict(message.metrics),
+        message.steps,
+        message.compute_seconds,
+    )
+
+
+def member(source: Member) -> agent.Member:
+    """Return a member as others are told of it."""
+    who, used = source.identity, source.usage
+    return agent.Member(
+        pod_name=who.pod_name,
+        pod_uid=who.pod_uid,
+        role=who.role,
+        index=who.index,
+        incarnation=who.incarnation,
+        address=who.address,
+        node_name=who.node_name,
+        slots=who.slots,
+        state=_STATES[source.state],
+        step=source.step,
+        step_seconds=source.work.step_seconds,
+        straggler=source.work.straggler,
+        check_problem=source.check.problem,
+        usage=agent.ResourceUsage(
+            cpu_cores=used.cpu_cores,
+            memory_bytes=used.memory_bytes,
+            gpu_percent=used.gpu_percent,
+            gpu_memory_bytes=used.gpu_memory_bytes,
+        ),
+    )
+
+
+def peer(source: Member) -> Peer:
+    """Return a member as the frameworks' environments need it."""
+    who = source.identity
+    return Peer(who.pod_name, who.role, who.index, who.address, who.slots)
+
+
+def host_list(source: HostList) -> discovery.HostList:
+    """Return a published host list."""
+    hosts = [discovery.Host(name=host.name, slots=host.slots, address=host.address) for host in source.hosts]
+    return discovery.HostList(version=source.version, hosts=hosts)
+
+
+def ledger(source: Ledger) -> shards.Ledger:
+    """Return where a data set's shards are."""
+    account = source.account()
+    return shards.Ledger(
+        dataset=source.dataset.name,
+        total=account.total,
+        done=account.done,
+        leased=account.leased,
+        waiting=account.waiting,
+        returned=account.returned,
+        failed=account.failed,
+        growing=source.dataset.growing,
+    )
+
+
+def history(samples: Iterable[Sample], events: Iterable[Event]) -> job.History:
+    """Return what has happened."""
+    return job.History(
+        samples=[
+            job.Sample(
+                time=each.time,
+                round=each.round,
+                world_size=each.world_size,
+                step=each.step,
+                samples_per_second=each.samples_per_second,
+            )
+            for each in samples
+        ],
+        events=[job.Event(time=each.time, reason=each.reason, message=each.text()) for each in events],
+    )
+
+
+def plan(source: Plan) -> job.Plan:
+    """Return a ScalePlan, in short."""
+    return job.Plan(
+        name=source.name,
+        source=source.source,
+        phase=source.phase,
+        reason=source.reason,
+        message=source.message,
+        created=source.created,
+        completed=source.completed,
+    )

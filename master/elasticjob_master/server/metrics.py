@@ -1,0 +1,134 @@
+"""Prometheus metrics, read from the state when somebody scrapes; nothing is counted twice.
+
+docs/metrics.md lists them; a test compares it with what is served.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import get_args
+
+from prometheus_client import CollectorRegistry, ProcessCollector, exposition
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from elasticjob_master.controller import Controller
+from elasticjob_master.core.plans import Plan
+from elasticjob_master.core.rendezvous.members import State
+from elasticjob_master.persistence.state_writer import Keeper
+
+_PLACES = ("done", "leased", "waiting", "failed")
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Numbers of gRPC calls since this master's start; what a stranger names does not become a key."""
+
+    taken: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=lambda: Counter(token=0, method=0))
+
+
+class Metrics(Collector):
+    """The metrics of one master, in a registry of their own."""
+
+    def __init__(self, controller: Controller, keeper: Keeper, calls: Calls) -> None:
+        self._controller = controller
+        self._keeper = keeper
+        self._calls = calls
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def describe(self) -> Iterable[Metric]:
+        """Name nothing in advance: the names are in `collect`."""
+        return ()
+
+    def render(self) -> tuple[bytes, str]:
+        """Return the exposition and its content type."""
+        return exposition.generate_latest(self._registry), exposition.CONTENT_TYPE_LATEST
+
+    def collect(self) -> Iterator[Metric]:
+        """Read the state."""
+        yield from self._job()
+        yield from self._training()
+        yield from self._shards()
+        yield from self._master()
+
+    def _job(self) -> Iterator[Metric]:
+        controller = self._controller
+        states = Counter(member.state for member in controller.members)
+        yield _gauges(
+            "elasticjob_members", "Members by state.", "state", {state: states[state] for state in get_args(State)}
+        )
+        yield _gauge("elasticjob_connected_agents", "Agents with an open stream.", len(controller.streams))
+        yield _gauge("elasticjob_round", "The present world's round.", controller.rendezvous.round)
+        yield _gauge("elasticjob_world_size", "Members of the present world.", len(controller.rendezvous.world))
+        yield _counter("elasticjob_plans_emitted", "ScalePlans made by this job.", controller.scaler.plans_emitted)
+        yield _gauges("elasticjob_plans", "The job's ScalePlans by phase.", "phase", _phases(controller.plans))
+        yield _counters(
+            "elasticjob_events", "What has happened since this master's start.", "reason", controller.history.totals
+        )
+
+    def _training(self) -> Iterator[Metric]:
+        controller, progress, now = self._controller, self._controller.progress, self._controller.now()
+        yield _gauge("elasticjob_step", "The last finished step.", progress.step)
+        yield _gauge("elasticjob_total_steps", "All steps; 0 when not known.", progress.total_steps)
+        rate, steps = progress.samples_per_second(now), progress.steps_per_second(now)
+        yield _gauge("elasticjob_samples_per_second", "Throughput of all members.", rate)
+        yield _gauge("elasticjob_steps_per_second", "How fast the step grows.", steps)
+        yield _counter("elasticjob_samples", "Samples trained.", progress.samples)
+        told = progress.reported_at or 0
+        yield _gauge("elasticjob_last_report_timestamp_seconds", "When a step was last told; 0: never.", told)
+        yield _gauge("elasticjob_stalled", "1 when the training is stalled.", controller.stall.since is not None)
+        yield _gauge("elasticjob_stragglers", "Members much slower than the others.", len(controller.stragglers))
+
+    def _shards(self) -> Iterator[Metric]:
+        shards = GaugeMetricFamily("elasticjob_shards", "Shards by data set and state.", labels=["dataset", "state"])
+        returned = CounterMetricFamily("elasticjob_shards_returned", "Shards given or taken back.", labels=["dataset"])
+        for ledger in self._controller.ledgers:
+            account = ledger.account()
+            for place in _PLACES:
+                shards.add_metric([ledger.dataset.name, place], getattr(account, place))
+            returned.add_metric([ledger.dataset.name], account.returned)
+        yield shards
+        yield returned
+
+    def _master(self) -> Iterator[Metric]:
+        controller, keeper, calls = self._controller, self._keeper, self._calls
+        yield _gauge("elasticjob_master_starts", "Starts of this job's master.", controller.starts)
+        yield _counter("elasticjob_heartbeats", "Heartbeats taken.", controller.heartbeats)
+        yield _counters("elasticjob_grpc_calls", "Calls by method.", "method", calls.taken)
+        yield _counters("elasticjob_grpc_refused_calls", "Calls not taken.", "why", calls.refused)
+        yield _gauge("elasticjob_state_bytes", "Size of the stored state.", keeper.stored_bytes)
+        yield _gauge("elasticjob_state_left_out", "Parts the stored state has no room for.", len(keeper.left_out))
+        yield _counter("elasticjob_state_writes", "Times the state was stored.", keeper.writes)
+        unstored = keeper.unstored_seconds()
+        yield _gauge("elasticjob_state_unstored_seconds", "Age of the oldest change that is not stored.", unstored)
+
+
+def _phases(plans: Iterable[Plan]) -> Counter[str]:
+    return Counter(plan.phase for plan in plans)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=value)
+
+
+def _gauges(name: str, text: str, label: str, values: dict[str, int]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family
+
+
+def _counters(name: str, text: str, label: str, values: dict[str, int]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family

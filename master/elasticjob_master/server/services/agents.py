@@ -1,0 +1,165 @@
+"""AgentService: registration, and one stream per agent."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+import grpc
+from elasticjob_api.refusals import BadRequest, Unknown
+from elasticjob_api.v1 import agent_pb2 as pb
+
+from elasticjob_master.agent_streams import Send
+from elasticjob_master.controller import Controller
+from elasticjob_master.core.rendezvous.commands import (
+    Check,
+    Command,
+    Configure,
+    Drain,
+    Exit,
+    Release,
+    Removed,
+    Start,
+    Stop,
+)
+from elasticjob_master.core.rendezvous.members import Member
+from elasticjob_master.server import messages
+from elasticjob_master.server.services import errors
+from elasticjob_master.server.services.starts import Starts
+from elasticjob_master.server.services.stream import WRITING_AT_ONCE, Context, Render, Stream
+
+log = logging.getLogger(__name__)
+
+LATEST_ROUND = 2**53
+"""More than any job forms; a member is believed which round it is in, and the next one is one more."""
+
+NAME = pb.DESCRIPTOR.services_by_name["AgentService"].full_name
+
+
+class AgentService:
+    """The agents' side of the master."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self._next_command = 1
+        self._starts: Starts | None = None
+        self._turns = asyncio.Semaphore(WRITING_AT_ONCE)
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """Return what serves the calls: as the generated code does it, but for Connect, which writes bytes."""
+        return grpc.method_handlers_generic_handler(
+            NAME,
+            {
+                "Register": grpc.unary_unary_rpc_method_handler(
+                    self.Register, pb.RegisterRequest.FromString, pb.RegisterResponse.SerializeToString
+                ),
+                "Connect": grpc.stream_stream_rpc_method_handler(self.Connect, pb.AgentMessage.FromString),
+            },
+        )
+
+    async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:  # noqa: D102
+        controller = self._controller
+        async with errors.told(context):
+            controller.register(messages.identity(request, controller.rendezvous.sizes or controller.framework.roles))
+        often = controller.intervals
+        return pb.RegisterResponse(
+            heartbeat_seconds=often.heartbeat,
+            lost_seconds=controller.rendezvous.timing.lost,
+            report_seconds=often.report,
+        )
+
+    async def Connect(self, messages: AsyncIterator[pb.AgentMessage], context: Context) -> None:  # noqa: D102
+        stream = Stream(context, self._turns)
+        first = await stream.read()
+        if first is None:
+            return
+
+        def send(command: Command) -> None:
+            stream.send(self._render(command))
+
+        async with errors.told(context):
+            member = self._welcome(first, send)
+        try:
+            await stream.serve(partial(self._take, member))
+        finally:
+            self._controller.disconnect(member.uid, send)
+
+    def _welcome(self, first: pb.AgentMessage, send: Send) -> Member:
+        """Take a stream, which begins with a hello."""
+        if first.WhichOneof("message") != "hello":
+            raise BadRequest("the first message of a stream must be hello")
+        uid, round_ = first.hello.pod_uid, first.hello.running_round
+        if round_ > LATEST_ROUND:
+            raise BadRequest(f"running_round is {round_}; it must be at most {LATEST_ROUND}")
+        member = self._controller.connect(uid, send, running_round=round_, draining=first.hello.draining)
+        if member is None:
+            raise Unknown(f"pod UID {uid[:128]!r} is no member of this job; call Register first")
+        return member
+
+    def _take(self, member: Member, message: pb.AgentMessage) -> None:
+        controller = self._controller
+        match message.WhichOneof("message"):
+            case "heartbeat":
+                controller.heartbeat(member, messages.usage(message.heartbeat.usage))
+            case "step":
+                controller.step(member, messages.report(message.step))
+            case "started":
+                controller.started(member, message.started.round)
+            case "exited":
+                exited = message.exited
+                log.info(
+                    "%s: process of round %d ended with %d%s",
+                    member.identity.pod_name,
+                    exited.round,
+                    exited.exit_code,
+                    ", as asked" if exited.asked else "",
+                )
+                controller.exited(member, exited.round, exited.exit_code, asked=exited.asked)
+            case "leaving":
+                controller.leaving(member)
+            case "check":
+                found = message.check
+                controller.checked(member, found.number, found.seconds, found.problem, found.unreached)
+            case "hello" if message.hello.draining:
+                controller.leaving(member)
+
+    def _render(self, command: Command) -> Render | None:
+        """Return what renders a command as a message, when it is its turn; None ends the stream."""
+        number, self._next_command = self._next_command, self._next_command + 1
+        match command:
+            case Start(uid=uid):
+                return partial(self._starts_with(uid).start, number, uid)
+            case Stop():
+                stop = pb.Stop(round=command.round, grace_seconds=command.grace_seconds)
+                return pb.MasterMessage(command_id=number, stop=stop).SerializeToString
+            case Drain():
+                drain = pb.Drain(grace_seconds=command.grace_seconds)
+                return pb.MasterMessage(command_id=number, drain=drain).SerializeToString
+            case Exit():
+                return pb.MasterMessage(command_id=number, exit=pb.Exit(problem=command.problem)).SerializeToString
+            case Check():
+                check = pb.Check(
+                    number=command.number,
+                    peers=command.peers,
+                    command=command.command,
+                    timeout_seconds=command.timeout_seconds,
+                )
+                return pb.MasterMessage(command_id=number, check=check).SerializeToString
+            case Configure():
+                configure = pb.Configure(
+                    heartbeat_seconds=command.heartbeat_seconds, report_seconds=command.report_seconds
+                )
+                return pb.MasterMessage(command_id=number, configure=configure).SerializeToString
+            case Release() | Removed():
+                return None
+
+    def _starts_with(self, uid: str) -> Starts:
+        rendezvous = self._controller.rendezvous
+        starts = self._starts
+        if starts is None or starts.process_round != rendezvous.round or uid not in starts:
+            members = [m for m in map(self._controller.members.get, rendezvous.world) if m is not None]
+            starts = self._starts = Starts(rendezvous.round, members, self._controller.framework)
+        return starts

@@ -1,0 +1,33 @@
+"""What goes wrong in a call, as gRPC tells it: one status for each kind of refusal, whatever the service."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+from elasticjob_api.refusals import BadRequest, Differs, Full, NotYet, Refused, Unknown
+
+from elasticjob_master.persistence.state_writer import NotStored
+
+_CODES: dict[type[Exception], grpc.StatusCode] = {
+    BadRequest: grpc.StatusCode.INVALID_ARGUMENT,
+    Full: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Refused: grpc.StatusCode.FAILED_PRECONDITION,
+    Unknown: grpc.StatusCode.NOT_FOUND,
+    Differs: grpc.StatusCode.ALREADY_EXISTS,
+    TimeoutError: grpc.StatusCode.DEADLINE_EXCEEDED,
+    # Agents try again what is unavailable, as they do while there is no master at all.
+    NotYet: grpc.StatusCode.UNAVAILABLE,
+    NotStored: grpc.StatusCode.UNAVAILABLE,
+}
+
+
+@asynccontextmanager
+async def told(context: Any) -> AsyncIterator[None]:
+    """End the call with the status of what is raised inside."""
+    try:
+        yield
+    except tuple(_CODES) as error:
+        await context.abort(_CODES[type(error)], str(error))

@@ -1,0 +1,26 @@
+"""DiscoveryService: the published host list, now and as it changes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from elasticjob_api.v1 import discovery_pb2 as pb
+from elasticjob_api.v1.discovery_pb2_grpc import DiscoveryServiceServicer
+
+from elasticjob_master.controller import Controller
+from elasticjob_master.server import messages
+
+
+class DiscoveryService(DiscoveryServiceServicer):
+    """Who can be trained on."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    async def GetHosts(self, request: pb.GetHostsRequest, context: Any) -> pb.HostList:  # noqa: D102
+        return messages.host_list(self._controller.hosts.value)
+
+    async def WatchHosts(self, request: pb.WatchHostsRequest, context: Any) -> AsyncIterator[pb.HostList]:  # noqa: D102
+        async for hosts in self._controller.hosts.follow():
+            yield messages.host_list(hosts)

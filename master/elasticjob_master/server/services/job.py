@@ -1,0 +1,175 @@
+"""JobService: questions about the running job, asked once or watched.
+
+A watch costs a glance a second. What it tells is made once for all who watch the same, and only sent when it is new;
+who reads slowly misses values in between and holds up nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+
+import grpc
+from elasticjob_api.v1 import agent_pb2
+from elasticjob_api.v1 import job_pb2 as pb
+from elasticjob_api.v1.job_pb2_grpc import JobServiceServicer
+
+from elasticjob_master.config import Config
+from elasticjob_master.controller import Controller
+from elasticjob_master.server import messages
+
+MOST_WATCHES = 256
+_WATCH_SECONDS = 1.0
+_SHARED_SECONDS = 0.5
+_PHASES = {
+    "waiting": pb.JOB_PHASE_WAITING,
+    "training": pb.JOB_PHASE_TRAINING,
+    "reforming": pb.JOB_PHASE_REFORMING,
+    "finishing": pb.JOB_PHASE_FINISHING,
+}
+T = TypeVar("T")
+
+
+class _Shared(Generic[T]):
+    """A value that many watch: made once for all of them, and the same object for as long as nothing has changed."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._value: T | None = None
+        self._made_at = 0.0
+
+    def look(self, fresh: bool) -> T:
+        """Return the value; a little old unless it must be fresh."""
+        now = asyncio.get_running_loop().time()
+        if self._value is None or fresh or now - self._made_at >= _SHARED_SECONDS:
+            value, self._made_at = self._make(), now
+            if value != self._value:
+                self._value = value
+        assert self._value is not None
+        return self._value
+
+
+class JobService(JobServiceServicer):
+    """Status, members, world, progress, history and plans."""
+
+    def __init__(self, controller: Controller, config: Config) -> None:
+        self._controller = controller
+        self._config = config
+        self._ending = asyncio.Event()
+        self._watches = 0
+        self._shared_status = _Shared(self._status)
+        self._shared_members = _Shared(self._members)
+        self._shared_progress = _Shared(self._progress)
+        self._shared_plans = _Shared(self._plans)
+
+    def end(self) -> None:
+        """Tell those who watch the last news, and end their watches: the master itself is about to end."""
+        self._ending.set()
+
+    async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.JobStatus:  # noqa: D102
+        return self._status()
+
+    async def WatchStatus(self, request: pb.WatchStatusRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
+        await self._tell(context, self._shared_status.look)
+
+    async def GetMembers(self, request: pb.GetMembersRequest, context: Any) -> pb.MemberList:  # noqa: D102
+        return self._members()
+
+    async def WatchMembers(self, request: pb.WatchMembersRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
+        await self._tell(context, self._shared_members.look)
+
+    async def GetProgress(self, request: pb.GetProgressRequest, context: Any) -> pb.Progress:  # noqa: D102
+        return self._progress()
+
+    async def WatchProgress(self, request: pb.WatchProgressRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
+        await self._tell(context, self._shared_progress.look)
+
+    async def GetHistory(self, request: pb.GetHistoryRequest, context: Any) -> pb.History:  # noqa: D102
+        history = self._controller.history
+        return messages.history(history.samples(), history.events())
+
+    async def WatchHistory(self, request: pb.WatchHistoryRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
+        told = -1
+
+        def news(fresh: bool) -> pb.History | None:
+            nonlocal told
+            history, before = self._controller.history, told
+            told = history.number
+            return messages.history(history.samples(before), history.events(before)) if told != before else None
+
+        await self._tell(context, news)
+
+    async def GetPlans(self, request: pb.GetPlansRequest, context: Any) -> pb.PlanList:  # noqa: D102
+        return self._plans()
+
+    async def WatchPlans(self, request: pb.WatchPlansRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
+        await self._tell(context, self._shared_plans.look)
+
+    async def GetWorld(self, request: pb.GetWorldRequest, context: Any) -> agent_pb2.World:  # noqa: D102
+        rendezvous = self._controller.rendezvous
+        present = [m for m in map(self._controller.members.get, rendezvous.world) if m is not None]
+        return agent_pb2.World(round=rendezvous.round, members=map(messages.member, present))
+
+    async def _tell(self, context: Any, look: Callable[[bool], object | None]) -> None:
+        """Write what there is to see: at once, then what is new at most once a second, and the last when it ends.
+
+        Args:
+            context: of the call.
+            look: returns what there is, fresh or a little old; None, or the same object as before: nothing new.
+        """
+        if self._watches >= MOST_WATCHES:
+            message = f"{self._watches} watches are open, the most there may be; end one, or use the Get methods"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
+        self._watches += 1
+        try:
+            told = None
+            while True:
+                last = self._ending.is_set()
+                seen = look(told is None or last)
+                if seen is not None and seen is not told:
+                    await context.write(seen)
+                    told = seen
+                if last:
+                    return
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._ending.wait(), _WATCH_SECONDS)
+        finally:
+            self._watches -= 1
+
+    def _status(self) -> pb.JobStatus:
+        controller = self._controller
+        rendezvous = controller.rendezvous
+        return pb.JobStatus(
+            namespace=self._config.namespace,
+            job_name=self._config.job_name,
+            phase=_PHASES[controller.phase],
+            round=rendezvous.round,
+            world_size=len(rendezvous.world),
+            progress=self._progress(),
+            datasets=map(messages.ledger, controller.ledgers),
+            master_starts=controller.starts,
+        )
+
+    def _progress(self) -> pb.Progress:
+        controller, progress = self._controller, self._controller.progress
+        now = controller.now()
+        eta = progress.eta_seconds(now)
+        return pb.Progress(
+            step=progress.step,
+            total_steps=progress.total_steps,
+            samples_per_second=progress.samples_per_second(now),
+            eta_seconds=-1.0 if eta is None else eta,
+            last_report_time=progress.reported_at or 0.0,
+            metrics=progress.metrics,
+            steps_per_second=progress.steps_per_second(now),
+            stalled_since=controller.stall.since or 0.0,
+            stragglers=controller.stragglers,
+        )
+
+    def _members(self) -> pb.MemberList:
+        return pb.MemberList(members=map(messages.member, self._controller.members))
+
+    def _plans(self) -> pb.PlanList:
+        return pb.PlanList(plans=map(messages.plan, self._controller.plans))

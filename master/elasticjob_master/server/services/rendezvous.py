@@ -1,0 +1,171 @@
+"""RendezvousService: what the members of a world tell each other, and where they wait for each other.
+
+A change is answered when it is stored, and a value is shown when it is stored: whatever anybody has been told, a
+restarted master knows. Who waits is woken by what it waits for, and by the end of the round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from elasticjob_api.refusals import BadRequest, Full, NotYet, Refused, Unknown
+from elasticjob_api.v1 import rendezvous_pb2 as pb
+from elasticjob_api.v1.rendezvous_pb2_grpc import RendezvousServiceServicer
+
+from elasticjob_master.controller import Controller
+from elasticjob_master.core.sync.key_value import check_keys
+from elasticjob_master.persistence.state_writer import Keeper
+from elasticjob_master.server.services import errors
+
+MOST_WAITING = 20_000
+"""Requests that wait at a time: one of each member of the largest job, and as many again."""
+LONGEST_WAIT_SECONDS = 3600.0
+
+
+class RendezvousService(RendezvousServiceServicer):
+    """Values by key, and barriers."""
+
+    def __init__(self, controller: Controller, keeper: Keeper) -> None:
+        self._controller = controller
+        self._keeper = keeper
+        self._changed_at = 0
+        self._waiting: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
+        """By what they wait for: a key's value, or a barrier's end."""
+        self._count = 0
+        controller.on_round = self._wake_all
+
+    async def SetValue(self, request: pb.SetValueRequest, context: Any) -> pb.SetValueResponse:  # noqa: D102
+        async with errors.told(context):
+            self._check_round(request.round)
+            expected = request.expected if request.HasField("expected") else None
+            store = self._controller.keyvalue
+            value = store.set(request.key, request.value, expected=expected, if_absent=request.if_absent)
+            if value == request.value:
+                self._changed("key", request.key)
+            await self._stored()
+            return pb.SetValueResponse(value=value or b"", present=value is not None)
+
+    async def GetValues(self, request: pb.GetValuesRequest, context: Any) -> pb.GetValuesResponse:  # noqa: D102
+        async with errors.told(context), _within(request.wait_seconds):
+            keys, store = list(request.keys), self._controller.keyvalue
+            check_keys(keys)
+            self._check_round(request.round)
+            while (absent := store.missing(keys)) is not None:
+                if request.wait_seconds == 0:
+                    raise Unknown(f"key {keys[absent]!r} has no value")
+                while absent is not None:  # goes on where it has come to: many may wait for many keys
+                    await self._wait("key", keys[absent])
+                    self._check_round(request.round)
+                    absent = store.missing(keys, absent)
+            values = store.get(keys)
+            await self._stored()
+            return pb.GetValuesResponse(values=values)
+
+    async def AddValue(self, request: pb.AddValueRequest, context: Any) -> pb.AddValueResponse:  # noqa: D102
+        async with errors.told(context):
+            self._check_round(request.round)
+            value = self._controller.keyvalue.add(request.key, request.amount, request.request_id)
+            self._changed("key", request.key)
+            await self._stored()
+            return pb.AddValueResponse(value=value)
+
+    async def DeleteValue(self, request: pb.DeleteValueRequest, context: Any) -> pb.DeleteValueResponse:  # noqa: D102
+        async with errors.told(context):
+            self._check_round(request.round)
+            existed = self._controller.keyvalue.delete(request.key)
+            if existed:
+                self._changed("key", request.key)
+            await self._stored()
+            return pb.DeleteValueResponse(existed=existed)
+
+    async def Barrier(self, request: pb.BarrierRequest, context: Any) -> pb.BarrierResponse:  # noqa: D102
+        async with errors.told(context):
+            self._check_round(request.round)
+            if not self._controller.rendezvous.in_world(request.pod_uid):
+                raise Refused(f"pod UID {request.pod_uid[:128]!r} is not in the world of round {request.round}")
+            try:
+                async with _within(request.wait_seconds):
+                    await self._pass(request)
+            except TimeoutError:
+                raise TimeoutError(self._who_is_missing(request.name)) from None
+            await self._stored()
+            return pb.BarrierResponse()
+
+    async def _pass(self, request: pb.BarrierRequest) -> None:
+        barriers, name = self._controller.barriers, request.name
+        while True:
+            before = barriers.times(name)
+            passed = barriers.arrive(name, request.number, request.pod_uid, self._controller.rendezvous.world)
+            if barriers.times(name) > before:
+                self._changed("barrier", name)
+            if passed:
+                return
+            if request.wait_seconds == 0:
+                raise TimeoutError
+            await self._wait("barrier", name)
+            self._check_round(request.round)
+
+    def _who_is_missing(self, name: str) -> str:
+        world, members = self._controller.rendezvous.world, self._controller.members
+        absent = [member for uid in self._controller.barriers.absent(name, world) if (member := members.get(uid))]
+        shown = ", ".join(member.identity.pod_name for member in absent[:5])
+        return f"barrier {name!r}: {len(absent)} of {len(world)} have not come, such as {shown or 'some that are gone'}"
+
+    def _check_round(self, round_: int) -> None:
+        present = self._controller.keyvalue.round
+        if round_ > present:
+            raise NotYet(f"round is {round_}; this master knows of {present} so far")
+        if round_ < present:
+            raise Refused(f"round is {round_}; it is over, the present one is {present}")
+
+    def _changed(self, kind: str, name: str) -> None:
+        self._controller.changed()
+        self._changed_at = self._keeper.changes
+        for waiter in self._waiting.pop((kind, name), ()):
+            _wake(waiter)
+
+    async def _stored(self) -> None:
+        await self._keeper.stored(self._changed_at)
+
+    async def _wait(self, kind: str, name: str) -> None:
+        """Wait until something happens there."""
+        if self._count >= MOST_WAITING:
+            raise Full(f"{MOST_WAITING} requests are waiting already")
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiters = self._waiting.setdefault((kind, name), set())
+        waiters.add(waiter)
+        self._count += 1
+        try:
+            await waiter
+        finally:
+            self._count -= 1
+            waiters.discard(waiter)
+            if not waiters and self._waiting.get((kind, name)) is waiters:
+                del self._waiting[kind, name]
+
+    def _wake_all(self) -> None:
+        """A round has ended: nobody waits for it any more."""
+        waiting, self._waiting = self._waiting, {}
+        for waiters in waiting.values():
+            for waiter in waiters:
+                _wake(waiter)
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+@asynccontextmanager
+async def _within(seconds: float) -> AsyncIterator[None]:
+    """Give up after the time a request may wait; one that may not wait never does."""
+    if not 0 <= seconds <= LONGEST_WAIT_SECONDS:
+        raise BadRequest(f"wait_seconds is {seconds:g}; it must be 0 to {LONGEST_WAIT_SECONDS:g}")
+    try:
+        async with asyncio.timeout(seconds or None):
+            yield
+    except TimeoutError as error:
+        raise TimeoutError("no value within wait_seconds") from error

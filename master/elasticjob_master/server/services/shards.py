@@ -1,0 +1,141 @@
+"""ShardService: leases answered at once, everything that is promised when its effect is stored."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from elasticjob_api.refusals import BadRequest, NotYet, Refused
+from elasticjob_api.v1 import shards_pb2 as pb
+from elasticjob_api.v1.shards_pb2_grpc import ShardServiceServicer
+from elasticjob_shards import Dataset
+from elasticjob_shards.dataset import digest_of
+
+from elasticjob_master.controller import Controller
+from elasticjob_master.persistence.state_writer import Keeper
+from elasticjob_master.server import messages
+from elasticjob_master.server.services import errors
+
+log = logging.getLogger(__name__)
+
+_LONGEST_NAME = 4096
+_LONGEST_MESSAGE = 500
+
+
+class ShardService(ShardServiceServicer):
+    """Dynamic data sharding."""
+
+    def __init__(self, controller: Controller, keeper: Keeper) -> None:
+        self._controller = controller
+        self._ledgers = controller.ledgers
+        self._keeper = keeper
+        self._declared_at: dict[str, int] = {}
+
+    async def CreateDataset(self, request: pb.CreateDatasetRequest, context: Any) -> pb.CreateDatasetResponse:  # noqa: D102
+        async with errors.told(context):
+            dataset = _dataset(request)
+            known = [ledger.dataset for ledger in self._ledgers]
+            ledger = self._ledgers.declare(dataset)
+            if ledger.dataset not in known:
+                self._controller.changed()
+                self._declared_at[dataset.name] = self._keeper.changes
+            # Whoever has been told that it exists is not told by the next master that it does not.
+            await self._keeper.stored(self._declared_at.get(dataset.name, 0))
+            return pb.CreateDatasetResponse(shards=ledger.dataset.total)
+
+    async def LeaseShards(self, request: pb.LeaseShardsRequest, context: Any) -> pb.LeaseShardsResponse:  # noqa: D102
+        async with errors.told(context):
+            ledger = self._ledgers.get(request.dataset)
+            self._check_process(request.pod_uid, request.round)
+            most = self._ledgers.share(len(self._controller.members))
+            leased = ledger.lease(request.pod_uid, request.count, request.request_id, most=most)
+            if leased:
+                self._controller.changed()
+            shards = [
+                pb.Shard(id=shard.id, epoch=shard.epoch, start=shard.start, end=shard.end, part=shard.part)
+                for shard in leased
+            ]
+            return pb.LeaseShardsResponse(shards=shards, finished=ledger.finished, most=most)
+
+    async def ReportShards(self, request: pb.ReportShardsRequest, context: Any) -> pb.ReportShardsResponse:  # noqa: D102
+        async with errors.told(context):
+            ledger = self._ledgers.get(request.dataset)
+            # An ended process' leases are free already; the same shards may have been leased to the next one here.
+            returned = request.returned if self._runs(request.pod_uid, request.round) else ()
+            stale = ledger.report(request.pod_uid, request.done, returned, request.failed, round_=request.round)
+            if request.failed:
+                self._tell_failed(request)
+            self._controller.changed()
+            await self._keeper.stored(self._keeper.changes)
+            return pb.ReportShardsResponse(stale=stale)
+
+    async def ExtendDataset(self, request: pb.ExtendDatasetRequest, context: Any) -> pb.ExtendDatasetResponse:  # noqa: D102
+        async with errors.told(context):
+            ledger = self._ledgers.get(request.dataset)
+            ledger.extend(request.size, final=request.final)
+            self._controller.changed()
+            await self._keeper.stored(self._keeper.changes)
+            return pb.ExtendDatasetResponse(size=ledger.dataset.size)
+
+    async def GetCheckpoint(self, request: pb.GetCheckpointRequest, context: Any) -> pb.Checkpoint:  # noqa: D102
+        async with errors.told(context):
+            return pb.Checkpoint(state=self._ledgers.get(request.dataset).checkpoint())
+
+    async def RestoreCheckpoint(  # noqa: D102
+        self, request: pb.RestoreCheckpointRequest, context: Any
+    ) -> pb.RestoreCheckpointResponse:
+        async with errors.told(context):
+            ledger = self._ledgers.get(request.dataset)
+            if not request.round:
+                raise BadRequest("round is 0; it must be the round of the process that restores")
+            self._check_process(request.pod_uid, request.round)
+            only = self._controller.rendezvous.world == (request.pod_uid,)
+            ledger.restore(request.state, request.round, only=only)
+            self._controller.changed()
+            await self._keeper.stored(self._keeper.changes)
+            account = ledger.account()
+            return pb.RestoreCheckpointResponse(waiting=account.total - account.done - account.failed)
+
+    async def GetLedger(self, request: pb.GetLedgerRequest, context: Any) -> pb.Ledger:  # noqa: D102
+        async with errors.told(context):
+            return messages.ledger(self._ledgers.get(request.dataset))
+
+    def _check_process(self, uid: str, round_: int) -> None:
+        """A lease must have a holder whose end is noticed."""
+        member = self._controller.members.get(uid)
+        if member is None:
+            raise NotYet(f"pod UID {uid[:128]!r} is no member of this job; call Register first")
+        if not self._runs(uid, round_):
+            if member.away_since is not None:
+                raise NotYet(f"round is {round_}; pod {member.identity.pod_name} has not told yet what runs there")
+            raise Refused(f"round is {round_}; pod {member.identity.pod_name} runs no process of that round any more")
+
+    def _runs(self, uid: str, round_: int) -> bool:
+        """Tell whether the process of a round, if one is named, is the one that runs on a member."""
+        member = self._controller.members.get(uid)
+        return not round_ or (member is not None and member.process_round == round_)
+
+    def _tell_failed(self, request: pb.ReportShardsRequest) -> None:
+        why = request.message[:_LONGEST_MESSAGE] or "no reason was given"
+        some = ", ".join(str(shard) for shard in request.failed[:5])
+        told = f"data set {request.dataset}: {len(request.failed)} shards failed ({some}): {why}"
+        log.warning("%s", told)
+        self._controller.note("ShardsFailed", told)
+
+
+def _dataset(request: pb.CreateDatasetRequest) -> Dataset:
+    wrong = next((part.name for part in request.parts if len(part.name) > _LONGEST_NAME), None)
+    if wrong is not None:
+        raise BadRequest(f"the name of a part has {len(wrong)} characters; at most {_LONGEST_NAME} are taken")
+    sizes = tuple(part.size for part in request.parts)
+    return Dataset(
+        name=request.dataset,
+        size=sum(sizes) if sizes else request.size,
+        shard_size=request.shard_size,
+        epochs=request.epochs,
+        shuffle=request.shuffle,
+        seed=request.seed,
+        parts=sizes,
+        parts_digest=digest_of((part.name, part.size) for part in request.parts),
+        streamed=request.streamed,
+    )

@@ -1,0 +1,34 @@
+"""The Starts of one world: what all members are told alike is serialised once, however many they are.
+
+A world of a thousand members takes a hundred kilobytes, and each of them is told all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from elasticjob_api.frameworks import Framework
+from elasticjob_api.v1 import agent_pb2 as pb
+
+from elasticjob_master.core.rendezvous.members import Member
+from elasticjob_master.server import messages
+
+
+class Starts:
+    """What the members of one world are started with."""
+
+    def __init__(self, process_round: int, members: Sequence[Member], framework: Framework) -> None:
+        self.process_round = process_round
+        self._environment = framework.environment([messages.peer(member) for member in members])
+        self._ranks = {member.uid: rank for rank, member in enumerate(members)}
+        world = pb.World(round=process_round, members=map(messages.member, members))
+        self._shared = pb.MasterMessage(start=pb.Start(world=world)).SerializeToString()
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._ranks
+
+    def start(self, number: int, uid: str) -> bytes:
+        """Return one member's MasterMessage: two halves of a message, one after the other, are read as the whole."""
+        rank = self._ranks[uid]
+        start = pb.Start(rank=rank, environment=self._environment(rank))
+        return pb.MasterMessage(command_id=number, start=start).SerializeToString() + self._shared

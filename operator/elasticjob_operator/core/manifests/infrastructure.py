@@ -1,0 +1,113 @@
+"""What a job's pods need around them: Services, Secret, rights of the master, its state ConfigMap, and the PodGroup."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+
+from elasticjob_operator.core.manifests import gang
+from elasticjob_operator.core.manifests.pods import labels
+from elasticjob_operator.core.model.observed import owner_reference
+
+Json = dict[str, Any]
+
+
+def around_the_pods(job: ElasticJob) -> list[Json]:
+    """Return all manifests but the Secret's. Lists in them have every field the API server would add.
+
+    So what is there can be compared with what it should be.
+    """
+    name, master_labels = names.master_service(job.metadata.name), labels(job, names.ROLE_MASTER)
+    selector = {key: master_labels[key] for key in (names.LABEL_JOB_UID, names.LABEL_ROLE)}
+    members = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {names.LABEL_JOB_UID: job.metadata.uid},
+    }
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": job.metadata.namespace}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+    manifests = [
+        _object(job, "v1", "ServiceAccount", name),
+        _object(job, "v1", "ConfigMap", names.state_config_map(job.metadata.name)),
+        _object(job, "v1", "Service", name, spec={"selector": selector, "ports": _ports()}),
+        _object(job, "v1", "Service", job.metadata.name, spec=members),
+        _object(job, "rbac.authorization.k8s.io/v1", "Role", name, rules=_rules(job)),
+        _object(job, "rbac.authorization.k8s.io/v1", "RoleBinding", name, roleRef=role, subjects=[subject]),
+    ]
+    if group := gang.pod_group(job):
+        scheduler = gang.SCHEDULERS[job.spec.run_policy.scheduling_policy.gang]
+        manifests.append(_object(job, scheduler.api_version, "PodGroup", job.metadata.name, spec=group))
+    return manifests
+
+
+def basis(job: ElasticJob) -> Hashable:
+    """Return all that can change in a job and that the manifests depend on: while it stays, they do."""
+    policy = job.spec.run_policy.scheduling_policy
+    if policy.gang == "none":
+        return policy.gang
+    least = tuple(role.min_replicas for role in job.spec.replica_specs.values())
+    return (policy.gang, policy.queue, policy.priority_class_name, least, str(job.spec.master.resources))
+
+
+def secret(job: ElasticJob, content: Mapping[str, str]) -> Json:
+    """Return the manifest of the Secret with the token and the certificates of this job."""
+    return _object(
+        job, "v1", "Secret", names.master_service(job.metadata.name), type="Opaque", stringData=dict(content)
+    )
+
+
+def correction(manifest: Mapping[str, Any], found: Mapping[str, Any]) -> Json:
+    """Return the merge patch that makes an object what its manifest says; fields the manifest has not are left alone.
+
+    It is empty for what is as it should be. Metadata is not compared.
+    """
+    patch: Json = {}
+    for key, value in manifest.items():
+        old = found.get(key)
+        if key in ("apiVersion", "kind", "metadata") or old == value:
+            continue
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            if inner := correction(value, old):
+                patch[key] = inner
+        else:
+            patch[key] = value
+    return patch
+
+
+def _object(job: ElasticJob, api_version: str, kind: str, name: str, **content: Any) -> Json:
+    metadata = {
+        "name": name,
+        "namespace": job.metadata.namespace,
+        "labels": labels(job, names.ROLE_MASTER),
+        "ownerReferences": [owner_reference(job)],
+    }
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **content}
+
+
+def _ports() -> list[Json]:
+    ports = (("grpc", names.GRPC_PORT), ("http", names.HTTP_PORT))
+    return [{"name": name, "port": port, "protocol": "TCP", "targetPort": port} for name, port in ports]
+
+
+def _rules(job: ElasticJob) -> list[Json]:
+    """Limited to this job's objects by name wherever the verb allows; list, watch and create of plans do not."""
+    name = job.metadata.name
+    return [
+        {
+            "apiGroups": [names.GROUP],
+            "resources": ["elasticjobs"],
+            "resourceNames": [name],
+            "verbs": ["get", "list", "watch"],
+        },
+        {"apiGroups": [names.GROUP], "resources": ["elasticjobs/status"], "resourceNames": [name], "verbs": ["patch"]},
+        {"apiGroups": [names.GROUP], "resources": ["scaleplans"], "verbs": ["get", "list", "watch", "create"]},
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": [names.state_config_map(name)],
+            "verbs": ["get", "patch", "update"],
+        },
+    ]

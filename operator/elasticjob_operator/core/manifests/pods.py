@@ -1,0 +1,280 @@
+"""The pods of a job: the user's template kept as written, plus what makes it a member; and the master's pod."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
+from elasticjob_api.quantity import parse_quantity
+
+from elasticjob_operator.core.manifests import gang
+from elasticjob_operator.core.model.observed import Defaults, owner_reference
+
+Json = dict[str, Any]
+
+_INSTALLED_AGENT = f"{names.AGENT_DIRECTORY}/agent"
+_AGENT_VOLUME_LIMIT = "256Mi"
+_NO_RIGHTS = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+_NOT_ROOT = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+"""With `_NO_RIGHTS` what a namespace with the Pod Security level `restricted` asks of a container."""
+_RESTRICTED = {**_NOT_ROOT, **_NO_RIGHTS, "runAsUser": 65532, "runAsGroup": 65532}
+_MEMORY = "/dev/shm"  # noqa: S108
+"""Where masters of any version find a place for a moment's file: every container has it, and it is on no disk."""
+_ENOUGH_TO_INSTALL = {"cpu": "500m", "memory": "128Mi", "ephemeral-storage": _AGENT_VOLUME_LIMIT}
+_SECONDS_TO_EXIT = 5
+"""What an agent needs on top of its drain time to report and to exit."""
+_REGISTERED = {"tcpSocket": {"port": names.AGENT_READY_PORT}, "periodSeconds": 2, "failureThreshold": 3}
+"""Readiness of a member: its agent listens here as soon as the master has accepted it."""
+
+
+def labels(job: ElasticJob, role: str) -> dict[str, str]:
+    """Return the labels of an object of this role of the job."""
+    return {
+        names.LABEL_JOB_NAME: job.metadata.name,
+        names.LABEL_JOB_UID: job.metadata.uid,
+        names.LABEL_ROLE: role,
+    }
+
+
+def member_pod(
+    job: ElasticJob,
+    role: str,
+    index: int,
+    incarnation: int,
+    *,
+    wanted: Mapping[str, Any],
+    restarts: int,
+    uncounted: int = 0,
+    defaults: Defaults,
+    default_limits: frozenset[str] = frozenset(),
+) -> Json:
+    """Return the manifest of a member's pod.
+
+    Args:
+        job: the job.
+        role: the member's role.
+        index: its index.
+        incarnation: 0 for an index never used before, else the number that makes the name new.
+        wanted: resources set by a plan, in place of the template's.
+        restarts: counted restarts of the index so far.
+        uncounted: uncounted ones.
+        defaults: what the job may leave out.
+        default_limits: resources of which the namespace gives a limit to containers that name none.
+    """
+    spec = job.spec.replica_specs[role]
+    template_metadata = spec.template.get("metadata") or {}
+    pod_spec: Json = dict(spec.template.get("spec") or {})
+    first, *others = pod_spec["containers"]
+    if wanted:
+        first = {**first, "resources": with_resources(first.get("resources") or {}, wanted, default_limits)}
+    pod_spec["containers"] = [_member_container(job, role, index, incarnation, spec, first), *others]
+    pod_spec |= {
+        "hostname": names.member_hostname(role, index),
+        "subdomain": job.metadata.name,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": max(
+            pod_spec.get("terminationGracePeriodSeconds") or 0, spec.drain_seconds + _SECONDS_TO_EXIT
+        ),
+    }
+    if not pod_spec.get("serviceAccountName"):
+        # No member needs the API server: one that does says so, by an account of its own or by the field itself.
+        pod_spec.setdefault("automountServiceAccountToken", False)
+    if job.spec.agent.source == "InitContainer":
+        _add_agent(pod_spec, job.spec.agent.image or defaults.agent_image)
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": names.member_pod(job.metadata.name, role, index, incarnation),
+            "namespace": job.metadata.namespace,
+            "labels": {
+                **(template_metadata.get("labels") or {}),
+                **labels(job, role),
+                names.LABEL_INDEX: str(index),
+                names.LABEL_INCARNATION: str(incarnation),
+            },
+            "annotations": {
+                **(template_metadata.get("annotations") or {}),
+                names.ANNOTATION_RESTARTS: str(restarts),
+                names.ANNOTATION_UNCOUNTED: str(uncounted),
+            },
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": pod_spec,
+    }
+    return gang.scheduled(job, pod)
+
+
+def with_resources(
+    resources: Mapping[str, Any], wanted: Mapping[str, Any], default_limits: frozenset[str] = frozenset()
+) -> Json:
+    """Return a container's resources with some of them changed.
+
+    A limit is changed where there is one and not added, so that the pod's quality-of-service class, which Kubernetes
+    does not let a running pod change, stays what the user chose. What cannot be overcommitted, such as a GPU,
+    needs one. Where the namespace would add one, it is named: its default may be less than what is wanted.
+    """
+    limits: Json = dict(resources.get("limits") or {})
+    limits |= {name: value for name, value in wanted.items() if name in limits or name in default_limits or "/" in name}
+    changed: Json = {**resources, "requests": {**(resources.get("requests") or {}), **wanted}}
+    return {**changed, "limits": limits} if limits else changed
+
+
+def master_pod(job: ElasticJob, incarnation: int, *, restarts: int, uncounted: int = 0, defaults: Defaults) -> Json:
+    """Return the manifest of the master's pod; its host name is the same in every incarnation."""
+    name = names.master_service(job.metadata.name)
+    master = job.spec.master
+    template_metadata = master.template.get("metadata") or {}
+    secret_env = (
+        (names.ENV_TOKEN, names.SECRET_TOKEN),
+        (names.ENV_CA, names.SECRET_CA),
+        (names.ENV_TLS_CERT, names.SECRET_CERT),
+        (names.ENV_TLS_KEY, names.SECRET_KEY),
+    )
+    container = {
+        "name": names.ROLE_MASTER,
+        "image": master.image or defaults.master_image,
+        "command": ["elasticjob-master"],
+        "env": [
+            *_identity(job),
+            {"name": names.ENV_FRAMEWORK, "value": job.spec.framework},
+            {"name": "TMPDIR", "value": _MEMORY},
+            *(_from_secret(variable, name, key) for variable, key in secret_env),
+        ],
+        "ports": [
+            {"name": "grpc", "containerPort": names.GRPC_PORT},
+            {"name": "http", "containerPort": names.HTTP_PORT},
+        ],
+        "resources": master.resources,
+        "securityContext": _NO_RIGHTS,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "readinessProbe": {"tcpSocket": {"port": names.GRPC_PORT}, "periodSeconds": 2, "failureThreshold": 3},
+    }
+    template_spec = master.template.get("spec") or {}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": names.master_pod(job.metadata.name, incarnation),
+            "namespace": job.metadata.namespace,
+            "labels": {
+                **(template_metadata.get("labels") or {}),
+                **labels(job, names.ROLE_MASTER),
+                names.LABEL_INCARNATION: str(incarnation),
+            },
+            "annotations": {
+                **(template_metadata.get("annotations") or {}),
+                names.ANNOTATION_RESTARTS: str(restarts),
+                names.ANNOTATION_UNCOUNTED: str(uncounted),
+            },
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": {
+            **template_spec,
+            "securityContext": {**_NOT_ROOT, **(template_spec.get("securityContext") or {})},
+            "hostname": name,
+            "restartPolicy": "Never",
+            "serviceAccountName": name,
+            "containers": [container],
+        },
+    }
+    return gang.scheduled(job, pod)
+
+
+def _member_container(
+    job: ElasticJob,
+    role: str,
+    index: int,
+    incarnation: int,
+    spec: ReplicaSpec,
+    container: Json,
+) -> Json:
+    agent = names.AGENT if job.spec.agent.source == "Image" else f"{_INSTALLED_AGENT}/bin/{names.AGENT}"
+    master = names.master_service(job.metadata.name)
+    ours = [
+        *_identity(job),
+        _from_field(names.ENV_POD_UID, "metadata.uid"),
+        _from_field(names.ENV_NODE_NAME, "spec.nodeName"),
+        {"name": names.ENV_ROLE, "value": role},
+        {"name": names.ENV_INDEX, "value": str(index)},
+        {"name": names.ENV_INCARNATION, "value": str(incarnation)},
+        {"name": names.ENV_SLOTS, "value": str(spec.slots_per_replica)},
+        {"name": names.ENV_FRAMEWORK, "value": job.spec.framework},
+        {"name": names.ENV_MASTER_SERVICE, "value": master},
+        _from_secret(names.ENV_TOKEN, master, names.SECRET_TOKEN),
+        _from_secret(names.ENV_CA, master, names.SECRET_CA),
+        {"name": names.ENV_PROCESS_RESTART_LIMIT, "value": str(spec.process_restart_limit)},
+        {"name": names.ENV_DRAIN_SECONDS, "value": str(spec.drain_seconds)},
+    ]
+    reserved = {variable["name"] for variable in ours}
+    users = [variable for variable in container.get("env") or () if variable.get("name") not in reserved]
+    # On the node's own network the agents of two members would want the same port.
+    on_node_network = bool(spec.template["spec"].get("hostNetwork"))
+    changed = {
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        **({} if on_node_network else {"readinessProbe": _REGISTERED}),
+        **container,
+        "command": [agent, "run", "--"],
+        "args": [*container["command"], *(container.get("args") or ())],
+        "env": [*ours, *users],
+    }
+    if job.spec.agent.source == "InitContainer":
+        mount = {"name": names.AGENT, "mountPath": names.AGENT_DIRECTORY, "readOnly": True}
+        changed["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
+    return changed
+
+
+def _add_agent(pod_spec: Json, image: str) -> None:
+    """Let an init container copy the agent into the pod.
+
+    It is given the kinds of resources that the first container is given, and no more of any: so the pod's quality of
+    service, and what it takes of a node and of a quota, are as without it, also when the container is made smaller.
+    """
+    install = {
+        "name": names.AGENT,
+        "image": image,
+        "command": [names.AGENT, "install", _INSTALLED_AGENT],
+        "resources": _to_install(pod_spec["containers"][0].get("resources") or {}),
+        "securityContext": _RESTRICTED,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [{"name": names.AGENT, "mountPath": names.AGENT_DIRECTORY}],
+    }
+    pod_spec["initContainers"] = [install, *(pod_spec.get("initContainers") or ())]
+    volume = {"name": names.AGENT, "emptyDir": {"sizeLimit": _AGENT_VOLUME_LIMIT}}
+    pod_spec["volumes"] = [*(pod_spec.get("volumes") or ()), volume]
+
+
+def _to_install(resources: Json) -> Json:
+    return {
+        kind: {
+            name: min(amounts[name], enough, key=parse_quantity)
+            for name, enough in _ENOUGH_TO_INSTALL.items()
+            if name in amounts
+        }
+        for kind, amounts in resources.items()
+        if kind in ("requests", "limits") and amounts
+    }
+
+
+def _identity(job: ElasticJob) -> list[Json]:
+    return [
+        {"name": names.ENV_JOB_NAME, "value": job.metadata.name},
+        {"name": names.ENV_JOB_UID, "value": job.metadata.uid},
+        {"name": names.ENV_NAMESPACE, "value": job.metadata.namespace},
+        _from_field(names.ENV_POD_NAME, "metadata.name"),
+        _from_field(names.ENV_POD_IP, "status.podIP"),
+    ]
+
+
+def _from_field(variable: str, path: str) -> Json:
+    return {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _from_secret(variable: str, secret: str, key: str) -> Json:
+    return {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}

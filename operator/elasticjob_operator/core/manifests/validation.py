@@ -1,0 +1,104 @@
+"""Whether a job's pods could ever run: what is wrong with the user's templates, with the field and the remedy."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Any
+
+import msgspec
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Object
+from elasticjob_api.quantity import parse_quantity
+
+from elasticjob_operator.core.manifests import gang
+
+Json = dict[str, Any]
+
+
+class _Resources(Object, frozen=True):
+    requests: dict[str, int | float | str] | None = None
+    limits: dict[str, int | float | str] | None = None
+
+
+class _Container(Object, frozen=True):
+    command: list[str] | None = None
+    args: list[str] | None = None
+    env: list[Json] | None = None
+    volume_mounts: list[Json] | None = None
+    resources: _Resources | None = None
+
+
+class _Spec(Object, frozen=True):
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    volumes: list[Json] | None = None
+    termination_grace_period_seconds: int | None = None
+
+
+class _Metadata(Object, frozen=True):
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Template(Object, frozen=True):
+    """The parts of a user's template that are read here; the API server judges the others when a pod is created."""
+
+    metadata: _Metadata | None = None
+    spec: _Spec | None = None
+
+
+def problem(job: ElasticJob) -> str | None:
+    """Return why the job's pods could never run, naming the field and the remedy; None if nothing is in their way."""
+    if found := gang.problem(job):
+        return found
+    for role, spec in job.spec.replica_specs.items():
+        field = f"spec.replicaSpecs.{role}.template"
+        if found := _template_problem(spec.template, field):
+            return found
+        if job.spec.agent.source == "InitContainer" and (found := _reserved_problem(spec.template["spec"], field)):
+            return found
+    if found := _form_problem({"spec": {"containers": [{"resources": job.spec.master.resources}]}}, "spec.master"):
+        return found
+    return _form_problem(job.spec.master.template, "spec.master.template")
+
+
+def _template_problem(template: Json, field: str) -> str | None:
+    if found := _form_problem(template, field):
+        return found
+    containers = (template.get("spec") or {}).get("containers")
+    if not containers:
+        return f"{field}.spec.containers: must have at least one container"
+    if not containers[0].get("command"):
+        return (
+            f"{field}.spec.containers[0].command: must be set, because the agent starts it and the image's own entry "
+            "point is not known"
+        )
+    return None
+
+
+def _reserved_problem(spec: Json, field: str) -> str | None:
+    """Return which name or path of the template is the installed agent's."""
+    remedy = "is the agent's own; use another, or put the agent into the image and set spec.agent.source to Image"
+    for kind in ("initContainers", "containers", "volumes"):
+        for position, named in enumerate(spec.get(kind) or ()):
+            if named.get("name") == names.AGENT:
+                return f"{field}.spec.{kind}[{position}].name: {names.AGENT!r} {remedy}"
+    for position, mount in enumerate(spec["containers"][0].get("volumeMounts") or ()):
+        path = posixpath.normpath(str(mount.get("mountPath")))
+        if path == names.AGENT_DIRECTORY or path.startswith(f"{names.AGENT_DIRECTORY}/"):
+            return f"{field}.spec.containers[0].volumeMounts[{position}].mountPath: {path!r} {remedy}"
+    return None
+
+
+def _form_problem(template: Json, field: str) -> str | None:
+    """Return what is not of the form that a pod template has, in the parts that are read here."""
+    try:
+        read = msgspec.convert(template, _Template)
+        for container in (*(read.spec.containers or ()), *(read.spec.init_containers or ())) if read.spec else ():
+            for values in (container.resources.requests, container.resources.limits) if container.resources else ():
+                for quantity in (values or {}).values():
+                    parse_quantity(quantity)
+    except ValueError as error:  # of msgspec, too
+        return f"{field}: {error}"
+    return None

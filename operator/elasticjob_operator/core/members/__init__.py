@@ -1,0 +1,1 @@
+"""The pods of members and of the master: created, replaced, counted, and when a job has succeeded or failed."""

@@ -1,0 +1,150 @@
+"""The members a job shall have against the pods it has: what to create, delete, count as restart or as success."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from elasticjob_api.elasticjob import ElasticJobStatus, ReplicaSpec, ReplicaStatus
+from elasticjob_api.indices import format_indices, parse_indices
+from msgspec.structs import replace
+
+from elasticjob_operator.core.manifests import pods
+from elasticjob_operator.core.members import backoff
+from elasticjob_operator.core.members.reconcile_result import Care
+from elasticjob_operator.core.members.terminations import lost_for_good, take_ends
+from elasticjob_operator.core.model.actions import CreatePod
+from elasticjob_operator.core.model.observed import Defaults, Observed, Pod
+from elasticjob_operator.core.model.plan import Indices, Wanted, wanted_resources
+
+CREATED_AT_ONCE = 500
+"""Pods in one decision: bounds what is under way when something changes, and keeps status writes rare."""
+
+
+def care_for(
+    seen: Observed,
+    status: ElasticJobStatus,
+    *,
+    staying: Indices,
+    overrides: Mapping[str, Wanted],
+    defaults: Defaults,
+    now: float,
+) -> Care:
+    """Compare every role's indices with its pods.
+
+    Args:
+        seen: the job and its pods.
+        status: the job's status as decided so far.
+        staying: members per role that no running plan removes; only these are repaired.
+        overrides: resources per role that a running plan is setting.
+        defaults: what the job may leave out.
+        now: the time.
+    """
+    care, grouped = Care(status), by_role(seen)
+    for role, present in grouped.items():
+        take_ends(care, seen.job, role, present, staying[role], now)
+        _remove(care, seen.job.spec.replica_specs[role], role, present, staying[role], now)
+    restarts = sum(replica.restarts for replica in care.status.replica_statuses.values())
+    limit = seen.job.spec.run_policy.backoff_limit
+    if restarts > limit and not care.failure:
+        last = f": {care.events[-1].note}" if care.events else ""
+        care.failure = f"{restarts} counted restarts are above runPolicy.backoffLimit {limit}{last}"
+    if not care.failure:
+        for role, present in grouped.items():
+            _create(care, seen, role, present, staying[role], overrides.get(role, {}), defaults, now)
+    return care
+
+
+def by_role(seen: Observed) -> dict[str, list[Pod]]:
+    """Return the members' pods of every role."""
+    grouped: dict[str, list[Pod]] = {role: [] for role in seen.job.status.replica_statuses}
+    for pod in seen.pods:
+        if pod.role in grouped:
+            grouped[pod.role].append(pod)
+    return grouped
+
+
+def forget_members(replica: ReplicaStatus, indices: frozenset[int]) -> ReplicaStatus:
+    """Return the role's status held to these indices; what was kept about other members is dropped."""
+    keep = {str(index) for index in indices}
+    return replace(
+        replica,
+        desired=len(indices),
+        indices=format_indices(indices),
+        succeeded_indices=format_indices(parse_indices(replica.succeeded_indices) & indices),
+        started_indices=format_indices(parse_indices(replica.started_indices) & indices),
+        restarts_by_index={key: n for key, n in replica.restarts_by_index.items() if key in keep},
+        uncounted_by_index={key: n for key, n in replica.uncounted_by_index.items() if key in keep},
+        back_off={key: wait for key, wait in replica.back_off.items() if key in keep},
+        resources_by_index={key: wanted for key, wanted in replica.resources_by_index.items() if key in keep},
+    )
+
+
+def _remove(
+    care: Care, spec: ReplicaSpec, role: str, present: Sequence[Pod], staying: frozenset[int], now: float
+) -> None:
+    """Delete pods of no member, failed pods when they are replaced, and all but the newest of two of one member."""
+    replica = care.status.replica_statuses[role]
+    held, kept = parse_indices(replica.indices), parse_indices(replica.succeeded_indices) | lost_for_good(spec, replica)
+    replaced, indexed = staying - kept, [(pod.index, pod) for pod in present]
+    newest: dict[int, Pod] = {}
+    for index, pod in indexed:
+        if not pod.finished and not pod.leaving:
+            other = newest.get(index)
+            newest[index] = pod if other is None or pod.incarnation > other.incarnation else other
+    for index, pod in indexed:
+        if pod.leaving:
+            care.force(pod, spec.pod_force_delete_seconds, now)
+        elif (
+            index not in held
+            or (not pod.finished and pod is not newest[index])
+            or (pod.ended and index in replaced and _may_start(replica, index, now))
+        ):
+            care.delete(pod)
+
+
+def _create(
+    care: Care,
+    seen: Observed,
+    role: str,
+    present: Sequence[Pod],
+    staying: frozenset[int],
+    override: Wanted,
+    defaults: Defaults,
+    now: float,
+) -> None:
+    """Create the pods that are missing, under names never used before."""
+    spec, replica = seen.job.spec.replica_specs[role], care.status.replica_statuses[role]
+    live = {pod.index for pod in present if not pod.finished}
+    over = parse_indices(replica.succeeded_indices) | lost_for_good(spec, replica)
+    missing = staying - live - over
+    for index in missing:
+        if wait := backoff.waits(replica.back_off.get(str(index)), now):
+            care.look_again(wait)
+            missing -= {index}
+    highest, incarnations = replica.highest_index, replica.incarnations
+    chosen = sorted(missing)[: max(CREATED_AT_ONCE - len(care.creates), 0)]
+    if seen.trouble and missing:
+        # Once refused, as for a quota, one pod is enough to find out whether it is still so: names are not used up.
+        # Another one each time, for it may be one alone that is refused, such as for the memory it needs.
+        turn = incarnations % len(missing)
+        chosen = sorted(missing)[turn : turn + 1]
+    for index in chosen:
+        first_use = index > highest
+        highest, incarnations = max(highest, index), incarnations + (not first_use)
+        body = pods.member_pod(
+            seen.job,
+            role,
+            index,
+            0 if first_use else incarnations,
+            wanted={**wanted_resources(care.status, role, index), **override},
+            restarts=replica.restarts_by_index.get(str(index), 0),
+            uncounted=replica.uncounted_by_index.get(str(index), 0),
+            defaults=defaults,
+            default_limits=seen.default_limits,
+        )
+        care.creates.append(CreatePod(body))
+    care.store(role, replace(replica, highest_index=highest, incarnations=incarnations))
+
+
+def _may_start(replica: ReplicaStatus, index: int, now: float) -> bool:
+    return not backoff.waits(replica.back_off.get(str(index)), now)

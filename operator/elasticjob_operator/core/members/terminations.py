@@ -1,0 +1,163 @@
+"""The ends of members' pods, each taken into the job's status once: a success, a restart, or the end of the job.
+
+A restart is counted as one more than the pod itself says it began with, so a pod that is seen again changes nothing. A
+pod that has vanished cannot say anything: which members have a pod is kept in the status, and it is taken out of there
+when its end is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from elasticjob_api.elasticjob import BackOff, ElasticJob, ReplicaSpec, ReplicaStatus
+from elasticjob_api.indices import format_indices, parse_indices
+from elasticjob_api.meta import Quantity
+from elasticjob_api.quantity import format_memory, parse_quantity
+from msgspec.structs import replace
+
+from elasticjob_operator.core.members import backoff
+from elasticjob_operator.core.members.failure_policy import Failure, classify
+from elasticjob_operator.core.members.reconcile_result import Care
+from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.core.model.plan import Wanted
+
+_TIMES_THE_TEMPLATE = 4
+"""How far memory grows when `maxMemory` is not set."""
+
+
+@dataclass
+class _Ledger:
+    """A role's counters while the ends of its pods are taken in, with one note for each that is."""
+
+    succeeded: set[int]
+    restarts: dict[str, int]
+    uncounted: dict[str, int]
+    back_off: dict[str, BackOff]
+    resources: dict[str, dict[str, Quantity]]
+    counted_notes: list[str] = field(default_factory=list)
+    uncounted_notes: list[str] = field(default_factory=list)
+
+    def knows(self, index: int, pod: Pod) -> bool:
+        """Whether the end of this pod is counted already."""
+        if not self.restarts and not self.uncounted:
+            return False
+        key = str(index)
+        return (key in self.restarts and self.restarts[key] > pod.restarts) or (
+            key in self.uncounted and self.uncounted[key] > pod.uncounted
+        )
+
+
+def take_ends(
+    care: Care, job: ElasticJob, role: str, present: Sequence[Pod], staying: frozenset[int], now: float
+) -> None:
+    """Take what has become of a role's pods into the status."""
+    spec, replica = job.spec.replica_specs[role], care.status.replica_statuses[role]
+    ledger = _Ledger(
+        set(parse_indices(replica.succeeded_indices)),
+        dict(replica.restarts_by_index),
+        dict(replica.uncounted_by_index),
+        dict(replica.back_off),
+        dict(replica.resources_by_index),
+    )
+    newest = {pod.index: pod for pod in sorted(present, key=lambda pod: pod.incarnation)}
+    for pod in present:
+        if pod.ended and pod.index in staying and pod.index not in ledger.succeeded:
+            if pod.succeeded:
+                ledger.succeeded.add(pod.index)
+            # An older pod's end was counted before there was a newer one, maybe for a member that has been removed.
+            elif pod is newest[pod.index] and not ledger.knows(pod.index, pod):
+                _take_failure(care, ledger, spec, role, pod, now)
+    started = _take_vanished(ledger, replica, present, staying, now)
+    care.tell("MemberFailed", ledger.counted_notes, warning=True)
+    care.tell("MemberInterrupted", ledger.uncounted_notes)
+    care.store(
+        role,
+        replace(
+            replica,
+            succeeded_indices=format_indices(ledger.succeeded),
+            started_indices=format_indices(started),
+            restarts=replica.restarts + len(ledger.counted_notes),
+            restarts_by_index=ledger.restarts,
+            uncounted_restarts=replica.uncounted_restarts + len(ledger.uncounted_notes),
+            uncounted_by_index=ledger.uncounted,
+            back_off=ledger.back_off,
+            resources_by_index=ledger.resources,
+        ),
+    )
+
+
+def lost_for_good(spec: ReplicaSpec, replica: ReplicaStatus) -> frozenset[int]:
+    """Return the members that have used up their restarts."""
+    return frozenset(int(index) for index, n in replica.restarts_by_index.items() if n > spec.restart_limit)
+
+
+def _take_failure(care: Care, ledger: _Ledger, spec: ReplicaSpec, role: str, pod: Pod, now: float) -> None:
+    failure, key = classify(pod, spec.restart_rules), str(pod.index)
+    if failure.action == "FailJob":
+        care.failure = care.failure or f"{role} {pod.index} failed: {failure.reason}"
+        return
+    ledger.back_off[key] = backoff.after_end(ledger.back_off.get(key), pod, now)
+    then = backoff.in_words(ledger.back_off[key])
+    if failure.action == "Ignore":
+        ledger.uncounted[key] = pod.uncounted + 1
+        ledger.uncounted_notes.append(f"{pod.name}: {failure.reason}; not counted, {then}")
+        return
+    ledger.restarts[key] = pod.restarts + 1
+    if failure.action == "RestartWithMoreMemory":
+        wanted, about = more_memory(spec, pod)
+        then = f"{then} {about}"
+        if wanted:
+            ledger.resources[key] = {**ledger.resources.get(key, {}), **wanted}
+    if ledger.restarts[key] > spec.restart_limit:
+        then = f"restartLimit {spec.restart_limit} is used up"
+        _lose(care, ledger, spec, role, pod, failure)
+    ledger.counted_notes.append(f"{pod.name}: {failure.reason}; {then}")
+
+
+def _lose(care: Care, ledger: _Ledger, spec: ReplicaSpec, role: str, pod: Pod, failure: Failure) -> None:
+    """Note that a member is lost for good; so is the job, unless it can do without."""
+    lost = sum(n > spec.restart_limit for n in ledger.restarts.values())
+    if lost >= (spec.completion.min_failed or 1):
+        care.failure = care.failure or (
+            f"{role} {pod.index} failed and its restartLimit {spec.restart_limit} is used up: {failure.reason}"
+        )
+
+
+def _take_vanished(
+    ledger: _Ledger, replica: ReplicaStatus, present: Sequence[Pod], staying: frozenset[int], now: float
+) -> frozenset[int]:
+    """Count the pods that are missing without a trace; return which members have a pod whose end is not counted yet."""
+    started = parse_indices(replica.started_indices)
+    indexed = [(pod.index, pod) for pod in present]
+    gone = (started & staying) - {index for index, _ in indexed} - ledger.succeeded
+    for index in sorted(gone):
+        key = str(index)
+        ledger.uncounted[key] = ledger.uncounted.get(key, 0) + 1
+        ledger.back_off[key] = backoff.after_end(ledger.back_off.get(key), None, now)
+        then = backoff.in_words(ledger.back_off[key])
+        ledger.uncounted_notes.append(f"the pod of index {index} has vanished; not counted, {then}")
+    known = frozenset(index for index, pod in indexed if index in staying and not ledger.knows(index, pod))
+    return known | (started - staying)
+
+
+def more_memory(spec: ReplicaSpec, pod: Pod) -> tuple[Wanted, str]:
+    """Return twice the memory the pod had, within bounds, and what people are told about it."""
+    containers = pod.spec.containers
+    had = _memory(containers[0].resources.requests, containers[0].resources.limits) if containers else None
+    if had is None:
+        return {}, "with the same memory: it had no bound, so it was the node that ran out of it"
+    first = spec.template["spec"]["containers"][0].get("resources") or {}
+    template = _memory(first.get("requests") or {}, first.get("limits") or {}) or had
+    most = template * _TIMES_THE_TEMPLATE if spec.max_memory is None else parse_quantity(spec.max_memory)
+    bound = f"maxMemory {format_memory(most)}"
+    if had >= most:
+        return {}, f"with the same memory: {format_memory(had)} is all that {bound} allows"
+    more = format_memory(min(had * 2, most))
+    return {"memory": more}, f"with {more} of memory instead of {format_memory(had)} ({bound})"
+
+
+def _memory(requests: dict[str, int | str], limits: dict[str, int | str]) -> Decimal | None:
+    amount = limits.get("memory") or requests.get("memory")
+    return None if amount is None else parse_quantity(amount)

@@ -1,0 +1,1 @@
+"""What decisions are made of: what is observed, what may be done, and what a plan comes to."""

@@ -1,0 +1,238 @@
+"""What a decision is computed from: one job and everything that belongs to it, as last seen."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Object, ObjectMeta
+from elasticjob_api.scaleplan import ScalePlan
+from elasticjob_api.scalers import ScaleIn, ScaleOut
+from msgspec import field
+
+from elasticjob_operator.core.model.actions import ResizePod
+
+
+class Terminated(Object, frozen=True):
+    """How a container ended."""
+
+    exit_code: int = 0
+    signal: int = 0
+    reason: str = ""
+    message: str = ""
+    started_at: str | None = None
+    finished_at: str | None = None
+
+
+class Waiting(Object, frozen=True):
+    """Why a container has not started."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(Object, frozen=True):
+    """Running, waiting or ended."""
+
+    waiting: Waiting | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerResources(Object, frozen=True):
+    """Requests and limits."""
+
+    requests: dict[str, int | str] = {}
+    limits: dict[str, int | str] = {}
+
+
+class ContainerStatus(Object, frozen=True):
+    """A container as the kubelet reports it."""
+
+    name: str = ""
+    state: ContainerState = ContainerState()
+    resources: ContainerResources | None = None
+
+
+class Container(Object, frozen=True):
+    """A container as it was asked for."""
+
+    name: str = ""
+    resources: ContainerResources = ContainerResources()
+
+
+class PodCondition(Object, frozen=True):
+    """A condition of a pod."""
+
+    type: str
+    status: str = "Unknown"
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class PodSpec(Object, frozen=True):
+    """The part of a pod's spec that decisions need."""
+
+    containers: list[Container] = []
+    node_name: str = ""
+
+
+class PodStatus(Object, frozen=True):
+    """The part of a pod's status that decisions need."""
+
+    phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
+    pod_ip: str = field(default="", name="podIP")
+    conditions: list[PodCondition] = []
+    container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
+
+
+class Pod(Object, frozen=True):
+    """A pod of a job."""
+
+    metadata: ObjectMeta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.metadata.name
+
+    @property
+    def role(self) -> str:
+        """Its role in the job; empty when the label is missing."""
+        return self.metadata.labels.get(names.LABEL_ROLE, "")
+
+    @property
+    def index(self) -> int:
+        """Its index in the role; -1 for the master, which has none."""
+        return _number(self.metadata.labels.get(names.LABEL_INDEX), -1)
+
+    @property
+    def incarnation(self) -> int:
+        """Its number among the pods of the role that took over an index."""
+        return _number(self.metadata.labels.get(names.LABEL_INCARNATION), 0)
+
+    @property
+    def restarts(self) -> int:
+        """Counted restarts of its index when it was created."""
+        return _number(self.metadata.annotations.get(names.ANNOTATION_RESTARTS), 0)
+
+    @property
+    def uncounted(self) -> int:
+        """Uncounted restarts of its index when it was created."""
+        return _number(self.metadata.annotations.get(names.ANNOTATION_UNCOUNTED), 0)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all of its containers have ended for good."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it is being deleted. It counts as live until it is gone: its processes may still run."""
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is Ready and stays."""
+        return not self.leaving and self.condition("Ready") is not None
+
+    @property
+    def terminated(self) -> Terminated | None:
+        """How the container that trains (the first one) ended; None while it has not."""
+        first = self.spec.containers[0].name if self.spec.containers else ""
+        for status in self.status.container_statuses:
+            if status.name == first:
+                return status.state.terminated
+        return None
+
+    @property
+    def ended(self) -> bool:
+        """Whether training in it is over, which is how an agent confirms that it has drained."""
+        return self.finished or self.terminated is not None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether training in it ended well; what other containers do or did does not matter then."""
+        how = self.terminated
+        return how.exit_code == 0 if how is not None else self.status.phase == "Succeeded"
+
+    def condition(self, kind: str) -> PodCondition | None:
+        """Return the condition of this type if it is True."""
+        return next((c for c in self.status.conditions if c.type == kind and c.status == "True"), None)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One job and what belongs to it.
+
+    Attributes:
+        job: the job.
+        pods: pods whose controller is this job, by UID, never by name.
+        plans: ScalePlans that name the job.
+        scale_ins: ScaleIns that name the job.
+        scale_outs: ScaleOuts that name the job.
+        trouble: why the last attempt to change the cluster was refused, for people; nothing is decided by it.
+        status_written: when this operator last wrote the job's status; 0 for never.
+        leaving_nodes: nodes that are about to go, and by which taint that is known (core/disruption.py).
+        unresizable: by pod UID the last request to resize it in place that the API server refused, and why.
+        ensured: whether this process has found or made all that the pods need around them, as the spec now wants it.
+        default_limits: resources of which the namespace gives a limit to containers that name none.
+    """
+
+    job: ElasticJob
+    pods: tuple[Pod, ...] = ()
+    plans: tuple[ScalePlan, ...] = ()
+    scale_ins: tuple[ScaleIn, ...] = ()
+    scale_outs: tuple[ScaleOut, ...] = ()
+    trouble: str = ""
+    status_written: float = 0.0
+    leaving_nodes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    ensured: bool = True
+    unresizable: Mapping[str, tuple[ResizePod, str]] = dataclasses.field(default_factory=dict)
+    default_limits: frozenset[str] = frozenset()
+
+    def members(self, role: str) -> list[Pod]:
+        """Return the pods of one role."""
+        return [pod for pod in self.pods if pod.role == role]
+
+    @property
+    def masters(self) -> list[Pod]:
+        """The master's pods, oldest first."""
+        return sorted(self.members(names.ROLE_MASTER), key=lambda pod: pod.incarnation)
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What the operator was started with and a job may leave out."""
+
+    master_image: str
+    agent_image: str
+
+
+def owner_reference(owner: ElasticJob | ScaleIn | ScaleOut, *, controller: bool = True) -> dict[str, Any]:
+    """Return the owner reference that ties an object's life to its owner's."""
+    reference: dict[str, Any] = {
+        "apiVersion": names.API_VERSION,
+        "kind": type(owner).__name__,
+        "name": owner.metadata.name,
+        "uid": owner.metadata.uid,
+    }
+    return reference | {"controller": True, "blockOwnerDeletion": True} if controller else reference
+
+
+def owned_by(metadata: Mapping[str, Any], uid: str) -> bool:
+    """Whether raw metadata of an object names this owner."""
+    return any(reference.get("uid") == uid for reference in metadata.get("ownerReferences") or ())
+
+
+def _number(text: str | None, default: int) -> int:
+    return int(text) if text is not None and text.isdecimal() else default

@@ -1,0 +1,72 @@
+"""Merge patches of the difference between two statuses, so that nothing is written that has not changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
+from elasticjob_api.scaleplan import ScalePlan, ScalePlanStatus
+from elasticjob_api.scalers import ScaleIn, ScaleOut, ScalerStatus
+
+from elasticjob_operator.core.model.actions import Adopt, PatchJobStatus, PatchStatus
+from elasticjob_operator.core.model.observed import owner_reference
+
+Json = dict[str, Any]
+
+
+def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Json:
+    """Return the merge patch (RFC 7386) that turns one object into the other; empty when they are equal."""
+    patch: Json = {key: None for key in before if key not in after}
+    for key, value in after.items():
+        old = before.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            if inner := difference(old, value):
+                patch[key] = inner
+        elif old != value:
+            patch[key] = value
+    return patch
+
+
+def job_status(job: ElasticJob, status: ElasticJobStatus) -> list[PatchJobStatus]:
+    """Return the write that gives the job this status, if one is needed."""
+    if status == job.status:
+        return []
+    patch = difference(msgspec.to_builtins(job.status), msgspec.to_builtins(status))
+    return [PatchJobStatus(patch)] if patch else []
+
+
+def plan_status(plan: ScalePlan, status: ScalePlanStatus) -> list[PatchStatus]:
+    """Return the write that gives the plan this status, if one is needed."""
+    return _patch("ScalePlan", plan, status)
+
+
+def scaler_status(scaler: ScaleIn | ScaleOut, status: ScalerStatus) -> list[PatchStatus]:
+    """Return the write that gives the ScaleIn or ScaleOut this status, if one is needed."""
+    return _patch("ScaleIn" if isinstance(scaler, ScaleIn) else "ScaleOut", scaler, status)
+
+
+def adoption(job: ElasticJob, item: ScalePlan | ScaleIn | ScaleOut) -> list[Adopt]:
+    """Return the write that makes the job an owner, if the object belongs to nobody else."""
+    if item.metadata.owner_references:
+        return []
+    kind: Literal["ScalePlan", "ScaleIn", "ScaleOut"] = type(item).__name__  # type: ignore[assignment]
+    metadata = item.metadata
+    owner = owner_reference(job, controller=False)
+    return [Adopt(kind, metadata.name, metadata.uid, metadata.resource_version, (owner,))]
+
+
+def is_owned_by(item: ScalePlan | ScaleIn | ScaleOut, uid: str) -> bool:
+    """Whether the object has this owner."""
+    return any(owner.uid == uid for owner in item.metadata.owner_references)
+
+
+def _patch(
+    kind: Literal["ScalePlan", "ScaleIn", "ScaleOut"],
+    item: ScalePlan | ScaleIn | ScaleOut,
+    status: ScalePlanStatus | ScalerStatus,
+) -> list[PatchStatus]:
+    patch = difference(msgspec.to_builtins(item.status), msgspec.to_builtins(status))
+    metadata = item.metadata
+    return [PatchStatus(kind, metadata.name, metadata.uid, metadata.resource_version, patch)] if patch else []

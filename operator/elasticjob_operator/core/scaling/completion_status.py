@@ -1,0 +1,122 @@
+"""How a plan ends: its last phase, what it tells, and what of it the job keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from elasticjob_api.elasticjob import ElasticJobStatus
+from elasticjob_api.indices import parse_indices
+from elasticjob_api.scaleplan import PlanPhase, ScalePlan, ScalePlanStatus
+from elasticjob_api.times import format_time
+from msgspec.structs import replace
+
+from elasticjob_operator.core.model.actions import Action, WriteBackReplicas
+from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.plan import Indices, Wanted
+from elasticjob_operator.core.scaling import drain, migration, progress_messages, resize
+from elasticjob_operator.core.scaling.plan_membership import Members
+
+
+def is_wound_up(status: ScalePlanStatus) -> bool:
+    """Whether something was not reached in time, so that nothing more is begun and the plan ends with what it has."""
+    return bool(status.message or migration.failed(status))
+
+
+def rolled_back(members: Members, few: Sequence[progress_messages.Member]) -> Indices:
+    """Return the targets without new members that are not ready; for each of them, one that was removed comes back."""
+    targets: Indices = {}
+    for role, indices in members.targets.items():
+        late = frozenset(index for name, index in few if name == role)
+        back = sorted(members.removed[role])[: len(late)]
+        targets[role] = (indices - late) | frozenset(back)
+    return targets
+
+
+def partly(
+    seen: Observed, plan: ScalePlan, members: Members, found: resize.Found, left_out: Sequence[Pod]
+) -> tuple[PlanPhase, str]:
+    """Return phase and message of a plan that did not reach all of what it wants."""
+    status = plan.status
+    failed = migration.failed(status)
+    total = len(plan.spec.migrate_pods) or len(failed) + len(migration.done(status))
+    problems = [
+        status.message,
+        progress_messages.sentence(
+            [f"{move.role} {move.index}" for move in failed],
+            total,
+            "members are not replaced",
+            (move.message for move in failed),
+        ),
+        progress_messages.sentence(
+            [f"{pod.role} {pod.index}" for pod in left_out],
+            sum(len(members.counted[role]) for role in resize.wishes(plan)),
+            "members keep the resources they had",
+        ),
+    ]
+    late = set(progress_messages.not_ready(seen, members.new))
+    came = any((role, index) not in late for role, indices in members.new.items() for index in indices)
+    reached = came or any(members.removed.values()) or migration.done(status) or found.done
+    return "PartiallySucceeded" if reached else "Failed", "; ".join(filter(None, problems))
+
+
+def write_back(seen: Observed, plan: ScalePlan, members: Members) -> list[Action]:
+    """Return the writes that store the new size in the spec, unless somebody has edited it since the plan began.
+
+    That includes its bounds: the API server refuses a size outside of them, and the spec's own is then the next plan.
+    """
+    writes: list[Action] = []
+    for role, indices in members.targets.items():
+        spec, expected = seen.job.spec.replica_specs[role], plan.status.spec_replicas.get(role)
+        if expected is None or not spec.replicas == expected != len(indices):
+            continue
+        if spec.min_replicas <= len(indices) and (spec.max_replicas is None or len(indices) <= spec.max_replicas):
+            writes.append(WriteBackReplicas(role, len(indices)))
+    return writes
+
+
+def with_resources(status: ElasticJobStatus, wishes: Mapping[str, Wanted]) -> ElasticJobStatus:
+    """Return the job's status with resources that every member of a role has now."""
+    replicas = dict(status.replica_statuses)
+    for role, wanted in wishes.items():
+        own = {
+            index: kept
+            for index, had in replicas[role].resources_by_index.items()
+            if (kept := {name: value for name, value in had.items() if name not in wanted})
+        }
+        resources = {**replicas[role].resources, **wanted}
+        replicas[role] = replace(replicas[role], resources=resources, resources_by_index=own)
+    return replace(status, replica_statuses=replicas)
+
+
+def with_resources_by_index(status: ElasticJobStatus, changed: Mapping[str, Mapping[str, Wanted]]) -> ElasticJobStatus:
+    """Return the job's status with resources that only some members have now."""
+    replicas = dict(status.replica_statuses)
+    for role, by_index in changed.items():
+        own = dict(replicas[role].resources_by_index)
+        for index, wanted in by_index.items():
+            own[index] = {**own.get(index, {}), **wanted}
+        replicas[role] = replace(replicas[role], resources_by_index=own)
+    return replace(status, replica_statuses=replicas)
+
+
+def ended(
+    status: ScalePlanStatus, phase: PlanPhase, message: str, now: float, *, pods: Sequence[Pod]
+) -> ScalePlanStatus:
+    """Return the plan's status at its end; of the pods, those it has created or resized are listed in it."""
+    targets = {role: parse_indices(text) for role, text in status.targets.items()}
+    new = {
+        (role, index)
+        for role, indices in targets.items()
+        for index in indices - parse_indices(status.before.get(role, ""))
+    }
+    new |= {(move.role, move.replacement) for move in migration.done(status)}
+    present = {pod.name for pod in pods}
+    return replace(
+        status,
+        phase=phase,
+        message=message,
+        draining_pods=[],
+        created_pods=drain.listed(pod.name for pod in pods if (pod.role, pod.index) in new),
+        resized_pods=[name for name in status.resized_pods if name in present],
+        completion_time=format_time(now),
+    )

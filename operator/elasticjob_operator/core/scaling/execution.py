@@ -1,0 +1,224 @@
+"""One ScalePlan from its beginning to its end.
+
+First the size changes: who leaves is drained while who is new comes up. Then members are replaced that the plan wants
+replaced, and resources change: in place, or one member after the other by replacement. What was not reached in time
+winds the plan up: nothing more is begun, and it ends with what it has.
+
+Each step is computed from what is stored in the plan's status, so a new operator carries on where the last one was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from elasticjob_api.elasticjob import ElasticJobStatus
+from elasticjob_api.indices import format_indices
+from elasticjob_api.scaleplan import PlanPhase, ScalePlan
+from elasticjob_api.times import format_time, parse_time
+from msgspec.structs import replace
+
+from elasticjob_operator.core.model import patches
+from elasticjob_operator.core.model.actions import Action, EmitEvent, sooner
+from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.plan import Change, Indices, Wanted
+from elasticjob_operator.core.scaling import completion_status, drain, migration, progress_messages, resize
+from elasticjob_operator.core.scaling.plan_membership import Members, hold, members_of
+
+_ASKED_SECONDS = 10
+"""A pod that still has to be asked to resize so long after the last ones were begins their time anew."""
+
+
+@dataclass
+class Step:
+    """What a plan needs now.
+
+    Attributes:
+        status: the job's status with what the plan has changed.
+        staying: members per role that the plan does not remove.
+        counted: members per role that make up the size, without the surplus of a replacement.
+        overrides: resources per role that the plan is setting.
+        actions: what to do, after the job's status is stored.
+        requeue_after: seconds until something is due by itself.
+    """
+
+    status: ElasticJobStatus
+    staying: Indices
+    counted: Indices
+    overrides: Mapping[str, Wanted] = field(default_factory=dict)
+    actions: list[Action] = field(default_factory=list)
+    requeue_after: float | None = None
+
+
+def begin(seen: Observed, plan: ScalePlan, change: Change, now: float) -> list[Action]:
+    """Fix what the plan will do. From here on it is executed, whoever executes it."""
+    removed = [
+        p for p in seen.pods if p.role in change.before and p.index in change.before[p.role] - change.targets[p.role]
+    ]
+    draining = drain.drainable(removed)
+    status = replace(
+        plan.status,
+        phase="Draining" if draining else "Executing",
+        message="",
+        before={role: format_indices(indices) for role, indices in change.before.items()},
+        targets={role: format_indices(indices) for role, indices in change.targets.items()},
+        spec_replicas={role: seen.job.spec.replica_specs[role].replicas for role in change.targets},
+        resources_by_index={
+            role: {str(index): wanted for index, wanted in by_index.items()}
+            for role, by_index in change.resources_by_index.items()
+        },
+        migrations=list(change.migrations),
+        draining_pods=draining,
+        removed_pods=drain.listed({pod.name for pod in removed}.difference(draining)),
+        start_time=format_time(now),
+        execution_time=None if draining else format_time(now),
+    )
+    note = f"{plan.metadata.name} ({plan.spec.source}): {_sizes(change)}"
+    return [*patches.plan_status(plan, status), EmitEvent("ScalingStarted", note, action="Scale")]
+
+
+def end(plan: ScalePlan, phase: PlanPhase, message: str, now: float, *, pods: Sequence[Pod] = ()) -> list[Action]:
+    """Give the plan its last phase."""
+    status = completion_status.ended(plan.status, phase, message, now, pods=pods)
+    note = f"{plan.metadata.name}: {phase}{': ' if message else ''}{message}"
+    warning = phase in ("Failed", "PartiallySucceeded")
+    return [*patches.plan_status(plan, status), EmitEvent(f"Scaling{phase}", note, action="Scale", warning=warning)]
+
+
+def advance(seen: Observed, status: ElasticJobStatus, plan: ScalePlan, now: float) -> Step:
+    """Take the next step of the plan that has begun."""
+    members = members_of(status, plan)
+    step = Step(hold(status, plan, members), members.staying, members.counted)
+    if not completion_status.is_wound_up(plan.status):
+        step.overrides = resize.wishes(plan)
+    if plan.status.execution_time is None:
+        _drain(seen, plan, step, now)
+    else:
+        _execute(seen, plan, step, members, now)
+    return step
+
+
+def _drain(seen: Observed, plan: ScalePlan, step: Step, now: float) -> None:
+    """Wait until every draining pod has ended or the deadline has passed; the master tells the agents."""
+    waiting = drain.not_drained(seen, set(plan.status.draining_pods))
+    roles = {pod.role for pod in seen.pods if pod.name in plan.status.draining_pods}
+    allowed = drain.seconds_allowed(seen, plan, roles)
+    left = parse_time(plan.status.start_time or format_time(now)) + allowed - now
+    if waiting and left > 0:
+        step.actions += patches.plan_status(plan, drain.renewed(plan.status, waiting))
+        step.requeue_after = left
+        return
+    status = drain.drained(plan.status, (), forced=waiting)
+    step.actions += patches.plan_status(plan, replace(status, phase="Executing", execution_time=format_time(now)))
+
+
+def _execute(seen: Observed, plan: ScalePlan, step: Step, members: Members, now: float) -> None:
+    """Do the next of: resize in place, wait for the new members, replace members, end."""
+    found = resize.look(seen, plan, members, now)
+    if completion_status.is_wound_up(plan.status):
+        if migration.under_way(plan.status):
+            _migrate(seen, plan, step, now)
+        else:
+            _wind_up(seen, plan, step, members, found, now)
+    elif found.asks:
+        _ask(plan, step, found, now)
+    elif few := progress_messages.not_ready(seen, members.new):
+        total = sum(map(len, members.new.values()))
+        _wait(plan, step, members, few, progress_messages.missing(seen, few, total), now)
+    elif migration.under_way(plan.status):
+        _migrate(seen, plan, step, now)
+    elif gone := _not_gone(seen, members):
+        _wait(plan, step, members, [], progress_messages.sentence(gone, len(gone), "removed pods have not gone"), now)
+    elif found.waiting:
+        step.requeue_after = 1.0  # the kubelet's word or its silence
+    elif found.impossible:
+        pod, why = min(found.impossible, key=lambda item: (item[0].role, item[0].index))
+        status = migration.begin_next(seen, plan, members, (pod.role, pod.index), why, now)
+        step.actions += patches.plan_status(plan, status)
+    else:
+        _finish(seen, plan, step, members, "Succeeded", "", now)
+
+
+def _ask(plan: ScalePlan, step: Step, found: resize.Found, now: float) -> None:
+    """Ask pods to resize, and first write down which and when."""
+    status, wanted = plan.status, resize.wishes(plan)
+    names = drain.listed([*status.resized_pods, *(pod.name for pod in found.asks)])
+    asked = status.resize_time
+    if asked is None or now - parse_time(asked) > _ASKED_SECONDS:
+        asked = format_time(now)
+    step.actions += patches.plan_status(plan, replace(status, resized_pods=names, resize_time=asked))
+    step.actions += [resize.ask(pod, wanted[pod.role]) for pod in found.asks]
+
+
+def _migrate(seen: Observed, plan: ScalePlan, step: Step, now: float) -> None:
+    status, due = migration.advance(seen, plan, now)
+    status = replace(status, phase="Draining" if status.draining_pods else "Executing")
+    step.actions += patches.plan_status(plan, status)
+    step.requeue_after = sooner(step.requeue_after, due)
+
+
+def _wait(
+    plan: ScalePlan, step: Step, members: Members, few: Sequence[progress_messages.Member], problem: str, now: float
+) -> None:
+    """Wait until the time is over; then wind the plan up, and take back who is not ready if it says so."""
+    since = max(plan.status.execution_time or "", *(move.since or "" for move in plan.status.migrations), "")
+    left = parse_time(since) + plan.spec.timeout_seconds - now
+    if left > 0:
+        step.requeue_after = left
+        return
+    message, targets = f"after timeoutSeconds {plan.spec.timeout_seconds}: {problem}", members.targets
+    if plan.spec.on_timeout == "Rollback" and few:
+        message, targets = f"rolled back {message}", completion_status.rolled_back(members, few)
+    formatted = {role: format_indices(indices) for role, indices in targets.items()}
+    step.actions += patches.plan_status(plan, replace(plan.status, targets=formatted, message=message))
+
+
+def _wind_up(seen: Observed, plan: ScalePlan, step: Step, members: Members, found: resize.Found, now: float) -> None:
+    """Give back what was asked for in vain, remember what was reached, and end."""
+    left_out = [*found.asks, *found.waiting, *(pod for pod, _ in found.impossible)]
+    if back := resize.taken_back(seen, plan, left_out):
+        step.actions += back
+        return
+    phase, message = completion_status.partly(seen, plan, members, found, left_out)
+    _finish(seen, plan, step, members, phase, message, now, left_out=left_out)
+
+
+def _finish(
+    seen: Observed,
+    plan: ScalePlan,
+    step: Step,
+    members: Members,
+    phase: PlanPhase,
+    message: str,
+    now: float,
+    *,
+    left_out: Sequence[Pod] = (),
+) -> None:
+    """Store sizes and resources first, then end: after a crash in between the same is done again, with no effect."""
+    if write_back := completion_status.write_back(seen, plan, members):
+        step.actions += write_back
+        return
+    if phase == "Succeeded":
+        step.status = completion_status.with_resources(step.status, resize.wishes(plan))
+    else:
+        step.status = completion_status.with_resources_by_index(
+            step.status, resize.changed(seen, plan, members, left_out)
+        )
+    pods = [pod for pod in seen.pods if pod not in left_out]
+    step.actions += end(plan, phase, message, now, pods=pods)
+
+
+def _not_gone(seen: Observed, members: Members) -> list[str]:
+    """Return the pods of members that the plan has removed or replaced."""
+    return sorted(pod.name for pod in seen.pods if pod.role in members.held and pod.index not in members.held[pod.role])
+
+
+def _sizes(change: Change) -> str:
+    sizes = [
+        f"{role} {len(change.before[role])} to {len(indices)}"
+        for role, indices in change.targets.items()
+        if indices != change.before[role]
+    ]
+    told = [f"{role} resources" for role in change.resources]
+    told += [f"{len(change.migrations)} members replaced"] if change.migrations else []
+    return ", ".join(sizes + told) or "no change"

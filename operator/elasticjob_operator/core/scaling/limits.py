@@ -1,0 +1,88 @@
+"""The bounds of a job's size and of the resources of all its members; what is outside of them is refused."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.quantity import parse_quantity, requested
+from elasticjob_api.scaleplan import ScalePlan
+
+from elasticjob_operator.core.manifests.pods import with_resources
+from elasticjob_operator.core.model.plan import GPU, Change, Indices, Refused, wanted_resources
+
+
+def check_size(job: ElasticJob, plan: ScalePlan, change: Change) -> None:
+    """Refuse a plan after which a role were too small or too large.
+
+    Raises:
+        Refused: it were.
+    """
+    for role, indices in change.targets.items():
+        spec, before = job.spec.replica_specs[role], change.before[role]
+        if indices == before:
+            continue
+        wish = plan.spec.replica_resource_specs.get(role)
+        if wish is not None and wish.replicas is not None:
+            prefix = f"spec.replicaResourceSpecs.{role}.replicas: "
+        else:
+            fields = ["spec.createPods"] * bool(indices - before) + ["spec.removePods"] * bool(before - indices)
+            prefix = f"{', '.join(fields)}: {len(indices - before)} more and {len(before - indices)} fewer than "
+            prefix += f"{len(before)}: "
+        check_bounds(spec.min_replicas, spec.max_replicas, len(indices), role=role, prefix=prefix)
+
+
+def check_bounds(least: int, most: int | None, size: int, *, role: str, prefix: str) -> None:
+    """Refuse a size outside of a role's bounds.
+
+    Raises:
+        Refused: it is outside.
+    """
+    if size < least:
+        raise Refused(f"{prefix}{size} members of role {role} would be below minReplicas {least}")
+    if most is not None and size > most:
+        raise Refused(f"{prefix}{size} members of role {role} would be above maxReplicas {most}")
+
+
+def check_resources(job: ElasticJob, change: Change) -> None:
+    """Refuse a plan after which all members together would request more than the job may.
+
+    Raises:
+        Refused: they would.
+    """
+    limits = job.spec.autoscaling.resource_limits
+    for name, field, limit in (
+        ("cpu", "cpu", limits.cpu),
+        ("memory", "memory", limits.memory),
+        (GPU, "gpu", limits.gpu),
+    ):
+        if limit is None:
+            continue
+        before, after = _total(job, change.before, name, None), _total(job, change.targets, name, change)
+        # A job that is over the limit already may still shrink.
+        if after > parse_quantity(limit) and after > before:
+            raise Refused(
+                f"spec.autoscaling.resourceLimits.{field}: all members together would request "
+                f"{name} {after.normalize():f}, above the job's limit {limit}"
+            )
+
+
+def _total(job: ElasticJob, indices: Indices, name: str, change: Change | None) -> Decimal:
+    total = Decimal(0)
+    for role, members in indices.items():
+        first, *others = job.spec.replica_specs[role].template["spec"]["containers"]
+        rest = requested(others, name)
+        replacements = (
+            {move.index: move.replacement for move in change.migrations if move.role == role} if change else {}
+        )
+        for index in members:
+            wanted: dict[str, Any] = wanted_resources(job.status, role, index)
+            if change is not None:
+                wanted = {
+                    **wanted,
+                    **change.resources.get(role, {}),
+                    **change.resources_by_index.get(role, {}).get(replacements.get(index, index), {}),
+                }
+            total += rest + requested([{"resources": with_resources(first.get("resources") or {}, wanted)}], name)
+    return total

@@ -1,0 +1,100 @@
+"""ScaleIns and ScaleOuts: they tell what their plans tell, and are deleted when their time is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from elasticjob_api.scaleplan import FINISHED, ScalePlan
+from elasticjob_api.scalers import ScaleIn, ScaleOut, ScalerPhase, ScalerStatus
+from elasticjob_api.times import format_time, parse_time
+from msgspec.structs import replace
+
+from elasticjob_operator.core.model import patches
+from elasticjob_operator.core.model.actions import Action, DeletePlan, DeleteScaler, PatchStatus, sooner
+from elasticjob_operator.core.model.observed import Observed
+
+Scaler = ScaleIn | ScaleOut
+DONE: tuple[ScalerPhase, ...] = ("ScaleSucceeded", "ScaleFailed")
+
+
+def everyone(seen: Observed) -> list[Scaler]:
+    """Return all ScaleIns and ScaleOuts of the job."""
+    return [*seen.scale_ins, *seen.scale_outs]
+
+
+def open_ones(seen: Observed) -> list[Scaler]:
+    """Return the ones that are not done."""
+    return [s for s in everyone(seen) if s.status.phase not in DONE and s.metadata.deletion_timestamp is None]
+
+
+def plan_of(seen: Observed, scaler: Scaler) -> ScalePlan | None:
+    """Return the plan that a ScaleIn or ScaleOut became."""
+    return next((item for item in seen.plans if patches.is_owned_by(item, scaler.metadata.uid)), None)
+
+
+def is_news(seen: Observed, plan: ScalePlan) -> bool:
+    """Whether a ScaleIn or ScaleOut does not tell yet that this is its plan."""
+    return any(s.status.plan is None and patches.is_owned_by(plan, s.metadata.uid) for s in open_ones(seen))
+
+
+def follow(seen: Observed, now: float) -> list[Action]:
+    """Let every ScaleIn and ScaleOut tell what its plan tells."""
+    actions: list[Action] = []
+    for scaler in open_ones(seen):
+        followed = plan_of(seen, scaler)
+        if followed is None:
+            if scaler.status.plan is not None:
+                actions += done(scaler, "ScaleFailed", f"ScalePlan {scaler.status.plan} was deleted", now)
+        elif followed.status.phase in FINISHED:
+            phase: ScalerPhase = "ScaleSucceeded" if followed.status.phase == "Succeeded" else "ScaleFailed"
+            pods = [*followed.status.created_pods, *followed.status.removed_pods]
+            status = replace(scaler.status, plan=followed.metadata.name, pods=pods)
+            actions += done(scaler, phase, followed.status.message, now, status=status)
+        elif scaler.status.phase != "Scaling":
+            status = replace(scaler.status, phase="Scaling", message="", plan=followed.metadata.name)
+            actions += patches.scaler_status(scaler, status)
+    return actions
+
+
+def done(
+    scaler: Scaler, phase: ScalerPhase, message: str, now: float, *, status: ScalerStatus | None = None
+) -> list[PatchStatus]:
+    """Give a ScaleIn or ScaleOut its last phase."""
+    status = replace(status or scaler.status, phase=phase, message=message, completion_time=format_time(now))
+    return patches.scaler_status(scaler, status)
+
+
+def expired(scalers: Iterable[Scaler], now: float) -> tuple[list[DeleteScaler], float | None]:
+    """Delete those that ended long enough ago; return also the seconds until the next one is due."""
+    actions: list[DeleteScaler] = []
+    due: float | None = None
+    for scaler in scalers:
+        if scaler.status.phase not in DONE or scaler.metadata.deletion_timestamp is not None:
+            continue
+        if scaler.status.completion_time is None:
+            continue
+        left = parse_time(scaler.status.completion_time) + scaler.spec.ttl_seconds_after_finished - now
+        if left <= 0:
+            kind: Literal["ScaleIn", "ScaleOut"] = "ScaleIn" if isinstance(scaler, ScaleIn) else "ScaleOut"
+            actions.append(DeleteScaler(kind, scaler.metadata.name, scaler.metadata.uid))
+        else:
+            due = sooner(due, left)
+    return actions, due
+
+
+def orphans(seen: Observed) -> list[DeletePlan]:
+    """Delete the unfinished plans whose ScaleIn or ScaleOut is gone: deleting it means that it is not wanted any more.
+
+    The garbage collector does so too, in its own time.
+    """
+    present = {scaler.metadata.uid for scaler in everyone(seen)}
+    return [
+        DeletePlan(item.metadata.name, item.metadata.uid)
+        for item in seen.plans
+        if item.status.phase not in FINISHED
+        and any(
+            o.controller and o.kind in ("ScaleIn", "ScaleOut") and o.uid not in present
+            for o in item.metadata.owner_references
+        )
+    ]

@@ -1,0 +1,159 @@
+"""ScaleIn, ScaleOut and an edit of `replicas` as ScalePlans: every change of size has one form and one history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
+from elasticjob_api.indices import parse_indices
+from elasticjob_api.scaleplan import PodToCreate, PodToRemove, RolePlan, ScalePlanSpec
+from elasticjob_api.scalers import ScaleIn, ScaleOut
+from msgspec import to_builtins
+
+from elasticjob_operator.core.model.observed import Observed, owner_reference
+from elasticjob_operator.core.model.plan import Refused
+from elasticjob_operator.core.scaling.limits import check_bounds
+from elasticjob_operator.core.scaling.resolve import member_of
+
+Json = dict[str, Any]
+LARGEST = 1000
+"""Members in one ScaleIn or ScaleOut: as many as a ScalePlan can list."""
+
+
+def plan_name(job: ElasticJob, scaler: ScaleIn | ScaleOut) -> str:
+    """Return the name of the one plan that a ScaleIn or ScaleOut becomes."""
+    word = "in" if isinstance(scaler, ScaleIn) else "out"
+    return f"{job.metadata.name}-{word}-{scaler.metadata.uid.replace('-', '')[:10]}"
+
+
+def spec_plan_name(job: ElasticJob) -> str:
+    """Return the name of the plan for an edit of the job's spec; one for each generation."""
+    return f"{job.metadata.name}-spec-{job.metadata.generation}"
+
+
+def from_scaler(seen: Observed, scaler: ScaleIn | ScaleOut) -> Json:
+    """Return the manifest of the plan, worked out for the job as it is now.
+
+    Raises:
+        Refused: the request cannot be met; the message names the field of the ScaleIn or ScaleOut.
+    """
+    job = seen.job
+    refuse_unknown_role(job, scaler)
+    if isinstance(scaler, ScaleOut):
+        spec = ScalePlanSpec(
+            job_name=job.metadata.name,
+            source="ScaleOut",
+            reason=f"ScaleOut {scaler.metadata.name}",
+            create_pods=[PodToCreate(role=scaler.spec.role)] * _added(job, scaler),
+            timeout_seconds=scaler.spec.timeout_seconds,
+        )
+    else:
+        spec = ScalePlanSpec(
+            job_name=job.metadata.name,
+            source="ScaleIn",
+            reason=f"ScaleIn {scaler.metadata.name}",
+            remove_pods=[PodToRemove(role=scaler.spec.role, index=index) for index in sorted(_removed(seen, scaler))],
+            timeout_seconds=scaler.spec.timeout_seconds,
+        )
+    return manifest(job, plan_name(job, scaler), spec, owner_reference(scaler))
+
+
+def from_spec(job: ElasticJob, edits: Mapping[str, int]) -> Json:
+    """Return the manifest of the plan for the replicas that the job's spec now asks for."""
+    reason = f"spec.replicaSpecs was edited (generation {job.metadata.generation})"
+    return back_to_spec(job, edits, spec_plan_name(job), reason)
+
+
+def return_plan_name(job: ElasticJob) -> str:
+    """Return a name for the plan that follows a plan that was deleted; never used before in this job's life."""
+    return f"{job.metadata.name}-back-{job.metadata.resource_version}"
+
+
+def is_return_plan(job: ElasticJob, name: str) -> bool:
+    """Whether this is the name of a plan that follows one that was deleted."""
+    return name.startswith(f"{job.metadata.name}-back-")
+
+
+def back_to_spec(job: ElasticJob, edits: Mapping[str, int], name: str, reason: str) -> Json:
+    """Return the manifest of a plan that gives these roles the size their spec asks for."""
+    spec = ScalePlanSpec(
+        job_name=job.metadata.name,
+        source="Spec",
+        reason=reason,
+        replica_resource_specs={role: RolePlan(replicas=size) for role, size in edits.items()},
+    )
+    return manifest(job, name, spec, owner_reference(job))
+
+
+def edited_replicas(job: ElasticJob, status: ElasticJobStatus) -> dict[str, int]:
+    """Return the roles whose size in the spec is not the one that the job is held to, with what the spec asks for."""
+    return {
+        role: spec.replicas
+        for role, spec in job.spec.replica_specs.items()
+        if role in status.replica_statuses and spec.replicas != status.replica_statuses[role].desired
+    }
+
+
+def refuse_unknown_role(job: ElasticJob, scaler: ScaleIn | ScaleOut) -> None:
+    """Refuse a role that the job does not have.
+
+    Raises:
+        Refused: it does not have it.
+    """
+    if scaler.spec.role not in job.spec.replica_specs:
+        roles = ", ".join(sorted(job.spec.replica_specs))
+        raise Refused(f"spec.role: {scaler.spec.role!r} is not a role of the job; it has {roles}")
+
+
+def _added(job: ElasticJob, scaler: ScaleOut) -> int:
+    count, role = scaler.spec.count, scaler.spec.role
+    if not 1 <= count <= LARGEST:
+        raise Refused(f"spec.count: {count} must be from 1 to {LARGEST}")
+    spec, size = job.spec.replica_specs[role], job.status.replica_statuses[role].desired
+    prefix = f"spec.count: {count} more than {size}: "
+    check_bounds(spec.min_replicas, spec.max_replicas, size + count, role=role, prefix=prefix)
+    return count
+
+
+def _removed(seen: Observed, scaler: ScaleIn) -> frozenset[int]:
+    job, role, count, pod_names = seen.job, scaler.spec.role, scaler.spec.count, scaler.spec.pod_names
+    if (count is None) == (not pod_names):
+        raise Refused("spec.count, spec.podNames: give either count or podNames")
+    spec = job.spec.replica_specs[role]
+    indices = parse_indices(job.status.replica_statuses[role].indices)
+    if count is not None:
+        if not 1 <= count <= LARGEST:
+            raise Refused(f"spec.count: {count} must be from 1 to {LARGEST}")
+        prefix = f"spec.count: {count} fewer than {len(indices)}: "
+        check_bounds(spec.min_replicas, spec.max_replicas, len(indices) - count, role=role, prefix=prefix)
+        return frozenset(sorted(indices, reverse=True)[:count])
+    by_name = {pod.name: pod for pod in seen.pods}
+    removed: set[int] = set()
+    for position, name in enumerate(pod_names):
+        field = f"spec.podNames[{position}]"
+        found, index = member_of(job, by_name, name, field)
+        if found != role:
+            raise Refused(f"{field}: {name!r} has role {found}, not spec.role {role}")
+        if index in removed:
+            raise Refused(f"{field}: {name!r} is named twice")
+        removed.add(index)
+    prefix = f"spec.podNames: {len(removed)} fewer than {len(indices)}: "
+    check_bounds(spec.min_replicas, spec.max_replicas, len(indices) - len(removed), role=role, prefix=prefix)
+    return frozenset(removed)
+
+
+def manifest(job: ElasticJob, name: str, spec: ScalePlanSpec, owner: Json) -> Json:
+    """Return the manifest of a plan for the job."""
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "ScalePlan",
+        "metadata": {
+            "name": name,
+            "namespace": job.metadata.namespace,
+            "labels": {names.LABEL_JOB_NAME: job.metadata.name, names.LABEL_JOB_UID: job.metadata.uid},
+            "ownerReferences": [owner],
+        },
+        "spec": to_builtins(spec),
+    }

@@ -1,0 +1,199 @@
+"""What a ScalePlan asks of a job: resolved to exact member indices, or refused with field, value and bound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.indices import parse_indices
+from elasticjob_api.meta import Resources
+from elasticjob_api.quantity import parse_quantity, same_quantity
+from elasticjob_api.scaleplan import Migration, PodToMigrate, PodToRemove, ScalePlan
+
+from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.core.model.plan import (
+    GPU,
+    Change,
+    Indices,
+    Refused,
+    Wanted,
+    as_wanted,
+    current_indices,
+    free_indices,
+)
+from elasticjob_operator.core.scaling.limits import check_resources, check_size
+
+
+def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> Change:
+    """Work out what a plan means for the job as it is.
+
+    Raises:
+        Refused: it cannot be met, as a whole; nothing of it is done then.
+    """
+    spec, before = plan.spec, current_indices(job.status)
+    # A pod that has not gone yet keeps its index: what becomes of it must not be taken for its successor's fate.
+    taken = {role: indices | {pod.index for pod in pods if pod.role == role} for role, indices in before.items()}
+    removed = _removed(job, pods, spec.remove_pods, before)
+    created, by_index = _created(job, plan, before, removed, taken)
+    targets = {role: indices - removed[role] | created[role] for role, indices in before.items()}
+    resources: dict[str, Wanted] = {}
+    for role, wish in spec.replica_resource_specs.items():
+        field = f"spec.replicaResourceSpecs.{role}"
+        _known_role(job, role, field)
+        if wish.replicas is not None:
+            if wish.replicas < (more := len(created[role])):
+                raise Refused(
+                    f"{field}.replicas: {wish.replicas} is below the {more} members that spec.createPods adds"
+                )
+            used = taken[role] | targets[role]
+            targets[role] = _resize(targets[role], wish.replicas, used=used, keep=created[role])
+        if wanted := _quantities(wish.resource, f"{field}.resource"):
+            resources[role] = wanted
+    migrations = _migrated(job, pods, plan, targets, taken, by_index)
+    _agreed(plan, migrations, resources)
+    change = Change(before, targets, resources, by_index, migrations)
+    check_size(job, plan, change)
+    check_resources(job, change)
+    return change
+
+
+def member_of(job: ElasticJob, by_name: Mapping[str, Pod], name: str, field: str) -> tuple[str, int]:
+    """Return role and index of the member whose present pod has this name.
+
+    Raises:
+        Refused: there is no such member, or it is leaving already.
+    """
+    pod = by_name.get(name)
+    if pod is None or pod.role not in job.spec.replica_specs:
+        raise Refused(f"{field}: {name!r} is not a worker pod of ElasticJob {job.metadata.name!r}")
+    if pod.leaving or pod.index not in parse_indices(job.status.replica_statuses[pod.role].indices):
+        raise Refused(f"{field}: {name!r} is leaving already")
+    return pod.role, pod.index
+
+
+def _resize(indices: frozenset[int], replicas: int, *, used: frozenset[int], keep: frozenset[int]) -> frozenset[int]:
+    """Grow by the lowest free indices, shrink by the highest; members the same plan names stay."""
+    surplus = len(indices) - replicas
+    if surplus <= 0:
+        return indices | frozenset(islice(free_indices(used), -surplus))
+    return indices - frozenset(sorted(indices - keep, reverse=True)[:surplus])
+
+
+def _removed(job: ElasticJob, pods: Sequence[Pod], wishes: Sequence[PodToRemove], before: Indices) -> Indices:
+    removed: dict[str, set[int]] = {role: set() for role in before}
+    for position, (role, index) in enumerate(_named(job, pods, wishes, before, "spec.removePods")):
+        if index in removed[role]:
+            raise Refused(f"spec.removePods[{position}]: member {index} of role {role} is named twice")
+        removed[role].add(index)
+    return {role: frozenset(indices) for role, indices in removed.items()}
+
+
+def _named(
+    job: ElasticJob, pods: Sequence[Pod], wishes: Sequence[PodToRemove], before: Indices, field: str
+) -> list[tuple[str, int]]:
+    """Return role and index of every member that is named, by its pod or by itself."""
+    by_name = {pod.name: pod for pod in pods}
+    found = []
+    for position, wish in enumerate(wishes):
+        if wish.name is not None:
+            found.append(member_of(job, by_name, wish.name, f"{field}[{position}].name"))
+            continue
+        role, index = wish.role or "", -1 if wish.index is None else wish.index
+        _known_role(job, role, f"{field}[{position}].role")
+        if index not in before[role]:
+            raise Refused(f"{field}[{position}].index: {index} is not a member of role {role}")
+        found.append((role, index))
+    return found
+
+
+def _created(
+    job: ElasticJob, plan: ScalePlan, before: Indices, removed: Indices, taken: Indices
+) -> tuple[Indices, dict[str, dict[int, Wanted]]]:
+    created: dict[str, set[int]] = {role: set() for role in before}
+    by_index: dict[str, dict[int, Wanted]] = {}
+    used = {role: set(indices) for role, indices in taken.items()}
+    for wish in plan.spec.create_pods:
+        if wish.index is not None:
+            used.setdefault(wish.role, set()).add(wish.index)
+    free = {role: free_indices(indices) for role, indices in used.items()}
+    for position, wish in enumerate(plan.spec.create_pods):
+        field = f"spec.createPods[{position}]"
+        _known_role(job, wish.role, f"{field}.role")
+        index = wish.index
+        if index is None:
+            index = next(free[wish.role])
+        elif index in before[wish.role]:
+            leaving = ", and it cannot be removed and added in one plan" if index in removed[wish.role] else ""
+            raise Refused(f"{field}.index: {index} is a member of role {wish.role} already{leaving}")
+        elif index in created[wish.role]:
+            raise Refused(f"{field}.index: {index} is named twice")
+        created[wish.role].add(index)
+        if wanted := _quantities(wish.resource, f"{field}.resource"):
+            by_index.setdefault(wish.role, {})[index] = wanted
+    return {role: frozenset(indices) for role, indices in created.items()}, by_index
+
+
+def _migrated(
+    job: ElasticJob,
+    pods: Sequence[Pod],
+    plan: ScalePlan,
+    targets: Indices,
+    taken: Indices,
+    by_index: dict[str, dict[int, Wanted]],
+) -> tuple[Migration, ...]:
+    """Give every member that is to be replaced the lowest free index for its replacement, and note its resources."""
+    wishes: Sequence[PodToMigrate] = plan.spec.migrate_pods
+    free = {role: free_indices(indices | targets[role]) for role, indices in taken.items()}
+    moves: dict[tuple[str, int], Migration] = {}
+    before = current_indices(job.status)
+    for position, (role, index) in enumerate(_named(job, pods, wishes, before, "spec.migratePods")):
+        field = f"spec.migratePods[{position}]"
+        if (role, index) in moves:
+            raise Refused(f"{field}: member {index} of role {role} is named twice")
+        if index not in targets[role]:
+            raise Refused(f"{field}: member {index} of role {role} is removed by the same plan")
+        if index in parse_indices(job.status.replica_statuses[role].succeeded_indices):
+            raise Refused(f"{field}: member {index} of role {role} has finished its work")
+        replacement = next(free[role])
+        kept = job.status.replica_statuses[role].resources_by_index.get(str(index), {})
+        if wanted := {**kept, **_quantities(wishes[position].resource, f"{field}.resource")}:
+            by_index.setdefault(role, {})[replacement] = wanted
+        moves[role, index] = Migration(role=role, index=index, replacement=replacement, phase="Pending")
+    return tuple(moves.values())
+
+
+def _agreed(plan: ScalePlan, migrations: Sequence[Migration], resources: Mapping[str, Wanted]) -> None:
+    """Refuse two different wishes for the resources of one member."""
+    single = [(f"spec.createPods[{n}]", wish.role, wish.resource) for n, wish in enumerate(plan.spec.create_pods)]
+    single += [
+        (f"spec.migratePods[{n}]", move.role, wish.resource)
+        for n, (wish, move) in enumerate(zip(plan.spec.migrate_pods, migrations, strict=True))
+    ]
+    for field, role, resource in single:
+        for name, value in _quantities(resource, f"{field}.resource").items():
+            every = resources.get(role, {}).get(name, value)
+            if not same_quantity(every, value):
+                raise Refused(
+                    f"{field}.resource.{name}: {value}, but spec.replicaResourceSpecs.{role}.resource.{name} is "
+                    f"{every} for every member; give one of them"
+                )
+
+
+def _known_role(job: ElasticJob, role: str, field: str) -> None:
+    if role not in job.spec.replica_specs:
+        raise Refused(f"{field}: {role!r} is not a role of the job; it has {', '.join(sorted(job.spec.replica_specs))}")
+
+
+def _quantities(resources: Resources, field: str) -> Wanted:
+    wanted = as_wanted(resources)
+    for name, value in wanted.items():
+        try:
+            number = parse_quantity(value)
+        except ValueError as error:
+            raise Refused(f"{field}.{name}: {error}") from None
+        if number <= 0:
+            raise Refused(f"{field}.{name}: {value} must be above 0")
+        if name == GPU and number != number.to_integral_value():
+            raise Refused(f"{field}.{name}: {value} must be a whole number")
+    return wanted

@@ -1,0 +1,166 @@
+"""Creates, deletes and resizes pods, a bounded number at a time.
+
+A lost answer to a create is asked for again under the same name, which no other pod of the job ever has. When no answer
+comes at all, all pods are listed before the job gets another one: there is one pod for a member in the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused, TryLater
+from elasticjob_kube.informer import Informer
+from elasticjob_kube.resources import PODS
+from elasticjob_kube.session import Json, Kube
+
+from elasticjob_operator.core.model import actions as do
+from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.errors import Outdated
+from elasticjob_operator.events import Events
+from elasticjob_operator.store import controller
+
+Note = Callable[[do.ResizePod, str], None]
+PodAction = do.CreatePod | do.DeletePod | do.ResizePod
+AT_ONCE = 32
+"""Pod changes of one job at a time; below the session's connections, so that a large job leaves some for the others."""
+_CREATE_PAUSES = (0.1, 0.3, 1.0, 3.0)
+_NO_ANSWER = (0, 504)
+
+
+@dataclass(frozen=True)
+class PodWork:
+    """Carries out pod actions. `pods` is told the answers, so that the next decision knows them."""
+
+    kube: Kube
+    pods: Informer[Pod]
+    events: Events
+    _unsure: set[str] = field(default_factory=set)
+
+    async def carry_out(self, job: ElasticJob, actions: Sequence[do.Action], unresizable: Note) -> None:
+        """Carry out all of them, at the same time as far as allowed; then raise the first error, if any.
+
+        Args:
+            job: whose pods they are.
+            actions: what to do.
+            unresizable: is told the resize that the API server refuses, and why; that is no error.
+
+        Raises:
+            Outdated: a pod was not as it was when this was decided.
+            KubeError: as the API server answers.
+        """
+        if job.metadata.uid in self._unsure:
+            await self.pods.refresh()
+            self._unsure.discard(job.metadata.uid)
+            raise Outdated
+        places = asyncio.Semaphore(AT_ONCE)
+        failures: list[KubeError | Outdated] = []
+
+        async def carry_out_one(action: do.Action) -> None:
+            async with places:
+                # After a refusal (a quota, a webhook) the others of its kind would only be refused as well.
+                if failures and isinstance(action, do.CreatePod):
+                    return
+                try:
+                    await self._one(job, action, unresizable)
+                except (KubeError, Outdated) as error:
+                    failures.append(error)
+
+        await asyncio.gather(*(carry_out_one(action) for action in actions))
+        if failures:
+            raise failures[0]
+
+    async def _one(self, job: ElasticJob, action: do.Action, unresizable: Note) -> None:
+        match action:
+            case do.CreatePod():
+                await self._create(job, action)
+            case do.DeletePod(name, uid, grace_seconds):
+                await self._delete(job, name, uid, grace_seconds)
+            case do.ResizePod():
+                await self._resize(job, action, unresizable)
+
+    async def _create(self, job: ElasticJob, action: do.CreatePod) -> None:
+        for pause in (*_CREATE_PAUSES, None):
+            try:
+                answer = await self._created(job, action)
+            except (TryLater, Conflict) as error:
+                # A conflict is about a ResourceQuota that many creates count against at the same time. After a
+                # time-out the pod may have come and gone already, and its name must not be used a second time.
+                if pause is None or error.status in _NO_ANSWER:
+                    self._unsure.add(job.metadata.uid)
+                    raise
+                await asyncio.sleep((error.retry_after if isinstance(error, TryLater) else None) or pause)
+                continue
+            break
+        pod = _pod(answer)
+        if controller(pod) != job.metadata.uid:
+            note = f"pod {action.name} exists and is not this job's; it is left alone, and its name not used"
+            self.events.emit(job, do.EmitEvent(reason="ForeignPod", note=note, warning=True))
+            # Not just outdated: the next name may be taken as well, and the one after it, so there is a pause.
+            raise Refused(409, "ForeignPod", note)
+        self.pods.observe(pod)
+
+    async def _created(self, job: ElasticJob, action: do.CreatePod) -> Json:
+        """Create the pod, or read the one that is there."""
+        try:
+            return await self.kube.create(PODS, job.metadata.namespace, action.body)
+        except AlreadyExists:
+            return await self.kube.get(PODS, job.metadata.namespace, action.name)
+
+    async def _delete(self, job: ElasticJob, name: str, uid: str, grace_seconds: int | None) -> None:
+        try:
+            answer = await self.kube.delete(PODS, job.metadata.namespace, name, uid=uid, grace_seconds=grace_seconds)
+        except NotFound:
+            self.pods.forget(uid)  # this very pod is gone, though the watch has not said so yet
+            return
+        except Conflict:
+            if await self._is_there(job, name, uid):
+                raise
+            return
+        # A pod that somebody else deletes at the same time is told without a version: what is known of it stays.
+        if answer.get("kind") == "Pod" and answer["metadata"].get("resourceVersion"):
+            self.pods.observe(_pod(answer))
+
+    async def _resize(self, job: ElasticJob, action: do.ResizePod, unresizable: Note) -> None:
+        pod = self.pods.get(action.uid)
+        if pod is None:
+            raise Outdated
+        containers = [{"name": pod.spec.containers[0].name, "resources": action.resources}]
+        body = {"metadata": {"uid": action.uid}, "spec": {"containers": containers}}
+        try:
+            answer = await self.kube.patch(
+                PODS,
+                job.metadata.namespace,
+                action.name,
+                body,
+                kind="strategic-merge-patch",
+                subresource="resize",
+            )
+        except Refused as error:
+            unresizable(action, f"the API server refuses to resize it: {error.message}")
+            return
+        except (NotFound, Conflict) as error:
+            if await self._is_there(job, action.name, action.uid) and isinstance(error, NotFound):
+                unresizable(action, "in-place resize needs Kubernetes 1.33 or later")
+                return
+            raise Outdated from error
+        self.pods.observe(_pod(answer))
+
+    async def _is_there(self, job: ElasticJob, name: str, uid: str) -> bool:
+        """Read the pod from the API server; False when this very one is gone."""
+        try:
+            pod = _pod(await self.kube.get(PODS, job.metadata.namespace, name))
+        except NotFound:
+            pod = None
+        if pod is None or pod.metadata.uid != uid:
+            self.pods.forget(uid)
+            return False
+        self.pods.observe(pod)
+        return True
+
+
+def _pod(answer: Json) -> Pod:
+    return msgspec.convert(answer, Pod)

@@ -1,0 +1,97 @@
+"""The account of a data set as bytes, to be kept with the checkpoint of a model: what the model has been trained on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from dataclasses import dataclass
+
+from elasticjob_api.refusals import BadRequest
+
+from elasticjob_shards.dataset import Dataset
+from elasticjob_shards.runs import pack, unpack
+
+_VERSION = 1
+_LARGEST = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a data set has been trained, in positions: below `fresh`, all but what is not done or has failed."""
+
+    fresh: int
+    undone: list[int]
+    failed: list[int]
+
+
+def encode(dataset: Dataset, position: Position) -> bytes:
+    """Return the bytes."""
+    content = {
+        "version": _VERSION,
+        "of": _shape(dataset),
+        "size": dataset.size,
+        "fresh": position.fresh,
+        "undone": pack(position.undone),
+        "failed": pack(position.failed),
+    }
+    return zlib.compress(json.dumps(content, separators=(",", ":")).encode())
+
+
+def decode(state: bytes, dataset: Dataset, *, most: int) -> tuple[Dataset, Position]:
+    """Return the data set, a stream at least as large as it was then, and the position; no bytes: the beginning.
+
+    Raises:
+        BadRequest: it is no checkpoint, or one of another data set; or more than `most` shards of it are not done.
+    """
+    if not state:
+        return dataset, Position(0, [], [])
+    try:
+        content = json.loads(_inflated(state))
+        if content["version"] != _VERSION:
+            raise BadRequest(f"state has version {content['version']!r}; this master reads version {_VERSION}")
+        shape, size, fresh = dict(content["of"]), int(content["size"]), int(content["fresh"])
+        undone, failed = (unpack([int(run) for run in content[field]], most=most) for field in ("undone", "failed"))
+    except (zlib.error, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise BadRequest(f"state is no checkpoint of a data set, or it is damaged: {error!r}") from error
+    for field, value in _shape(dataset).items():
+        if shape.get(field) != value:
+            raise BadRequest(
+                f"state is a checkpoint of a data set with {field} {shape.get(field)!r}; {dataset.name} has {value!r}"
+            )
+    if dataset.growing:
+        dataset = dataset.grown(size, final=False)
+    _check(dataset, fresh, undone, failed)
+    return dataset, Position(fresh, undone, failed)
+
+
+def digest(state: bytes) -> str:
+    """Return what stands for a checkpoint."""
+    return hashlib.sha256(state).hexdigest()[:32]
+
+
+def _inflated(state: bytes) -> bytes:
+    inflater = zlib.decompressobj()
+    text = inflater.decompress(state, _LARGEST)
+    if not inflater.eof or inflater.unused_data:
+        raise ValueError("it is cut off, too long, or something follows it")
+    return text
+
+
+def _check(dataset: Dataset, fresh: int, undone: list[int], failed: list[int]) -> None:
+    if not 0 <= fresh <= dataset.total:
+        raise BadRequest(f"state is at shard {fresh}; {dataset.name} has {dataset.total} shards")
+    if max((*undone, *failed), default=-1) >= fresh or not set(undone).isdisjoint(failed):
+        raise BadRequest("state is damaged: its shards that are not done, or have failed, cannot be")
+
+
+def _shape(dataset: Dataset) -> dict[str, int | str | bool]:
+    """Return what must be the same for the positions to mean the same; there may be more epochs."""
+    shape: dict[str, int | str | bool] = {
+        "shard_size": dataset.shard_size,
+        "shuffle": dataset.shuffle,
+        "seed": dataset.seed,
+        "parts": dataset.parts_digest,
+        "streamed": dataset.streamed,
+    }
+    return shape if dataset.streamed else {"size": dataset.size, **shape}

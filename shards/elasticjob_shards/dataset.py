@@ -1,0 +1,145 @@
+"""What a data set is, and which samples a shard of it has.
+
+A data set is one range of samples, or several parts (such as files and their lines) that no shard reaches across, or a
+stream: a range that grows until it is said to have ended.
+
+Shards have ids, counted over all epochs in the order of the samples. They are handed out by position: the same number
+without shuffling; with it, the position in the epoch's own order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+from typing import NamedTuple
+
+from elasticjob_api.refusals import BadRequest
+
+from elasticjob_shards.order import shuffled, unshuffled
+
+MOST_PARTS = 20_000
+_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
+_LARGEST = 2**53
+
+
+class Shard(NamedTuple):
+    """Samples `start` (included) to `end` (excluded) of a part in one epoch."""
+
+    id: int
+    epoch: int
+    start: int
+    end: int
+    part: int = 0
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What a data set is.
+
+    Attributes:
+        name: its name within the job.
+        size: samples in an epoch; of a stream: so far.
+        shard_size: samples in a shard; the last one of a part may be smaller.
+        epochs: how often each sample is trained.
+        shuffle: whether the shards of an epoch are handed out in an order of their own.
+        seed: what that order is derived from.
+        parts: the sizes of the parts; none: the data set is one range.
+        parts_digest: stands for their names, which only the training processes need to know.
+        streamed: it grows until it has ended.
+        ended: of a stream: no more samples will come.
+    """
+
+    name: str
+    size: int
+    shard_size: int
+    epochs: int = 1
+    shuffle: bool = False
+    seed: int = 0
+    parts: tuple[int, ...] = ()
+    parts_digest: str = ""
+    streamed: bool = False
+    ended: bool = False
+
+    @cached_property
+    def per_epoch(self) -> int:
+        """Shards in one epoch; of a stream that has not ended: those that are full."""
+        if self.parts:
+            return self._edges[-1]
+        return self.size // self.shard_size if self.growing else -(-self.size // self.shard_size)
+
+    @cached_property
+    def total(self) -> int:
+        """Shards in all epochs."""
+        return self.per_epoch * self.epochs
+
+    @property
+    def growing(self) -> bool:
+        """It is a stream that has not ended."""
+        return self.streamed and not self.ended
+
+    @property
+    def declaration(self) -> Dataset:
+        """What must be the same whenever it is declared: a stream's size is not."""
+        return replace(self, size=0, ended=False) if self.streamed else self
+
+    def at(self, position: int) -> Shard:
+        """Return the shard that is handed out at a position."""
+        epoch, place = divmod(position, self.per_epoch)
+        if self.shuffle:
+            place = shuffled(place, self.per_epoch, self.seed, epoch)
+        shard_id = epoch * self.per_epoch + place
+        part, size = 0, self.size
+        if self.parts:
+            part = bisect_right(self._edges, place)
+            place -= self._edges[part - 1] if part else 0
+            size = self.parts[part]
+        start = place * self.shard_size
+        return Shard(shard_id, epoch, start, min(start + self.shard_size, size), part)
+
+    def position(self, shard_id: int) -> int:
+        """Return the position at which a shard is handed out."""
+        if not self.shuffle:
+            return shard_id
+        epoch, place = divmod(shard_id, self.per_epoch)
+        return epoch * self.per_epoch + unshuffled(place, self.per_epoch, self.seed, epoch)
+
+    def check(self) -> None:
+        """Raise `BadRequest` unless it makes sense."""
+        if not _NAME.fullmatch(self.name):
+            raise BadRequest(f"dataset is {self.name[:80]!r}; it must have 1 to 63 letters, digits, '-', '_' or '.'")
+        least = 0 if self.streamed else 1
+        for field, value, lowest in (("size", self.size, least), ("shard_size", self.shard_size, 1)):
+            if not lowest <= value <= _LARGEST:
+                raise BadRequest(f"{field} is {value}; it must be between {lowest} and {_LARGEST}")
+        if self.streamed and (self.epochs != 1 or self.shuffle or self.parts):
+            raise BadRequest("a streamed data set has one epoch, no shuffle and no parts")
+        if not 1 <= self.epochs <= _LARGEST:
+            raise BadRequest(f"epochs is {self.epochs}; it must be between 1 and {_LARGEST}")
+        if self.total > _LARGEST:
+            raise BadRequest(f"size, shard_size and epochs make {self.total} shards; at most {_LARGEST} are possible")
+
+    def grown(self, size: int, *, final: bool) -> Dataset:
+        """Return a stream that has grown, or ended. Raises `BadRequest`."""
+        if not self.streamed:
+            raise BadRequest(f"data set {self.name} was not declared as streamed; its size stays {self.size}")
+        if size > _LARGEST:
+            raise BadRequest(f"size is {size}; it must be at most {_LARGEST}")
+        if self.ended and size > self.size:
+            raise BadRequest(f"size is {size}, but {self.name} has ended with {self.size} samples")
+        return replace(self, size=max(size, self.size), ended=self.ended or final)
+
+    @cached_property
+    def _edges(self) -> tuple[int, ...]:
+        """Shards of an epoch up to the end of each part."""
+        return tuple(accumulate(-(-size // self.shard_size) for size in self.parts))
+
+
+def digest_of(parts: Iterable[tuple[str, int]]) -> str:
+    """Return what stands for the names and sizes of parts; empty for no parts."""
+    text = "".join(f"{len(name)} {name} {size} " for name, size in parts)
+    return hashlib.sha256(text.encode()).hexdigest()[:32] if text else ""

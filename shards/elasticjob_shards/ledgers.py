@@ -1,0 +1,79 @@
+"""All data sets of a job by name, and the bounds they share: all of it must fit into the master's stored state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from elasticjob_api.refusals import BadRequest, Differs, Unknown
+
+from elasticjob_shards.dataset import MOST_PARTS, Dataset
+from elasticjob_shards.ledger import MOST_COUNT, Ledger
+
+MOST_DATASETS = 64
+MOST_LEASES = 131_072
+"""Of all members and data sets together."""
+
+
+class Ledgers:
+    """All data sets by name."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Ledger] = {}
+
+    def __iter__(self) -> Iterator[Ledger]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def declare(self, dataset: Dataset) -> Ledger:
+        """Declare a data set; repeating it is harmless, changing it is refused. A stream may have grown."""
+        dataset.check()
+        known = self._by_name.get(dataset.name)
+        if known is None:
+            self._check_bounds(dataset)
+            known = self._by_name[dataset.name] = Ledger(dataset)
+        if known.dataset.declaration != dataset.declaration:
+            difference = _difference(known.dataset.declaration, dataset.declaration)
+            raise Differs(f"data set {dataset.name} was declared with {difference}")
+        if dataset.streamed and not known.dataset.ended:
+            known.extend(dataset.size, final=False)
+        return known
+
+    def get(self, name: str) -> Ledger:
+        """Return a ledger; raises `Unknown`."""
+        if name not in self._by_name:
+            raise Unknown(f"data set {name[:80]!r} was not declared; call CreateDataset first")
+        return self._by_name[name]
+
+    def restore(self, ledger: Ledger) -> None:
+        """Take a stored ledger."""
+        self._by_name[ledger.dataset.name] = ledger
+
+    def release(self, uid: str) -> None:
+        """Take back every lease of a member."""
+        for ledger in self._by_name.values():
+            ledger.release(uid)
+
+    def share(self, members: int) -> int:
+        """Return how many shards of one data set one of so many members may hold."""
+        return max(1, min(MOST_COUNT, MOST_LEASES // (max(1, members) * max(1, len(self)))))
+
+    def _check_bounds(self, dataset: Dataset) -> None:
+        if len(self) >= MOST_DATASETS:
+            raise BadRequest(f"there are {MOST_DATASETS} data sets already; no more are possible")
+        parts = sum(len(ledger.dataset.parts) for ledger in self)
+        if parts + len(dataset.parts) > MOST_PARTS:
+            raise BadRequest(
+                f"parts has {len(dataset.parts)} parts and other data sets have {parts}; "
+                f"at most {MOST_PARTS} are possible in all: put more samples into one part"
+            )
+
+
+def _difference(known: Dataset, new: Dataset) -> str:
+    """Return the first field that differs, with both values."""
+    if (known.parts, known.parts_digest) != (new.parts, new.parts_digest):
+        return f"{len(known.parts)} parts before, and with {len(new.parts)} or others now"
+    fields = ("streamed", "size", "shard_size", "epochs", "shuffle", "seed")
+    field = next(field for field in fields if getattr(known, field) != getattr(new, field))
+    return f"{field}={getattr(known, field)} before, and with {field}={getattr(new, field)} now"

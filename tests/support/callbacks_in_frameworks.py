@@ -1,0 +1,171 @@
+"""The callbacks, in the real frameworks: `test_library_callbacks` runs each in an interpreter of its own."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elasticjob import _socket
+
+from tests.support.played_agent import PlayedAgent, played_agent
+
+os.environ.setdefault("KERAS_BACKEND", "jax")  # read when keras is imported; the others are not installed
+STOP_AT = 7
+BATCH = 4
+SAMPLES = 40 * BATCH
+
+pytestmark = pytest.mark.filterwarnings("default")  # those frameworks warn of themselves and of each other
+
+
+@pytest.fixture
+def _pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_socket, "REPORT_SECONDS", 0.0)
+
+
+def check_stop(agent: PlayedAgent) -> int:
+    """Return the last step, after which the process has confirmed."""
+    agent.wait(lambda seen: {"stopping": True} in seen.told)
+    assert {"stoppable": True} in agent.told
+    last: int = agent.reports[-1]["step"]
+    assert STOP_AT <= last < 40, "it went on to the end"
+    return last
+
+
+@pytest.mark.usefixtures("_pace")
+def test_keras_stops_in_mid_epoch_and_goes_on_from_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keras = pytest.importorskip("keras")
+    import numpy as np
+    from elasticjob.keras import ElasticJob
+
+    path = tmp_path / "model.keras"
+    x, y = np.zeros((SAMPLES, 3), "float32"), np.zeros((SAMPLES, 1), "float32")
+    slow = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(0.01))
+
+    def train(model: Any) -> Any:
+        callback = ElasticJob(save=lambda step: model.save(path), samples=BATCH)
+        model.fit(x, y, batch_size=BATCH, epochs=1, shuffle=False, verbose=0, callbacks=[slow, callback])
+        return callback
+
+    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    with played_agent(tmp_path, monkeypatch, stop_at=STOP_AT) as agent:
+        assert train(model).stopped
+        last = check_stop(agent)
+        assert agent.sum("samples") == last * BATCH
+        assert agent.reports[-1]["total"] == 40
+        assert "loss" in agent.reports[-1]["metrics"]
+    restored = keras.models.load_model(path)
+    assert int(restored.optimizer.iterations) == last
+    (tmp_path / "agent.sock").unlink()
+    with played_agent(tmp_path, monkeypatch) as agent:
+        assert not train(restored).stopped
+        agent.wait(lambda seen: seen.reports and seen.reports[-1]["step"] == last + 40)
+        assert {"stopping": True} not in agent.told
+
+
+def test_keras_needs_an_agreement_among_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("keras")
+    from elasticjob.keras import ElasticJob
+
+    monkeypatch.setenv("ELASTICJOB_WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="agree is not given: 2 processes"):
+        ElasticJob(save=lambda step: None)
+
+
+@pytest.mark.usefixtures("_pace")
+def test_a_hugging_face_trainer_saves_stops_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    from elasticjob.hf import ElasticJob
+
+    class Model(torch.nn.Module):  # type: ignore[misc, name-defined, unused-ignore]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 1)
+
+        def forward(self, x: Any, labels: Any = None) -> Any:
+            time.sleep(0.01)
+            return {"loss": ((self.layer(x) - labels) ** 2).mean()}
+
+    data = [{"x": torch.zeros(3), "labels": torch.zeros(1)} for _ in range(SAMPLES)]
+    arguments = transformers.TrainingArguments(
+        str(tmp_path / "run"), per_device_train_batch_size=BATCH, num_train_epochs=1, report_to=[], use_cpu=True,
+        logging_steps=2, disable_tqdm=True,
+    )  # fmt: skip
+
+    def train(resume: bool) -> Any:
+        callback = ElasticJob()
+        trainer = transformers.Trainer(Model(), arguments, train_dataset=data, callbacks=[callback])
+        trainer.train(resume_from_checkpoint=resume)
+        return callback, trainer.state.global_step
+
+    with played_agent(tmp_path, monkeypatch, stop_at=STOP_AT) as agent:
+        callback, step = train(resume=False)
+        assert callback.stopped
+        assert check_stop(agent) == step
+        assert agent.sum("samples") == step * BATCH
+        assert any("loss" in report["metrics"] for report in agent.reports)
+    assert (tmp_path / "run" / f"checkpoint-{step}").is_dir()
+    (tmp_path / "agent.sock").unlink()
+    with played_agent(tmp_path, monkeypatch) as agent:
+        callback, end = train(resume=True)
+        assert (callback.stopped, end) == (False, 40)
+        agent.wait(lambda seen: seen.reports and seen.reports[-1]["step"] == 40)
+        assert agent.sum("samples") == (40 - step) * BATCH
+        assert agent.reports[-1]["total"] == 40
+
+
+@pytest.mark.usefixtures("_pace")
+def test_lightning_saves_stops_in_spite_of_min_epochs_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    lightning = pytest.importorskip("lightning.pytorch")
+    from elasticjob.lightning import ElasticJob
+
+    class Model(lightning.LightningModule):  # type: ignore[misc, name-defined, unused-ignore]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 1)
+
+        def training_step(self, batch: Any, index: int) -> Any:
+            time.sleep(0.01)
+            loss = (self.layer(batch) ** 2).mean()
+            self.log("loss", loss)
+            return loss
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    loader = torch.utils.data.DataLoader(torch.zeros(SAMPLES, 3), batch_size=BATCH)
+    checkpoint = tmp_path / "stop.ckpt"
+
+    def train(resume: bool) -> Any:
+        callback = ElasticJob(checkpoint, samples=BATCH)
+        trainer = lightning.Trainer(
+            default_root_dir=tmp_path, accelerator="cpu", max_epochs=2, min_epochs=2, logger=False,
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, callbacks=[callback],
+        )  # fmt: skip
+        trainer.fit(Model(), loader, ckpt_path=checkpoint if resume else None)
+        return callback, trainer.global_step
+
+    with played_agent(tmp_path, monkeypatch, stop_at=STOP_AT) as agent:
+        callback, step = train(resume=False)
+        assert callback.stopped
+        assert check_stop(agent) == step
+        assert agent.sum("samples") == step * BATCH
+        assert "loss" in agent.reports[-1]["metrics"]
+    assert checkpoint.is_file()
+    (tmp_path / "agent.sock").unlink()
+    with played_agent(tmp_path, monkeypatch) as agent:
+        callback, end = train(resume=True)
+        assert (callback.stopped, end) == (False, 80)
+        agent.wait(lambda seen: seen.reports and seen.reports[-1]["step"] == 80)
+        assert agent.sum("samples") == (80 - step) * BATCH
+        assert agent.reports[-1]["total"] == 80

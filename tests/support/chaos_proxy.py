@@ -1,0 +1,222 @@
+"""An unreliable way to the API server: every fault a network and an overloaded server have, by the numbers of a seed.
+
+Between it and the operator it is plain HTTP, so that it can cut in anywhere; to the API server it is TLS. Answers are
+passed on as they are, watches line by line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import aiohttp
+from aiohttp import web
+from elasticjob_localcluster.controlplane.cluster import Cluster
+from yarl import URL
+
+Fault = Literal["none", "lost before", "lost after", "429", "500", "503", "slow", "410"]
+REQUESTS: dict[Fault, int] = {"none": 42, "lost before": 2, "lost after": 2, "429": 1, "500": 1, "503": 1, "slow": 1}
+"""How many of 50 requests meet each fault; "after" means that the server has done what it was asked to."""
+WATCHES: dict[Fault, int] = {"none": 9, "lost before": 1, "503": 1, "410": 1}
+"""The same of 12 watches; one that meets none is cut after a while."""
+SLOW_SECONDS = 0.4
+WATCH_SECONDS = 5.0
+"""A watch that is cut lives at most this long; real ones live for minutes."""
+_HOP_BY_HOP = {"host", "connection", "content-length", "transfer-encoding", "keep-alive"}
+_MESSAGES = {429: "too many requests", 500: "etcdserver: request timed out", 503: "the server is not ready"}
+When = Literal["before", "after"]
+
+
+@dataclass
+class Seen:
+    """A write that reached the proxy; `status` is the server's answer, 0 when there was none."""
+
+    method: str
+    path: str
+    status: int = 0
+
+
+@dataclass
+class ChaosProxy:
+    """The proxy while it runs.
+
+    Attributes:
+        kubeconfig: leads through the proxy.
+        chance: decides about faults; None: all is well.
+        writes: every write, in order of arrival.
+        on_write: called with every write, before and after the server is asked; for what shall happen at that moment.
+        deaf: while set, no watch begins.
+        delay: seconds that every POST of a pod takes longer; unset: none.
+        oldest: watches from a version before this one are told that it is too old.
+    """
+
+    kubeconfig: Path
+    chance: random.Random | None = None
+    writes: list[Seen] = field(default_factory=list)
+    on_write: Callable[[Seen, When], None] | None = None
+    deaf: bool = False
+    delay: float = 0.0
+    oldest: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
+    _server: str = ""
+    _http: aiohttp.ClientSession | None = None
+    _tls: ssl.SSLContext | None = None
+    _bags: dict[int, list[Fault]] = field(default_factory=dict)
+    _watches: set[asyncio.Transport] = field(default_factory=set)
+
+    def cut_watches(self) -> None:
+        """Break every watch that is open."""
+        for transport in list(self._watches):
+            transport.abort()
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Pass a request on, or not."""
+        if request.query.get("watch", "") in ("1", "true"):
+            return await self._watch(request)
+        fault = self._draw(REQUESTS)
+        seen = Seen(request.method, request.path)
+        if request.method != "GET":
+            self.writes.append(seen)
+            self._tell(seen, "before")
+        if fault == "lost before":
+            return _lost(request)
+        if fault == "slow":
+            await asyncio.sleep(SLOW_SECONDS)
+        if fault in ("429", "500", "503"):
+            return _refusal(int(fault))
+        if self.delay and request.method == "POST" and request.path.endswith("/pods"):
+            await asyncio.sleep(self.delay)
+        body = await request.read()
+        async with self._send(request, body) as answer:
+            data = await answer.read()
+        seen.status = answer.status
+        if request.method != "GET":
+            self._tell(seen, "after")
+        if fault == "lost after":
+            return _lost(request)
+        return web.Response(status=answer.status, headers=_passed(answer.headers), body=data)
+
+    async def _watch(self, request: web.BaseRequest) -> web.StreamResponse:
+        fault = self._draw(WATCHES)
+        if self.deaf or fault == "lost before":
+            return _lost(request)
+        if fault in ("429", "500", "503"):
+            return _refusal(int(fault))
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        transport = request.transport
+        assert isinstance(transport, asyncio.Transport)
+        if fault == "410" or int(request.query.get("resourceVersion") or self.oldest) < self.oldest:
+            await response.prepare(request)
+            gone = {"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old"}
+            await response.write(json.dumps({"type": "ERROR", "object": gone}).encode() + b"\n")
+            return response
+        self._watches.add(transport)
+        try:
+            async with asyncio.timeout(None if self.chance is None else self.chance.uniform(0.5, WATCH_SECONDS)):
+                async with self._send(request, b"") as answer:
+                    if answer.status != 200:
+                        return web.Response(status=answer.status, body=await answer.read())
+                    await response.prepare(request)
+                    async for line in answer.content:
+                        await response.write(line)
+        except (TimeoutError, ConnectionError):
+            self._count("watch cut")
+            transport.abort()
+        finally:
+            self._watches.discard(transport)
+        return response
+
+    def _send(self, request: web.BaseRequest, body: bytes) -> Any:
+        assert self._http is not None
+        assert self._tls is not None
+        return self._http.request(
+            request.method,
+            URL(self._server + request.raw_path, encoded=True),
+            headers={name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP},
+            data=body or None,
+            ssl=self._tls,
+            timeout=aiohttp.ClientTimeout(total=None),
+        )
+
+    def _draw(self, bag: dict[Fault, int]) -> Fault:
+        """Draw from a bag that is filled anew when it is empty: so every fault happens, in an order of the seed's."""
+        if self.chance is None:
+            return "none"
+        left = self._bags.setdefault(id(bag), [])
+        if not left:
+            left += self.chance.sample(list(bag), sum(bag.values()), counts=list(bag.values()))
+        fault = left.pop()
+        if fault != "none":
+            self._count(fault)
+        return fault
+
+    def _count(self, fault: str) -> None:
+        self.faults[fault] = self.faults.get(fault, 0) + 1
+
+    def _tell(self, seen: Seen, when: When) -> None:
+        if self.on_write is not None:
+            self.on_write(seen, when)
+
+
+@asynccontextmanager
+async def chaos_proxy(cluster: Cluster, directory: Path, seed: int | None = None) -> AsyncIterator[ChaosProxy]:
+    """Run a proxy to the cluster's API server while the block lasts; without a seed it makes no faults of its own."""
+    proxy = ChaosProxy(directory / "proxy.kubeconfig", random.Random(seed) if seed is not None else None)
+    proxy._server, proxy._tls = f"https://127.0.0.1:{cluster.port}", _tls(cluster)
+    runner = web.ServerRunner(web.Server(proxy.handle, handler_cancellation=True), shutdown_timeout=0.1)
+    await runner.setup()
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(auto_decompress=False, connector=connector, read_bufsize=2**24) as proxy._http:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = runner.addresses[0][:2]
+        proxy.kubeconfig.write_text(_kubeconfig(f"http://{host}:{port}"))
+        try:
+            yield proxy
+        finally:
+            print(f"chaos proxy: seed {seed}, faults {proxy.faults}, {len(proxy.writes)} writes")
+            await runner.cleanup()
+
+
+def _tls(cluster: Cluster) -> ssl.SSLContext:
+    pki = cluster.state / "pki"
+    context = ssl.create_default_context(cafile=pki / "ca.crt")
+    context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
+    return context
+
+
+def _kubeconfig(server: str) -> str:
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "proxy", "cluster": {"server": server}}],
+            "users": [{"name": "nobody", "user": {}}],
+            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "nobody"}}],
+            "current-context": "proxy",
+        }
+    )
+
+
+def _lost(request: web.BaseRequest) -> web.Response:
+    if isinstance(request.transport, asyncio.Transport):
+        request.transport.abort()
+    return web.Response()
+
+
+def _refusal(status: int) -> web.Response:
+    reason = {429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable"}[status]
+    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status, "reason": reason}
+    headers = {"Retry-After": "1"} if status == 429 else {}
+    return web.json_response({**body, "message": _MESSAGES[status]}, status=status, headers=headers)
+
+
+def _passed(headers: Any) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.lower() not in _HOP_BY_HOP}

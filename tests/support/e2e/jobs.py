@@ -1,0 +1,115 @@
+"""The jobs of test_scaling.py: small, quick to start, and each with its own way to get into trouble."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from elasticjob_api import names
+
+from tests.support.e2e import images
+
+Json = dict[str, Any]
+TRAINER = Path(__file__).with_name("trainer.py")
+RESOURCES = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
+
+
+LEAVING_NODE = "leaving-node"
+LEAVING_TAINT = "elasticjob.dev/leaves-in-a-test"
+
+
+def job(name: str, folder: Path, *, replicas: int = 1, command: list[str] | None = None, **container: Any) -> Json:
+    """Return a job whose workers count steps, or run another command."""
+    main = {
+        "name": "train",
+        "image": images.TRAINER,
+        "command": command or trainer(folder),
+        "resources": RESOURCES,
+        "volumeMounts": [{"name": name, "mountPath": str(path)} for name, path in shared(folder)],
+    }
+    volumes = [{"name": name, "hostPath": {"path": str(path)}} for name, path in shared(folder)]
+    return of_workers(name, {"containers": [{**main, **container}], "volumes": volumes}, replicas=replicas)
+
+
+def of_workers(name: str, pod_spec: Json, *, replicas: int) -> Json:
+    """Return a job whose image has the agent, of one to six workers."""
+    worker = {
+        "replicas": replicas,
+        "minReplicas": 1,
+        "maxReplicas": 6,
+        "drainSeconds": 10,
+        "template": {"spec": pod_spec},
+    }
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "ElasticJob",
+        "metadata": {"name": name},
+        "spec": {
+            "framework": "custom",
+            "agent": {"source": "Image"},
+            "runPolicy": {"cleanPodPolicy": "All"},
+            "replicaSpecs": {"worker": worker},
+        },
+    }
+
+
+def shared(folder: Path) -> list[tuple[str, Path]]:
+    """Return what tests and containers see under the same path: the training's folder, and our programs."""
+    return [("folder", folder), ("programs", TRAINER.parent)]
+
+
+def trainer(folder: Path) -> list[str]:
+    """Return the command of the training."""
+    return ["python", str(TRAINER), str(folder)]
+
+
+def lonely(port: int) -> Callable[[str, Path], Json]:
+    """Make a job of which the cluster has room for one worker: a port of the node can be given to one pod only."""
+    return lambda name, folder: job(name, folder, ports=[{"containerPort": port, "hostPort": port}])
+
+
+def flaky(name: str, folder: Path) -> Json:
+    """Return a job whose worker crashes twice, the second time when it is told to."""
+    here = shlex.quote(str(folder))
+    script = (
+        f"cd {here}; if [ ! -e first ]; then touch first; exit 1; fi;"
+        " if [ ! -e second ]; then touch second; until [ -e go ]; do sleep 0.1; done; echo crash two; exit 1; fi;"
+        f" exec {shlex.join(trainer(folder))}"
+    )
+    return job(name, folder, command=["sh", "-c", script])
+
+
+def hungry(name: str, folder: Path) -> Json:
+    """Return a job whose worker needs more memory than it is given."""
+    script = (
+        "import pathlib, sys, time\nkept = b'x' * (150 << 20)\n"
+        "while not pathlib.Path(sys.argv[1], 'finish').exists():\n    time.sleep(0.05)\n"
+    )
+    resources = {"requests": {"memory": "64Mi"}, "limits": {"memory": "128Mi"}}
+    return job(name, folder, command=["python", "-c", script, str(folder)], resources=resources)
+
+
+def evicted(name: str, folder: Path) -> Json:
+    """Return a job whose workers like the node that is going to leave, and may also run on another."""
+    made = job(name, folder, replicas=2)
+    here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [LEAVING_NODE]}]}
+    preferred = [{"weight": 100, "preference": here}]
+    made["spec"]["replicaSpecs"]["worker"]["template"]["spec"] |= {
+        "tolerations": [{"key": LEAVING_TAINT, "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}},
+    }
+    return made
+
+
+JOBS: Mapping[str, Callable[[str, Path], Json]] = {
+    "sized": lambda name, folder: job(name, folder, replicas=2),
+    "flaky": flaky,
+    "hungry": hungry,
+    "typo": lambda name, folder: job(name, folder, command=["trian.py", "--fast"]),
+    "paused": lambda name, folder: job(name, folder, replicas=2),
+    "lonely": lonely(20101),
+    "moving": lonely(20102),
+    "evicted": evicted,
+}

@@ -1,0 +1,116 @@
+"""The operator that works for a test: a process of its own, or the one that is deployed in the cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from tests.support.e2e import images
+from tests.support.e2e.target import OPERATOR_LABEL, OPERATOR_NAMESPACE, Target
+
+
+class Operator(Protocol):
+    """What tests do to an operator."""
+
+    def kill(self) -> None:
+        """kill -9."""
+
+    def stop(self) -> None:
+        """Have none work."""
+
+    def start(self) -> None:
+        """See to it that one works again."""
+
+
+@dataclass
+class OwnOperator:
+    """A process that looks at one namespace."""
+
+    cluster: Target
+    namespace: str
+    process: subprocess.Popen[bytes] | None = None
+    log: Path = field(default_factory=lambda: Path(tempfile.mkstemp(suffix=".log")[1]))
+
+    def start(self) -> None:
+        """Start it; returns at once."""
+        command = [sys.executable, "-m", "elasticjob_operator.main", "--namespace", self.namespace]
+        environ = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)}
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*command, "--master-image", images.MASTER], env=environ, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Let it end."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self.process is not None:
+            self.process.send_signal(number)
+            self.process.wait(timeout=30)
+            self.process = None
+
+
+@dataclass
+class DeployedOperator:
+    """The cluster's own; its Deployment starts what was killed."""
+
+    cluster: Target
+    stopped: bool = False
+
+    def start(self) -> None:
+        """Wait until all replicas are there again."""
+        if self.stopped:
+            self._kubectl("scale", "deployment", "-l", OPERATOR_LABEL, "--replicas=2")
+            self.stopped = False
+        self._kubectl("rollout", "status", "deployment", "-l", OPERATOR_LABEL, "--timeout=50s")
+
+    def kill(self) -> None:
+        """Kill all replicas at once."""
+        self._kubectl("delete", "pods", "-l", OPERATOR_LABEL, "--grace-period=0", "--force")
+
+    def stop(self) -> None:
+        """Have no replica, and wait until it is so."""
+        self.stopped = True
+        self._kubectl("scale", "deployment", "-l", OPERATOR_LABEL, "--replicas=0")
+        self._kubectl("wait", "--for=delete", "pod", "-l", OPERATOR_LABEL, "--timeout=50s")
+
+    def log(self, since: datetime) -> str:
+        """Return what the replicas have said."""
+        return self._kubectl("logs", "-l", OPERATOR_LABEL, f"--since-time={since:%Y-%m-%dT%H:%M:%SZ}", "--tail=-1")
+
+    def _kubectl(self, *arguments: str) -> str:
+        return self.cluster.kubectl("-n", OPERATOR_NAMESPACE, *arguments)
+
+
+@contextmanager
+def operating(cluster: Target, namespace: str) -> Iterator[Operator]:
+    """Have an operator that looks at a namespace; its log is printed at the end."""
+    if cluster.deployed:
+        deployed, began = DeployedOperator(cluster), datetime.now(UTC)
+        try:
+            yield deployed
+        finally:
+            print(f"--- log of the deployed operator ---\n{deployed.log(began)}")
+        return
+    own = OwnOperator(cluster, namespace)
+    own.start()
+    try:
+        yield own
+    finally:
+        own.stop()
+        print(f"--- operator's log ---\n{own.log.read_text(errors='replace')}")
+        own.log.unlink()

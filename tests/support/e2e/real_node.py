@@ -1,0 +1,132 @@
+"""What the tests of a real node share: a job that any cluster can run, and a witness of all that happens to pods."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from elasticjob_api import names
+
+from tests.support.e2e import images
+from tests.support.e2e.jobs import of_workers
+from tests.support.e2e.stage import Stage
+from tests.support.e2e.user import User
+
+Json = dict[str, Any]
+COUNTING = Path(__file__).with_name("counting.py")
+RESOURCES = {"requests": {"cpu": "20m", "memory": "128Mi"}, "limits": {"memory": "256Mi"}}
+
+
+def counting(name: str, *, replicas: int = 1, steps: int = 10**6, **container: Any) -> Json:
+    """Return a job whose workers count steps; what a test adds to its one container replaces what is here."""
+    command = ["python", "-c", COUNTING.read_text(), str(steps)]
+    main = {"name": "train", "image": images.TRAINER, "command": command, "resources": RESOURCES, **container}
+    return of_workers(name, {"containers": [main]}, replicas=replicas)
+
+
+def working(stage: Stage, job: Json) -> tuple[User, dict[str, str]]:
+    """Apply a job and wait until all its workers train; return its user, and name and UID of the workers."""
+    user = User(stage, job["metadata"]["name"])
+    stage.apply(job)
+    size = job["spec"]["replicaSpecs"]["worker"]["replicas"]
+    user.until(f"{size} workers", lambda: user.at_rest(size))
+    trains_on(user)
+    return user, user.pods()
+
+
+def trains_on(user: User) -> None:
+    """Wait until the job's status tells a later step than now."""
+
+    def step() -> int:
+        found: int = user.status().get("progress", {}).get("step", 0)
+        return found
+
+    before = step()
+    user.until(f"a step beyond {before}", lambda: step() > before)
+
+
+def container(user: User, pod: str) -> Json:
+    """Return the status of a pod's training container."""
+    found: Json = user.status(f"pod/{pod}")["containerStatuses"][0]
+    return found
+
+
+def limit_by_default(stage: Stage, **defaults: Json) -> None:
+    """Give the namespace a LimitRange for containers."""
+    spec = {"limits": [{"type": "Container", **defaults}]}
+    stage.apply({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "usual"}, "spec": spec})
+
+
+class Witness:
+    """Every state that the API server has told of the namespace's pods, in order."""
+
+    def __init__(self, record: Path) -> None:
+        self._record = record
+
+    def states(self, job: str) -> list[tuple[str, Json]]:
+        """Return what happened to the workers of a job: ADDED, MODIFIED or DELETED, and the pod then."""
+        text, at, found, decoder = self._record.read_text(), 0, [], json.JSONDecoder()
+        while at < len(text):
+            try:
+                event, at = decoder.raw_decode(text, at)
+            except ValueError:
+                break  # the rest is still being written
+            at += len(text[at:]) - len(text[at:].lstrip())
+            labels = event["object"]["metadata"]["labels"]
+            if (labels.get(names.LABEL_JOB_NAME), labels.get(names.LABEL_ROLE)) == (job, names.ROLE_WORKER):
+                found.append((event["type"], event["object"]))
+        return found
+
+    def ends(self, job: str) -> dict[str, Json]:
+        """Return how the training containers of a job have ended, by the pods' names."""
+        return {
+            pod["metadata"]["name"]: status["state"]["terminated"]
+            for _, pod in self.states(job)
+            for status in pod["status"].get("containerStatuses", [])[:1]
+            if "terminated" in status["state"]
+        }
+
+    def first(self, job: str, holds: Callable[[str, Json], bool]) -> int | None:
+        """Return the position of the first state for which something holds."""
+        return next((at for at, (kind, pod) in enumerate(self.states(job)) if holds(kind, pod)), None)
+
+    def never_two_of_one_rank(self, job: str) -> None:
+        """Assert that each index had its next pod only after the last one had ended or was gone."""
+        alive: dict[str, set[str]] = {}
+        for kind, pod in self.states(job):
+            here = alive.setdefault(pod["metadata"]["labels"][names.LABEL_INDEX], set())
+            over = kind == "DELETED" or pod["status"]["phase"] in ("Succeeded", "Failed")
+            (here.discard if over else here.add)(pod["metadata"]["name"])
+            assert len(here) < 2, f"two pods of one rank: {sorted(here)}"
+
+
+@contextmanager
+def witness(stage: Stage, folder: Path) -> Iterator[Witness]:
+    """Watch the pods of a test's namespace while in the block."""
+    record = folder / "pods.json"
+    with recorded(stage, record, "get", "pods", "--watch", "--output-watch-events", "-o", "json"):
+        yield Witness(record)
+
+
+@contextmanager
+def last_words(stage: Stage, folder: Path, pod: str) -> Iterator[Callable[[], str]]:
+    """Follow a pod's log from now on, so that it can be read when the pod is gone; yields what returns all of it."""
+    record = folder / f"{pod}.log"
+    with recorded(stage, record, "logs", "--follow", pod):
+        yield record.read_text
+
+
+@contextmanager
+def recorded(stage: Stage, record: Path, *arguments: str) -> Iterator[None]:
+    """Write what kubectl prints to a file while in the block."""
+    with record.open("wb") as output:
+        following = subprocess.Popen(stage.command(*arguments), stdout=output)
+        try:
+            yield
+        finally:
+            following.terminate()
+            following.wait(timeout=10)

@@ -1,0 +1,108 @@
+"""An operator and a namespace on a cluster, and the eyes of the demo: what the end-to-end tests act and look with."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import yaml
+from elasticjob_api import names
+from elasticjob_cli.demo.observer import Sight
+from elasticjob_cli.demo.timeline import Timeline
+from elasticjob_kube.session import Json, Kube, connect
+from rich.console import Console
+
+from tests.conftest import furnished
+from tests.support.e2e import images
+from tests.support.e2e.operators import Operator, operating
+from tests.support.e2e.target import Target
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One test's namespace."""
+
+    cluster: Target
+    kube: Kube
+    namespace: str
+    operator: Operator
+
+    def command(self, *arguments: str) -> list[str | Path]:
+        """Return the command line of kubectl in the namespace."""
+        return self.cluster.command("-n", self.namespace, *arguments)
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
+        """Run kubectl in the namespace and return what it printed."""
+        done = subprocess.run(
+            self.command(*arguments), input=stdin, capture_output=True, text=True, timeout=120, check=False
+        )
+        print("$ kubectl", *arguments, "\n", done.stdout[:2000], done.stderr)
+        assert not check or done.returncode == 0, done.stderr
+        return done.stdout if check else done.stdout + done.stderr
+
+    def apply(self, *objects: Json) -> None:
+        """Apply objects."""
+        self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
+
+    @asynccontextmanager
+    async def sight(self, job: str) -> AsyncIterator[Sight]:
+        """Watch a job while in the block; what happens is printed."""
+        seen = Sight(self.kube, self.namespace, job, Timeline(Console(width=150)))
+        watching = asyncio.create_task(seen.watch())
+        try:
+            yield seen
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    def processes(self, pod: str) -> list[psutil.Process]:
+        """Return the processes that the node started for a pod of this namespace, parents first."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                environ = process.environ()
+            except psutil.Error:
+                continue
+            if (environ.get(names.ENV_POD_NAME), environ.get(names.ENV_NAMESPACE)) == (pod, self.namespace):
+                found.append(process)
+        return sorted(found, key=lambda process: process.create_time())
+
+
+@asynccontextmanager
+async def on_stage(cluster: Target) -> AsyncIterator[Stage]:
+    """Make a namespace with an operator of its own; both are gone at the end."""
+    namespace = f"e2e-{uuid.uuid4().hex[:8]}"
+    async with connect(user_agent="elasticjob-tests", kubeconfig=cluster.kubeconfig) as kube:
+        with operating(cluster, namespace) as operator:
+            stage = Stage(cluster, kube, namespace, operator)
+            stage.kubectl("create", "namespace", namespace)
+            await furnished(kube, namespace)
+            try:
+                yield stage
+            finally:
+                stage.kubectl("delete", "ej", "--all", "--timeout=60s")
+                stage.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+def digits(*, epochs: int, checkpoints: Path, **spec: object) -> Json:
+    """Return the job of examples/digits.yaml, shorter, with its checkpoints in a directory of the test."""
+    job: Json = yaml.safe_load((EXAMPLES / "digits.yaml").read_text())
+    job["spec"].update(spec)
+    pod = job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
+    container = pod["containers"][0]
+    container["image"] = images.DIGITS
+    container["env"] = [
+        {"name": "EPOCHS", "value": str(epochs)},
+        {"name": "CHECKPOINT_DIR", "value": str(checkpoints)},
+    ]
+    container["volumeMounts"] = [{"name": "checkpoints", "mountPath": str(checkpoints)}]
+    pod["volumes"] = [{"name": "checkpoints", "hostPath": {"path": str(checkpoints)}}]
+    return job

@@ -1,0 +1,71 @@
+"""The cluster that the end-to-end tests work on: the embedded one, or the one of `pytest --kubeconfig`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+CRDS = Path(__file__).parents[3] / "crds"
+OPERATOR_NAMESPACE = "elasticjob-system"
+OPERATOR_LABEL = "app.kubernetes.io/name=elasticjob-operator"
+"""Where `make deploy` puts the operator, and what its Deployment and pods are found by."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A cluster.
+
+    Attributes:
+        kubeconfig: of a user who may do everything.
+        bin: a directory with kubectl.
+        real: whether its nodes run containers; the embedded cluster's runs processes.
+        deployed: whether an operator is deployed in it, for all namespaces; if not, tests start their own.
+    """
+
+    kubeconfig: Path
+    bin: Path
+    real: bool = False
+    deployed: bool = False
+
+    def command(self, *arguments: str) -> list[str | Path]:
+        """Return the command line of kubectl."""
+        return [self.bin / "kubectl", "--kubeconfig", self.kubeconfig, *arguments]
+
+    def kubectl(self, *arguments: str) -> str:
+        """Run kubectl and return what it printed."""
+        return subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=60, check=True).stdout
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Return the nodes."""
+        found: list[dict[str, Any]] = json.loads(self.kubectl("get", "nodes", "-o", "json"))["items"]
+        return found
+
+    def is_here(self) -> bool:
+        """Whether this machine is the only node: then files and pod addresses are the same for tests and pods."""
+        mine = {each.address for all_of_one in psutil.net_if_addrs().values() for each in all_of_one}
+        theirs = [
+            address["address"]
+            for node in self.nodes()
+            for address in node["status"]["addresses"]
+            if address["type"] == "InternalIP"
+        ]
+        return len(theirs) == 1 and theirs[0] in mine
+
+
+def target_of(kubeconfig: Path) -> Target:
+    """Look at a cluster that is there; one without an operator gets our definitions."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.fail("--kubeconfig needs kubectl in PATH", pytrace=False)
+    target = Target(kubeconfig, Path(kubectl).parent, real=True)
+    found = target.kubectl("get", "deployments", "-n", OPERATOR_NAMESPACE, "-l", OPERATOR_LABEL, "-o", "name")
+    if not found.strip():
+        target.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
+    return Target(kubeconfig, target.bin, real=True, deployed=bool(found.strip()))

@@ -1,0 +1,126 @@
+"""Somebody at kubectl: what the tests of jobs ask, request and wait for, each as a user would."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elasticjob_api import names
+
+from tests.support.e2e.stage import Stage
+
+Json = dict[str, Any]
+SECONDS = 60.0
+
+
+class User:
+    """Somebody at kubectl, with the folder of one job's training where it has one."""
+
+    def __init__(self, stage: Stage, job: str, folder: Path = Path("/nonexistent")) -> None:
+        self.kubectl = stage.kubectl
+        self.apply = stage.apply
+        self.job = job
+        self.folder = folder
+
+    def get(self, what: str) -> Json:
+        """Return an object."""
+        found: Json = json.loads(self.kubectl("get", what, "-o", "json"))
+        return found
+
+    def items(self, kind: str) -> list[Json]:
+        """Return the job's plans or requests."""
+        found: list[Json] = json.loads(self.kubectl("get", kind, "-o", "json"))["items"]
+        return [item for item in found if item["spec"]["jobName"] == self.job]
+
+    def status(self, what: str = "") -> Json:
+        """Return the status of an object, or of the job."""
+        status: Json = self.get(what or f"ej/{self.job}").get("status", {})
+        return status
+
+    def wait(self, what: str, path: str, value: str) -> None:
+        """`kubectl wait` until a field has a value; on failure, tell what there is."""
+        words = ("wait", f"--for=jsonpath={{{path}}}={value}", what, f"--timeout={SECONDS:.0f}s")
+        answer = self.kubectl(*words, check=False)
+        if "condition met" not in answer:
+            found = self.kubectl("get", what, "-o", "yaml", check=False)
+            pytest.fail(f"{what}: {path} never became {value}\n{found}{self.overview()}")
+
+    def until(self, what: str, look: Callable[[], Any], *, seconds: float = SECONDS) -> Any:
+        """Wait for what kubectl cannot wait for."""
+        deadline = time.monotonic() + seconds
+        while not (found := look()):
+            if time.monotonic() > deadline:
+                pytest.fail(f"never seen: {what}\n{self.overview()}")
+            time.sleep(0.1)
+        return found
+
+    def overview(self) -> str:
+        """Return all there is to see of the job."""
+        mine = f"{names.LABEL_JOB_NAME}={self.job}"
+        pods = self.kubectl("get", "pods", "-l", mine, "-o", "wide", check=False)
+        return self.kubectl("get", f"ej/{self.job}", "-o", "yaml", check=False) + pods + self.kubectl("get", "sp,ej")
+
+    def pods(self) -> dict[str, str]:
+        """Return name and UID of the job's workers that are not leaving."""
+        chosen = f"{names.LABEL_JOB_NAME}={self.job},{names.LABEL_ROLE}={names.ROLE_WORKER}"
+        items = json.loads(self.kubectl("get", "pods", "-l", chosen, "-o", "json"))["items"]
+        return {
+            pod["metadata"]["name"]: pod["metadata"]["uid"]
+            for pod in items
+            if "deletionTimestamp" not in pod["metadata"]
+        }
+
+    def request(self, kind: str, name: str, **spec: Any) -> None:
+        """Apply a request or plan for the job."""
+        body = {"apiVersion": names.API_VERSION, "kind": kind, "metadata": {"name": name}}
+        self.apply({**body, "spec": {"jobName": self.job, **spec}})
+
+    def create(self, kind: str, name: str, **spec: Any) -> Json:
+        """Apply a request or plan for the job, and wait for its end; returns its status."""
+        self.request(kind, name, **spec)
+        what = f"{kind.lower()}/{name}"
+        self.wait(what, ".status.phase", "Succeeded" if kind == "ScalePlan" else "ScaleSucceeded")
+        return self.status(what)
+
+    def begin(self, size: int = 2) -> dict[str, str]:
+        """See to it that the job runs with so many workers, whatever was done before; returns them."""
+        self.wait(f"ej/{self.job}", ".status.phase", "Running")
+        if self.get(f"ej/{self.job}")["spec"]["replicaSpecs"]["worker"]["replicas"] != size:
+            self.kubectl("scale", f"ej/{self.job}", f"--replicas={size}")
+        self.runs_with(size)
+        return self.pods()
+
+    def runs_with(self, size: int) -> None:
+        """Wait until spec, status, pods and the training itself all tell this size, with nothing under way."""
+
+        def settled() -> bool:
+            return self.at_rest(size) and [members for members, _ in self.worlds()[-1:]] == [size]
+
+        self.until(f"{self.job} at work with {size} workers, at rest", settled)
+
+    def at_rest(self, size: int) -> bool:
+        """Whether spec, status and pods tell this size, with nothing under way."""
+        job = self.get(f"ej/{self.job}")
+        status = job.get("status", {})
+        return (
+            job["spec"]["replicaSpecs"]["worker"]["replicas"] == size
+            and status.get("workers") == f"{size}/{size}"
+            and status["phase"] == "Running"
+            and not status.get("currentPlan")
+            and len(self.pods()) == size
+        )
+
+    def worlds(self) -> list[tuple[int, int]]:
+        """Return size and first step of each world that has trained."""
+        path = self.folder / "worlds"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(int(size), int(step)) for _, size, step in (line.split() for line in lines)]
+
+    def finish(self) -> None:
+        """Let the training end."""
+        (self.folder / "finish").touch()
+        self.wait(f"ej/{self.job}", ".status.phase", "Succeeded")

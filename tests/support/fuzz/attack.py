@@ -1,0 +1,183 @@
+"""Throws drawn inputs at every method a server says it has, and judges the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import pkgutil
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import elasticjob_api.v1
+import grpc
+import grpc.aio
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.descriptor import Descriptor, MethodDescriptor
+from google.protobuf.message import DecodeError, Message
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from tests.support.fuzz.random_messages import Nature
+
+CONNECT = "elasticjob.v1.AgentService.Connect"
+UNARY_SECONDS = 20.0
+"""An answer that takes longer is a problem: what waits by request waits for a fraction of a second here."""
+WATCH_SECONDS = 1.5
+TOGETHER = 24
+Code = grpc.StatusCode
+_OURS = ("Internal error from Core", "Locally cancelled by application!")
+"""What this end of a stream says when the other ends it during a write, or when this one breaks it off."""
+Metadata = tuple[tuple[str, str | bytes], ...]
+_NEVER = frozenset({Code.UNKNOWN, Code.INTERNAL, Code.DATA_LOSS})
+"""What a server answers that did not expect to be asked so."""
+
+
+async def methods(channel: grpc.aio.Channel, metadata: Metadata) -> list[MethodDescriptor]:
+    """Ask a server which methods it has."""
+    for module in pkgutil.iter_modules(elasticjob_api.v1.__path__):
+        importlib.import_module(f"elasticjob_api.v1.{module.name}")
+    call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(metadata=metadata)
+    await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+    listed = (await call.read()).list_services_response.service
+    call.cancel()
+    pool = descriptor_pool.Default()
+    return [method for service in listed for method in pool.FindServiceByName(service.name).methods]
+
+
+@dataclass
+class Attack:
+    """Inputs thrown over one channel.
+
+    Attributes:
+        allowed: the only statuses that may be answered; None: any but those of an unexpected error.
+        answers: statuses by method.
+        problems: answers that must not be.
+    """
+
+    channel: grpc.aio.Channel
+    nature: Nature
+    methods: list[MethodDescriptor]
+    metadata: Metadata = ()
+    allowed: frozenset[grpc.StatusCode] | None = None
+    sent: int = 0
+    answers: Counter[tuple[str, str]] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+
+    async def run(self, inputs: int) -> None:
+        """Throw this many more."""
+        end = self.sent + inputs
+        await asyncio.gather(*(self._some(end) for _ in range(TOGETHER)))
+
+    async def _some(self, end: int) -> None:
+        while self.sent < end and len(self.problems) < 20:
+            method = self.nature.chance.choice(self.methods)
+            if method.client_streaming:
+                await self._stream(method)
+            else:
+                self.sent += 1
+                await self._ask(method)
+
+    def _draw(self, method: MethodDescriptor, *, spoil: float = 0.3) -> bytes:
+        data = self.nature.message(method.input_type).SerializeToString()
+        return self.nature.spoilt(data) if self.nature.chance.random() < spoil else data
+
+    async def _ask(self, method: MethodDescriptor) -> None:
+        path, data = f"/{method.containing_service.full_name}/{method.name}", self._draw(method)
+        if method.server_streaming:
+            watching: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = self.channel.unary_stream(path)
+            watch = watching(data, timeout=WATCH_SECONDS, metadata=self.metadata)
+            try:
+                told = await watch.read()
+                if isinstance(told, bytes):
+                    self._judge(method, data, Code.OK, answer=told)
+                    watch.cancel()
+                else:
+                    self._judge(method, data, await watch.code(), details=await watch.details())
+            except grpc.aio.AioRpcError as error:
+                self._judge(method, data, error.code(), details=error.details())
+            return
+        try:
+            asking: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(path)
+            answer = await asking(data, timeout=UNARY_SECONDS, metadata=self.metadata)
+            self._judge(method, data, Code.OK, answer=answer)
+        except grpc.aio.AioRpcError as error:
+            self._judge(method, data, error.code(), details=error.details())
+
+    async def _stream(self, method: MethodDescriptor) -> None:
+        """Send some messages on one stream; now and then it breaks off."""
+        path, chance = f"/{method.containing_service.full_name}/{method.name}", self.nature.chance
+        talking: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = self.channel.stream_stream(path)
+        stream = talking(timeout=UNARY_SECONDS, metadata=self.metadata)
+        reading = asyncio.create_task(_drain(stream))
+        messages = [self._draw(method, spoil=0.02) for _ in range(chance.randrange(1, 60))]
+        if method.full_name == CONNECT and chance.random() < 0.9:
+            messages[0] = await self._greeting(method)
+        try:
+            for data in messages:
+                await stream.write(data)
+                self.sent += 1
+            if chance.random() < 0.1:
+                stream.cancel()
+            else:
+                await stream.done_writing()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError, asyncio.CancelledError):
+            pass  # refused in the middle
+        await reading
+        code, details = await stream.code(), await stream.details()
+        if details in _OURS:
+            self.answers[method.full_name, "broken off"] += 1
+        else:
+            self._judge(method, b"|".join(messages), code, details=details)
+
+    async def _greeting(self, method: MethodDescriptor) -> bytes:
+        """Return a hello; of a member, if the server takes the registration that is drawn."""
+        register = next(each for each in self.methods if each.name == "Register")
+        made: Any = self.nature.message(register.input_type)
+        hello: Any = message_factory.GetMessageClass(method.input_type)()
+        hello.hello.pod_uid = made.pod_uid
+        hello.hello.running_round = self.nature.chance.choice((0, 0, 0, 1, 2**64 - 1))
+        path = f"/{register.containing_service.full_name}/{register.name}"
+        data = made.SerializeToString()
+        self.sent += 1
+        try:
+            await self.channel.unary_unary(path)(data, timeout=UNARY_SECONDS, metadata=self.metadata)
+            self._judge(register, data, Code.OK)
+        except grpc.aio.AioRpcError as error:
+            self._judge(register, data, error.code(), details=error.details())
+        return bytes(hello.SerializeToString())
+
+    def _judge(
+        self, method: MethodDescriptor, data: bytes, code: grpc.StatusCode, *, details: str | None = "",
+        answer: bytes | None = None,
+    ) -> None:  # fmt: skip
+        self.answers[method.full_name, code.name] += 1
+        wrong = code in _NEVER if self.allowed is None else code not in self.allowed
+        # A watch tells nothing until there is news, nor does a long wait; nothing else may be left without an answer.
+        watch = method.server_streaming and not method.client_streaming
+        if code is Code.DEADLINE_EXCEEDED and details == "Deadline Exceeded" and not watch:
+            wrong = wrong or not _asks_to_wait(method, data)
+        if answer is not None and not wrong:
+            wrong = _parse(method.output_type, answer) is None
+        if wrong:
+            self.problems.append(f"{method.full_name}({data[:400]!r}): {code.name} {details}")
+
+
+async def _drain(stream: Any) -> None:
+    try:
+        while await stream.read() is not grpc.aio.EOF:
+            pass
+    except (grpc.aio.AioRpcError, asyncio.CancelledError):
+        return
+
+
+def _asks_to_wait(method: MethodDescriptor, data: bytes) -> bool:
+    """Whether a request asks to be kept waiting for longer than we do."""
+    request: Any = _parse(method.input_type, data)
+    return getattr(request, "wait_seconds", 0) >= UNARY_SECONDS
+
+
+def _parse(kind: Descriptor, data: bytes) -> Message | None:
+    try:
+        return message_factory.GetMessageClass(kind).FromString(data)
+    except DecodeError:
+        return None

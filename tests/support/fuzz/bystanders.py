@@ -1,0 +1,119 @@
+"""Two agents that behave while others do not: their streams stay, they are in every world, their account is exact."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc.aio
+import psutil
+from elasticjob_api.v1 import agent_pb2 as pb
+from elasticjob_api.v1 import job_pb2, shards_pb2
+from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
+from elasticjob_api.v1.shards_pb2_grpc import ShardServiceStub
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from tests.support.master_process import Agent, Master, run_master, until
+
+OPTIONS = ("--standalone", "--framework=custom", "--min=1", "--workers=2")
+MEGABYTE = 2**20
+GROWTH = 16 * MEGABYTE
+"""What the limits let be kept of it all; a few hundred bytes kept of each of 100,000 inputs are more."""
+LOG_PER_INPUT = 400
+"""Bytes: a line each."""
+DATASET = "the-bystanders-own"
+NEWEST = 2**32 - 1
+"""Incarnation of their pods: nobody who registers for their places is newer."""
+
+
+@asynccontextmanager
+async def scene(folder: Path, *options: str) -> AsyncIterator[Master]:
+    """Run a master with two agents that behave; in the end, all three are as they were."""
+    async with (
+        run_master(folder, *OPTIONS, *options, f"--state-file={folder / 'state'}") as master,
+        master.channel() as channel,
+        unharmed(master, channel),
+        bystanders(channel),
+    ):
+        yield master
+
+
+def rss(master: Master) -> int:
+    return int(psutil.Process(master.process.pid).memory_info().rss)
+
+
+@asynccontextmanager
+async def unharmed(master: Master, channel: grpc.aio.Channel) -> AsyncIterator[None]:
+    """Let things happen, and see that the master is the same as before and has told of no error of its own."""
+    start = master.log.stat().st_size
+    yield
+    assert master.process.returncode is None, master.log.read_text()
+    health = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=20)
+    assert health.status == health_pb2.HealthCheckResponse.SERVING
+    status = await JobServiceStub(channel).GetStatus(job_pb2.GetStatusRequest(), timeout=20)
+    assert status.master_starts == 1
+    with master.log.open("rb") as log:
+        log.seek(start)
+        told = log.read()
+    for word in (b"Traceback", b" ERROR ", b"never retrieved", b"never awaited"):
+        assert word not in told, told[-8000:].decode(errors="replace")
+
+
+@asynccontextmanager
+async def bystanders(channel: grpc.aio.Channel) -> AsyncIterator[list[Agent]]:
+    """Let two agents train and lease shards while in the block; then see what has become of them."""
+    agents = [await Agent(index, NEWEST).join(channel) for index in (0, 1)]
+    await until(lambda: all(agent.running for agent in agents), "a world of two")
+    shards, first = ShardServiceStub(channel), agents[0]
+    declared = shards_pb2.CreateDatasetRequest(dataset=DATASET, size=10**6, shard_size=1, epochs=1)
+    await shards.CreateDataset(declared)
+    done: set[int] = set()
+
+    async def work() -> None:
+        while True:
+            for agent in agents:
+                await agent.heartbeat()
+            lease = shards_pb2.LeaseShardsRequest(dataset=DATASET, pod_uid=first.uid, count=3)
+            leased = [shard.id for shard in (await shards.LeaseShards(lease)).shards]
+            report = shards_pb2.ReportShardsRequest(dataset=DATASET, pod_uid=first.uid, done=leased)
+            # A change of the world takes a lease back; who has finished it all the same may say so.
+            assert (await shards.ReportShards(report)).stale == []
+            assert not done.intersection(leased), "a shard was leased twice although it was done"
+            done.update(leased)
+            await asyncio.sleep(0.05)
+
+    working = asyncio.create_task(work())
+    try:
+        yield agents
+        assert not working.done(), working.exception()
+    finally:
+        working.cancel()
+        await asyncio.wait({working})
+    for agent in agents:
+        assert agent.task is not None
+        if agent.task.done():
+            raise AssertionError(f"{agent.name} has lost its stream: {await agent.stream.code()}")
+        assert all(agent.uid in [m.pod_uid for m in start.world.members[:2]] for start in agent.started), "oldest first"
+    ledger = await shards.GetLedger(shards_pb2.GetLedgerRequest(dataset=DATASET))
+    assert len(done) <= ledger.done <= len(done) + 3, "the account is not exact"
+    await _alone_again(channel, agents)
+
+
+async def _alone_again(channel: grpc.aio.Channel, agents: list[Agent]) -> None:
+    """Whoever else had joined has gone: the next world is theirs."""
+    world = pb.World()
+
+    async def at_peace() -> bool:
+        nonlocal world
+        world = await JobServiceStub(channel).GetWorld(job_pb2.GetWorldRequest())
+        return [m.pod_uid for m in world.members] == [a.uid for a in agents] and all(
+            agent.running == world.round for agent in agents
+        )
+
+    async with asyncio.timeout(60):
+        while not await at_peace():
+            for agent in agents:
+                await agent.heartbeat()
+            await asyncio.sleep(0.2)

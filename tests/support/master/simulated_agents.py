@@ -1,0 +1,177 @@
+"""A rendezvous with agents around it that do what real ones promise, for the tests of worlds."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from elasticjob_api.refusals import Refused
+from elasticjob_master.core.rendezvous.commands import Command, Drain, Exit, Release, Removed, Start, Stop
+from elasticjob_master.core.rendezvous.members import Identity, Members
+from elasticjob_master.core.rendezvous.rendezvous import Rendezvous
+from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
+
+MINIMUM = 2
+
+
+@dataclass
+class FakeAgent:
+    """An agent that does what the real one promises; the test decides when."""
+
+    identity: Identity
+    connected: bool = False
+    running: int = 0
+    last: int = 0
+    unreported: tuple[int, int, bool] | None = None
+    draining: bool = False
+    gone: bool = False
+    inbox: deque[Command] = field(default_factory=deque)
+    starts: list[int] = field(default_factory=list)
+
+
+class Job:
+    """A rendezvous with agents around it; time passes only when told."""
+
+    def __init__(self, *, minimum: int = MINIMUM, desired: int = 3, rules: Rules | None = None) -> None:
+        self.now = 1000.0
+        self.members = Members()
+        self.rendezvous = Rendezvous(self.members, rules=rules, timing=Timing(lost=10.0))
+        self.rendezvous.sizes = {"worker": RoleSize(minimum, desired)}
+        self.agents: dict[str, FakeAgent] = {}
+        self.incarnations: dict[int, int] = {}
+        self.started_in: dict[int, set[str]] = {}
+        self.worlds: dict[int, tuple[str, ...]] = {}
+        self.leases_lost: list[str] = []
+
+    def join(self, index: int) -> FakeAgent:
+        incarnation = self.incarnations.get(index, -1) + 1
+        self.incarnations[index] = incarnation
+        uid = f"{index}.{incarnation}"
+        agent = FakeAgent(Identity(f"j-worker-{uid}", uid, "worker", index, incarnation, f"10.0.0.{index}"))
+        self.agents[uid] = agent
+        self.connect(agent)
+        return agent
+
+    def connect(self, agent: FakeAgent) -> None:
+        uid = agent.identity.pod_uid
+        try:
+            self.rendezvous.registered(agent.identity, self.now)
+        except Refused:
+            agent.gone = True  # the operator has replaced it
+            return
+        agent.connected = True
+        agent.inbox.clear()
+        self.rendezvous.connected(uid, self.now, running_round=agent.running, draining=agent.draining)
+        if agent.running == 0 and agent.unreported is not None:
+            process_round, code, asked = agent.unreported
+            self.rendezvous.exited(uid, process_round, code, self.now, asked=asked)
+        self.advance()
+
+    def disconnect(self, agent: FakeAgent) -> None:
+        agent.connected = False
+        agent.inbox.clear()
+        self.rendezvous.disconnected(agent.identity.pod_uid, self.now)
+        self.advance()
+
+    def kill(self, agent: FakeAgent) -> None:
+        agent.gone, agent.running = True, 0
+        if agent.connected:
+            self.disconnect(agent)
+
+    def end_process(self, agent: FakeAgent, code: int, *, asked: bool) -> None:
+        process_round, agent.running = agent.running, 0
+        agent.unreported = (process_round, code, asked)
+        if agent.connected:
+            self.rendezvous.exited(agent.identity.pod_uid, process_round, code, self.now, asked=asked)
+            self.advance()
+
+    def advance(self, seconds: float = 0.0) -> None:
+        self.now += seconds
+        for agent in self.agents.values():
+            member = self.members.get(agent.identity.pod_uid)
+            if agent.connected and member is not None:
+                member.heard_at = self.now
+        for command in self.rendezvous.advance(self.now):
+            self.check(command)
+            if isinstance(command, Release):
+                self.leases_lost.append(command.uid)
+                continue
+            agent = self.agents[command.uid]
+            if isinstance(command, Removed):
+                agent.connected = False
+                agent.inbox.clear()
+            elif agent.connected:
+                agent.inbox.append(command)
+
+    def silence(self, agent: FakeAgent, seconds: float) -> list[Command]:
+        """Let time pass in which all but one agent are heard of."""
+        self.now += seconds
+        for member in self.members:
+            if member.uid != agent.identity.pod_uid:
+                member.heard_at = self.now
+        return self.rendezvous.advance(self.now)
+
+    def check(self, command: Command) -> None:
+        if not isinstance(command, Start):
+            return
+        rendezvous = self.rendezvous
+        assert command.round == rendezvous.round
+        assert command.uid in rendezvous.world
+        self.worlds.setdefault(command.round, rendezvous.world)
+        assert self.worlds[command.round] == rendezvous.world, "one world a round"
+        member = self.members.get(command.uid)
+        assert member is not None
+        assert not member.leaving, "no Start to a member that leaves"
+        assert len(set(rendezvous.world)) == len(rendezvous.world)
+        if rendezvous.round - 1 in self.worlds:
+            before = self.worlds[rendezvous.round - 1]
+            kept = [uid for uid in rendezvous.world if uid in before]
+            assert kept == [uid for uid in before if uid in kept], "survivors keep their order"
+            assert list(rendezvous.world[: len(kept)]) == kept, "new ones come last"
+
+    def obey(self, agent: FakeAgent) -> None:
+        """The agent takes its next command, and its process does as it is told."""
+        command = agent.inbox.popleft()
+        match command:
+            case Start():
+                if command.round > agent.last and not agent.draining:
+                    assert agent.running == 0, "never two rounds on one member"
+                    agent.running = agent.last = command.round
+                    agent.unreported = None
+                    agent.starts.append(command.round)
+                    self.rendezvous.started(agent.identity.pod_uid, command.round)
+                    self.advance()
+            case Stop():
+                if agent.running == command.round:
+                    self.end_process(agent, 0, asked=True)
+            case Drain():
+                agent.draining = True
+                if agent.running:
+                    self.end_process(agent, 0, asked=True)
+                self.kill(agent)
+            case Exit():
+                self.kill(agent)
+
+    def calm(self) -> None:
+        """Everybody behaves until nothing happens any more."""
+        for _ in range(400):
+            self.advance(0.25)
+            for agent in self.alive():
+                if not agent.connected:
+                    self.connect(agent)
+                while agent.inbox:
+                    self.obey(agent)
+
+    def alive(self) -> list[FakeAgent]:
+        return [agent for agent in self.agents.values() if not agent.gone]
+
+    def running(self) -> list[str]:
+        return [agent.identity.pod_uid for agent in self.alive() if agent.running == self.rendezvous.round > 0]
+
+
+def world_of(count: int, **options: int) -> tuple[Job, list[FakeAgent]]:
+    job = Job(minimum=1, desired=options.get("desired", count))
+    agents = [job.join(index) for index in range(count)]
+    job.calm()
+    assert job.rendezvous.phase == "training"
+    return job, agents

@@ -1,0 +1,192 @@
+"""A series of scale-outs, scale-ins, plans and pod deaths whose outcome is known whatever order and faults it meets."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from elasticjob_api import names
+from elasticjob_api.indices import parse_indices
+from elasticjob_api.scaleplan import FINISHED
+from elasticjob_kube.errors import NotFound
+from elasticjob_kube.informer import Informer
+from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
+from elasticjob_kube.session import Kube
+from elasticjob_operator.core.model.observed import Pod
+
+from tests.support.operator_process import Json, job, made, phase, until
+from tests.support.played_kubelet import end
+
+BEGIN = 8
+LOST = 4
+"""Members that ScaleIns may take: so the lower indices, among which pods die, stay in any order of the requests."""
+CPU = "200m"
+
+
+@dataclass
+class Series:
+    """What was asked of each job: the change of size by request, and how many of its members failed."""
+
+    kube: Kube
+    namespace: str
+    chance: random.Random
+    jobs: tuple[str, ...] = ("alpha", "beta")
+    asked: dict[str, dict[tuple[str, str], int]] = field(default_factory=dict)
+    failures: Counter[str] = field(default_factory=Counter)
+
+    async def begin(self) -> None:
+        """Create the jobs and wait until they run."""
+        for name in self.jobs:
+            self.asked[name] = {}
+            policy = {"planHistoryLimit": 100}
+            await self.kube.create(ELASTIC_JOBS, self.namespace, job(name, replicas=BEGIN, most=60, runPolicy=policy))
+        for name in self.jobs:
+            await phase(self.kube, self.namespace, ELASTIC_JOBS, name, "Running", seconds=90)
+
+    async def run(self) -> None:
+        """Ask for everything, in an order and at moments that chance decides."""
+        steps = [
+            (name, *step)
+            for name in self.jobs
+            for step in (
+                *(("out", n) for n in (1, 2, 3)),
+                *(("in", n) for n in (1, LOST - 1)),
+                *(("plan", n) for n in (1, 2)),
+                ("resize", 0),
+                *(("vanish", n) for n in (0, 1)),
+                *(("fail", n) for n in (2, 3)),
+            )
+        ]
+        self.chance.shuffle(steps)
+        for name, what, number in steps:
+            await asyncio.sleep(self.chance.uniform(0, 0.3))
+            if what in ("vanish", "fail"):
+                await self._kill(name, number, fails=what == "fail")
+            else:
+                await self._ask(name, what, number)
+
+    async def _ask(self, job_name: str, what: str, number: int) -> None:
+        asks: dict[str, tuple[Resource, Json, int]] = {
+            "out": (SCALE_OUTS, {"count": number}, number),
+            "in": (SCALE_INS, {"count": number}, -number),
+            "plan": (SCALE_PLANS, {"createPods": [{"role": "worker"}] * number}, number),
+            "resize": (SCALE_PLANS, {"replicaResourceSpecs": {"worker": {"resource": {"cpu": CPU}}}}, 0),
+        }
+        resource, spec, change = asks[what]
+        name = f"{job_name}-{what}-{number}"
+        await self.kube.create(resource, self.namespace, made(resource, name, jobName=job_name, **spec))
+        self.asked[job_name][resource.kind, name] = change
+
+    async def _kill(self, job_name: str, index: int, *, fails: bool) -> None:
+        """Let the member's pod vanish or fail, as soon as it runs."""
+        selector = f"{names.LABEL_JOB_NAME}={job_name},{names.LABEL_INDEX}={index}"
+
+        async def running() -> Json | None:
+            found = (await self.kube.list(PODS, self.namespace, label_selector=selector))["items"]
+            return next((pod for pod in found if pod["status"]["phase"] == "Running"), None)
+
+        pod = await until(f"{job_name} {index} runs", running, 60)
+        name = pod["metadata"]["name"]
+        if fails:
+            await end(self.kube, self.namespace, name, 1, message="out of luck")
+            self.failures[job_name] += 1
+        else:
+            with suppress(NotFound):
+                await self.kube.delete(PODS, self.namespace, name)
+
+    async def check(self) -> None:
+        """Wait until all is done, and compare with what was asked: exactly that, once each, and nothing left over."""
+        for name in self.jobs:
+            await self._check_job(name)
+        pods = await self.kube.list(PODS, self.namespace)
+        masters = [p for p in pods["items"] if p["metadata"]["labels"][names.LABEL_ROLE] == names.ROLE_MASTER]
+        assert len(masters) == len(self.jobs)
+
+    async def _check_job(self, name: str) -> None:
+        asked = self.asked[name]
+        plans = await until(f"the requests of {name} end", lambda: self._ended(name), 120)
+        assert len(plans) == len(asked), [(p["metadata"]["name"], p["spec"]) for p in plans]
+        created: list[str] = []
+        for plan in plans:
+            status, what = plan["status"], _request(plan)
+            assert status["phase"] == "Succeeded", (what, status)
+            change = _size(status["targets"]) - _size(status["before"])
+            assert change == asked[what], (what, status)
+            created += status.get("createdPods", [])
+        assert len(created) == len(set(created)) == sum(change for change in asked.values() if change > 0)
+        size = BEGIN + sum(asked.values())
+        status = await until(f"{name} has {size} workers", lambda: self._at_rest(name, size), 60)
+        assert status["replicaStatuses"]["worker"]["restarts"] == self.failures[name]
+
+    async def _ended(self, name: str) -> list[Json]:
+        """Return the plans of a job when each one and each request has ended."""
+        found: list[Json] = []
+        for resource in (SCALE_INS, SCALE_OUTS, SCALE_PLANS):
+            items = (await self.kube.list(resource, self.namespace))["items"]
+            mine = [item for item in items if item["spec"]["jobName"] == name]
+            done = FINISHED if resource is SCALE_PLANS else ("ScaleSucceeded", "ScaleFailed")
+            if any(item.get("status", {}).get("phase") not in done for item in mine):
+                return []
+            found = mine
+        return found
+
+    async def _at_rest(self, name: str, size: int) -> Json | None:
+        """Return the job's status when pods, status and spec all have this size and nothing is going on."""
+        found = await self.kube.get(ELASTIC_JOBS, self.namespace, name)
+        selector = f"{names.LABEL_JOB_NAME}={name},{names.LABEL_ROLE}=worker"
+        pods = (await self.kube.list(PODS, self.namespace, label_selector=selector))["items"]
+        alive = [pod for pod in pods if pod["status"]["phase"] == "Running" and _cpu(pod) == CPU]
+        status: Json = found["status"]
+        settled = (status["phase"], status["workers"], status.get("currentPlan")) == ("Running", f"{size}/{size}", None)
+        asked = found["spec"]["replicaSpecs"]["worker"]["replicas"]
+        return status if settled and asked == size == len(alive) == len(pods) else None
+
+
+@asynccontextmanager
+async def witness(kube: Kube, namespace: str) -> AsyncIterator[list[str]]:
+    """Watch all pods; collect each moment at which a member had two that were alive."""
+    seen: list[str] = []
+    alive: dict[str, Pod] = {}
+
+    def on_change(before: Pod | None, after: Pod | None) -> None:
+        pod = after or before
+        assert pod is not None
+        alive.pop(pod.metadata.uid, None)
+        if after is not None and not after.finished:
+            alive[after.metadata.uid] = after
+            member = (after.metadata.labels[names.LABEL_JOB_UID], after.role, after.index)
+            twins = [
+                p.name for p in alive.values() if (p.metadata.labels[names.LABEL_JOB_UID], p.role, p.index) == member
+            ]
+            if len(twins) > 1:
+                seen.append(f"{member}: {', '.join(twins)}")
+
+    watch = Informer(kube, PODS, Pod, namespace=namespace, label_selector=names.LABEL_JOB_UID, on_change=on_change)
+    task = asyncio.create_task(watch.run())
+    try:
+        yield seen
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def _request(plan: Json) -> tuple[str, str]:
+    """Return what asked for a plan: the ScaleIn or ScaleOut that owns it, else itself."""
+    for owner in plan["metadata"].get("ownerReferences", ()):
+        if owner["kind"] in ("ScaleIn", "ScaleOut"):
+            return owner["kind"], owner["name"]
+    return "ScalePlan", plan["metadata"]["name"]
+
+
+def _size(indices: dict[str, str]) -> int:
+    return sum(len(parse_indices(text)) for text in indices.values())
+
+
+def _cpu(pod: Json) -> Any:
+    return pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]

@@ -1,0 +1,92 @@
+"""What must hold when the faults have stopped and nothing changes any more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elasticjob_api import names
+from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS
+
+from tests.support.simulator.promises import (
+    ENDED,
+    PLAN_DONE,
+    SCALER_DONE,
+    controller,
+    is_leaving,
+    is_live,
+    is_ready,
+    owners,
+    parsed,
+    pod_index,
+    pod_role,
+)
+from tests.support.simulator.world import FakeKube
+
+Json = dict[str, Any]
+
+
+def check_at_rest(kube: FakeKube, now: float) -> None:
+    """Every request has its end, every job the pods it shall have, and no pod is anybody's but theirs."""
+    for plan in kube.of(SCALE_PLANS):
+        phase, name = plan.get("status", {}).get("phase"), plan["metadata"]["name"]
+        assert phase in PLAN_DONE, f"{name} has no end: {plan.get('status')}"
+    for scaler in (*kube.of(SCALE_INS), *kube.of(SCALE_OUTS)):
+        phase, name = scaler.get("status", {}).get("phase"), scaler["metadata"]["name"]
+        assert phase in SCALER_DONE, f"{name} has no end: {scaler.get('status')}"
+    jobs = {job["metadata"]["uid"]: job for job in kube.of(ELASTIC_JOBS)}
+    for pod in kube.of(PODS):
+        assert not owners(pod) or controller(pod) in jobs, f"{pod['metadata']['name']} is left over"
+    for uid, job in jobs.items():
+        pods = [pod for pod in kube.of(PODS) if controller(pod) == uid]
+        assert not is_leaving(job), "the job is not gone"
+        _check_job(kube, job, pods)
+
+
+def _check_job(kube: FakeKube, job: Json, pods: list[Json]) -> None:
+    status, policy = job["status"], job["spec"].get("runPolicy", {})
+    phase = status.get("phase")
+    assert status.get("currentPlan") is None, f"the job still has the plan {status.get('currentPlan')}"
+    live = [pod for pod in pods if is_live(pod)]
+    here = {(pod_role(pod), pod_index(pod)): pod["metadata"]["name"] for pod in live}
+    if phase in ENDED:
+        assert status.get("completionTime")
+        assert not here or policy.get("cleanPodPolicy") == "None", f"an ended job has pods: {here}"
+        assert not [pod for pod in pods if pod_role(pod) == names.ROLE_MASTER], "an ended job has a master"
+        assert policy.get("cleanPodPolicy") != "All" or not pods, f"an ended job has pods: {pods}"
+        return
+    if policy.get("suspend"):
+        assert phase == "Suspended", f"a suspended job is {phase}"
+        assert not here, f"a suspended job has pods: {here}"
+        return
+    if _lost(job) and phase == "Starting":
+        phase = "Running"  # without them there can never be enough
+    assert phase == "Running", f"the job is {phase}: {status.get('message')}"
+    assert sum(pod_role(pod) == names.ROLE_MASTER for pod in live) == 1, "there is not one master"
+    assert all(is_ready(pod) for pod in live)
+    for role, spec in job["spec"]["replicaSpecs"].items():
+        replica = status["replicaStatuses"][role]
+        held, done = parsed(replica.get("indices", "")), parsed(replica.get("succeededIndices", ""))
+        wanted = held - done - {index for other, index in _lost(job) if other == role}
+        found = {int(index) for other, index in here if other == role}
+        assert found == wanted, f"{role}: pods of {sorted(found)}, wanted {sorted(wanted)}"
+        assert replica.get("desired", 0) == len(held)
+        assert replica.get("ready", 0) == replica.get("active", 0) == len(found), f"{role} is shown as {replica}"
+        _check_size(kube, job, role, spec.get("replicas", 1), len(held))
+
+
+def _lost(job: Json) -> set[tuple[str, int]]:
+    """The members that have used up their restarts, which the job does without."""
+    return {
+        (role, int(index))
+        for role, replica in job["status"]["replicaStatuses"].items()
+        for index, number in replica.get("restartsByIndex", {}).items()
+        if number > job["spec"]["replicaSpecs"][role].get("restartLimit", 3)
+    }
+
+
+def _check_size(kube: FakeKube, job: Json, role: str, asked: int, held: int) -> None:
+    """The size in the spec is the one the job is held to, or a plan for this very edit says why not."""
+    name = f"{job['metadata']['name']}-spec-{job['metadata']['generation']}"
+    plan = kube.objects.get((SCALE_PLANS, name))
+    said = plan["status"].get("phase") if plan is not None else None
+    assert asked == held or said not in (None, "Succeeded"), f"{role}: {asked} asked for, {held} held ({name}: {said})"

@@ -1,0 +1,307 @@
+"""What can go wrong between the operator and the cluster: a session with faults, and processes that die.
+
+Two things are taken for granted, because without them nobody could keep "never two live pods for one member": the API
+server carries out a request before its client gives up waiting, or never; and what a dead process had sent to create
+has arrived, or never will, when its lease has run out. Patches and deletes may arrive later than that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import msgspec
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_kube.errors import Conflict, Expired, KubeError, NotFound, Refused, TryLater
+from elasticjob_kube.informer import Informer
+from elasticjob_kube.resources import EVENTS, PODS, Resource
+from elasticjob_kube.session import WatchEvent
+from elasticjob_operator.cluster_watches import watch_nodes
+from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.events import Events
+from elasticjob_operator.executor import Executor
+from elasticjob_operator.pod_executor import PodWork
+from elasticjob_operator.queue import Queue, Retry
+from elasticjob_operator.reconcile import Reconciler
+from elasticjob_operator.store import JobKey, Store
+
+from tests.support.simulator.world import CUSTOM, DEFAULTS, FakeKube
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Weather:
+    """How bad it is. Probabilities are per request or per watch event; `denied_until` is a time."""
+
+    latency: float = 0.0
+    failing: float = 0.0
+    losing: float = 0.0
+    conflicts: float = 0.0
+    watch_delay: float = 0.0
+    slow: frozenset[Resource] = frozenset()
+    cutting: float = 0.0
+    repeating: float = 0.0
+    denied_until: float = 0.0
+    denied: tuple[Resource, ...] = (PODS,)
+    no_resize: bool = False
+
+
+@dataclass
+class Wire:
+    """All that has ever been told to watches, and what happens to be wrong with it now."""
+
+    kube: FakeKube
+    chance: random.Random
+    weather: Weather
+    trace: Callable[..., None]
+    told: dict[Resource, list[tuple[int, float, WatchEvent]]] = field(default_factory=lambda: defaultdict(list))
+    waiting: list[asyncio.Future[None]] = field(default_factory=list)
+
+    def tell(self, kind: str, resource: Resource, raw: bytes, version: int) -> None:
+        now = asyncio.get_running_loop().time()
+        self.told[resource].append((version, now, WatchEvent(kind, msgspec.Raw(raw))))
+        waiting, self.waiting = self.waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def more(self) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiting.append(future)
+        await future
+
+
+class Session:
+    """The part of `Kube` that the operator uses, over a wire on which things get lost."""
+
+    def __init__(self, wire: Wire, owner: Process) -> None:
+        self._wire, self._kube, self._chance, self._owner = wire, wire.kube, wire.chance, owner
+
+    def later(self) -> Session:
+        return self
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Json:
+        found: Json = await self._call("get", resource, name, lambda: self._kube.get(resource, namespace, name))
+        return found
+
+    async def list(self, resource: Resource, namespace: str | None = None, **options: Any) -> Any:
+        return await self._call("list", resource, "", lambda: self._kube.list(resource, namespace, **options))
+
+    async def create(self, resource: Resource, namespace: str | None, body: Any) -> Json:
+        if resource == EVENTS:
+            return {}
+        name = body["metadata"]["name"]
+        made: Json = await self._call("create", resource, name, lambda: self._kube.create(resource, namespace, body))
+        return made
+
+    async def patch(self, resource: Resource, namespace: str | None, name: str, body: Any, **options: Any) -> Json:
+        if options.get("subresource") == "resize" and self._wire.weather.no_resize:
+            raise NotFound(404, "NotFound", "the server could not find the requested resource")
+        patched: Json = await self._call(
+            "patch", resource, name, lambda: self._kube.patch(resource, namespace, name, body, **options)
+        )
+        return patched
+
+    async def delete(self, resource: Resource, namespace: str | None, name: str, **options: Any) -> Json:
+        gone: Json = await self._call(
+            "delete", resource, name, lambda: self._kube.delete(resource, namespace, name, **options)
+        )
+        return gone
+
+    async def watch(
+        self, resource: Resource, namespace: str | None = None, *, resource_version: str = "", **_: Any
+    ) -> AsyncIterator[WatchEvent]:
+        """Yield changes in their order, late, some twice, until the connection breaks."""
+        told, chance, loop = self._wire.told[resource], self._chance, asyncio.get_running_loop()
+        position = bisect_right(told, int(resource_version), key=lambda entry: entry[0])
+        while True:
+            while position < len(told):
+                _version, since, event = told[position]
+                position += 1
+                weather = self._wire.weather
+                if resource in weather.slow:
+                    delay = since + chance.random() ** 3 * weather.watch_delay - loop.time()
+                    if delay > 0:
+                        await asyncio.sleep(delay)
+                if chance.random() < weather.cutting:
+                    self._wire.trace("watch of", resource.plural, "breaks")
+                    if chance.random() < 0.5:
+                        raise Expired(410, "Expired", "too old resource version")
+                    raise TryLater(0, "ClientError", "connection reset")
+                yield event
+                if chance.random() < weather.repeating:
+                    yield event
+            await self._wire.more()
+
+    async def _call(
+        self, verb: str, resource: Resource, name: str, carry_out: Callable[[], Coroutine[Any, Any, Any]]
+    ) -> Any:
+        loop, chance, weather = asyncio.get_running_loop(), self._chance, self._wire.weather
+        answer: asyncio.Future[Any] = loop.create_future()
+        if self._owner.dead:
+            return await answer
+        fault = self._fault(verb, resource, weather, loop.time())
+        lost = fault is None and chance.random() < weather.losing
+
+        def arrive(*, late: bool = False) -> None:
+            if self._owner.dead and verb == "create" and self._owner.superseded:
+                return
+            if self._owner.dead and verb != "create" and not late:
+                loop.call_later(chance.choice((0.0, 5.0, 20.0)), partial(arrive, late=True))
+                return
+            if self._owner.dead:
+                self._wire.trace(verb, name, "of a dead operator arrives")
+            result: Any = None
+            error: KubeError | None = fault
+            if fault is None:
+                self._kube.actor = self._owner
+                try:
+                    result = _at_once(carry_out())
+                except KubeError as refused:
+                    error = refused
+                except AssertionError as broken:
+                    loop.fail(broken)  # type: ignore[attr-defined]
+                    return
+                finally:
+                    self._kube.actor = None
+            if lost:
+                error = TryLater(0, "TimeoutError", "no answer")
+            if error is not None:
+                self._wire.trace(verb, resource.plural, name, "->", type(error).__name__, error.status, error.message)
+            pause = chance.choice((0.1, 30.0)) if lost else chance.random() * weather.latency
+            loop.call_later(pause, back, result, error)
+
+        def back(result: Any, error: KubeError | None) -> None:
+            if self._owner.dead or answer.done():
+                return
+            if error is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(result)
+
+        loop.call_later(chance.random() ** 2 * weather.latency, arrive)
+        if verb not in ("get", "list"):
+            self._owner.sent()
+        return await answer
+
+    def _fault(self, verb: str, resource: Resource, weather: Weather, now: float) -> KubeError | None:
+        chance = self._chance
+        if now < weather.denied_until and resource in weather.denied and verb in ("create", "patch"):
+            what = "exceeded quota: pods, requested: pods=1" if resource == PODS else "admission webhook says no"
+            return Refused(403, "Forbidden", what)
+        if verb != "get" and verb != "list" and chance.random() < weather.conflicts:
+            return Conflict(409, "Conflict", "the object has been modified")
+        if chance.random() < weather.failing:
+            status = chance.choice((0, 429, 500, 503))
+            return TryLater(status, "", f"status {status}", 1.0 if status == 429 else None)
+        return None
+
+
+class _RecordingStore(Store):
+    """Remembers what the last decision was computed from, so that its order can be checked."""
+
+    last: Observed | None = None
+
+    def observed(self, job: ElasticJob) -> Observed:
+        self.last = super().observed(job)
+        return self.last
+
+
+class Process:
+    """One life of the operator's process, wired like the real one."""
+
+    def __init__(self, wire: Wire, number: int) -> None:
+        self.number, self.dead, self.superseded = number, False, False
+        self.sent: Callable[[], None] = lambda: None
+        self._wire, self._session = wire, Session(wire, self)
+        kube: Any = self._session
+        self.store = _RecordingStore()
+        self.pods: Informer[Pod] = Informer(
+            kube, PODS, Pod, label_selector=names.LABEL_JOB_UID, on_change=self._saw_pod
+        )
+        self._events = Events(kube, f"operator-{number}")
+        executor = Executor(kube, self.store, PodWork(kube, self.pods, self._events), self._events)
+        self._reconciler = Reconciler(kube, self.store, executor, DEFAULTS)
+        self._queue: Queue[JobKey] = Queue(self._work)
+        self._all_seen = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(self.pods.run()), asyncio.create_task(self._serve())]
+
+    def kill(self) -> None:
+        """End it as SIGKILL does: from now on it sends nothing, and hears no answer."""
+        self.dead = True
+        for task in self._tasks:
+            task.cancel()
+        self._tasks.append(asyncio.create_task(self._queue.abort()))
+
+    async def _serve(self) -> None:
+        await self.pods.synced.wait()
+        versions = {resource: await self._list(resource) for resource in CUSTOM}
+        self._all_seen = True
+        kube: Any = self._session
+        self._tasks.append(asyncio.create_task(watch_nodes(kube, self.store, self._queue.add)))
+        for key in self.store.known():
+            self._queue.add(key)
+        self._tasks += [asyncio.create_task(self._feed(resource, versions[resource])) for resource in CUSTOM]
+
+    async def _list(self, resource: Resource) -> str:
+        """Tell what is there as kopf does: not what has gone meanwhile."""
+        while True:
+            try:
+                page = await self._session.list(resource)
+            except KubeError:
+                await asyncio.sleep(1)
+                continue
+            for item in page["items"]:
+                self._saw(resource, None, item)
+            version: str = page["metadata"]["resourceVersion"]
+            return version
+
+    async def _feed(self, resource: Resource, version: str) -> None:
+        while True:
+            try:
+                async for event in self._session.watch(resource, resource_version=version):
+                    item = msgspec.json.decode(event.object)
+                    self._saw(resource, event.type, item)
+                    version = item["metadata"]["resourceVersion"]
+            except Expired:
+                version = await self._list(resource)
+            except KubeError:
+                await asyncio.sleep(1)
+
+    def _saw(self, resource: Resource, kind: str | None, item: Json) -> None:
+        if (key := self.store.see(resource, kind, item)) and self._all_seen:
+            self._queue.add(key)
+
+    def _saw_pod(self, before: Pod | None, after: Pod | None) -> None:
+        if (key := self.store.see_pod(before, after)) and self._all_seen:
+            self._queue.add(key)
+
+    async def _work(self, key: JobKey) -> float | None:
+        """Do the work; a mistake in the code, which the queue would only log, ends the history."""
+        try:
+            return await self._reconciler.reconcile(key)
+        except Retry:
+            raise
+        except Exception as error:
+            asyncio.get_running_loop().fail(error)  # type: ignore[attr-defined]
+            raise
+
+
+def _at_once(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run what never waits."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return done.value
+    raise AssertionError("the cluster in memory answers at once")

@@ -1,0 +1,180 @@
+"""Nodes for tests of plans: kubelets that resize in place or do not, pods that never start, agents that never drain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from elasticjob_api import names
+from elasticjob_kube.errors import Refused
+from elasticjob_kube.resources import PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
+from elasticjob_operator.core.decide import decide
+from elasticjob_operator.errors import Outdated
+from elasticjob_operator.queue import Retry
+from elasticjob_operator.store import JobKey
+
+from tests.support.simulator.world import DEFAULTS, JOB, NAMESPACE, Crash, Operator, World
+
+Json = dict[str, Any]
+Resizes = Literal["InPlace", "Infeasible", "Deferred", "Error", "Silent"]
+FINISHED = ("Succeeded", "PartiallySucceeded", "Failed", "Superseded", "Cancelled")
+
+
+@dataclass
+class Nodes:
+    """How pods fare.
+
+    Attributes:
+        world: the cluster they are in.
+        resizes: what becomes of a resize in place.
+        stuck: why a pod cannot be scheduled; empty for one that can.
+        agents: whether agents confirm that they have drained.
+        lost: pods on a node that is lost: they never end.
+    """
+
+    world: World
+    resizes: Resizes = "InPlace"
+    stuck: Callable[[Json], str] = lambda _: ""
+    agents: bool = True
+    lost: frozenset[str] = frozenset()
+
+    async def settle(self, *, turns: int = 500) -> None:
+        """Let operator, kubelets and agents work until every plan has its end and nothing changes any more."""
+        for _ in range(turns):
+            before = self.world.kube.version
+            alive = await self.turn()
+            self.live()
+            if alive and self.world.kube.version == before:
+                requests = [*self.world.kube.of(SCALE_INS), *self.world.kube.of(SCALE_OUTS)]
+                plans = [plan.get("status", {}).get("phase") in FINISHED for plan in self.world.kube.of(SCALE_PLANS)]
+                if all(plans) and all("completionTime" in request.get("status", {}) for request in requests):
+                    return
+        raise AssertionError(f"no end: {[(p['metadata']['name'], p.get('status')) for p in self.plans()]}")
+
+    async def until(self, holds: Callable[[], bool], *, turns: int = 100) -> None:
+        """Go on until something holds."""
+        for _ in range(turns):
+            if holds():
+                return
+            await self.turn()
+            if holds():
+                return
+            self.live()
+        raise AssertionError(f"never so; the plans: {self.plans()}")
+
+    async def turn(self) -> bool:
+        """Let the operator see and work once, as its queue would; False when it died."""
+        self.world.now += 2
+        try:
+            await self.world.operator.watch()
+            await self._work()
+        except Crash:
+            self.world.kube.crash_in = None
+            self.world.operator = Operator(self.world.kube)
+            return False
+        return True
+
+    async def _work(self) -> None:
+        store = self.world.operator.store
+        for _ in range(60):
+            job = store.job(JobKey(NAMESPACE, JOB))
+            if job is None:
+                return
+            decision = decide(store.observed(job), self.world.now, DEFAULTS)
+            if not decision.actions:
+                return
+            try:
+                await self.world.operator.executor.carry_out(job, decision.actions)
+            except Outdated:
+                await self.world.operator.watch()
+            except Retry:
+                return  # after a pause
+        raise AssertionError(f"does not settle; it wants {decision.actions}")
+
+    def live(self) -> None:
+        """Let every pod take its next step."""
+        kube = self.world.kube
+        draining = {n for plan in self.plans() for n in plan.get("status", {}).get("drainingPods", ()) if self.agents}
+        for pod in kube.of(PODS):
+            name, phase = pod["metadata"]["name"], pod["status"]["phase"]
+            if name in self.lost:
+                continue
+            if "deletionTimestamp" in pod["metadata"]:
+                kube.remove(PODS, name)
+            elif name in draining and phase == "Running":
+                self.world.end(name, names.EXIT_DRAINED)
+            elif phase == "Pending" and (why := self.stuck(pod)):
+                unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
+                if pod["status"].get("conditions") != [unscheduled]:
+                    kube.change(PODS, name, conditions=[unscheduled])
+            elif phase == "Pending":
+                kube.change(PODS, name, phase="Running", conditions=[_ready()], containerStatuses=[_reported(pod)])
+            elif phase == "Running" and pod["status"]["containerStatuses"] != [_reported(pod)]:
+                self._resize(pod)
+
+    def _resize(self, pod: Json) -> None:
+        name, told = pod["metadata"]["name"], "no room on the node"
+        if pod["status"]["containerStatuses"][0]["resources"] == _reported(pod)["resources"]:
+            return
+        if self.resizes == "InPlace":
+            self.world.kube.change(PODS, name, conditions=[_ready()], containerStatuses=[_reported(pod)])
+        elif self.resizes != "Silent":
+            kind = "PodResizeInProgress" if self.resizes == "Error" else "PodResizePending"
+            condition = {"type": kind, "status": "True", "reason": self.resizes, "message": told}
+            if condition not in pod["status"]["conditions"]:
+                self.world.kube.change(PODS, name, conditions=[_ready(), condition])
+
+    def plans(self) -> list[Json]:
+        return self.world.kube.of(SCALE_PLANS)
+
+    def plan(self, name: str) -> Json:
+        status: Json = self.world.kube.objects[SCALE_PLANS, name].get("status", {})
+        return status
+
+    def live_pods(self, role: str = "worker") -> list[str]:
+        pods = self.world.kube.pods(role)
+        return [p["metadata"]["name"] for p in pods if p["status"]["phase"] in ("Pending", "Running")]
+
+    def requests(self, resource: str) -> dict[str, Any]:
+        return {
+            pod["metadata"]["name"]: pod["spec"]["containers"][0]["resources"]["requests"].get(resource)
+            for pod in self.world.kube.pods()
+        }
+
+
+def index_of(pod: Json) -> int:
+    return int(pod["metadata"]["labels"].get(names.LABEL_INDEX, -1))
+
+
+def refuse_resizes(world: World, message: str = "resizing is disabled") -> None:
+    """Let the API server refuse every resize."""
+    patch = world.kube.patch
+
+    async def refusing(resource: Resource, namespace: str | None, name: str, body: Any, **options: Any) -> Json:
+        if options.get("subresource") == "resize":
+            raise Refused(422, "Invalid", message)
+        return await patch(resource, namespace, name, body, **options)
+
+    world.kube.patch = refusing  # type: ignore[method-assign]
+
+
+def limit_pods(world: World, most: int) -> None:
+    """Let the API server refuse members' pods above a quota."""
+    create = world.kube.create
+
+    async def limited(resource: Resource, namespace: str | None, body: Any) -> Json:
+        if resource == PODS and len(world.kube.pods()) >= most and names.LABEL_INDEX in body["metadata"]["labels"]:
+            raise Refused(403, "Forbidden", f"exceeded quota: pods={most}")
+        return await create(resource, namespace, body)
+
+    world.kube.create = limited  # type: ignore[method-assign]
+
+
+def _ready() -> Json:
+    return {"type": "Ready", "status": "True"}
+
+
+def _reported(pod: Json) -> Json:
+    container = pod["spec"]["containers"][0]
+    return {"name": container["name"], "resources": container["resources"]}

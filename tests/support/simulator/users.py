@@ -1,0 +1,266 @@
+"""What people and other controllers ask for, in every form the API has, sensible or not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, SERVICES, Resource
+
+from tests.support.simulator.promises import ENDED, is_leaving, is_live, owners, pod_index, pod_role
+from tests.support.simulator.world import JOB, NAMESPACE, FakeKube, job_body
+
+Json = dict[str, Any]
+
+
+class Users:
+    """Everybody who writes to the cluster and is neither the operator nor a node."""
+
+    def __init__(self, kube: FakeKube, chance: random.Random, note: Callable[..., None]) -> None:
+        self.kube, self.chance, self.note = kube, chance, note
+        self._asked = 0
+        self._body = self._random_job()
+        self._roles: list[str] = list(self._body["spec"]["replicaSpecs"])
+
+    def _random_job(self) -> Json:
+        chance = self.chance
+        framework, roles = chance.choice(
+            (
+                ("jax", ("worker",)),
+                ("jax", ("worker",)),
+                ("tensorflow", ("ps", "worker")),
+                ("tensorflow", ("chief", "worker")),
+            )
+        )
+        policy: Json = {"backoffLimit": chance.choice((1, 10, 1000, 1000, 1000))}
+        policy |= chance.choice(({}, {"startPolicy": "AllReady"}))
+        policy |= chance.choice(({}, {"cleanPodPolicy": "All"}, {"cleanPodPolicy": "None"}))
+        policy |= chance.choice(({}, {}, {}, {"ttlSecondsAfterFinished": chance.choice((0, 60))}))
+        policy |= chance.choice(
+            ({},) * 9 + ({"activeDeadlineSeconds": 200}, {"pendingDeadlineSeconds": 40}, {"suspend": True})
+        )
+        policy |= chance.choice(({}, {"planHistoryLimit": chance.choice((0, 1, 3))}))
+        specs = {role: self._random_role(role) for role in roles}
+        limits = chance.choice(({}, {}, {"cpu": "8"}))
+        spec: Json = {"framework": framework, "runPolicy": policy, "replicaSpecs": specs}
+        spec["autoscaling"] = {"resourceLimits": limits} | chance.choice(({}, {}, {"resize": "Replace"}))
+        spec["master"] = {"restartLimit": chance.choice((0, 1000, 1000, 1000))}
+        spec["master"] |= chance.choice(({}, {"podForceDeleteSeconds": 10}))
+        return {**job_body(1, 1, None), "spec": spec}
+
+    def _random_role(self, role: str) -> Json:
+        chance = self.chance
+        size = 1 if role == "chief" else chance.randrange(1, 6)
+        spec: Json = job_body(size, chance.randrange(0, size + 1), size + chance.randrange(0, 5))["spec"]
+        found: Json = spec["replicaSpecs"]["worker"]
+        found |= {"restartLimit": chance.choice((0, 3, 1000, 1000, 1000)), "drainSeconds": chance.choice((0, 5, 30))}
+        found |= chance.choice(({}, {}, {"podForceDeleteSeconds": chance.choice((0, 20))}))
+        found |= chance.choice(({},) * 5 + ({"completion": {"minSucceeded": 1}}, {"completion": {"minFailed": 2}}))
+        rule = {
+            "action": chance.choice(("Ignore", "Restart", "RestartWithMoreMemory", "FailJob")),
+            "exitCodes": [chance.choice((1, 3))],
+        }
+        found |= chance.choice(({},) * 5 + ({"restartRules": [rule]},))
+        return found
+
+    async def apply_job(self) -> None:
+        if (ELASTIC_JOBS, JOB) not in self.kube.objects:
+            self.note("user: apply the job", self._body["spec"]["runPolicy"])
+            await self.kube.create(ELASTIC_JOBS, NAMESPACE, self._body)
+
+    async def act(self) -> None:
+        """Do one thing; most often first of all see to it that there is a job that runs."""
+        if self.chance.random() < 0.5 and await self._revive():
+            return
+        job = self.kube.objects.get((ELASTIC_JOBS, JOB), {})
+        if job.get("status", {}).get("currentPlan") and self.chance.random() < 0.1:
+            self._edit_replicas()
+            return
+        acts: tuple[tuple[float, Callable[[], Any]], ...] = (
+            (3, self._scale_out), (3, self._scale_in), (6, self._scale_plan), (4, self._edit_replicas),
+            (0.4, self._edit_bounds), (0.8, self._suspend), (3, self._resume), (1.5, self._cancel),
+            (0.2, self._delete_job), (3, self.apply_job), (0.5, self._squat), (0.5, self._take_place),
+            (0.2, self._unknown_job),
+        )  # fmt: skip
+        (act,) = self.chance.choices([act for _, act in acts], [weight for weight, _ in acts])
+        done = act()
+        if done is not None:
+            await done
+
+    async def _revive(self) -> bool:
+        job = self.kube.objects.get((ELASTIC_JOBS, JOB))
+        if job is None:
+            await self.apply_job()
+        elif job.get("status", {}).get("phase") in ENDED and not is_leaving(job):
+            self._delete_job()
+        elif job["spec"]["runPolicy"].get("suspend"):
+            self._resume()
+        else:
+            return False
+        return True
+
+    def heal(self) -> None:
+        """Nobody stands in the way any more; most often the job may run."""
+        for (resource, name), item in list(self.kube.objects.items()):
+            if resource == SERVICES and not owners(item):
+                self.kube.remove(resource, name)
+        if self.chance.random() < 0.8:
+            self._resume()
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    async def _ask(self, resource: Resource, **spec: Any) -> None:
+        self._asked += 1
+        name = f"{resource.kind.lower()}-{self._asked}"
+        body = {"kind": resource.kind, "metadata": {"name": name, "namespace": NAMESPACE}}
+        self.note("user: apply", name)
+        await self.kube.create(resource, NAMESPACE, {**body, "spec": {"jobName": JOB, **spec}})
+
+    async def _scale_out(self) -> None:
+        timeout = self.chance.choice((5, 60))
+        await self._ask(SCALE_OUTS, count=self.chance.randrange(1, 4), role=self._role(), timeoutSeconds=timeout)
+
+    async def _scale_in(self) -> None:
+        wanted: Json = {"count": self.chance.randrange(1, 3), "role": self._role()}
+        if self.chance.random() < 0.6:
+            pods = self._some_pods(self.chance.randrange(1, 3))
+            wanted = {"podNames": [p["metadata"]["name"] for p in pods] or ["nobody"], "role": self._role(pods)}
+        await self._ask(SCALE_INS, **wanted, timeoutSeconds=self.chance.choice((5, 60)))
+
+    async def _scale_plan(self) -> None:
+        chance = self.chance
+        forms = chance.sample(("counts", "resources", "create", "remove", "migrate"), chance.choice((1, 1, 1, 2, 3)))
+        spec: Json = {
+            "source": chance.choice(("Manual", "Manual", "Auto")),
+            "timeoutSeconds": chance.choice((5, 30, 90)),
+        }
+        spec |= chance.choice(({}, {"onTimeout": "Rollback"}))
+        spec |= chance.choice(({}, {}, {"drainSeconds": chance.choice((0, 15))}))
+        by_role: Json = {}
+        if "counts" in forms:
+            by_role.setdefault(self._role(), {})["replicas"] = chance.randrange(0, 8)
+        if "resources" in forms:
+            by_role.setdefault(self._role(), {})["resource"] = self._resource()
+        spec |= {"replicaResourceSpecs": by_role} if by_role else {}
+        if "create" in forms:
+            wishes: list[Json] = [{"role": self._role()} for _ in range(chance.randrange(1, 4))]
+            for wish in wishes:
+                wish |= chance.choice(({}, {}, {}, {"index": chance.randrange(0, 12)}, {"resource": self._resource()}))
+            spec["createPods"] = wishes
+        if "remove" in forms:
+            spec["removePods"] = [self._named() for _ in range(chance.randrange(1, 3))]
+        if "migrate" in forms:
+            moves = [self._named() for _ in range(chance.randrange(1, 3))]
+            spec["migratePods"] = [move | chance.choice(({}, {"resource": self._resource()})) for move in moves]
+        await self._ask(SCALE_PLANS, **spec)
+
+    async def _unknown_job(self) -> None:
+        await self._ask(self.chance.choice((SCALE_OUTS, SCALE_INS)), jobName="nosuch", count=1)
+
+    def _resource(self) -> Json:
+        wanted: Json = self.chance.choice(({"cpu": "1500m"}, {"cpu": "1"}, {"memory": "2Gi"}, {"nvidia.com/gpu": 1}))
+        return wanted
+
+    def _role(self, pods: list[Json] | None = None) -> str:
+        if pods and pod_role(pods[0]) in self._roles:
+            return pod_role(pods[0])
+        return self.chance.choice((*self._roles, *self._roles, "worker", "evaluator")[: 2 * len(self._roles) + 1])
+
+    def _some_pods(self, number: int) -> list[Json]:
+        odd = self.chance.random() < 0.1
+        pods = [
+            p for p in self.kube.of(PODS) if odd or (pod_role(p) in self._roles and is_live(p) and not is_leaving(p))
+        ]
+        return self.chance.sample(pods, min(number, len(pods)))
+
+    def _named(self) -> Json:
+        pods = self._some_pods(1)
+        if pods and self.chance.random() < 0.6:
+            return {"name": pods[0]["metadata"]["name"]}
+        if pods and self.chance.random() < 0.8:
+            return {"role": self._role(pods), "index": int(pod_index(pods[0]) or 0)}
+        return {"role": self._role(), "index": self.chance.randrange(0, 6)}
+
+    # --- edits --------------------------------------------------------------------------------------------------------
+
+    def _edit(self, edit: Callable[[Json], None]) -> None:
+        if (ELASTIC_JOBS, JOB) in self.kube.objects:
+            self.kube.edit(ELASTIC_JOBS, JOB, edit)
+
+    def _edit_replicas(self) -> None:
+        role = self.chance.choice(self._roles)
+
+        def edit(spec: Json) -> None:
+            found = spec["replicaSpecs"][role]
+            found["replicas"] = self.chance.randint(found["minReplicas"], found["maxReplicas"])
+            self.note("user: scale", role, "to", found["replicas"])
+
+        self._edit(edit)
+
+    def _edit_bounds(self) -> None:
+        role = self.chance.choice(self._roles)
+
+        def edit(spec: Json) -> None:
+            found = spec["replicaSpecs"][role]
+            found["minReplicas"] = self.chance.randint(0, found["replicas"])
+            found["maxReplicas"] = found["replicas"] + self.chance.randrange(0, 4)
+            self.note("user: bounds of", role, found["minReplicas"], found["maxReplicas"])
+
+        self._edit(edit)
+
+    def _suspend(self) -> None:
+        self.note("user: suspend")
+        self._edit(lambda spec: spec["runPolicy"].update(suspend=True))
+
+    def _resume(self) -> None:
+        job = self.kube.objects.get((ELASTIC_JOBS, JOB))
+        if job is not None and job["spec"]["runPolicy"].get("suspend"):
+            self.note("user: resume")
+            self._edit(lambda spec: spec["runPolicy"].update(suspend=False))
+
+    def _cancel(self) -> None:
+        items = [(r, i["metadata"]["name"]) for r in (SCALE_PLANS, SCALE_INS, SCALE_OUTS) for i in self.kube.of(r)]
+        running = [
+            (resource, name)
+            for resource, name in items
+            if self.kube.objects[resource, name].get("status", {}).get("phase") in ("Draining", "Executing", "Scaling")
+        ]
+        if items:
+            resource, name = self.chance.choice(running if running and self.chance.random() < 0.4 else items)
+            self.note("user: delete", name)
+            self.kube.remove(resource, name)
+
+    def _delete_job(self) -> None:
+        job = self.kube.objects.get((ELASTIC_JOBS, JOB))
+        if job is not None and not is_leaving(job):
+            foreground = self.chance.random() < 0.4
+            self.note("user: delete the job,", "foreground" if foreground else "background")
+            (self.kube.leave if foreground else self.kube.remove)(ELASTIC_JOBS, JOB)
+
+    async def _squat(self) -> None:
+        """Take a name that the job may want."""
+        role, index = self.chance.choice(self._roles), self.chance.randrange(0, 6)
+        name = self.chance.choice((
+            f"{JOB}-{role}-{index}", f"{JOB}-{role}-{index}-{self.chance.randrange(1, 9)}", f"{JOB}-master-1",
+        ))  # fmt: skip
+        resource = PODS
+        if self.chance.random() < 0.2:
+            resource, name = SERVICES, f"{JOB}-master"
+        if (resource, name) not in self.kube.objects:
+            self.note("user: squats on", name)
+            await self._create_foreign(resource, name, {})
+
+    async def _take_place(self) -> None:
+        """Delete a pod and make another of its name and labels, as from a copy of its manifest."""
+        pods = [pod for pod in self.kube.of(PODS) if owners(pod)]
+        old = [pod for pod in pods if not is_live(pod) or is_leaving(pod)]
+        if pods:
+            pod = self.chance.choice(old or pods)
+            self.note("user: replaces", pod["metadata"]["name"])
+            self.kube.remove(PODS, pod["metadata"]["name"])
+            await self._create_foreign(PODS, pod["metadata"]["name"], pod["metadata"]["labels"])
+
+    async def _create_foreign(self, resource: Resource, name: str, labels: Json) -> None:
+        metadata = {"name": name, "namespace": NAMESPACE, "labels": labels}
+        await self.kube.create(resource, NAMESPACE, {"metadata": metadata, "spec": {"containers": [{"name": "other"}]}})

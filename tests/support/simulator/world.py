@@ -1,0 +1,446 @@
+"""A cluster in memory that drives the operator's real decisions, store and executor, and can crash it at any write.
+
+It has resource versions, UID preconditions and merge patches like the API server. Pods come alive, drain and end only
+when the test says so, so every history is repeatable.
+"""
+
+from __future__ import annotations
+
+import builtins
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.indices import parse_indices
+from elasticjob_api.times import format_time, parse_time
+from elasticjob_kube.errors import AlreadyExists, Conflict, NotFound, TryLater
+from elasticjob_kube.informer import Informer
+from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, NODES, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
+from elasticjob_operator.core.decide import decide
+from elasticjob_operator.core.model.observed import Defaults, Pod
+from elasticjob_operator.core.scaling.disruption import Node
+from elasticjob_operator.errors import Outdated
+from elasticjob_operator.events import Events
+from elasticjob_operator.executor import Executor
+from elasticjob_operator.pod_executor import PodWork
+from elasticjob_operator.queue import Retry
+from elasticjob_operator.reconcile import Reconciler
+from elasticjob_operator.store import JobKey, Store
+
+Json = dict[str, Any]
+NAMESPACE, JOB = "ns", "job"
+CUSTOM = (ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS)
+DEFAULTS = Defaults(master_image="master:1", agent_image="agent:1")
+
+
+class Crash(BaseException):
+    """The operator's process dies here."""
+
+
+class FakeKube:
+    """The part of the session the operator uses, over objects in memory.
+
+    `now` is the server's clock; without one a version number stands for the time of a creation. `told` is called with
+    (event type, resource, name, stored JSON) of every change, as a watch would be; `actor` is whoever sends it.
+    """
+
+    def __init__(self, now: Callable[[], float] | None = None) -> None:
+        self.objects: dict[tuple[Resource, str], Json] = {}
+        self.raw: dict[tuple[Resource, str], bytes] = {}
+        self.now = now
+        self.told: Callable[[str, Resource, str, bytes], None] = lambda *_: None
+        self.version = 0
+        self.writes = 0
+        self.crash_in: int | None = None
+        self.lose_answer_in: int | None = None
+        self.created_names: set[tuple[str, str]] = set()
+        self.actor: Any = None
+        self.after_write: Callable[[], None] = lambda: None
+
+    def later(self) -> FakeKube:
+        return self
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Json:
+        if (resource, name) not in self.objects:
+            raise NotFound(404, "NotFound", f"{resource.plural} {name!r} not found")
+        found: Json = msgspec.json.decode(self.raw[resource, name])
+        return found
+
+    async def list(
+        self, resource: Resource, namespace: str | None = None, *, as_type: type[Any] = dict, **_: str
+    ) -> Any:
+        items = [msgspec.Raw(raw) for (kind, _), raw in self.raw.items() if kind is resource]
+        page = {"metadata": {"resourceVersion": str(self.version)}, "items": items}
+        return msgspec.json.decode(msgspec.json.encode(page), type=as_type)
+
+    async def create(self, resource: Resource, namespace: str | None, body: Any) -> Json:
+        if resource == EVENTS:
+            return {}
+        answered = self._write()
+        name = body["metadata"]["name"]
+        if (resource, name) in self.objects:
+            raise AlreadyExists(409, "AlreadyExists", f"{resource.plural} {name!r} already exists")
+        made = _copied(body)
+        made["metadata"] |= {"uid": f"{self.version + 1:08x}-0000-4000-8000-000000000000", "generation": 1}
+        made["metadata"]["creationTimestamp"] = self._time(self.version + 1)
+        if resource == PODS:
+            used = name, str(made["metadata"].get("ownerReferences"))
+            ours = "ownerReferences" in made["metadata"]
+            assert not ours or used not in self.created_names, f"name {name} used twice"
+            self.created_names.add(used)
+            made["status"] = {"phase": "Pending"}
+        self._store(resource, made)
+        answered()
+        return _copied(made)
+
+    async def patch(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        body: Any,
+        *,
+        kind: str = "merge-patch",
+        subresource: str = "",
+    ) -> Json:
+        answered = self._write()
+        found, before = await self.get(resource, namespace or "", name), await self.get(resource, namespace or "", name)
+        if kind == "merge-patch":
+            wanted = body.get("metadata", {})
+            for field, error in (("uid", Conflict), ("resourceVersion", Conflict)):
+                if field in wanted and wanted[field] != found["metadata"][field]:
+                    raise error(409, "Conflict", f"{field} is not {wanted[field]}")
+            _merge(found, {"status": body["status"]} if subresource == "status" else body)
+        else:
+            if body.get("metadata", {}).get("uid", found["metadata"]["uid"]) != found["metadata"]["uid"]:
+                raise Conflict(409, "Conflict", "another UID")
+            (container,) = body["spec"]["containers"]
+            found["spec"]["containers"][0]["resources"] = container["resources"]
+        if found.get("spec") != before.get("spec"):
+            found["metadata"]["generation"] += 1
+        if found != before:
+            self._store(resource, found)
+        answered()
+        return _copied(found)
+
+    async def delete(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        grace_seconds: int | None = None,
+        **_: Any,
+    ) -> Json:
+        answered = self._write()
+        found = await self.get(resource, namespace or "", name)
+        if uid is not None and uid != found["metadata"]["uid"]:
+            raise Conflict(409, "Conflict", "another UID")
+        if resource == PODS and grace_seconds != 0:
+            if "deletionTimestamp" not in found["metadata"]:
+                found["metadata"]["deletionTimestamp"] = self._time(0)
+                self._store(resource, found)
+        else:
+            self.remove(resource, name)
+        answered()
+        return found
+
+    # --- what the world does --------------------------------------------------------------------------------------
+
+    def remove(self, resource: Resource, name: str) -> None:
+        gone = self.objects.pop((resource, name))
+        del self.raw[resource, name]
+        self.version += 1
+        gone["metadata"]["resourceVersion"] = str(self.version)
+        self.told("DELETED", resource, name, msgspec.json.encode(gone))
+        self.after_write()
+
+    def leave(self, resource: Resource, name: str) -> None:
+        found = self.objects[resource, name]
+        found["metadata"]["deletionTimestamp"] = self._time(0)
+        self._store(resource, found)
+
+    def change(self, resource: Resource, name: str, **status: Any) -> None:
+        found = self.objects[resource, name]
+        found["status"] = {**found.get("status", {}), **status}
+        self._store(resource, found)
+
+    def edit(self, resource: Resource, name: str, edit: Callable[[Json], None]) -> None:
+        found = self.objects[resource, name]
+        edit(found["spec"])
+        found["metadata"]["generation"] += 1
+        self._store(resource, found)
+
+    def of(self, resource: Resource) -> builtins.list[Json]:
+        found = sorted(name for kind, name in self.objects if kind is resource)
+        return [self.objects[resource, name] for name in found]
+
+    def pods(self, role: str = "worker") -> builtins.list[Json]:
+        return [pod for pod in self.of(PODS) if pod["metadata"]["labels"].get(names.LABEL_ROLE) == role]
+
+    def _store(self, resource: Resource, item: Json) -> None:
+        self.version += 1
+        item["metadata"]["resourceVersion"] = str(self.version)
+        key = resource, item["metadata"]["name"]
+        kind = "MODIFIED" if key in self.raw else "ADDED"
+        self.objects[key], self.raw[key] = item, msgspec.json.encode(item)
+        self.told(kind, *key, self.raw[key])
+        self.after_write()
+
+    def _time(self, number: int) -> str:
+        if self.now is not None:
+            return format_time(self.now())
+        return f"2026-01-01T{number // 3600:02}:{number // 60 % 60:02}:{number % 60:02}Z"
+
+    def _write(self) -> Callable[[], None]:
+        """Count a write; return what ends it: by an answer, by losing the answer, or by the operator's death."""
+        self.writes += 1
+        if self.crash_in is not None:
+            self.crash_in -= 1
+            if self.crash_in == 0:
+                raise Crash  # before it reached the server
+        if self.lose_answer_in is not None:
+            self.lose_answer_in -= 1
+        lost = self.lose_answer_in == 0
+
+        def answered() -> None:
+            if lost:
+                raise TryLater(0, "TimeoutError", "no answer")
+
+        return answered
+
+
+class Operator:
+    """One life of the operator's process."""
+
+    def __init__(self, kube: FakeKube) -> None:
+        self.kube, self.store = kube, Store()
+        self.pods: Informer[Pod] = Informer(
+            self.session, PODS, Pod, on_change=lambda old, new: _void(self.store.see_pod(old, new))
+        )
+        self.nodes: Informer[Node] = Informer(
+            self.session, NODES, Node, on_change=lambda old, new: _void(self.store.see_node(old, new))
+        )
+        events = Events(self.session, "simulator")
+        self.executor = Executor(self.session, self.store, PodWork(self.session, self.pods, events), events)
+        self.reconciler = Reconciler(self.session, self.store, self.executor, DEFAULTS)
+
+    @property
+    def session(self) -> Any:
+        """The API server, as the operator's own code takes it."""
+        return self.kube
+
+    async def watch(self) -> None:
+        """See everything as it is now."""
+        for resource in CUSTOM:
+            for item in self.kube.of(resource):
+                self.store.see(resource, "MODIFIED", _copied(item))
+            present = {item["metadata"]["uid"] for item in self.kube.of(resource)}
+            key = JobKey(NAMESPACE, JOB)
+            for custom in [*self.store.requests(key), *filter(None, [self.store.job(key)])]:
+                if type(custom).__name__ == resource.kind and custom.metadata.uid not in present:
+                    self.store.forget(custom)
+        await self.pods.refresh()
+        await self.nodes.refresh()
+
+    async def work(self, now: float, *, rounds: int = 60) -> float | None:
+        """Decide and act until there is nothing to do; return when to look again."""
+        for _ in range(rounds):
+            job = self.store.job(JobKey(NAMESPACE, JOB))
+            if job is None:
+                return None
+            decision = decide(self.store.observed(job), now, DEFAULTS)
+            if not decision.actions:
+                return decision.requeue_after
+            try:
+                await self.executor.carry_out(job, decision.actions)
+            except (Outdated, Retry):
+                await self.watch()
+        raise AssertionError(f"does not settle; it wants {decision.actions}")
+
+
+class World:
+    """A cluster, a job in it, and the operator, which may die."""
+
+    def __init__(self, *, replicas: int = 2, least: int = 1, most: int | None = 6, **spec: Any) -> None:
+        self.kube, self.now = FakeKube(), time.time() + 10
+        self.kube.after_write = self.check
+        self.operator = Operator(self.kube)
+        self._body = job_body(replicas, least, most, **spec)
+
+    async def start(self) -> None:
+        await self._apply(ELASTIC_JOBS, self._body)
+        await self.settle()
+
+    async def ask(self, resource: Resource, name: str, **spec: Any) -> None:
+        """Apply a custom resource as a user does."""
+        body = {
+            "kind": resource.kind,
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {"jobName": JOB, **spec},
+        }
+        await self._apply(resource, body)
+
+    async def _apply(self, resource: Resource, body: Json) -> None:
+        """Create as a user: faults are the operator's only."""
+        faults = self.kube.crash_in, self.kube.lose_answer_in
+        self.kube.crash_in = self.kube.lose_answer_in = None
+        await self.kube.create(resource, NAMESPACE, body)
+        self.kube.crash_in, self.kube.lose_answer_in = faults
+
+    async def turn(self) -> bool:
+        """Let the operator see and work once; False when it died. It comes back as a process that knows nothing."""
+        self.now += 2
+        try:
+            await self.operator.watch()
+            await self.operator.work(self.now)
+        except Crash:
+            self.kube.crash_in = None
+            self.operator = Operator(self.kube)
+            return False
+        return True
+
+    async def settle(self, *, turns: int = 80) -> None:
+        """Let operator, kubelets and agents work until nothing changes any more."""
+        for _ in range(turns):
+            before = self.kube.version
+            alive = await self.turn()
+            self.live()
+            if alive and self.kube.version == before:
+                due = self._next_restart()
+                if due is None:
+                    return
+                self.now = max(self.now, due)
+        raise AssertionError("the cluster does not come to rest")
+
+    def _next_restart(self) -> float | None:
+        """When the next member may start that waits for its time; None when nobody does."""
+        if (ELASTIC_JOBS, JOB) not in self.kube.objects:
+            return None
+        status = self.job().status
+        if status.phase in ("Succeeded", "Failed", "Suspended"):
+            return None
+        waits = [wait for replica in status.replica_statuses.values() for wait in replica.back_off.values()]
+        waits += [status.master.back_off] if status.master.back_off is not None else []
+        return min((due for wait in waits if (due := parse_time(wait.until)) > self.now), default=None)
+
+    def live(self) -> None:
+        """Let every pod take its next step: start, drain, or go."""
+        draining = {
+            name
+            for plan in self.kube.of(SCALE_PLANS)
+            if plan.get("status", {}).get("phase") == "Draining"
+            for name in plan["status"].get("drainingPods", ())
+        }
+        for pod in self.kube.of(PODS):
+            name, phase = pod["metadata"]["name"], pod["status"]["phase"]
+            if "deletionTimestamp" in pod["metadata"]:
+                self.kube.remove(PODS, name)
+            elif name in draining and phase == "Running":
+                self.end(name, names.EXIT_DRAINED)
+            elif phase == "Pending":
+                self.kube.change(PODS, name, phase="Running", conditions=[{"type": "Ready", "status": "True"}])
+
+    def end(self, name: str, code: int, reason: str = "Error") -> None:
+        """Let a pod's training container end."""
+        terminated = {"exitCode": code, "reason": reason if code else "Completed"}
+        self.kube.change(
+            PODS,
+            name,
+            phase="Failed" if code else "Succeeded",
+            conditions=[],
+            containerStatuses=[{"name": "train", "state": {"terminated": terminated}}],
+        )
+
+    def job(self) -> ElasticJob:
+        return msgspec.convert(self.kube.objects[ELASTIC_JOBS, JOB], ElasticJob)
+
+    def check(self) -> None:
+        """What holds after every single write: never two live pods for one member."""
+        seen: set[tuple[str, str]] = set()
+        for pod in self.kube.of(PODS):
+            labels = pod["metadata"]["labels"]
+            member = (labels[names.LABEL_ROLE], labels.get(names.LABEL_INDEX, ""))
+            if pod["status"]["phase"] in ("Pending", "Running"):
+                assert member not in seen, f"two live pods of {member}"
+                seen.add(member)
+
+    def check_at_rest(self) -> None:
+        """What holds when all is quiet: the pods are the desired ones, and everything asked for has an end."""
+        job = self.job()
+        for role, replica in job.status.replica_statuses.items():
+            wanted = parse_indices(replica.indices) - parse_indices(replica.succeeded_indices)
+            live = {
+                int(p["metadata"]["labels"][names.LABEL_INDEX])
+                for p in self.kube.pods(role)
+                if p["status"]["phase"] == "Running"
+            }
+            assert live == wanted, f"{role}: live {sorted(live)}, wanted {sorted(wanted)}"
+            assert replica.desired == len(parse_indices(replica.indices))
+        for plan in self.kube.of(SCALE_PLANS):
+            assert plan["status"]["phase"] in (
+                "Succeeded",
+                "Failed",
+                "Superseded",
+                "PartiallySucceeded",
+                "Cancelled",
+            ), plan
+        for scaler in (*self.kube.of(SCALE_INS), *self.kube.of(SCALE_OUTS)):
+            assert scaler["status"]["phase"] in ("ScaleSucceeded", "ScaleFailed"), scaler
+        assert job.status.current_plan is None
+
+
+def job_body(replicas: int, least: int, most: int | None, **spec: Any) -> Json:
+    container = {
+        "name": "train",
+        "image": "train:1",
+        "command": ["train"],
+        "resources": {"requests": {"cpu": "1", "memory": "1Gi"}},
+    }
+    worker = {
+        "replicas": replicas,
+        "minReplicas": least,
+        "template": {"spec": {"containers": [container]}},
+        "drainSeconds": 30,
+    }
+    worker |= {"maxReplicas": most} if most is not None else {}
+    worker |= spec.pop("worker", {})
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "ElasticJob",
+        "metadata": {"name": JOB, "namespace": NAMESPACE},
+        "spec": {"framework": "jax", "replicaSpecs": {"worker": worker}, **spec},
+    }
+
+
+def pick(chance: random.Random, items: list[Any]) -> Any:
+    return items[chance.randrange(len(items))]
+
+
+def _void(_: object) -> None:
+    return None
+
+
+def _copied(item: Any) -> Json:
+    """Return a deep copy, as what has been through the wire is."""
+    copied: Json = msgspec.json.decode(msgspec.json.encode(item))
+    return copied
+
+
+def _merge(target: Json, patch: Json) -> None:
+    for key, value in patch.items():
+        if value is None:
+            target.pop(key, None)
+        elif isinstance(value, dict):
+            inner = target.setdefault(key, {})
+            if key != "metadata":
+                _merge(inner, value)
+            elif "ownerReferences" in value:
+                inner["ownerReferences"] = value["ownerReferences"]
+        else:
+            target[key] = value

@@ -1,0 +1,195 @@
+"""What the training process' side of the socket promises: it never waits, never grows, and survives forks and ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import tracemalloc
+from multiprocessing.context import ForkProcess, SpawnProcess
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import elasticjob
+import pytest
+from elasticjob import _socket
+
+from tests.support.played_agent import played_agent
+
+
+def test_steps_samples_and_seconds_add_up_however_they_are_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with played_agent(tmp_path, monkeypatch) as agent:
+        for step in range(10, 5_001, 10):
+            elasticjob.report_step(step, total=5_000, samples=3, metrics={"loss": 1 / step}, compute_seconds=0.25)
+        agent.wait(lambda seen: seen.reports and seen.reports[-1]["step"] == 5_000)
+        assert len(agent.reports) < 100, "the reports were not merged"
+        assert agent.sum("steps") == 4_990, "all but those before the first report, of which nothing is known"
+        assert (agent.sum("samples"), agent.sum("compute_seconds")) == (1_500, 125)
+        assert agent.reports[-1]["total"] == 5_000
+        assert agent.reports[-1]["metrics"] == {"loss": 1 / 5_000}
+
+
+def test_an_agent_that_does_not_read_costs_neither_time_nor_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with played_agent(tmp_path, monkeypatch, reads=False):
+        monkeypatch.setattr(_socket, "REPORT_SECONDS", 0.0)  # fills the socket sooner
+        connection = _socket.connection()
+        assert connection is not None
+        step = 0
+
+        def report(number: int) -> float:
+            nonlocal step
+            longest = 0.0
+            for _ in range(number):
+                step += 1
+                began = time.perf_counter()
+                elasticjob.report_step(step, samples=1, metrics={f"{step % 1000}-{'x' * 50}": 1.0})
+                longest = max(longest, time.perf_counter() - began)
+            return longest
+
+        while not connection._writing or connection._due > time.monotonic() - 0.2:  # until a write waits for good
+            report(100)
+            assert step < 3_000_000, "the socket never filled"
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            longest = report(50_000)
+            grown = tracemalloc.get_traced_memory()[0] - before
+        finally:
+            tracemalloc.stop()
+        assert grown < 200_000
+        assert longest < 1, "a report has waited for the agent"
+        assert connection._report["samples"] > 50_000
+        assert not elasticjob.should_stop()
+
+
+def test_without_the_agent_steps_go_on_and_calls_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELASTICJOB_SOCKET", str(tmp_path / "nothing"))
+    _socket._forked()
+    try:
+        for step in range(1000):
+            elasticjob.report_step(step)
+        assert not elasticjob.should_stop()
+        elasticjob.confirm_stop()
+        with pytest.raises(elasticjob.AgentError, match="the agent is gone"):
+            elasticjob.members()
+    finally:
+        monkeypatch.delenv("ELASTICJOB_SOCKET")
+        _socket._forked()
+
+
+def test_a_stop_is_heard_and_a_checkpoint_is_wanted_until_it_is_confirmed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with played_agent(tmp_path, monkeypatch, stop_at=1) as agent:
+        assert not elasticjob.checkpoint_requested()
+        agent.wait(lambda seen: {"stoppable": True} in seen.told)
+        elasticjob.report_step(1)
+        connection = _socket.connection()
+        assert connection is not None
+        while not elasticjob.should_stop():
+            time.sleep(0.001)
+        assert elasticjob.checkpoint_requested()
+        elasticjob.confirm_stop()
+        assert (elasticjob.should_stop(), elasticjob.checkpoint_requested()) == (True, False)
+        agent.wait(lambda seen: seen.told[-1] == {"stopping": True})
+
+
+def test_what_cannot_be_shown_is_left_out_and_does_not_end_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with played_agent(tmp_path, monkeypatch) as agent:
+        elasticjob.report_step(1, metrics={"nan": float("nan"), "x" * 65: 1.0, "loss": 0.5})
+        agent.wait(lambda seen: seen.reports)
+        assert agent.reports[0]["metrics"] == {"loss": 0.5}
+        with pytest.warns(UserWarning, match="100 metrics: only 64 can be shown"):
+            elasticjob.report_step(2, metrics={f"m{n}": n for n in range(100)})
+        agent.wait(lambda seen: len(seen.reports[-1]["metrics"]) == 64)
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [({"samples": -1}, "samples=-1"), ({"samples": float("nan")}, "samples=nan"), ({"compute_seconds": -2}, "=-2")],
+)
+def test_a_number_that_makes_no_sense_is_named(fields: dict[str, float], word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        elasticjob.report_step(1, **fields)  # type: ignore[arg-type]
+
+
+def _open_files() -> set[str]:
+    return {str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()}
+
+
+def _load_data(steps: list[int], parents: str) -> None:
+    assert parents not in _open_files(), "the child has taken the parent's connection along"
+    for step in steps:
+        elasticjob.report_step(step)
+    present = _socket.connection()
+    assert present is not None
+    present.flush(10)
+
+
+@pytest.mark.parametrize("process", [ForkProcess, SpawnProcess], ids=["fork", "spawn"])
+def test_a_process_of_the_processes_own_has_its_own_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, process: type[BaseProcess]
+) -> None:
+    with played_agent(tmp_path, monkeypatch) as agent:
+        elasticjob.report_step(1)
+        connection = _socket.connection()
+        assert connection is not None
+        parents = str(Path(f"/proc/self/fd/{connection._socket.fileno()}").readlink())
+        with connection._changed:  # as if another thread reported just now
+            child = process(target=_load_data, args=([100, 101], parents))
+            child.start()
+        child.join(20)
+        assert child.exitcode == 0
+        agent.wait(lambda seen: {1, 101} <= {report["step"] for report in seen.reports})
+        agent.wait(lambda seen: seen.ends == 1)
+        elasticjob.report_step(2)
+        agent.wait(lambda seen: seen.reports[-1]["step"] == 2)
+
+
+def test_a_forked_process_that_ends_without_a_call_waits_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with played_agent(tmp_path, monkeypatch, reads=False):
+        elasticjob.report_step(1)
+        pid = os.fork()
+        if pid == 0:
+            _socket._last_words()
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+
+
+def test_the_last_step_is_told_before_the_interpreter_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import elasticjob\nfor step in range(1000): elasticjob.report_step(step)"
+    with played_agent(tmp_path, monkeypatch) as agent:
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=20)
+        agent.wait(lambda seen: seen.ends)
+        assert agent.reports[-1]["step"] == 999
+
+
+def test_an_agent_that_does_not_read_does_not_keep_the_interpreter_from_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = """if True:
+        import elasticjob
+        from elasticjob import _socket
+        _socket.REPORT_SECONDS = 0.0
+        agent = _socket.connection()
+        agent.tell({"filling": "x" * 10_000_000})
+        elasticjob.report_step(1)
+    """
+    with played_agent(tmp_path, monkeypatch, reads=False):
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=20)
+
+
+def test_the_first_call_can_come_at_the_interpreters_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import atexit, elasticjob\natexit.register(elasticjob.report_step, 1)"
+    with played_agent(tmp_path, monkeypatch):
+        ended = subprocess.run([sys.executable, "-c", code], check=True, timeout=20, capture_output=True, text=True)
+        assert ended.stderr == ""

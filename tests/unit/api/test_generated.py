@@ -1,0 +1,128 @@
+"""What is generated from the types: up to date, complete, and able to read what the API server stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.scaleplan import ScalePlan
+from elasticjob_api.scalers import ScaleIn, ScaleOut
+
+from tools import generate
+from tools.reference import reference
+
+DEFINITIONS = generate.definitions()
+KINDS = {"elasticjobs": ElasticJob, "scaleplans": ScalePlan, "scaleins": ScaleIn, "scaleouts": ScaleOut}
+JOB = {
+    "metadata": {"name": "digits"},
+    "spec": {"framework": "jax", "replicaSpecs": {"worker": {"template": {"spec": {"containers": []}}}}},
+}
+
+
+def schema_of(plural: str) -> dict[str, Any]:
+    found: dict[str, Any] = DEFINITIONS[plural]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return found
+
+
+def fields(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, field in schema.get("properties", {}).items():
+        yield f"{path}.{name}", field
+        yield from fields(field, f"{path}.{name}")
+    for key, suffix in (("items", "[]"), ("additionalProperties", ".*")):
+        if key in schema:
+            yield from fields(schema[key], path + suffix)
+
+
+def test_generated_files_are_current() -> None:
+    assert generate.main(["--check"]) == 0, "run `make generate`"
+
+
+@pytest.mark.parametrize("plural", KINDS)
+def test_every_field_is_described(plural: str) -> None:
+    schema = schema_of(plural)
+    bare = [
+        path
+        for part in ("spec", "status")
+        for path, field in fields(schema["properties"][part], part)
+        if not field.get("description")
+    ]
+    assert not bare
+
+
+@pytest.mark.parametrize("plural", KINDS)
+def test_a_status_has_no_defaults_so_that_what_nobody_wrote_is_not_there(plural: str) -> None:
+    status = schema_of(plural)["properties"]["status"]
+    assert [path for path, field in fields(status, "status") if "default" in field] == []
+    assert "default" not in status
+
+
+@pytest.mark.parametrize("plural", KINDS)
+def test_every_field_is_in_the_reference(plural: str) -> None:
+    text = reference({plural: DEFINITIONS[plural]})
+    schema = schema_of(plural)
+    for part in ("spec", "status"):
+        for path, _ in fields(schema["properties"][part], part):
+            assert f"`{path.replace('.*', '.<name>')}`" in text
+
+
+def test_conditions_are_a_map_so_that_two_writers_do_not_overwrite_each_other() -> None:
+    conditions = schema_of("elasticjobs")["properties"]["status"]["properties"]["conditions"]
+    assert conditions["x-kubernetes-list-type"] == "map"
+    assert conditions["x-kubernetes-list-map-keys"] == ["type"]
+
+
+def test_every_mention_of_a_field_in_a_rule_exists() -> None:
+    for plural in KINDS:
+        for path, field in [("", schema_of(plural)), *fields(schema_of(plural))]:
+            for rule in field.get("x-kubernetes-validations", ()):
+                at = field
+                for name in rule.get("fieldPath", "").split(".")[1:]:
+                    assert name in at["properties"], f"{plural}{path}: {rule['fieldPath']}"
+                    at = at["properties"][name]
+
+
+def test_the_defaults_of_the_schema_are_the_defaults_of_the_types() -> None:
+    """A job read without the API server's defaults is the same as one read with them."""
+    spec = schema_of("elasticjobs")["properties"]["spec"]
+    job = msgspec.json.decode(msgspec.json.encode(JOB), type=ElasticJob)
+    defaulted = msgspec.json.decode(
+        msgspec.json.encode(JOB | {"spec": with_defaults(JOB["spec"], spec)}), type=ElasticJob
+    )
+    assert job == defaulted
+    assert defaulted.spec.run_policy.start_policy == "AnyMin"
+
+
+def with_defaults(value: Any, schema: dict[str, Any]) -> Any:
+    """Fill in defaults as the API server does."""
+    if not isinstance(value, dict):
+        return value
+    filled = dict(value)
+    for name, field in schema.get("properties", {}).items():
+        if name not in filled and "default" in field:
+            filled[name] = field["default"]
+        if name in filled:
+            filled[name] = with_defaults(filled[name], field)
+    if "additionalProperties" in schema:
+        filled = {key: with_defaults(entry, schema["additionalProperties"]) for key, entry in filled.items()}
+    return filled
+
+
+def test_fields_of_a_newer_version_are_read_past() -> None:
+    newer = JOB | {"status": {"phase": "Running", "somethingNew": 1}, "kind": "ElasticJob"}
+    assert msgspec.json.decode(msgspec.json.encode(newer), type=ElasticJob).status.phase == "Running"
+
+
+def test_a_gpu_keeps_its_kubernetes_name() -> None:
+    body = {
+        "metadata": {"name": "p"},
+        "spec": {
+            "jobName": "j",
+            "replicaResourceSpecs": {"worker": {"resource": {"nvidia.com/gpu": 2, "cpu": "500m"}}},
+        },
+    }
+    plan = msgspec.json.decode(msgspec.json.encode(body), type=ScalePlan)
+    assert plan.spec.replica_resource_specs["worker"].resource.gpu == 2
+    assert msgspec.to_builtins(plan) == body

@@ -1,0 +1,123 @@
+"""What a pod shows to the API server comes from its service account's files, and costs no import of the client."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from elasticjob_kube import access
+from elasticjob_kube.access import TOKEN_SECONDS, Token, in_pod, of_pod
+from elasticjob_kube.errors import NoAccess
+from elasticjob_kube.session import connect
+from elasticjob_operator.certificates import job_secrets
+
+POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The files of a service account."""
+    (tmp_path / "token").write_text("first\n")
+    (tmp_path / "ca.crt").write_bytes(job_secrets("job", "ns")["ca.crt"])
+    monkeypatch.setattr(access, "SERVICE_ACCOUNT", tmp_path)
+    return tmp_path
+
+
+async def test_a_pod_is_told_where_the_api_server_is_and_has_its_token_in_a_file(folder: Path) -> None:
+    found = of_pod(POD)
+    assert found.host == "https://10.0.0.1:443"
+    assert await found.authorization() == "Bearer first"
+    assert len(found.context.get_ca_certs()) == 1, "the pod's authority, and no other"
+    assert found.context.check_hostname
+
+
+def test_an_ipv6_address_gets_brackets(folder: Path) -> None:
+    assert of_pod({**POD, "KUBERNETES_SERVICE_HOST": "fd00::1"}).host == "https://[fd00::1]:443"
+
+
+@pytest.mark.parametrize(("variable", "used"), [("HTTPS_PROXY", "http://proxy:1"), ("HTTP_PROXY", None)])
+def test_a_proxy_is_used_if_the_environment_names_one_for_https(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str, used: str | None
+) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    monkeypatch.setenv(variable, "http://proxy:1")
+    assert of_pod(POD).proxy == used
+    monkeypatch.setenv("NO_PROXY", "10.0.0.1")
+    assert of_pod(POD).proxy is None
+
+
+@pytest.mark.parametrize("name", ["token", "ca.crt"])
+@pytest.mark.parametrize("content", [None, b"", b"\xff\xfe"])
+def test_a_file_that_is_missing_or_no_use_is_named(folder: Path, name: str, content: bytes | None) -> None:
+    if content is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_bytes(content)
+    with pytest.raises(NoAccess, match=r"token or ca\.crt in .* can't be used"):
+        of_pod(POD)
+
+
+def test_an_address_that_is_not_set_is_named(folder: Path) -> None:
+    with pytest.raises(NoAccess, match="KUBERNETES_SERVICE_PORT must both be set"):
+        of_pod({**POD, "KUBERNETES_SERVICE_PORT": ""})
+
+
+def test_a_token_that_was_renewed_is_used_a_minute_later_at_the_latest(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    token = Token(folder / "token")
+    assert token.header() == "Bearer first"
+    (folder / "token").write_text("second")
+    now += TOKEN_SECONDS - 1
+    assert token.header() == "Bearer first", "the file is not read for every request"
+    now += 1
+    assert token.header() == "Bearer second"
+
+
+def test_a_token_that_is_gone_when_it_is_read_again_is_an_error_until_it_is_back(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    token = Token(folder / "token")
+    token.header()
+    now += TOKEN_SECONDS
+    (folder / "token").write_text("")
+    with pytest.raises(OSError, match="must hold the service account's token"):
+        token.header()
+    (folder / "token").write_text("back")
+    assert token.header() == "Bearer back"
+
+
+def test_a_kubeconfig_that_is_named_goes_before_the_pods_service_account() -> None:
+    assert in_pod(POD)
+    assert not in_pod({**POD, "KUBECONFIG": "/somewhere"})
+    assert not in_pod({})
+
+
+async def test_a_kubeconfig_that_is_not_there_is_told_as_no_access(tmp_path: Path) -> None:
+    with pytest.raises(NoAccess, match="kube-config"):
+        async with connect(user_agent="test", kubeconfig=tmp_path / "nowhere"):
+            pass
+
+
+def test_a_master_in_a_pod_does_not_import_the_official_client(folder: Path) -> None:
+    program = f"""
+import asyncio, os, sys
+from pathlib import Path
+import elasticjob_master.cluster.job, elasticjob_master.main
+from elasticjob_kube import access
+from elasticjob_kube.session import connect
+access.SERVICE_ACCOUNT = Path({str(folder)!r})
+async def main():
+    async with connect(user_agent="test"):
+        assert "kubernetes" not in sys.modules, "it takes 20 MB"
+asyncio.run(main())
+"""
+    subprocess.run([sys.executable, "-c", program], env=POD, check=True, timeout=60)

@@ -1,0 +1,98 @@
+"""Logs give back what was written, whole lines with their time, in any pieces it came."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from elasticjob_localcluster.node import logs
+from elasticjob_localcluster.node.logs import Log, Want, last_output, select
+from elasticjob_localcluster.node.memory_limits import trees
+from elasticjob_localcluster.node.process_tree import Process
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+
+def read(path: Path, **want: object) -> bytes:
+    return b"".join(select(path, Want(**want)))  # type: ignore[arg-type]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.binary(max_size=40) | st.just(b"x" * 20_000) | st.just(b"\n"), max_size=12))
+def test_what_was_written_comes_back_byte_for_byte(tmp_path: Path, pieces: list[bytes]) -> None:
+    path = tmp_path / "log"
+    path.unlink(missing_ok=True)
+    log = Log(path)
+    for piece in pieces:
+        log.write(piece)
+    log.close()
+    assert read(path) == b"".join(pieces)
+
+
+def test_a_tail_counts_lines_of_the_container_not_parts_of_long_ones(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log")
+    log.write(b"first\n" + b"y" * 50_000 + b"\nlast\n")
+    log.close()
+    assert read(log.path, tail=2) == b"y" * 50_000 + b"\nlast\n"
+    assert read(log.path, tail=0) == b""
+    assert last_output(log.path, size=6) == "\nlast\n"
+
+
+def test_times_are_shown_on_request_and_select(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log")
+    log.write(b"line\n")
+    log.close()
+    assert read(log.path, timestamps=True).endswith(b"Z line\n")
+    assert read(log.path, since=4e9) == b""
+    assert read(log.path, since=0.0) == b"line\n"
+
+
+def test_a_file_that_has_grown_too_long_is_put_aside_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "LIMIT", 1000)
+    log = Log(tmp_path / "log")
+    for number in range(200):
+        log.write(b"line %d\n" % number)
+    log.close()
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 3000
+    assert read(log.path, tail=3) == b"line 197\nline 198\nline 199\n"
+
+
+async def test_a_follower_sees_every_line_once_also_across_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "LIMIT", 1000)
+    log = Log(tmp_path / "log")
+    log.write(b"before\n")
+    seen: list[bytes] = []
+
+    async def follow() -> None:
+        async for line in log.follow(Want()):
+            seen.append(line)
+
+    reader = asyncio.create_task(follow())
+    for number in range(100):
+        log.write(b"line %d\n" % number)
+        if number % 10 == 0:
+            await asyncio.sleep(0)
+    log.close()
+    await asyncio.wait_for(reader, 5)
+    assert seen == [b"before\n"] + [b"line %d\n" % number for number in range(100)]
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=30), st.sets(st.integers(2, 31), max_size=4))
+def test_every_process_is_counted_for_the_nearest_watched_ancestor(parents: list[int], roots: set[int]) -> None:
+    table = {pid: Process(min(parent, pid - 1), 0, 1) for pid, parent in enumerate(parents, 2)}
+    for root, tree in trees(table, roots).items():
+        for pid in tree:
+            at = pid
+            while at not in roots:
+                at = table[at].parent
+            assert at == root
+    counted = [pid for tree in trees(table, roots).values() for pid in tree]
+    assert len(counted) == len(set(counted))
+
+
+def test_a_process_of_the_session_is_counted_after_its_parent_is_gone() -> None:
+    table = {10: Process(1, 10, 5), 11: Process(1, 10, 7), 12: Process(11, 12, 1), 13: Process(1, 13, 9)}
+    assert set(trees(table, {10})[10]) == {10, 11, 12}

@@ -1,0 +1,84 @@
+"""In-place resize: what the node has room for is enforced, the rest is told."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from elasticjob_api.quantity import parse_quantity
+from elasticjob_localcluster.node.pod_model import Metadata, Pod
+from elasticjob_localcluster.node.resize import memory_limit, resize
+from elasticjob_localcluster.node.status import Record, Running
+from hypothesis import given
+from hypothesis import strategies as st
+
+NODE = {"cpu": "4", "memory": "1Gi"}
+
+
+def resized(wanted: dict[str, Any], now: dict[str, Any], *, used: int = 0, elsewhere: str = "0") -> Any:
+    pod = Pod(metadata=Metadata(name="p"), spec={"containers": [{"name": "c", "resources": wanted}]})
+    record = Record("c", state=Running("t"), resources=now)
+    others = {"cpu": Decimal(elsewhere), "memory": Decimal(0)}
+    records, conditions = resize(pod, [record], allocatable=NODE, elsewhere=others, usage=lambda _: used)
+    return records[0].resources, conditions
+
+
+def test_what_fits_is_enforced_at_once() -> None:
+    wanted = {"requests": {"cpu": "3"}, "limits": {"memory": "1Gi"}}
+    assert resized(wanted, {"requests": {"cpu": "1"}}) == (wanted, {})
+
+
+def test_more_than_the_node_has_is_infeasible() -> None:
+    now = {"requests": {"cpu": "1"}}
+    resources, conditions = resized({"requests": {"cpu": "4001m"}}, now)
+    assert resources == now
+    reason, message = conditions["PodResizePending"]
+    assert reason == "Infeasible"
+    assert "cpu, requested: 4.001, capacity: 4" in message
+
+
+def test_more_than_is_free_now_is_deferred() -> None:
+    now = {"requests": {"cpu": "1"}}
+    resources, conditions = resized({"requests": {"cpu": "2"}}, now, elsewhere="2.5")
+    assert resources == now
+    assert conditions["PodResizePending"][0] == "Deferred"
+
+
+@given(st.integers(1, 1 << 30), st.integers(0, 1 << 30))
+def test_a_memory_limit_is_never_lowered_below_what_is_used(limit: int, used: int) -> None:
+    now, wanted = {"limits": {"memory": "2Gi"}}, {"limits": {"memory": str(limit)}}
+    resources, conditions = resized(wanted, now, used=used)
+    if used > limit:
+        assert resources == now
+        assert conditions["PodResizeInProgress"][0] == "Error"
+    else:
+        assert (resources, conditions) == (wanted, {})
+
+
+def test_a_limit_is_read_in_bytes() -> None:
+    assert memory_limit(Record("c", resources={"limits": {"memory": "64Mi"}})) == 64 << 20
+    assert memory_limit(Record("c")) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("2", "2"),
+        ("500m", "0.5"),
+        ("64Mi", 64 << 20),
+        ("1.5Gi", 3 << 29),
+        ("2e3", 2000),
+        ("1E", 10**18),
+        ("3k", 3000),
+        (7, 7),
+    ],
+)
+def test_quantities_are_read_exactly(text: str | int, value: str | int) -> None:
+    assert parse_quantity(text) == Decimal(value)
+
+
+@pytest.mark.parametrize("text", ["", "abc", "12Q", "1.2.3", "Mi"])
+def test_what_is_not_a_quantity_is_named(text: str) -> None:
+    with pytest.raises(ValueError, match="not a quantity"):
+        parse_quantity(text)

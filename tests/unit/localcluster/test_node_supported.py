@@ -1,0 +1,133 @@
+"""What plain processes cannot give is refused by name; everything else is accepted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from elasticjob_api import names
+from elasticjob_localcluster.node.pod_model import Metadata, Pod
+from elasticjob_localcluster.node.supported import Owner, has_token, refusal
+
+USER = Owner(1000, 1000, frozenset({1000, 27}))
+ROOT = Owner(0, 0, frozenset({0}))
+TOKEN = {"name": "kube-api-access-x7x", "projected": {"sources": []}}
+
+
+def pod(spec: dict[str, Any] | None = None, **container: Any) -> Pod:
+    main = {"name": "main", "image": "any", "command": ["true"]} | container
+    return Pod(metadata=Metadata(name="p"), spec={"containers": [main]} | (spec or {}))
+
+
+@pytest.mark.parametrize(
+    "accepted",
+    [
+        pod(),
+        pod({"volumes": [TOKEN]}, volumeMounts=[{"name": TOKEN["name"], "mountPath": "/var/run/secrets/x"}]),
+        pod({"hostNetwork": True, "hostPID": True, "dnsPolicy": "ClusterFirst"}),
+        pod(
+            {
+                "securityContext": {
+                    "runAsUser": 1000,
+                    "runAsGroup": 1000,
+                    "runAsNonRoot": True,
+                    "supplementalGroups": [27],
+                }
+            }
+        ),
+        pod(securityContext={"capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": True, "privileged": False}),
+        pod(
+            {"volumes": [{"name": "d", "hostPath": {"path": "/data/", "type": "DirectoryOrCreate"}}]},
+            volumeMounts=[{"name": "d", "mountPath": "/data"}],
+        ),
+        pod(
+            {"volumes": [{"name": "m", "emptyDir": {"medium": "Memory"}}]},
+            volumeMounts=[{"name": "m", "mountPath": "/dev/shm"}],
+        ),
+        pod(resources={"limits": {"memory": "1Gi"}}, ports=[{"containerPort": 80}], workingDir="/tmp"),
+    ],
+)
+def test_what_a_process_can_have_is_accepted(accepted: Pod) -> None:
+    assert refusal(accepted, USER) is None
+
+
+@pytest.mark.parametrize(
+    ("field", "refused"),
+    [
+        ("spec.containers[0].command", pod(command=[])),
+        ("spec.containers[0].lifecycle", pod(lifecycle={"preStop": {}})),
+        ("spec.containers[0].stdin", pod(stdin=True)),
+        ("spec.containers[0].tty", pod(tty=True)),
+        ("spec.containers[0].restartPolicy", pod(restartPolicy="Never")),
+        ("spec.containers[0].securityContext.privileged", pod(securityContext={"privileged": True})),
+        ("spec.containers[0].securityContext.capabilities.add", pod(securityContext={"capabilities": {"add": ["X"]}})),
+        ("spec.containers[0].securityContext.runAsUser", pod(securityContext={"runAsUser": 0})),
+        ("spec.securityContext.runAsGroup", pod({"securityContext": {"runAsGroup": 7}})),
+        ("spec.securityContext.supplementalGroups", pod({"securityContext": {"supplementalGroups": [9]}})),
+        ("spec.securityContext.sysctls", pod({"securityContext": {"sysctls": [{"name": "a", "value": "b"}]}})),
+        ("spec.volumes[0].emptyDir", pod({"volumes": [{"name": "d", "emptyDir": {}}]})),
+        ("spec.volumes[0].emptyDir", pod({"volumes": [{"name": "d"}]})),
+        ("spec.volumes[0].persistentVolumeClaim", pod({"volumes": [{"name": "d", "persistentVolumeClaim": {}}]})),
+        ("spec.volumes[0].projected", pod({"volumes": [{"name": "d", "projected": {}}]})),
+        (
+            "spec.volumes[0].emptyDir",
+            pod(
+                {"volumes": [{"name": "m", "emptyDir": {"medium": "Memory"}}]},
+                volumeMounts=[{"name": "m", "mountPath": "/cache"}],
+            ),
+        ),
+        (
+            "spec.containers[0].volumeMounts[0].mountPath",
+            pod(
+                {"volumes": [{"name": "d", "hostPath": {"path": "/data"}}]},
+                volumeMounts=[{"name": "d", "mountPath": "/x"}],
+            ),
+        ),
+        (
+            "spec.containers[0].volumeMounts[0].subPath",
+            pod(
+                {"volumes": [{"name": "d", "hostPath": {"path": "/data"}}]},
+                volumeMounts=[{"name": "d", "mountPath": "/data", "subPath": "x"}],
+            ),
+        ),
+        (
+            "spec.initContainers[0].restartPolicy",
+            pod({"initContainers": [{"name": "i", "command": ["true"], "restartPolicy": "Always"}]}),
+        ),
+        ("spec.runtimeClassName", pod({"runtimeClassName": "gvisor"})),
+        ("spec.hostAliases", pod({"hostAliases": [{"ip": "1.2.3.4"}]})),
+        ("spec.hostUsers", pod({"hostUsers": False})),
+        ("spec.os.name", pod({"os": {"name": "windows"}})),
+    ],
+)
+def test_what_a_process_cannot_have_is_refused_by_its_field(field: str, refused: Pod) -> None:
+    why = refusal(refused, USER)
+    assert why is not None
+    assert why.startswith(f"{field}:")
+
+
+def test_every_problem_of_a_pod_is_told_at_once() -> None:
+    why = refusal(pod({"volumes": [{"name": "d", "emptyDir": {}}]}, command=[], tty=True), USER)
+    assert why is not None
+    assert why.count(";") >= 2
+
+
+def test_a_pod_that_must_not_run_as_root_runs_as_whoever_the_node_is() -> None:
+    """The setting is about the image's user, and images are not used."""
+    asked = pod({"securityContext": {"runAsNonRoot": True}})
+    assert refusal(asked, ROOT) is None
+    assert refusal(asked, USER) is None
+
+
+def test_a_pod_whose_agent_comes_from_an_init_container_runs_without_that_container() -> None:
+    install = {"name": names.AGENT, "command": ["x"], "securityContext": {"runAsUser": 65532}}
+    volume = {"name": names.AGENT, "emptyDir": {}}
+    mount = {"name": names.AGENT, "mountPath": names.AGENT_DIRECTORY}
+    asked = pod({"initContainers": [install], "volumes": [volume]}, volumeMounts=[mount])
+    assert refusal(asked, USER) is None
+    assert asked.init_containers == []
+
+
+def test_the_token_is_asked_for_by_the_volume_that_admission_adds() -> None:
+    assert has_token(pod({"volumes": [TOKEN]}))
+    assert not has_token(pod())

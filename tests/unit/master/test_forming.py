@@ -1,0 +1,200 @@
+"""Who is in a world, in which order, and when: the promises about ranks, windows, silence and restarts."""
+
+from __future__ import annotations
+
+from elasticjob_master.core.rendezvous import world_formation
+from elasticjob_master.core.rendezvous.commands import Removed, Start, Stop
+from elasticjob_master.core.rendezvous.host_discovery import HostList, next_list
+from elasticjob_master.core.rendezvous.members import Identity, Member
+from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.master.simulated_agents import Job, world_of
+
+
+def member(number: int, node: str) -> Member:
+    return Member(Identity(f"p{number}", f"u{number}", "worker", number, node_name=node), number, away_since=None)
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> tuple[list[Member], list[str]]:
+    """Members, oldest first, and a last world of some of them and of some that are gone."""
+    nodes = draw(st.lists(st.sampled_from(["", "a", "b", "c"]), max_size=12))
+    members = [member(number, node) for number, node in enumerate(nodes)]
+    inside = draw(st.permutations([m.uid for m in members if draw(st.booleans())] + ["gone-1", "gone-2"]))
+    return members, inside
+
+
+@given(crowds())
+def test_survivors_keep_their_ranks_order_and_everybody_is_in_the_world_once(
+    crowd: tuple[list[Member], list[str]],
+) -> None:
+    members, last = crowd
+    world = world_formation.order(last, members)
+    survivors = [uid for uid in last if not uid.startswith("gone")]
+    assert list(world[: len(survivors)]) == survivors
+    assert sorted(world) == sorted(m.uid for m in members)
+    assert world == world_formation.order(last, members), "the same facts make the same world"
+
+
+@given(crowds())
+def test_joiners_of_one_node_are_side_by_side(crowd: tuple[list[Member], list[str]]) -> None:
+    members, last = crowd
+    nodes = {m.uid: m.identity.node_name for m in members}
+    joiners = [nodes[uid] for uid in world_formation.order(last, members) if uid not in last]
+    for node in set(joiners) - {""}:
+        first, count = joiners.index(node), joiners.count(node)
+        assert joiners[first : first + count] == [node] * count
+
+
+def test_a_joiner_on_the_last_survivors_node_is_next_to_it() -> None:
+    members = [member(0, "a"), member(1, "b"), member(2, "c"), member(3, "a"), member(4, "b"), member(5, "c")]
+    assert world_formation.order(["u0", "u1"], members) == ("u0", "u1", "u4", "u3", "u2", "u5")
+
+
+def test_members_of_an_unknown_node_stay_in_the_order_in_which_they_came() -> None:
+    assert world_formation.order([], [member(0, ""), member(1, "a"), member(2, ""), member(3, "a")]) == (
+        "u0",
+        "u1",
+        "u3",
+        "u2",
+    )
+
+
+def test_who_comes_long_after_one_that_left_again_is_waited_for_as_if_it_were_the_first() -> None:
+    job, _ = world_of(2, desired=5)
+    passing = job.join(2)
+    job.kill(passing)
+    job.advance(100.0)
+    assert job.rendezvous.round == 1
+    job.join(3)
+    job.advance(0.3)
+    assert job.rendezvous.phase == "training", "others may follow"
+    job.join(4)
+    job.calm()
+    assert job.rendezvous.round == 2, "both came into one world"
+    assert len(job.rendezvous.world) == 4
+
+
+def test_a_world_waits_no_longer_than_the_limit_for_joins_that_keep_coming() -> None:
+    job, _ = world_of(1, desired=50)
+    for index in range(1, 20):
+        job.join(index)
+        job.advance(0.5)
+        if job.rendezvous.phase != "training":
+            break
+    assert index * 0.5 <= Timing().settle_limit + 0.5
+
+
+def test_below_the_minimum_no_world_is_formed_however_long_it_takes() -> None:
+    job = Job(minimum=3, desired=4)
+    job.join(0)
+    job.join(1)
+    job.advance(1000.0)
+    assert job.rendezvous.round == 0
+    job.join(2)
+    job.advance(Timing().settle_limit)
+    assert len(job.rendezvous.world) == 3
+
+
+def test_a_restart_kills_all_processes_at_once_and_starts_the_same_members_anew() -> None:
+    job, agents = world_of(3)
+    job.rendezvous.restart()
+    job.advance()
+    assert [agent.inbox[0] for agent in agents] == [Stop(a.identity.pod_uid, 1, 0.0) for a in agents]
+    job.calm()
+    assert (job.rendezvous.round, job.rendezvous.world) == (2, ("0.0", "1.0", "2.0"))
+    assert [agent.starts for agent in agents] == [[1, 2]] * 3
+
+
+def test_a_restart_reaches_also_processes_that_adapt_to_changes() -> None:
+    job = Job(minimum=1, desired=2, rules=Rules(adapts_itself=True))
+    agents = [job.join(0), job.join(1)]
+    job.calm()
+    job.rendezvous.restart()
+    job.calm()
+    assert (job.rendezvous.round, job.rendezvous.phase) == (2, "training")
+    assert [agent.starts for agent in agents] == [[1, 2]] * 2
+
+
+def test_a_restart_that_fails_one_process_more_blames_nobody() -> None:
+    job, agents = world_of(2)
+    job.rendezvous.restart()
+    job.end_process(agents[0], 134, asked=False)
+    job.calm()
+    assert not agents[0].gone
+    assert job.rendezvous.world == ("0.0", "1.0")
+
+
+def test_a_silent_member_is_suspected_after_a_third_of_the_time_and_trains_on() -> None:
+    job, agents = world_of(2)
+    quiet = job.members.get("1.0")
+    assert quiet is not None
+    job.silence(agents[1], 4.0)
+    assert (quiet.state, job.rendezvous.phase) == ("suspected", "training")
+    job.advance(1.0)
+    assert quiet.state == "training", "it has been heard of again"
+
+
+def test_an_open_but_silent_stream_has_three_times_the_patience_of_one_that_is_gone_but_no_more() -> None:
+    job, agents = world_of(2)
+    job.silence(agents[1], 29.0)
+    assert job.rendezvous.in_world("1.0")
+    assert job.rendezvous.phase == "training"
+    removed = job.silence(agents[1], 31.0)
+    assert Removed("1.0") in removed
+
+
+def test_a_member_that_is_away_for_a_while_is_suspected_and_stays_what_it_was() -> None:
+    job, agents = world_of(2)
+    away = job.members.get("1.0")
+    assert away is not None
+    job.disconnect(agents[1])
+    job.advance(1.0)
+    assert (away.state, job.rendezvous.round) == ("training", 1)
+    job.advance(5.0)
+    assert (away.state, job.rendezvous.round) == ("suspected", 1)
+    job.connect(agents[1])
+    job.calm()
+    assert (away.state, job.rendezvous.round) == ("training", 1)
+
+
+def test_a_thousand_members_get_one_and_the_same_world() -> None:
+    job = Job(minimum=1, desired=1000)
+    rendezvous, members = job.rendezvous, job.members
+    for index in range(1000):
+        identity = Identity(f"p{index}", f"u{index}", "worker", index, 0, f"10.0.{index >> 8}.{index & 255}")
+        rendezvous.registered(identity, job.now)
+        rendezvous.connected(identity.pod_uid, job.now)
+    rendezvous.sizes = {"worker": RoleSize(1, 1000)}
+    commands = rendezvous.advance(job.now)
+    assert commands == [Start(f"u{index}", 1) for index in range(1000)]
+    assert len(members) == len(rendezvous.world) == 1000
+
+
+def test_a_job_whose_members_come_and_go_for_ever_keeps_nothing_of_those_who_are_gone() -> None:
+    job = Job(minimum=1, desired=3)
+    for _ in range(60):
+        for index in range(3):
+            job.join(index)
+        job.advance(3.0)
+        job.agents = {a.identity.pod_uid: a for a in job.alive()[-3:]}
+        for agent in job.alive():
+            agent.inbox.clear()
+    kept = job.rendezvous
+    assert len(job.members) == 3
+    assert len(kept.world) <= 3
+    assert len(job.members.away) <= 3
+    assert not kept.unfit
+
+
+def test_a_member_that_is_cut_off_stays_a_host_as_long_as_it_is_not_lost() -> None:
+    job, agents = world_of(2)
+    before = next_list(HostList(), job.members, role="worker", settled=True)
+    job.disconnect(agents[1])
+    job.advance(9.0)
+    assert next_list(before, job.members, role="worker", settled=True) is before
+    job.advance(2.0)
+    after = next_list(before, job.members, role="worker", settled=True)
+    assert [host.name for host in after.hosts] == [agents[0].identity.pod_name]

@@ -1,0 +1,128 @@
+"""What the watcher takes from the controller's state: when a missing step says something, and what is done then."""
+
+from __future__ import annotations
+
+import pytest
+from elasticjob_api.health import Health
+from elasticjob_master.controller import Controller
+from elasticjob_master.core.progress import Report
+from elasticjob_master.core.rendezvous.commands import Command, Start, Stop
+from elasticjob_master.core.rendezvous.members import Identity
+from elasticjob_master.core.rendezvous.rules import RoleSize
+
+
+class Job(Controller):
+    """A job of two members whose clock and agents are played."""
+
+    def __init__(self, framework: str = "jax", health: Health | None = None) -> None:
+        super().__init__(framework=framework, sizes={"worker": RoleSize(1, 2)})
+        self.clock = 100.0
+        self.sent: list[Command] = []
+        self.send = self.sent.append
+        self.set_health(health or Health(stall_seconds=20))
+        for index in (0, 1):
+            self.register(Identity(f"job-worker-{index}", f"u{index}", "worker", index, address="127.0.0.1"))
+            self.connect(f"u{index}", self.send, running_round=0, draining=False)
+        self.obey()
+
+    def now(self) -> float:
+        return self.clock
+
+    def obey(self) -> None:
+        """Let the master decide and the agents do it, until nothing more is to be done."""
+        while True:
+            self._advance()
+            if not self.sent:
+                return
+            commands, self.sent[:] = list(self.sent), []
+            for command in commands:
+                member = self.members.get(command.uid)
+                assert member is not None
+                if isinstance(command, Start):
+                    self.started(member, command.round)
+                elif isinstance(command, Stop):
+                    self.exited(member, command.round, 143, asked=True)
+
+    def wait(self, seconds: int, *, silent: bool = False) -> None:
+        """Let time pass; the agents say that they live unless they are `silent`."""
+        for _ in range(seconds):
+            self.clock += 1.0
+            for member in self.members:
+                if not silent:
+                    member.heard_at = self.clock
+            self.obey()
+            self.health_watcher.tick(self.clock)
+
+    def train(self, steps: int, *, process_round: int = 1) -> None:
+        """Finish steps, one a second."""
+        for _ in range(steps):
+            self.wait(1)
+            for member in self.members:
+                self.step(member, Report(process_round, member.step + 1, seconds=1.0, steps=1))
+
+    def reasons(self) -> list[str]:
+        """Return what the history tells, oldest first."""
+        return [event.reason for event in self.history.events()]
+
+
+async def test_members_that_live_and_do_not_step_are_a_stall() -> None:
+    job = Job()
+    job.train(15)
+    job.wait(20)
+    assert job.stall.since is None
+    job.wait(2)
+    assert job.stall.since is not None
+
+
+async def test_a_cut_network_is_no_stall() -> None:
+    job = Job()
+    job.train(15)
+    for member in list(job.members):
+        job.disconnect(member.uid, job.send)
+    job.wait(25, silent=True)
+    for index in (0, 1):
+        assert job.connect(f"u{index}", job.send, running_round=1, draining=False) is not None
+    job.wait(15)
+    assert (job.stall.since, job.rendezvous.round) == (None, 1)
+
+
+async def test_members_that_are_silent_are_no_stall_but_suspected() -> None:
+    job = Job(health=Health(stall_seconds=20, lost_seconds=60))
+    job.train(15)
+    job.wait(100, silent=True)
+    assert job.stall.since is None
+    assert {member.state for member in job.members} == {"suspected"}
+
+
+async def test_a_finished_training_is_no_stall() -> None:
+    job = Job()
+    job.train(15)
+    for member in list(job.members):
+        job.exited(member, 1, 0, asked=False)
+    job.wait(200)
+    assert job.stall.since is None
+
+
+@pytest.mark.parametrize("framework", ["jax", "horovod"])
+async def test_on_a_stall_all_processes_are_started_anew_once_if_the_job_says_so(framework: str) -> None:
+    job = Job(framework, Health(stall_seconds=20, on_stall="Restart"))
+    job.train(15)
+    job.wait(30)
+    assert (job.rendezvous.round, job.stall.restarts) == (2, 1)
+    assert job.stall.since is not None, "until there is a step"
+    job.train(1, process_round=2)
+    assert job.stall.since is None
+    assert [each for each in job.reasons() if "tall" in each or each == "Resumed"] == [
+        "Stalled",
+        "RestartedForStall",
+        "Resumed",
+    ]
+
+
+async def test_a_process_that_goes_on_from_world_to_world_keeps_its_steps() -> None:
+    job = Job("horovod")
+    job.train(15)
+    job.rendezvous.round = 2  # beside the running world, as when a member joins
+    job.train(5)
+    assert job.progress.step == 20
+    assert job.progress.reporters() == 2

@@ -1,0 +1,86 @@
+"""How often agents tell: bounded in all, however many there are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from elasticjob_master.controller import Controller
+from elasticjob_master.core.rendezvous.commands import Command, Configure
+from elasticjob_master.core.rendezvous.members import Identity
+from elasticjob_master.core.rendezvous.rules import RoleSize
+from elasticjob_master.core.report_intervals import MESSAGES_PER_SECOND, Intervals, intervals, worth_telling
+from hypothesis import given
+from hypothesis import strategies as st
+
+SIZES = st.integers(min_value=0, max_value=20_000)
+LOST = st.floats(min_value=5, max_value=3600)
+
+
+def test_few_agents_tell_often_and_many_seldom() -> None:
+    assert intervals(1, lost=30) == Intervals(2.0, 0.2)
+    assert intervals(200, lost=30) == Intervals(2.0, 0.2)
+    assert intervals(2_000, lost=30) == Intervals(2.0, 2.0)
+    assert intervals(10_000, lost=30) == Intervals(10.0, 5.0)
+
+
+@given(agents=SIZES, lost=LOST)
+def test_three_heartbeats_must_be_missing_before_a_member_is_lost(agents: int, lost: float) -> None:
+    assert 3 * intervals(agents, lost=lost).heartbeat <= lost + 1e-9
+
+
+@given(agents=st.integers(min_value=1, max_value=10_000))
+def test_all_agents_together_send_a_thousand_heartbeats_a_second_at_most(agents: int) -> None:
+    assert agents / intervals(agents, lost=30).heartbeat <= MESSAGES_PER_SECOND + 1e-6
+
+
+@given(agents=st.integers(min_value=1, max_value=5_000))
+def test_all_agents_together_send_a_thousand_reports_a_second_at_most(agents: int) -> None:
+    assert agents / intervals(agents, lost=30).report <= MESSAGES_PER_SECOND + 1e-6
+
+
+@given(fewer=SIZES, more=SIZES, lost=LOST)
+def test_more_agents_never_tell_more_often(fewer: int, more: int, lost: float) -> None:
+    fewer, more = sorted((fewer, more))
+    before, after = intervals(fewer, lost=lost), intervals(more, lost=lost)
+    assert before.heartbeat <= after.heartbeat
+    assert before.report <= after.report
+
+
+def test_only_a_change_by_more_than_half_is_told() -> None:
+    told = intervals(2_000, lost=30)
+    assert not worth_telling(told, told)
+    assert not worth_telling(told, intervals(2_900, lost=30))
+    assert worth_telling(told, intervals(3_100, lost=30))
+    assert worth_telling(intervals(3_100, lost=30), told)
+    assert worth_telling(told, intervals(2_000, lost=3))
+
+
+@given(st.lists(SIZES, min_size=2, max_size=50))
+def test_nobody_is_further_than_half_from_what_holds_now(sizes: list[int]) -> None:
+    told = intervals(sizes[0], lost=30)
+    for agents in sizes:
+        now = intervals(agents, lost=30)
+        if worth_telling(told, now):
+            told = now
+        assert now.heartbeat / 1.5 <= told.heartbeat <= now.heartbeat * 1.5
+        assert now.report / 1.5 <= told.report <= now.report * 1.5
+
+
+async def test_who_is_there_already_is_told_when_many_more_have_come() -> None:
+    controller = Controller(framework="jax", sizes={"worker": RoleSize(1000, 1000)})
+    told: list[Command] = []
+    join(controller, 0, told.append)
+    assert controller.intervals == Intervals(2.0, 0.2)
+    for index in range(1, 400):
+        join(controller, index, lambda _: None)
+    async with asyncio.timeout(20):
+        while not told:
+            await asyncio.sleep(0.005)
+    assert told == [Configure("uid-0", 2.0, 0.4)]
+
+
+def join(controller: Controller, index: int, send: Callable[[Command], None]) -> None:
+    identity = Identity(f"job-worker-{index}", f"uid-{index}", "worker", index, address="10.0.0.1")
+    controller.register(identity)
+    assert controller.connect(identity.pod_uid, send, running_round=0, draining=False) is not None

@@ -1,0 +1,179 @@
+"""What a caller may cost the master, and what becomes of a state that outgrows its place."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from pathlib import Path
+
+import pytest
+from elasticjob_agent import training_socket
+from elasticjob_api.refusals import Refused
+from elasticjob_master.controller import Controller
+from elasticjob_master.core import progress, stored_state
+from elasticjob_master.core.history import Event, Sample
+from elasticjob_master.core.progress import Report
+from elasticjob_master.core.rendezvous import members as core_members
+from elasticjob_master.core.rendezvous.commands import Stop
+from elasticjob_master.core.rendezvous.members import Identity, Members
+from elasticjob_master.core.rendezvous.rendezvous import Rendezvous
+from elasticjob_master.core.rendezvous.rules import RoleSize
+from elasticjob_master.core.sync import barrier, key_value
+from elasticjob_master.persistence import snapshot
+from elasticjob_master.persistence.state_writer import Keeper
+from elasticjob_master.persistence.store import ConfigMapStore, Failed, NoStore
+from elasticjob_master.server import grpc_server, http_server
+from elasticjob_master.server.services import job
+from elasticjob_shards import Dataset, dataset, ledgers
+from elasticjob_shards import ledger as core_ledger
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "security.md"
+LIMITS: dict[str, tuple[int, ...]] = {
+    "One gRPC message to the master": (grpc_server.LONGEST_MESSAGE,),
+    "Members": (core_members.MOST_MEMBERS,),
+    "Metrics in a report; characters of a name": (progress.MOST_METRICS, progress.LONGEST_NAME),
+    "Watches of status, members, progress, history and plans": (job.MOST_WATCHES,),
+    "Data sets; their parts, all together": (ledgers.MOST_DATASETS, dataset.MOST_PARTS),
+    "Shards asked for at a time; leased at a time, all together": (core_ledger.MOST_COUNT, ledgers.MOST_LEASES),
+    "Shards of a data set that have failed": (core_ledger.MOST_FAILED,),
+    "Keys of a round; characters of a key": (key_value.MOST_KEYS, key_value.LONGEST_KEY),
+    "Bytes of a value; of all keys and values": (key_value.LONGEST_VALUE, key_value.MOST_BYTES),
+    "Barriers of a round; that are waited at, at a time": (barrier.MOST_BARRIERS, barrier.MOST_WAITING),
+    "Open HTTP connections": (http_server.MOST_CONNECTIONS,),
+    "Connections to the agent's socket": (training_socket.MOST_PEERS,),
+    "A line on the agent's socket": (training_socket.LINE_BYTES,),
+    "Answers a training process does not read": (training_socket.UNREAD_BYTES,),
+    "Calls of a training process at a time, on one connection": (training_socket.MOST_CALLS,),
+}
+
+
+def shown(value: int) -> str:
+    for unit, size in (("MiB", 2**20), ("KiB", 2**10)):
+        if value >= 32 * 2**10 and value % size == 0 and value not in (ledgers.MOST_LEASES,):
+            return f"{value // size} {unit}"
+    return f"{value:,}"
+
+
+def test_the_limits_in_the_documentation_are_those_of_the_code() -> None:
+    table = DOCUMENT.read_text().partition("<!-- limits -->")[2].partition("<!-- /limits -->")[0]
+    documented = {line.split("|")[1].strip(): line.split("|")[2].strip() for line in table.strip().splitlines()}
+    for what, values in LIMITS.items():
+        assert documented[what] == "; ".join(shown(value) for value in values)
+    largest = ConfigMapStore.largest
+    assert largest is not None
+    assert documented["Stored state"] == f"{shown(largest)}, compressed"
+
+
+def identity(index: int, incarnation: int = 0) -> Identity:
+    return Identity(f"job-worker-{index}-{incarnation}", f"uid-{index}-{incarnation}", "worker", index, incarnation)
+
+
+def noise(size: int) -> str:
+    """Return text that does not become smaller."""
+    return random.Random(size).randbytes(size // 2).hex()
+
+
+def full() -> stored_state.State:
+    """Return a state whose parts are large, the ones that are least needed most of all."""
+    return stored_state.State(
+        samples=[Sample(number, float(number), 1, 1, number, random.Random(number).random()) for number in range(3000)],
+        events=[Event(1, 1.0, "Told", noise(20_000))],
+        progress=stored_state.StoredProgress(step=7, metrics={noise(10_000): 1.0}),
+        ledgers=[stored_state.StoredLedger("d", 10, 1, 1, parts_digest=noise(4_000))],
+    )
+
+
+def test_of_a_state_that_is_too_large_the_least_needed_is_left_out_first_and_the_ledger_never() -> None:
+    whole = full()
+    size = len(stored_state.encode(whole))
+    assert (
+        stored_state.fit(whole, None)
+        == stored_state.fit(whole, size)
+        == stored_state.Encoded(stored_state.encode(whole))
+    )
+    seen = []
+    for largest in range(size - 1, 5_000, -500):
+        kept = stored_state.fit(whole, largest)
+        assert len(kept.data) <= largest
+        decoded = stored_state.decode(kept.data)
+        assert decoded.ledgers == whole.ledgers
+        assert decoded.progress.step == 7
+        if kept.left_out not in seen:
+            seen.append(kept.left_out)
+    with pytest.raises(stored_state.TooLarge, match=r"100 is the most that is stored .*1 data sets"):
+        stored_state.fit(whole, 100)
+    assert seen == [("samples",), ("samples", "events"), ("samples", "events", "metrics")]
+
+
+async def test_a_state_that_does_not_fit_is_told_and_not_taken_for_stored() -> None:
+    def snapshot() -> stored_state.Encoded:
+        return stored_state.fit(full(), 10)
+
+    keeper = Keeper(NoStore(), snapshot)
+    keeper.changed()
+    with pytest.raises(Failed, match="10 is the most that is stored"):
+        await keeper.flush()
+    assert keeper.unstored_seconds() > 0
+    assert keeper.stored_bytes == 0
+
+
+async def test_ten_thousand_members_with_leases_fit_into_a_config_map() -> None:
+    controller, chance = Controller(framework="jax", sizes={}), random.Random(1)
+    ledger = controller.ledgers.declare(Dataset("d", 10**7, 10))
+    for index in range(10_000):
+        uid = str(uuid.UUID(int=chance.getrandbits(128)))
+        node = f"node-{chance.randrange(1250)}"
+        address = f"10.{index >> 16}.{index >> 8 & 255}.{index & 255}"
+        controller.members.add(Identity(f"job-worker-{index}", uid, "worker", index, 0, address, node), 0.0)
+        ledger.lease(uid, 4, uuid.UUID(int=chance.getrandbits(128)).hex)
+    uids = tuple(member.uid for member in controller.members)
+    controller.rendezvous.restore(phase="training", process_round=1, world=uids, finished=False, now=0.0)
+    largest = ConfigMapStore.largest
+    assert largest is not None
+    kept = snapshot.encode(controller, job_uid="job", largest=largest)
+    print(f"{len(kept.data) / 1024:.0f} KiB of {largest / 1024:.0f}")
+    assert kept.left_out == ()
+
+
+def test_a_job_takes_so_many_members_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_members, "MOST_MEMBERS", 3)
+    members = Members()
+    for index in range(3):
+        members.check(identity(index))
+        members.add(identity(index), 0.0)
+    members.check(identity(1))
+    with pytest.raises(Refused, match="3 members already; a job can have at most 3"):
+        members.check(identity(3))
+
+
+def test_a_pod_keeps_its_role_and_index() -> None:
+    members = Members()
+    members.add(identity(1), 0.0)
+    with pytest.raises(Refused, match="uid-1-0 is worker 1; it cannot become worker 2"):
+        members.check(Identity("job-worker-1-0", "uid-1-0", "worker", 2))
+
+
+def test_a_member_that_is_lost_before_its_start_has_reached_it_breaks_the_world() -> None:
+    rendezvous = Rendezvous(Members())
+    rendezvous.sizes = {"worker": RoleSize(1, 2)}
+    for index in (0, 1):
+        rendezvous.registered(identity(index), 0.0)
+        rendezvous.connected(f"uid-{index}-0", 0.0)
+    rendezvous.advance(1.0)
+    rendezvous.started("uid-0-0", 1)
+    rendezvous.disconnected("uid-1-0", 1.1)
+    rendezvous.connected("uid-1-0", 1.2, running_round=0)  # its Start got lost with the stream
+    rendezvous.leaving("uid-1-0", 1.2)
+    rendezvous.disconnected("uid-1-0", 1.2)
+    assert [command for command in rendezvous.advance(1.3) if isinstance(command, Stop)] == [Stop("uid-0-0", 1, 0.0)]
+
+
+async def test_a_report_of_a_round_that_is_not_there_yet_changes_nothing() -> None:
+    controller = Controller(framework="jax", sizes={"worker": RoleSize(1, 1)})
+    controller.register(identity(0))
+    member = controller.members.get("uid-0-0")
+    assert member is not None
+    controller.rendezvous.round = 3
+    controller.step(member, Report(round=2**60, step=900))
+    controller.step(member, Report(round=3, step=5))
+    assert (controller.progress.round, controller.progress.step) == (3, 5)

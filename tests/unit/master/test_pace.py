@@ -1,0 +1,187 @@
+"""When the state is written: soon for those who wait, seldom for nobody, and never often for long; in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from elasticjob_master.core.stored_state import Encoded
+from elasticjob_master.core.write_budget import TOGETHER_SECONDS, Pace
+from elasticjob_master.persistence.state_writer import Keeper
+from elasticjob_master.persistence.store import Failed
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.master.virtual_time import START, VirtualLoop
+
+PAUSE, BURST, ANSWER = 1.0, 8, 0.01
+
+
+class Stored:
+    """A store that takes a moment for each write and knows when each came."""
+
+    largest: int | None = None
+
+    def __init__(self, *, burst: float = BURST) -> None:
+        self.pause, self.burst = PAUSE, burst
+        self.writes: list[float] = []
+        self.fails = False
+
+    async def load(self) -> bytes | None:
+        return None
+
+    async def save(self, data: bytes) -> None:
+        await asyncio.sleep(ANSWER)
+        if self.fails:
+            raise Failed("the API server does not answer")
+        self.writes.append(now())
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time() - START
+
+
+def virtual(main: Coroutine[Any, Any, None]) -> None:
+    VirtualLoop().run(main)
+
+
+class Kept:
+    """A running keeper of such a store."""
+
+    def __init__(self, **options: float) -> None:
+        self.store = Stored(**options)
+        self.keeper = Keeper(self.store, lambda: Encoded(b"state"))
+        self.task = asyncio.create_task(self.keeper.run())
+
+    async def change(self) -> None:
+        """Change something and wait until it is stored."""
+        self.keeper.changed()
+        await self.keeper.stored(self.keeper.changes)
+
+
+def test_barriers_in_a_row_are_stored_quickly_until_the_budget_is_used_up() -> None:
+    async def main() -> None:
+        kept = Kept()
+        took = []
+        for _ in range(BURST + 4):
+            began = now()
+            await kept.change()
+            took.append(now() - began)
+        assert all(each <= ANSWER + TOGETHER_SECONDS + 1e-3 for each in took[:BURST]), took
+        assert all(0.5 < each <= PAUSE + ANSWER for each in took[BURST:]), took
+
+    virtual(main())
+
+
+def test_the_budget_fills_again_with_time() -> None:
+    async def main() -> None:
+        kept = Kept()
+        for _ in range(BURST):
+            await kept.change()
+        await asyncio.sleep(3 * PAUSE)
+        began = now()
+        for _ in range(3):
+            await kept.change()
+        assert now() - began < PAUSE / 2
+
+    virtual(main())
+
+
+def test_what_nobody_waits_for_is_written_once_at_once_and_then_once_in_a_pause() -> None:
+    async def main() -> None:
+        kept = Kept()
+        for _ in range(1000):
+            kept.keeper.changed()
+            await asyncio.sleep(0.01)
+        between = [later - earlier for earlier, later in zip(kept.store.writes, kept.store.writes[1:], strict=False)]
+        assert kept.store.writes[0] == pytest.approx(ANSWER)
+        assert between == pytest.approx([PAUSE + ANSWER] * 9, abs=1e-3)
+
+    virtual(main())
+
+
+def test_who_comes_while_a_write_of_no_hurry_is_put_off_does_not_wait_for_it() -> None:
+    async def main() -> None:
+        kept = Kept()
+        await kept.change()
+        kept.keeper.changed()
+        await asyncio.sleep(PAUSE / 4)
+        assert len(kept.store.writes) == 1, "nobody waits for the second one"
+        began = now()
+        await kept.keeper.stored(kept.keeper.changes)
+        assert now() - began <= ANSWER + 1e-3
+
+    virtual(main())
+
+
+def test_what_many_ask_for_at_the_same_time_is_stored_together() -> None:
+    async def main() -> None:
+        kept = Kept()
+
+        async def one(number: int) -> None:
+            await asyncio.sleep(number * 0.0001)
+            await kept.change()
+
+        await asyncio.gather(*map(one, range(100)))
+        assert len(kept.store.writes) <= 3
+
+    virtual(main())
+
+
+def test_a_store_without_a_budget_is_quick_for_ever_but_only_for_those_who_wait() -> None:
+    async def main() -> None:
+        kept = Kept(burst=math.inf)
+        for _ in range(100):
+            await kept.change()
+        assert now() < 100 * (ANSWER + TOGETHER_SECONDS) + 1
+        kept.keeper.changed()
+        written = len(kept.store.writes)
+        await asyncio.sleep(PAUSE / 2)
+        assert len(kept.store.writes) == written
+
+    virtual(main())
+
+
+def test_a_store_that_fails_is_tried_once_a_second_and_then_all_is_stored() -> None:
+    async def main() -> None:
+        kept = Kept()
+        kept.store.fails = True
+        waiting = asyncio.create_task(kept.change())
+        await asyncio.sleep(3)
+        kept.store.fails = False
+        await waiting
+        assert len(kept.store.writes) == 1
+        assert 3 < now() < 4.1
+
+    virtual(main())
+
+
+WISHES = st.lists(st.tuples(st.floats(0, 3), st.booleans(), st.floats(0, 0.05)), max_size=60)
+
+
+@given(WISHES)
+def test_in_no_time_there_are_more_writes_than_the_budget_and_one_in_a_pause(
+    wishes: list[tuple[float, bool, float]],
+) -> None:
+    pace, at, writes = Pace(pause=PAUSE, burst=BURST), 5.0, list[float]()
+    for idle, waited_for, snapshot_seconds in wishes:
+        at += idle
+        at += pace.wait(at, waited_for=waited_for)
+        assert pace.wait(at, waited_for=waited_for) <= 1e-9
+        if writes:
+            assert at - writes[-1] >= TOGETHER_SECONDS - 1e-9
+        writes.append(at)
+        pace.wrote(at, snapshot_seconds=snapshot_seconds)
+    for first in range(len(writes)):
+        for last in range(first, len(writes)):
+            assert last - first + 1 <= BURST + (writes[last] - writes[first]) / PAUSE + 1e-6
+
+
+@given(st.floats(0, 10), st.booleans())
+def test_taking_snapshots_has_a_tenth_of_the_time_at_most(snapshot_seconds: float, waited_for: bool) -> None:
+    pace = Pace(pause=PAUSE, burst=math.inf)
+    pace.wrote(100.0, snapshot_seconds=snapshot_seconds)
+    assert pace.wait(100.0, waited_for=waited_for) >= 9 * snapshot_seconds - 1e-6

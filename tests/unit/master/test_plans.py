@@ -1,0 +1,27 @@
+"""Which ScalePlans the master tells of, when there are more than it keeps."""
+
+from __future__ import annotations
+
+from elasticjob_api.meta import ObjectMeta
+from elasticjob_api.scaleplan import PlanPhase, ScalePlan, ScalePlanSpec, ScalePlanStatus
+from elasticjob_master.cluster import conversion
+from elasticjob_master.core.plans import MOST_PLANS
+
+
+def plan(number: int, phase: PlanPhase | None) -> ScalePlan:
+    made = f"2030-01-01T{number // 60:02}:{number % 60:02}:00Z"
+    return ScalePlan(
+        metadata=ObjectMeta(name=f"p{number}", creation_timestamp=made),
+        spec=ScalePlanSpec(job_name="job", source="Auto", reason="why"),
+        status=ScalePlanStatus(phase=phase, completion_time=made if phase == "Failed" else None),
+    )
+
+
+def test_too_many_plans_lose_the_oldest_finished_ones() -> None:
+    known = [plan(0, None), plan(1, "Draining"), *(plan(number, "Failed") for number in range(2, MOST_PLANS + 10))]
+    told = conversion.plans(reversed(known))
+    latest = range(12, MOST_PLANS + 10)
+    assert [each.name for each in told] == ["p0", "p1", *(f"p{number}" for number in latest)]
+    assert [each.phase for each in told[:3]] == ["Pending", "Draining", "Failed"]
+    assert told[1].completed == 0
+    assert told[2].completed == told[2].created == 1893456000 + 12 * 60

@@ -1,0 +1,398 @@
+"""Worlds, tried with every order of joins, leaves, losses, crashes and reconnections that hypothesis thinks of."""
+
+from __future__ import annotations
+
+import pytest
+from elasticjob_api.refusals import Refused
+from elasticjob_master.core.rendezvous.commands import Drain, Exit, Stop
+from elasticjob_master.core.rendezvous.members import Members
+from elasticjob_master.core.rendezvous.rendezvous import Rendezvous
+from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.support.master.simulated_agents import MINIMUM, FakeAgent, Job, world_of
+
+
+class Worlds(RuleBasedStateMachine):
+    """Any history: the promises about worlds hold at every moment, and calm brings a formed world."""
+
+    adapts_itself = False
+
+    @initialize(desired=st.integers(MINIMUM, 4), present=st.integers(0, 4), calm=st.booleans())
+    def begin(self, desired: int, present: int, calm: bool) -> None:
+        self.job = Job(desired=desired, rules=Rules(adapts_itself=self.adapts_itself))
+        self.finished = False
+        for index in range(present):
+            self.job.join(index)
+        if calm:
+            self.job.calm()
+
+    def pick(self, number: int, agents: list[FakeAgent]) -> FakeAgent | None:
+        return agents[number % len(agents)] if agents else None
+
+    @rule(index=st.integers(0, 4))
+    def join(self, index: int) -> None:
+        for agent in self.job.alive():
+            if agent.identity.index == index:
+                self.job.kill(agent)
+        self.job.join(index)
+
+    @rule(number=st.integers(0, 9))
+    def obey(self, number: int) -> None:
+        agent = self.pick(number, [a for a in self.job.alive() if a.inbox])
+        if agent:
+            self.job.obey(agent)
+
+    @rule(number=st.integers(0, 9))
+    def lose_stream(self, number: int) -> None:
+        agent = self.pick(number, [a for a in self.job.alive() if a.connected])
+        if agent:
+            self.job.disconnect(agent)
+
+    @rule(number=st.integers(0, 9))
+    def reconnect(self, number: int) -> None:
+        agent = self.pick(number, [a for a in self.job.alive() if not a.connected])
+        if agent:
+            self.job.connect(agent)
+
+    @rule(number=st.integers(0, 9))
+    def kill(self, number: int) -> None:
+        agent = self.pick(number, self.job.alive())
+        if agent:
+            self.job.kill(agent)
+
+    @rule(number=st.integers(0, 9), code=st.sampled_from([1, 134, 137]))
+    def crash(self, number: int, code: int) -> None:
+        agent = self.pick(number, [a for a in self.job.alive() if a.running])
+        if agent:
+            self.job.end_process(agent, code, asked=False)
+
+    @rule(number=st.integers(0, 9))
+    def drain(self, number: int) -> None:
+        agent = self.pick(number, self.job.alive())
+        if agent:
+            self.job.rendezvous.drain({agent.identity.pod_name: 5.0}, self.job.now)
+            self.job.advance()
+
+    @rule(number=st.integers(0, 9))
+    def told_by_node_to_leave(self, number: int) -> None:
+        agent = self.pick(number, [a for a in self.job.alive() if a.connected])
+        if agent:
+            agent.draining = True
+            self.job.rendezvous.leaving(agent.identity.pod_uid, self.job.now)
+            self.job.advance()
+
+    @rule(seconds=st.sampled_from([0.1, 0.5, 1.0, 2.5, 11.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.job.advance(seconds)
+
+    @precondition(lambda self: len(self.job.agents) > 2)
+    @rule(number=st.integers(0, 9))
+    def finish(self, number: int) -> None:
+        agent = self.pick(number, [a for a in self.job.alive() if a.running and a.running == self.job.rendezvous.round])
+        if agent:
+            self.job.end_process(agent, 0, asked=False)
+            self.finished = self.finished or self.job.rendezvous.finished_at is not None
+
+    @invariant()
+    def a_member_is_in_a_world_once(self) -> None:
+        world = self.job.rendezvous.world
+        assert len(set(world)) == len(world)
+
+    def teardown(self) -> None:
+        job = self.job
+        job.calm()
+        self.finished = self.finished or job.rendezvous.finished_at is not None  # told with the stream that came back
+        present = [m.uid for m in job.members if m.available]
+        state = f"{job.rendezvous.phase} round {job.rendezvous.round} world {job.rendezvous.world} present {present}"
+        assert all(not agent.draining or agent.gone for agent in job.alive()), state
+        if not self.finished and len(present) >= MINIMUM:
+            assert job.rendezvous.phase == "training", state
+            assert job.rendezvous.confirmed_at is not None, state
+            assert set(job.rendezvous.world) == set(present), state
+            if not self.adapts_itself:
+                assert set(job.running()) == set(present), state
+        elif not self.finished and not self.adapts_itself:
+            assert not [a for a in job.alive() if a.running], state
+
+
+class WorldsThatAdapt(Worlds):
+    adapts_itself = True
+
+
+TestWorlds = Worlds.TestCase
+TestWorlds.settings = settings(max_examples=150, stateful_step_count=40)
+TestWorldsThatAdapt = WorldsThatAdapt.TestCase
+TestWorldsThatAdapt.settings = settings(max_examples=80, stateful_step_count=40)
+
+
+def test_the_first_world_waits_a_little_for_all_desired_members() -> None:
+    job = Job(minimum=1, desired=2)
+    job.join(0)
+    assert job.rendezvous.round == 0
+    job.join(1)
+    assert job.rendezvous.world == ("0.0", "1.0")
+
+
+def test_the_first_world_does_not_wait_for_members_that_never_come() -> None:
+    job = Job(minimum=1, desired=2)
+    job.join(0)
+    job.advance(2.5)
+    assert job.rendezvous.world == ("0.0",)
+
+
+def test_all_ready_waits_for_all() -> None:
+    job = Job(minimum=1, desired=2, rules=Rules(all_ready=True))
+    job.join(0)
+    job.advance(9.0)
+    assert job.rendezvous.round == 0
+    job.join(1)
+    assert job.rendezvous.round == 1
+
+
+def test_joins_that_come_together_make_one_new_world() -> None:
+    job, _ = world_of(2, desired=4)
+    before = job.rendezvous.round
+    job.join(2)
+    job.advance(0.3)
+    job.join(3)
+    job.calm()
+    assert job.rendezvous.round == before + 1
+    assert len(job.rendezvous.world) == 4
+
+
+def test_a_drained_member_stops_with_the_others_and_leaves() -> None:
+    job, agents = world_of(3)
+    job.rendezvous.drain({agents[1].identity.pod_name: 10.0}, job.now)
+    job.advance()
+    assert [type(agent.inbox[0]) for agent in agents] == [Stop, Drain, Stop]
+    assert all(c.grace_seconds > 0 for a in agents for c in a.inbox if isinstance(c, (Stop, Drain)))
+    job.calm()
+    assert job.rendezvous.world == ("0.0", "2.0")
+    assert job.members.get("1.0") is None
+
+
+def test_a_migrated_member_and_its_replacement_change_places_in_one_change_of_the_world() -> None:
+    job, agents = world_of(2, desired=3)
+    before = job.rendezvous.round
+    job.rendezvous.stand_by(frozenset({("worker", 2)}))
+    job.join(2)
+    job.calm()
+    assert job.rendezvous.round == before, "training was interrupted before the old member left"
+    job.rendezvous.stand_by(frozenset())
+    job.rendezvous.drain({agents[1].identity.pod_name: 10.0}, job.now)
+    job.calm()
+    assert job.rendezvous.round == before + 1
+    assert job.rendezvous.world == ("0.0", "2.0")
+
+
+def test_who_stands_by_takes_the_place_of_one_that_is_lost_meanwhile() -> None:
+    job, agents = world_of(2, desired=3)
+    job.rendezvous.stand_by(frozenset({("worker", 2)}))
+    job.join(2)
+    job.end_process(agents[1], 1, asked=False)
+    job.calm()
+    assert job.rendezvous.world == ("0.0", "2.0")
+
+
+def test_an_agreed_stop_is_no_success_even_if_the_agent_had_not_heard_of_it() -> None:
+    job, agents = world_of(2)
+    job.rendezvous.drain({agents[1].identity.pod_name: 10.0}, job.now)
+    job.advance()
+    job.end_process(agents[0], 0, asked=False)
+    job.calm()
+    assert job.rendezvous.finished_at is None
+    assert job.rendezvous.world == ("0.0",)
+
+
+def test_the_others_of_a_crashed_world_are_stopped_at_once_and_only_the_first_to_crash_leaves() -> None:
+    job, agents = world_of(3)
+    job.end_process(agents[1], 1, asked=False)
+    job.end_process(agents[2], 134, asked=False)
+    job.advance(2.1)
+    assert isinstance(agents[1].inbox[0], Exit)
+    assert agents[0].inbox[0] == Stop("0.0", 1, 0.0)
+    assert not agents[2].gone
+    job.calm()
+    assert job.rendezvous.world == ("0.0", "2.0")
+
+
+def test_members_that_a_forgotten_world_had_lost_already_do_not_break_it() -> None:
+    job, agents = world_of(3)
+    rendezvous = job.rendezvous
+    for agent in agents:
+        job.disconnect(agent)
+    rendezvous.restore(phase="training", process_round=1, world=rendezvous.world, finished=False, now=job.now)
+    agents[2].gone = True  # drained out of round 2, which the stored state does not know
+    for agent in agents[:2]:
+        agent.running = 2
+        job.connect(agent)
+    assert agents[0].inbox[0] == Stop("0.0", 2, Timing().stop), "nobody is killed for the absence of the third"
+    job.calm()
+    assert (rendezvous.round, rendezvous.world) == (4, ("0.0", "1.0")), "a number nobody can have had yet"
+
+
+def test_a_crash_beside_a_lost_member_is_not_blamed_on_the_crashed() -> None:
+    job, agents = world_of(3)
+    job.kill(agents[0])
+    job.end_process(agents[1], 134, asked=False)
+    job.calm()
+    assert job.rendezvous.world == ("1.0", "2.0")
+    assert not agents[1].gone
+
+
+def test_a_newer_incarnation_takes_the_place_of_a_silent_one_at_once() -> None:
+    job, agents = world_of(2)
+    agents[1].gone = True  # its node is gone: no end of the stream is seen
+    job.join(1)
+    job.calm()
+    assert job.rendezvous.world == ("0.0", "1.1")
+
+
+def test_an_older_incarnation_is_refused() -> None:
+    job, agents = world_of(2)
+    newer = job.join(1)
+    with pytest.raises(Refused, match=r"incarnation 1\); pod j-worker-1\.0 \(0\) is not newer"):
+        job.rendezvous.registered(agents[1].identity, job.now)
+    assert job.members.get(newer.identity.pod_uid) is not None
+
+
+def test_a_short_absence_changes_nothing() -> None:
+    job, agents = world_of(2)
+    job.disconnect(agents[0])
+    job.advance(9.0)
+    job.connect(agents[0])
+    job.calm()
+    assert job.rendezvous.round == 1
+    assert agents[0].starts == [1]
+
+
+def test_a_long_absence_makes_a_world_without_it_and_another_with_it() -> None:
+    job, agents = world_of(2)
+    job.disconnect(agents[0])
+    job.advance(10.5)
+    while agents[1].inbox:
+        job.obey(agents[1])
+    job.advance(1.0)
+    assert (job.rendezvous.round, job.rendezvous.world) == (2, ("1.0",))
+    job.calm()
+    assert (job.rendezvous.round, job.rendezvous.world) == (3, ("1.0", "0.0"))
+
+
+def test_a_start_that_got_lost_with_its_stream_is_sent_again() -> None:
+    job = Job(minimum=1, desired=2)
+    agents = [job.join(0), job.join(1)]
+    job.obey(agents[1])
+    job.disconnect(agents[0])
+    job.connect(agents[0])
+    job.calm()
+    assert job.rendezvous.round == 1
+    assert [agent.starts for agent in agents] == [[1], [1]]
+
+
+@pytest.mark.parametrize("how", ["lost", "leaves"])
+def test_a_world_without_a_member_whose_start_got_lost_is_made_anew(how: str) -> None:
+    job = Job(minimum=1, desired=2)
+    agents = [job.join(0), job.join(1)]
+    job.obey(agents[1])
+    job.rendezvous.disconnected("0.0", job.now)
+    job.rendezvous.connected("0.0", job.now)
+    if how == "leaves":
+        job.rendezvous.leaving("0.0", job.now)
+    job.kill(agents[0])
+    job.calm()
+    assert job.rendezvous.world == ("1.0",)
+    assert agents[1].starts == [1, 2]
+
+
+def test_a_process_that_ended_without_a_report_makes_a_new_world() -> None:
+    job, agents = world_of(2)
+    job.disconnect(agents[0])
+    agents[0].running = 0
+    job.calm()
+    assert [agent.running for agent in agents] == [2, 2]
+
+
+def test_a_draining_process_that_fails_is_no_crash() -> None:
+    job, agents = world_of(2)
+    job.rendezvous.drain({agents[1].identity.pod_name: 5.0}, job.now)
+    job.advance()
+    job.end_process(agents[1], 134, asked=False)
+    assert isinstance(agents[1].inbox[0], Drain)
+    job.calm()
+    assert job.rendezvous.world == ("0.0",)
+
+
+def test_a_member_that_does_not_stop_is_taken_for_lost() -> None:
+    job, agents = world_of(2, desired=2)
+    job.join(2)
+    job.advance(1.1)
+    assert isinstance(agents[0].inbox[0], Stop)
+    job.obey(agents[1])
+    job.advance(2 * 30 + 10.5)  # twice the grace and a margin
+    assert "0.0" not in job.rendezvous.world
+    assert job.rendezvous.phase == "training"
+
+
+def test_members_that_leave_a_finishing_job_change_no_world() -> None:
+    job, agents = world_of(3)
+    job.end_process(agents[0], 0, asked=False)
+    job.rendezvous.drain({agents[2].identity.pod_name: 5.0}, job.now)
+    job.calm()
+    assert job.rendezvous.round == 1
+    assert agents[1].running == 1
+
+
+def test_who_comes_when_the_others_have_finished_finishes_alone() -> None:
+    job, agents = world_of(2)
+    job.end_process(agents[0], 0, asked=False)
+    late = job.join(2)
+    job.calm()
+    assert late.running == 0, "the finishing world still runs"
+    job.end_process(agents[1], 0, asked=False)
+    job.calm()
+    assert job.rendezvous.world == ("2.0",)
+    assert late.running == 2
+
+
+def test_a_restarted_master_goes_on_with_the_world_it_finds() -> None:
+    job, agents = world_of(3)
+    old = job.rendezvous
+    members = Members()
+    for member in job.members:
+        member.away_since, member.told = job.now, None
+        members.put(member)
+    job.members = members
+    job.rendezvous = Rendezvous(members)
+    job.rendezvous.sizes = old.sizes
+    job.rendezvous.restore(phase=old.phase, process_round=old.round, world=old.world, finished=False, now=job.now)
+    for agent in agents:
+        agent.connected = False
+    job.advance(1.0)
+    for agent in agents:
+        job.connect(agent)
+    job.calm()
+    assert job.rendezvous.round == 1
+    assert [agent.starts for agent in agents] == [[1], [1], [1]]
+
+
+def test_a_master_without_memory_uses_no_round_twice() -> None:
+    job, agents = world_of(2)
+    job.members = Members()
+    job.rendezvous = Rendezvous(job.members)
+    job.rendezvous.sizes = {"worker": RoleSize(1, 2)}
+    for agent in agents:
+        agent.connected = False
+    job.calm()
+    assert job.rendezvous.round == 2
+    assert [agent.running for agent in agents] == [2, 2]
+
+
+def test_a_master_that_stood_still_blames_nobody() -> None:
+    job, _ = world_of(2)
+    job.rendezvous.excuse(60.0)
+    job.now += 60.0
+    assert job.rendezvous.advance(job.now) == []
+    assert len(job.members) == 2

@@ -1,0 +1,111 @@
+"""The auto-scaler at work in a controller: what it measures, asks for, and learns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from elasticjob_master.controller import Controller
+from elasticjob_master.core.autoscale.decision import Bounds, Decision
+from elasticjob_master.core.autoscale.job_scaling import Ended, Scaling
+from elasticjob_master.core.autoscale.memory import Memory
+from elasticjob_master.core.autoscale.pending import MISSING_SECONDS
+from elasticjob_master.core.progress import Report
+from elasticjob_master.core.rendezvous.members import Identity, Member
+
+COOLDOWN = 10.0
+
+
+class Job:
+    """A controller whose world trains, and the plans it asks for."""
+
+    def __init__(self, *, members: int, desired: int) -> None:
+        self.controller = Controller(framework="jax")
+        self.scaler = self.controller.scaler
+        uids = tuple(str(index) for index in range(members))
+        for index, uid in enumerate(uids):
+            identity = Identity(pod_name=f"j-worker-{index}", pod_uid=uid, role="worker", index=index)
+            self.controller.members.put(Member(identity, index + 1, away_since=None, process_round=1, started=True))
+        rendezvous = self.controller.rendezvous
+        rendezvous.restore(phase="training", process_round=1, world=uids, finished=False, now=0.0)
+        rendezvous.confirmed_at = 0.0
+        self.uids = uids
+        self.asked: list[Decision] = []
+        self.scaler.ask = lambda role, decision: self.asked.append(decision)
+        self.scaler.scaling = Scaling(
+            role="worker",
+            desired=desired,
+            bounds=Bounds(1, 16),
+            enabled=True,
+            cooldown=COOLDOWN,
+            indices=frozenset(range(desired)),
+        )
+
+    def train(self, start: int, end: int, rate: float) -> None:
+        """Let time pass, second by second, with so many samples a second."""
+        for second in range(start, end):
+            for uid in self.uids:
+                report = Report(round=1, step=second, samples=rate / len(self.uids), seconds=1.0)
+                self.controller.progress.report(uid, report, now=float(second), wall=float(second))
+            self.scaler.tick(float(second))
+
+
+def test_a_held_size_is_measured_and_one_plan_is_asked_for_at_a_time() -> None:
+    job = Job(members=2, desired=2)
+    job.train(0, 9, 100.0)
+    assert job.asked == []
+    job.train(9, 40, 100.0)
+    assert [decision.size for decision in job.asked] == [4]
+    assert job.scaler.memory.rates[2].mean == pytest.approx(100.0)
+    job.scaler.answered(None)
+    job.train(40, 42, 100.0)
+    assert len(job.asked) == 2, "a plan that could not be made is asked for again"
+    job.scaler.answered(job.asked[-1])
+    assert job.scaler.memory.asked == 4
+
+
+def test_nothing_is_asked_for_while_a_plan_is_unfinished_or_scaling_is_off() -> None:
+    for plan_unfinished, enabled in ((True, True), (False, False)):
+        job = Job(members=2, desired=2)
+        assert job.scaler.scaling is not None
+        job.scaler.scaling = replace(job.scaler.scaling, plan_unfinished=plan_unfinished, enabled=enabled)
+        job.train(0, 30, 100.0)
+        assert job.asked == []
+        assert 2 in job.scaler.memory.rates
+
+
+def test_members_that_stay_missing_while_the_others_train_are_given_up() -> None:
+    job = Job(members=2, desired=4)
+    job.train(0, int(MISSING_SECONDS), 100.0)
+    assert job.asked == []
+    assert job.scaler.memory.rates == {}, "an incomplete world says nothing about its size"
+    job.train(int(MISSING_SECONDS), int(MISSING_SECONDS) + 2, 100.0)
+    [decision] = job.asked
+    assert decision.remove == (2, 3)
+    assert decision.memory.had == 2
+
+
+def test_the_end_of_a_plan_is_learned_from_once() -> None:
+    job = Job(members=2, desired=2)
+    job.scaler.plans_emitted = 3
+    unmet = Ended(number=3, phase="PartiallySucceeded", wanted=8, had=5, message="no room")
+    for _ in range(2):
+        job.scaler.ended(unmet)
+    assert (job.scaler.memory.had, job.scaler.memory.pause) == (5, 600.0)
+    job.scaler.ended(replace(unmet, number=2, had=1))
+    assert job.scaler.memory.had == 5, "an older plan tells nothing new"
+    job.scaler.plans_emitted = 4
+    job.scaler.ended(replace(unmet, number=4, wanted=None))
+    assert job.scaler.memory.resources_at > 0
+    job.scaler.plans_emitted = 5
+    job.scaler.ended(Ended(number=5, phase="Succeeded", wanted=8, had=8, message=""))
+    assert job.scaler.memory.had is None
+
+
+def test_a_plan_that_is_found_counts_as_asked_for() -> None:
+    job = Job(members=2, desired=2)
+    job.scaler.memory = Memory(asked=4, heading=1)
+    job.scaler.adopt(7, 2)
+    memory = job.scaler.memory
+    assert (job.scaler.plans_emitted, memory.asked, memory.moves) == (7, 2, 1)
+    assert (memory.heading, memory.turned) == (-1, True)

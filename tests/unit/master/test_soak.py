@@ -1,0 +1,67 @@
+"""Random histories of a whole job, the master killed at any moment among them: it always ends well."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from tests.support.master.simulated_job import SHARDS, SoakedJob
+from tests.support.master.virtual_time import VirtualLoop
+
+EVENTS = 12
+CALM_SECONDS = 240
+END_SECONDS = 2000
+
+
+async def live(job: SoakedJob) -> None:
+    """Let things happen to a job, then let it calm down, then let it come to its end."""
+    job.start_master()
+    job.scale(3)
+    await asyncio.sleep(15)
+    for _ in range(EVENTS):
+        job.befall()
+        await asyncio.sleep(job.rng.choice((0.0, 0.05, 0.3, 1.0, 3.0, 12.0)))
+    await asyncio.sleep(CALM_SECONDS)
+    assert job.master is not None
+    controller = job.master.controller
+    rendezvous = controller.rendezvous
+    members = {member.uid for member in controller.members}
+    there = {agent.uid for agent in job.agents.values() if not agent.gone}
+    assert there == {job.agents[index].uid for index in job.desired}, job.state()
+    assert members == there, job.state()
+    assert rendezvous.phase == "training", job.state()
+    assert set(rendezvous.world) == there, job.state()
+    running = {a.uid: a.process.round for a in job.agents.values() if a.process is not None}
+    rounds = {rendezvous.round} if not controller.framework.adapts_itself else set(running.values())
+    assert set(running) == there, job.state()
+    assert set(running.values()) == rounds, job.state()
+
+    if controller.framework.adapts_itself:
+        return  # its end is decided by another role
+    job.may_finish = True
+    for _ in range(END_SECONDS):
+        if all(agent.gone for agent in job.agents.values()):
+            break
+        await asyncio.sleep(1)
+    assert all(agent.gone for agent in job.agents.values()), job.state()
+    account = controller.ledgers.get("data").account()
+    assert (account.total, account.done, account.leased, account.waiting) == (SHARDS, SHARDS, 0, 0)
+    assert job.trained == set(range(SHARDS))
+
+
+def run(seed: int, framework: str, health: dict[str, Any]) -> None:
+    loop = VirtualLoop()
+    job = SoakedJob(seed, loop, framework=framework, health=health)
+    with mock.patch("time.monotonic", loop.time), mock.patch("time.thread_time", float):
+        loop.run(live(job))
+
+
+HEALTH = {"lost_seconds": 10, "on_stall": "Restart", "stall_seconds": 20}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_befalls_a_job_it_trains_on_with_all_members_and_every_shard_is_done_once(seed: int) -> None:
+    run(seed, "jax", HEALTH)

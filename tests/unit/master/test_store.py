@@ -1,0 +1,75 @@
+"""What the master has stored is not lost by its own doing."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from elasticjob_api import names
+from elasticjob_api.v1 import shards_pb2
+from elasticjob_master.config import load
+from elasticjob_master.controller import Controller
+from elasticjob_master.core.rendezvous.members import Identity
+from elasticjob_master.core.stored_state import Encoded
+from elasticjob_master.main import serve
+from elasticjob_master.persistence import snapshot
+from elasticjob_master.persistence.state_writer import Keeper, NotStored
+from elasticjob_master.persistence.store import NoStore
+from elasticjob_master.server.services.shards import ShardService
+from elasticjob_shards import Dataset
+
+
+async def test_a_master_that_is_ended_before_it_has_read_the_state_leaves_it_alone(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.write_bytes(b"all that an earlier master knew")
+    config = load(["--standalone", "--insecure", "--grpc-port=0", "--http-port=0", f"--state-file={state}"], {})
+    stop = asyncio.Event()
+    stop.set()
+    await serve(config, stop)
+    assert state.read_bytes() == b"all that an earlier master knew"
+
+
+async def test_a_lease_of_somebody_who_is_no_member_any_more_is_free_after_a_restart() -> None:
+    before = Controller(framework="jax", sizes={})
+    before.register(Identity("job-worker-0", "uid-0", names.ROLE_WORKER, 0))
+    ledger = before.ledgers.declare(Dataset("d", 4, 1))
+    ledger.lease("uid-0", 1, "one")
+    ledger.lease("uid-1", 2, "two")
+    after = Controller(framework="jax", sizes={})
+    snapshot.restore(after, snapshot.take(before, job_uid=""))
+    restored = after.ledgers.get("d")
+    assert {uid: holder.leased for uid, holder in restored.holders().items()} == {"uid-0": {0}}
+    assert [shard.id for shard in restored.lease("uid-0", 1, "one")] == [0], "the answer is known to the next master"
+    assert [shard.id for shard in restored.lease("uid-2", 4)] == [1, 2, 3]
+
+
+async def test_a_data_set_is_confirmed_when_it_is_stored_and_then_at_once() -> None:
+    controller = Controller(framework="jax", sizes={})
+    keeper = Keeper(NoStore(), lambda: Encoded(b""))
+    controller.on_change = keeper.changed
+    service = ShardService(controller, keeper)
+    request = shards_pb2.CreateDatasetRequest(dataset="d", size=4, shard_size=1, epochs=1)
+    calls = [asyncio.create_task(service.CreateDataset(request, None)) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert not any(call.done() for call in calls), "a master killed now would not know it"
+    await keeper.flush()
+    assert [(await call).shards for call in calls] == [4, 4]
+    keeper.changed()
+    assert (await service.CreateDataset(request, None)).shards == 4, "other changes are not waited for"
+
+
+async def test_who_waits_for_a_change_waits_for_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper = Keeper(NoStore(), lambda: Encoded(b""))
+    keeper.changed()
+    early = keeper.changes
+    waiting = asyncio.create_task(keeper.stored(early))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await keeper.flush()
+    await waiting
+    keeper.changed()
+    await keeper.stored(early)
+    monkeypatch.setattr("elasticjob_master.persistence.state_writer._ANSWER_SECONDS", 0.01)
+    with pytest.raises(NotStored, match="try again"):
+        await keeper.stored(keeper.changes)

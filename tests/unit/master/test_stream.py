@@ -1,0 +1,96 @@
+"""An agent's stream: what is sent arrives in order, and an agent that does not read is nobody else's trouble."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import grpc.aio
+from elasticjob_api.v1 import agent_pb2 as pb
+from elasticjob_master.server.services.stream import WRITING_AT_ONCE, Stream
+
+SECONDS = 20.0
+
+
+class Wire:
+    """The transport of one stream, played: tells what it is given to tell, and takes writes when it is open."""
+
+    def __init__(self, *, reads: bool = True) -> None:
+        self.written: list[bytes] = []
+        self.told: asyncio.Queue[Any] = asyncio.Queue()
+        self._reads = asyncio.Event()
+        if reads:
+            self._reads.set()
+
+    async def read(self) -> Any:
+        return await self.told.get()
+
+    async def write(self, message: bytes) -> None:
+        await self._reads.wait()
+        self.written.append(message)
+
+
+def opened(wire: Any, turns: asyncio.Semaphore) -> tuple[Stream, asyncio.Task[None], list[pb.AgentMessage]]:
+    stream, taken = Stream(wire, turns), list[pb.AgentMessage]()
+    return stream, asyncio.create_task(stream.serve(taken.append)), taken
+
+
+async def test_the_master_ends_a_stream_after_what_it_has_sent_before() -> None:
+    wire = Wire()
+    stream, serving, _ = opened(wire, asyncio.Semaphore(WRITING_AT_ONCE))
+    for number in range(5):
+        stream.send(partial(bytes, [number]))
+    stream.send(None)
+    async with asyncio.timeout(SECONDS):
+        await serving
+    assert wire.written == [bytes([number]) for number in range(5)]
+
+
+async def test_an_agent_that_ends_its_stream_is_still_told_what_was_sent() -> None:
+    wire = Wire()
+    stream, serving, taken = opened(wire, asyncio.Semaphore(WRITING_AT_ONCE))
+    hello = pb.AgentMessage(hello=pb.Hello(pod_uid="uid-0"))
+    wire.told.put_nowait(hello)
+    wire.told.put_nowait(grpc.aio.EOF)
+    stream.send(lambda: b"last")
+    async with asyncio.timeout(SECONDS):
+        await serving
+    assert wire.written == [b"last"]
+    assert taken == [hello]
+
+
+async def test_agents_that_do_not_read_keep_nobody_else_waiting_for_ever() -> None:
+    turns, rendered = asyncio.Semaphore(WRITING_AT_ONCE), list[int]()
+
+    def render(number: int) -> bytes:
+        rendered.append(number)
+        return b"world"
+
+    deaf = [opened(Wire(reads=False), turns) for _ in range(2 * WRITING_AT_ONCE)]
+    wire = Wire()
+    last, serving, _ = opened(wire, turns)
+    for number, (stream, _, _) in enumerate(deaf):
+        stream.send(partial(render, number))
+    last.send(lambda: b"world")
+    last.send(None)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(rendered) == WRITING_AT_ONCE, "no more copies of a world than that are in memory at the beginning"
+    async with asyncio.timeout(SECONDS):
+        await serving
+    assert wire.written == [b"world"]
+    for _, each, _ in deaf:
+        each.cancel()
+    await asyncio.gather(*(each for _, each, _ in deaf), return_exceptions=True)
+
+
+async def test_a_stream_ends_when_its_agent_cannot_be_written_to() -> None:
+    class Broken(Wire):
+        async def write(self, message: bytes) -> None:
+            raise grpc.aio.UsageError("the call is over")
+
+    stream, serving, _ = opened(Broken(), asyncio.Semaphore(WRITING_AT_ONCE))
+    stream.send(lambda: b"lost")
+    async with asyncio.timeout(SECONDS):
+        await serving

@@ -1,0 +1,182 @@
+"""What the master reads from an ElasticJob and its plans, and what it writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from elasticjob_api import elasticjob
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.scaleplan import ScalePlan
+from elasticjob_master.cluster import conversion, plans
+from elasticjob_master.config import Config
+from elasticjob_master.core.autoscale.decision import Decision
+from elasticjob_master.core.autoscale.memory import Memory
+from elasticjob_master.core.autoscale.resources import Share
+from elasticjob_master.core.progress import Progress, Report
+from elasticjob_master.core.rendezvous.rules import RoleSize
+
+
+def job(
+    *, status: dict[str, Any] | None = None, autoscaling: dict[str, Any] | None = None, **worker: Any
+) -> ElasticJob:
+    container = {"name": "c", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}
+    role = {"replicas": 2, "minReplicas": 1, "template": {"spec": {"containers": [container]}}, **worker}
+    spec = {"framework": "jax", "replicaSpecs": {"worker": role}, "autoscaling": autoscaling or {}}
+    return msgspec.convert({"metadata": {"name": "j"}, "spec": spec, "status": status or {}}, ElasticJob)
+
+
+def test_the_operators_word_counts_for_the_size_and_before_it_the_specs() -> None:
+    assert conversion.sizes(job()) == {"worker": RoleSize(1, 2)}
+    assert conversion.sizes(job(status={"replicaStatuses": {"worker": {"desired": 4}}})) == {"worker": RoleSize(1, 4)}
+
+
+@pytest.mark.parametrize(
+    ("worker", "limits", "maximum", "limit"),
+    [
+        ({"maxReplicas": 5}, {}, 5, "worker.maxReplicas"),
+        ({}, {}, 2, "worker.replicas, as maxReplicas is not set,"),
+        ({"maxReplicas": 5}, {"cpu": 2}, 4, "autoscaling.resourceLimits (cpu 2)"),
+        ({"maxReplicas": 5}, {"cpu": 2, "memory": "3500Mi"}, 3, "autoscaling.resourceLimits (memory 3500Mi)"),
+        ({"maxReplicas": 5}, {"gpu": 0}, 5, "worker.maxReplicas"),
+    ],
+)
+def test_the_bounds_of_the_auto_scaler(
+    worker: dict[str, Any], limits: dict[str, Any], maximum: int, limit: str
+) -> None:
+    bounds = plans.bounds(job(autoscaling={"resourceLimits": limits}, **worker), "worker")
+    assert (bounds.minimum, bounds.maximum, bounds.limit) == (1, maximum, limit)
+
+
+def test_resources_set_by_a_plan_count_in_place_of_the_templates() -> None:
+    status = {"replicaStatuses": {"worker": {"desired": 2, "resources": {"cpu": "1"}}}}
+    bounds = plans.bounds(job(status=status, autoscaling={"resourceLimits": {"cpu": 3}}, maxReplicas=5), "worker")
+    assert bounds.maximum == 3
+
+
+def test_a_role_that_is_not_to_be_scaled_is_not_scaled() -> None:
+    enabled = {"enabled": True, "cooldownSeconds": 5}
+    plain = plans.scaling(job(autoscaling=enabled), plan_unfinished=False)
+    fixed = plans.scaling(job(autoscaling=enabled, autoScale=False), plan_unfinished=False)
+    assert plain is not None
+    assert fixed is not None
+    assert (plain.enabled, fixed.enabled, plain.cooldown) == (True, False, 5.0)
+
+
+def test_what_the_auto_scaler_may_know_of_a_role() -> None:
+    status = {
+        "worker": {"desired": 3, "indices": "0-2", "succeededIndices": "1", "resourcesByIndex": {"2": {"cpu": 2}}}
+    }
+    found = plans.scaling(
+        job(status={"replicaStatuses": status}, autoscaling={"resourceLimits": {"cpu": 5}}), plan_unfinished=False
+    )
+    assert found is not None
+    assert found.indices == {0, 2}
+    assert found.room == {"cpu": 2.0}
+    shares = found.roles["worker"]
+    assert (shares.each, shares.by_index) == (Share(0.5, 1024**3), {2: Share(2.0, 1024**3)})
+    assert (shares.most_memory, shares.memory_bound) == (4 * 1024**3, "4 times the template's")
+
+
+def config(job_name: str, job_uid: str) -> Config:
+    return Config(
+        job_name=job_name,
+        job_uid=job_uid,
+        namespace="n",
+        pod_name="p",
+        framework="jax",
+        address="",
+        grpc_port=0,
+        http_port=0,
+        token=None,
+        tls=None,
+    )
+
+
+def test_a_decision_becomes_one_plan() -> None:
+    resources = {"ps": {"cpu": 1.5, "memory": 1024.0**3}}
+    decision = Decision("why", Memory(), size=4, resources=resources, migrate={"j-ps-1": {"cpu": 2.0}}, remove=(3,))
+    plan = plans.plan(config("j", "u"), 7, "worker", decision)
+    assert plan["metadata"]["name"] == "j-auto-7"
+    assert plan["spec"] == {
+        "jobName": "j",
+        "source": "Auto",
+        "reason": "why",
+        "replicaResourceSpecs": {
+            "ps": {"resource": {"cpu": "1500m", "memory": "1024Mi"}},
+            "worker": {"replicas": 4},
+        },
+        "migratePods": [{"name": "j-ps-1", "resource": {"cpu": "2000m"}}],
+        "removePods": [{"role": "worker", "index": 3}],
+        "onTimeout": "Rollback",
+    }
+    made = msgspec.convert(plan, ScalePlan)
+    assert plans.auto_number(made, config("j", "u")) == 7
+    assert plans.auto_number(made, config("j", "another")) is None
+    assert plans.auto_number(made, config("j-auto", "u")) is None
+
+
+@pytest.mark.parametrize(
+    ("phase", "targets", "wanted", "had"),
+    [("PartiallySucceeded", {"worker": "0-2"}, 4, 3), ("Failed", {}, 4, 2), ("Succeeded", {"worker": "0-3"}, 4, 4)],
+)
+def test_what_is_learned_from_the_end_of_a_plan(phase: str, targets: dict[str, str], wanted: int, had: int) -> None:
+    body = {
+        "metadata": {"name": "j-auto-3"},
+        "spec": {"jobName": "j", "source": "Auto", "replicaResourceSpecs": {"worker": {"replicas": 4}}},
+        "status": {"phase": phase, "targets": targets},
+    }
+    ended = plans.ended(job(), msgspec.convert(body, ScalePlan), 3)
+    assert (ended.number, ended.phase, ended.wanted, ended.had) == (3, phase, wanted, had)
+
+
+def test_leaving_pods_have_the_plans_time_or_their_roles() -> None:
+    def plan(name: str, **spec: Any) -> ScalePlan:
+        body = {"metadata": {}, "spec": {"jobName": "j", **spec}, "status": {"drainingPods": [name]}}
+        return msgspec.convert(body, ScalePlan)
+
+    plans = [plan("j-worker-1"), plan("j-worker-2-3", drainSeconds=7), plan("j-worker-0", drainSeconds=0)]
+    found = conversion.draining(job(drainSeconds=20), plans)
+    assert found == {"j-worker-1": 20.0, "j-worker-2-3": 7.0, "j-worker-0": 0.0}
+
+
+def test_a_role_whose_name_begins_with_anothers_has_its_own_time_to_leave() -> None:
+    roles = {name: {"drainSeconds": seconds, "template": {}} for name, seconds in (("worker", 20), ("worker-big", 90))}
+    both = msgspec.convert(
+        {"metadata": {"name": "j"}, "spec": {"framework": "custom", "replicaSpecs": roles}}, ElasticJob
+    )
+    body = {"metadata": {}, "spec": {"jobName": "j"}, "status": {"drainingPods": ["j-worker-0", "j-worker-big-0"]}}
+    found = conversion.draining(both, [msgspec.convert(body, ScalePlan)])
+    assert found == {"j-worker-0": 20.0, "j-worker-big-0": 90.0}
+
+
+def test_progress_is_written_for_programs_and_for_people() -> None:
+    progress = Progress()
+    assert conversion.progress(progress, 0.0) == {}
+    progress.report("a", Report(1, 5, 10, 1234.0, 1.0, {"loss": 0.123456789}), now=0.0, wall=0.0)
+    progress.report("a", Report(1, 6, 10, 1234.0, 1.0), now=1.0, wall=1.5)
+    assert conversion.progress(progress, 1.0) == {
+        "step": 6,
+        "totalSteps": 10,
+        "samplesPerSecond": 1230.0,
+        "etaSeconds": 4,
+        "lastReportTime": "1970-01-01T00:00:01Z",
+        "metrics": {"loss": 0.123457},
+        "rate": "1.2k/s",
+        "steps": "6/10",
+    }
+
+
+def test_what_is_wrong_with_the_training_is_written_within_the_bounds_of_the_schema() -> None:
+    progress = Progress()
+    assert conversion.progress(progress, 0.0, unfit={"j-worker-1": "no GPU"}) == {"unfit": {"j-worker-1": "no GPU"}}
+    progress.report("a", Report(1, 5, seconds=1.0), now=0.0, wall=60.0)
+    pods = [f"j-worker-{n:03}" for n in range(200)]
+    told = conversion.progress(
+        progress, 0.0, stalled_since=60.0, stragglers=pods, unfit=dict.fromkeys(pods, "x" * 5000)
+    )
+    assert (told["step"], told["stalledSince"]) == (5, "1970-01-01T00:01:00Z")
+    assert told["stragglers"] == list(told["unfit"]) == pods[:100]
+    assert len(told["unfit"][pods[0]]) == 1024
+    msgspec.convert(told, elasticjob.Progress)

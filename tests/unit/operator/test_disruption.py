@@ -1,0 +1,300 @@
+"""Members on a node that is about to go are drained and replaced once, in the same line as every other change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.scaleplan import ScalePlan
+from elasticjob_kube.resources import ELASTIC_JOBS, NODES, PODS, SCALE_OUTS, SCALE_PLANS
+from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.scaling import disruption
+from elasticjob_operator.core.scaling.disruption import CORDONED, WHY, Node, notices, why_leaving
+from elasticjob_operator.store import Store
+
+from tests.support.simulator.world import JOB, NAMESPACE, World, job_body
+
+Json = dict[str, Any]
+
+
+def node(name: str = "n1", *taints: str, version: int = 1, unschedulable: bool = False, **metadata: str) -> Node:
+    body = {
+        "metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": str(version), **metadata},
+        "spec": {"unschedulable": unschedulable, "taints": [{"key": key, "effect": "NoSchedule"} for key in taints]},
+    }
+    return msgspec.convert(body, Node)
+
+
+@pytest.mark.parametrize("key", [key for key in WHY if key != "metadata.deletionTimestamp"])
+def test_a_node_with_a_documented_taint_is_leaving(key: str) -> None:
+    assert why_leaving(node("n1", "example.com/other", key)) == key
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+        "node.kubernetes.io/memory-pressure",
+        "kubernetes.azure.com/scalesetpriority",
+        "DeletionCandidateOfClusterAutoscaler",
+        "nvidia.com/gpu",
+    ],
+)
+def test_a_node_that_may_come_back_or_is_only_special_stays(key: str) -> None:
+    assert why_leaving(node("n1", key)) is None
+
+
+def test_a_cordoned_and_a_deleted_node_are_leaving_and_a_taint_says_why() -> None:
+    assert why_leaving(node()) is None
+    assert why_leaving(node(unschedulable=True)) == CORDONED
+    assert why_leaving(node("n1", CORDONED, "karpenter.sh/disrupted", unschedulable=True)) == "karpenter.sh/disrupted"
+    assert why_leaving(node(deletionTimestamp="2026-01-01T00:00:00Z")) in WHY
+
+
+def test_every_taint_is_documented_with_its_meaning() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "placement.md").read_text()
+    missing = [
+        key for key, why in WHY.items() if key != "metadata.deletionTimestamp" and f"| `{key}` | {why} |" not in page
+    ]
+    assert missing == []
+
+
+def seen(*pods: Json, plans: tuple[ScalePlan, ...] = (), worker: Json | None = None, **leaving: str) -> Observed:
+    body = job_body(3, 1, 6, worker=worker or {})
+    body["metadata"] |= {"uid": "job-uid"}
+    body["status"] = {
+        "phase": "Running",
+        "replicaStatuses": {"worker": {"desired": 3, "indices": "0-2", "resourcesByIndex": {"1": {"memory": "4Gi"}}}},
+    }
+    return Observed(
+        job=msgspec.convert(body, ElasticJob),
+        pods=tuple(msgspec.convert(pod, Pod) for pod in pods),
+        plans=plans,
+        leaving_nodes=leaving,
+    )
+
+
+def pod(index: int, on: str = "n1", role: str = "worker", phase: str = "Running", **more: Any) -> Json:
+    labels = {"elasticjob.dev/role": role, "elasticjob.dev/index": str(index)}
+    name = f"{JOB}-{role}-{index}"
+    metadata = {"name": name, "uid": f"uid-{name}", "labels": labels, **more.pop("metadata", {})}
+    return {"metadata": metadata, "spec": {"nodeName": on}, "status": {"phase": phase, **more}}
+
+
+def spec_of(observed: Observed) -> Json:
+    (created,) = notices(observed)
+    return dict(created.body["spec"])
+
+
+def told(observed: Observed) -> ScalePlan:
+    """Return the plan as the API server would have it."""
+    (created,) = notices(observed)
+    return msgspec.convert(created.body, ScalePlan)
+
+
+def test_all_members_concerned_are_in_one_plan_that_says_why_and_keeps_what_was_set_for_them() -> None:
+    observed = seen(pod(0), pod(1), pod(2, "n2"), n1=CORDONED)
+    spec = spec_of(observed)
+    assert spec["source"] == "Disruption"
+    assert spec["removePods"] == [{"name": "job-worker-0"}, {"name": "job-worker-1"}]
+    assert spec["createPods"] == [{}, {"resource": {"memory": "4Gi"}}], "a role is left out where it is the default"
+    assert spec["reason"].startswith("node n1: the node is cordoned")
+    assert told(observed).metadata.name == told(observed).metadata.name
+    assert told(observed).metadata.name.startswith("job-disruption-")
+    assert len(told(observed).metadata.name) == len("job-disruption-") + 10
+
+
+def test_a_pod_that_is_the_target_of_a_disruption_is_concerned_wherever_it_runs() -> None:
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    spec = spec_of(seen(pod(0), pod(1, conditions=[condition]), pod(2, conditions=[{**condition, "status": "False"}])))
+    assert spec["removePods"] == [{"name": "job-worker-1"}]
+    assert "EvictionByEvictionAPI" in spec["reason"]
+
+
+def test_a_pod_deleted_for_a_taint_of_its_node_is_left_to_repair_for_nobody_may_be_there_to_drain() -> None:
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
+    assert notices(seen(pod(0), pod(1, conditions=[condition]))) == []
+
+
+def test_nobody_else_is_concerned() -> None:
+    assert notices(seen(pod(0), pod(1))) == []
+    others = (
+        pod(0, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}),
+        pod(1, phase="Failed"),
+        pod(2, on=""),
+        pod(7),
+        pod(0, role="master"),
+    )
+    assert notices(seen(*others, n1=CORDONED)) == []
+
+
+def test_a_pod_gets_one_notice_whatever_becomes_of_its_plan() -> None:
+    first = told(seen(pod(0), n1=CORDONED))
+    for phase in ("Pending", "Draining", "Succeeded", "Failed", "Cancelled"):
+        plan = msgspec.structs.replace(first, status=msgspec.convert({"phase": phase}, type(first.status)))
+        assert notices(seen(pod(0), plans=(plan,), n1=CORDONED)) == []
+        later = told(seen(pod(0), pod(1), plans=(plan,), n1=CORDONED))
+        assert [wish.name for wish in later.spec.remove_pods] == ["job-worker-1"]
+        assert later.metadata.name != first.metadata.name
+
+
+def test_a_pod_that_a_running_plan_removes_anyway_gets_no_notice() -> None:
+    body = {
+        "metadata": {"name": "p", "uid": "p"},
+        "spec": {"jobName": JOB, "removePods": [{"role": "worker", "index": 0}]},
+        "status": {"phase": "Draining", "drainingPods": ["job-worker-0"]},
+    }
+    assert notices(seen(pod(0), plans=(msgspec.convert(body, ScalePlan),), n1=CORDONED)) == []
+
+
+@pytest.mark.parametrize(
+    ("toleration", "stays"),
+    [
+        ({"key": CORDONED, "operator": "Exists", "effect": "NoSchedule"}, True),
+        ({"operator": "Exists"}, True),
+        ({"key": None, "operator": "Exists"}, True),
+        ({"key": "nvidia.com/gpu", "operator": "Exists"}, False),
+        ({"key": "nvidia.com/gpu", "value": "present"}, False),
+    ],
+)
+def test_a_role_that_tolerates_the_taint_stays_or_it_would_be_replaced_without_an_end(
+    toleration: Json, stays: bool
+) -> None:
+    template = {"spec": {"containers": [{"name": "train", "command": ["t"]}], "tolerations": [toleration]}}
+    observed = seen(pod(0), worker={"template": template}, n1=CORDONED)
+    assert (notices(observed) == []) == stays
+
+
+def test_more_members_than_a_plan_can_list_get_several_plans() -> None:
+    pods = [pod(index) for index in range(1500)]
+    everyone = seen(*pods, n1=CORDONED)
+    replica = msgspec.structs.replace(everyone.job.status.replica_statuses["worker"], indices="0-1499")
+    status = msgspec.structs.replace(everyone.job.status, replica_statuses={"worker": replica})
+    job = msgspec.structs.replace(everyone.job, status=status)
+    first = told(Observed(job=job, pods=everyone.pods, leaving_nodes={"n1": CORDONED}))
+    rest = told(Observed(job=job, pods=everyone.pods, plans=(first,), leaving_nodes={"n1": CORDONED}))
+    assert (len(first.spec.remove_pods), len(rest.spec.remove_pods)) == (1000, 500)
+
+
+def test_at_its_turn_a_plan_leaves_out_the_pods_that_have_gone_with_what_was_to_replace_them() -> None:
+    plan = told(seen(pod(0), pod(1), pod(2), n1=CORDONED))
+    rest = disruption.at_its_turn(seen(pod(1), pod(2, phase="Failed")), plan)
+    assert [wish.name for wish in rest.spec.remove_pods] == ["job-worker-1"]
+    assert [wish.resource.memory for wish in rest.spec.create_pods] == ["4Gi"]
+    assert not disruption.is_over(rest)
+    assert disruption.is_over(disruption.at_its_turn(seen(), plan))
+
+
+def test_a_node_s_news_concerns_the_jobs_with_pods_there_and_nothing_else() -> None:
+    store = Store()
+    owner = {"uid": "job-uid", "kind": "ElasticJob", "controller": True}
+    for number, where in ((0, "n1"), (1, "n1"), (2, "n2")):
+        body = pod(number, where)
+        body["metadata"] |= {"namespace": NAMESPACE, "ownerReferences": [owner]}
+        body["metadata"]["labels"]["elasticjob.dev/job-name"] = JOB
+        store.see_pod(None, msgspec.convert(body, Pod))
+    assert store.see_node(None, node("n1")) == []
+    assert [str(key) for key in store.see_node(node("n1"), node("n1", unschedulable=True))] == [f"{NAMESPACE}/{JOB}"]
+    assert store.see_node(node("n1", unschedulable=True), node("n1", unschedulable=True, version=2)) == []
+    assert store.see_node(None, node("n3", unschedulable=True)) == []
+    assert len(store.see_node(node("n1", unschedulable=True), None)) == 1
+
+
+# --- with the whole engine ------------------------------------------------------------------------------------------
+
+
+async def world_on_nodes(replicas: int = 3, **spec: Any) -> World:
+    """Return a running job whose worker i is on node n<i>; replacements stay unbound."""
+    world = World(replicas=replicas, **spec)
+    await world.start()
+    for index, each in enumerate(world.kube.pods()):
+        bind(world, each["metadata"]["name"], f"n{index}")
+        world.kube._store(NODES, {"metadata": {"name": f"n{index}", "uid": f"node-{index}"}, "spec": {}})
+    await world.settle()
+    return world
+
+
+def bind(world: World, name: str, node: str) -> None:
+    world.kube.edit(PODS, name, lambda spec: spec.update(nodeName=node))
+
+
+def cordon(world: World, *nodes: str) -> None:
+    for name in nodes:
+        found = world.kube.objects[NODES, name]
+        found["spec"]["unschedulable"] = True
+        world.kube._store(NODES, found)
+
+
+async def test_a_member_on_a_cordoned_node_is_drained_and_replaced_at_the_same_size_uncounted() -> None:
+    world = await world_on_nodes()
+    cordon(world, "n1")
+    await world.settle()
+    (plan,) = world.kube.of(SCALE_PLANS)
+    assert plan["spec"]["source"] == "Disruption"
+    assert (plan["status"]["phase"], plan["status"]["removedPods"]) == ("Succeeded", ["job-worker-1"]), plan
+    assert [each["metadata"]["name"] for each in world.kube.pods()] == ["job-worker-0", "job-worker-2", "job-worker-3"]
+    replica = world.job().status.replica_statuses["worker"]
+    assert (replica.desired, replica.restarts) == (3, 0)
+    assert world.job().spec.replica_specs["worker"].replicas == 3
+    world.check_at_rest()
+    writes = world.kube.writes
+    await world.turn()
+    assert world.kube.writes == writes
+
+
+@pytest.mark.parametrize("at", range(1, 14))
+async def test_an_operator_that_dies_at_any_write_gives_no_second_notice(at: int) -> None:
+    world = await world_on_nodes()
+    cordon(world, "n0", "n2")
+    world.kube.crash_in = at
+    await world.settle()
+    world.check_at_rest()
+    (plan,) = world.kube.of(SCALE_PLANS)
+    assert plan["status"]["phase"] == "Succeeded", plan
+    assert plan["status"]["removedPods"] == ["job-worker-0", "job-worker-2"]
+    assert len(world.kube.pods()) == 3
+
+
+async def test_a_notice_waits_its_turn_and_repair_is_not_undone_by_it() -> None:
+    world = await world_on_nodes()
+    await world.ask(SCALE_OUTS, "more", count=1)
+    await world.turn()  # the ScaleOut waits for its new member
+    cordon(world, "n1")
+    await world.turn()
+    (waiting,) = [p for p in world.kube.of(SCALE_PLANS) if p["spec"]["source"] == "Disruption"]
+    assert waiting.get("status", {}).get("phase") in (None, "Pending")
+    world.kube.leave(PODS, "job-worker-1")  # the node's drain is faster
+    await world.settle()
+    (plan,) = [p for p in world.kube.of(SCALE_PLANS) if p["spec"]["source"] == "Disruption"]
+    assert plan["status"]["phase"] == "Cancelled", plan
+    assert "gone or leaving" in plan["status"]["message"]
+    world.check_at_rest()
+    assert len(world.kube.pods()) == 4
+
+
+async def test_the_plan_of_a_pod_that_is_still_there_is_not_pruned() -> None:
+    """Without it the pod would get another notice, and so on without an end."""
+    world = await world_on_nodes(replicas=2, runPolicy={"planHistoryLimit": 0})
+    # A plan that is refused leaves its pod where it is.
+    world.kube.objects[ELASTIC_JOBS, JOB]["spec"]["replicaSpecs"]["worker"]["minReplicas"] = 3
+    world.kube._store(ELASTIC_JOBS, world.kube.objects[ELASTIC_JOBS, JOB])
+    cordon(world, "n1")
+    await world.settle()
+    (plan,) = world.kube.of(SCALE_PLANS)
+    assert plan["status"]["phase"] == "Failed", plan
+    world.kube.leave(PODS, "job-worker-1")
+    await world.settle()
+    assert world.kube.of(SCALE_PLANS) == [], "its pod is gone"
+    world.check_at_rest()
+
+
+async def test_a_suspended_job_gets_no_notice() -> None:
+    world = await world_on_nodes()
+    world.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.update(runPolicy={"suspend": True}))
+    cordon(world, "n0", "n1", "n2")
+    await world.settle()
+    assert world.kube.of(SCALE_PLANS) == []

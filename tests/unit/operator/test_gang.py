@@ -1,0 +1,312 @@
+"""What is around the pods: the gang's PodGroup, what schedulers read on the pods, and all that is made or corrected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_kube.errors import NotFound, Refused
+from elasticjob_kube.resources import (
+    COSCHEDULING_POD_GROUPS,
+    ELASTIC_JOBS,
+    PODS,
+    ROLES,
+    SECRETS,
+    SERVICES,
+    VOLCANO_POD_GROUPS,
+    Resource,
+)
+from elasticjob_operator import ensure
+from elasticjob_operator.certificates import job_secrets
+from elasticjob_operator.core.manifests import gang, infrastructure, pods
+from elasticjob_operator.core.manifests.infrastructure import correction
+from elasticjob_operator.ensure import ensure_infrastructure
+from elasticjob_operator.queue import Retry
+from elasticjob_operator.store import JobKey
+
+from tests.support.simulator.world import DEFAULTS, JOB, NAMESPACE, Operator, World, job_body
+
+Json = dict[str, Any]
+KEY = JobKey(NAMESPACE, JOB)
+GROUPS = {"volcano": VOLCANO_POD_GROUPS, "coscheduling": COSCHEDULING_POD_GROUPS}
+
+
+def policy(kind: str, **more: Any) -> Json:
+    return {"runPolicy": {"schedulingPolicy": {"gang": kind, **more}}}
+
+
+def job(body: Json) -> ElasticJob:
+    body["metadata"] |= {"uid": "u"}
+    return msgspec.convert(body, ElasticJob)
+
+
+def made(of: ElasticJob) -> tuple[Json, Json]:
+    """Return the manifests of a member's and the master's pod."""
+    member = pods.member_pod(of, "worker", 0, 0, wanted={}, restarts=0, defaults=DEFAULTS)
+    return member, pods.master_pod(of, 0, restarts=0, defaults=DEFAULTS)
+
+
+def test_the_gang_is_the_master_and_every_role_at_its_least() -> None:
+    containers = [
+        {"command": ["t"], "resources": {"limits": {"nvidia.com/gpu": 2, "cpu": "2"}, "requests": {"cpu": "1500m"}}},
+        {"resources": {"requests": {"memory": "512Mi"}}},
+    ]
+    init = [{"resources": {"requests": {"memory": "1Gi", "cpu": "100m"}}}, {"resources": {}}]
+    template = {"spec": {"containers": containers, "initContainers": init}}
+    body = job_body(8, 3, 16, worker={"template": template}, **policy("volcano", queue="q", priorityClassName="high"))
+    body["spec"]["replicaSpecs"]["ps"] = {"minReplicas": 2, "template": {"spec": {"containers": [{}]}}}
+    body["spec"]["master"] = {"resources": {"requests": {"cpu": "100m", "memory": "128Mi"}}}
+    assert gang.pod_group(job(body)) == {
+        "minMember": 6,
+        "minResources": {"cpu": "4.6", "memory": str(3 * 1024**3 + 128 * 1024**2), "nvidia.com/gpu": "6"},
+        "queue": "q",
+        "priorityClassName": "high",
+    }
+    body["spec"]["runPolicy"]["schedulingPolicy"] = {"gang": "coscheduling", "priorityClassName": "high"}
+    group = gang.pod_group(job(body))
+    assert group is not None
+    assert set(group) == {"minMember", "minResources"}, "coscheduling knows no queue and no priority of a group"
+    body["spec"]["runPolicy"]["schedulingPolicy"] = {"gang": "none"}
+    assert gang.pod_group(job(body)) is None
+
+
+@pytest.mark.parametrize("kind", ["volcano", "coscheduling"])
+def test_members_and_master_say_that_they_belong_to_the_gang(kind: str) -> None:
+    for pod in made(job(job_body(2, 1, 4, **policy(kind, priorityClassName="high")))):
+        told = {**pod["metadata"]["labels"], **pod["metadata"]["annotations"]}
+        key = {"volcano": "scheduling.k8s.io/group-name", "coscheduling": "scheduling.x-k8s.io/pod-group"}[kind]
+        assert told[key] == JOB
+        expected = {"volcano": "volcano", "coscheduling": "scheduler-plugins-scheduler"}[kind]
+        assert (pod["spec"]["schedulerName"], pod["spec"]["priorityClassName"]) == (expected, "high")
+
+
+def test_a_scheduler_that_the_template_names_is_kept_and_without_a_gang_none_is_named() -> None:
+    container = {"name": "train", "command": ["t"]}
+    template = {"spec": {"containers": [container], "schedulerName": "mine"}}
+    member, master = made(job(job_body(2, 1, 4, worker={"template": template}, **policy("volcano"))))
+    assert (member["spec"]["schedulerName"], master["spec"]["schedulerName"]) == ("mine", "volcano")
+    for pod in made(job(job_body(2, 1, 4))):
+        assert "schedulerName" not in pod["spec"]
+        assert all(names.GROUP in key for key in {**pod["metadata"]["labels"], **pod["metadata"]["annotations"]})
+
+
+def test_the_queue_label_of_kueue_is_passed_on_unless_the_template_has_its_own() -> None:
+    body = job_body(2, 1, 4)
+    body["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team", "other": "x"}
+    for pod in made(job(body)):
+        assert pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
+        assert "other" not in pod["metadata"]["labels"]
+    body["spec"]["replicaSpecs"]["worker"]["template"]["metadata"] = {"labels": {"kueue.x-k8s.io/queue-name": "own"}}
+    assert made(job(body))[0]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "own"
+
+
+@pytest.mark.parametrize("kind", ["none", "coscheduling"])
+async def test_a_queue_that_nobody_would_read_is_refused(kind: str) -> None:
+    world = World(**policy(kind, queue="q"))
+    await world.start()
+    assert world.job().status.phase == "Failed"
+    assert "spec.runPolicy.schedulingPolicy.queue: 'q' is a queue of Volcano" in world.job().status.message
+
+
+def test_a_member_is_ready_when_its_agent_says_so_unless_the_user_knows_better() -> None:
+    def container(**template_spec: Any) -> Json:
+        found = {"name": "train", "command": ["t"], **template_spec.pop("container", {})}
+        template = {"spec": {"containers": [found], **template_spec}}
+        first: Json = made(job(job_body(2, 1, 4, worker={"template": template})))[0]["spec"]["containers"][0]
+        return first
+
+    assert container()["readinessProbe"]["tcpSocket"] == {"port": names.AGENT_READY_PORT}
+    assert container(container={"readinessProbe": {"exec": {"command": ["x"]}}})["readinessProbe"] == {
+        "exec": {"command": ["x"]}
+    }
+    assert "readinessProbe" not in container(hostNetwork=True), "the port would be the node's, and taken by another"
+
+
+def test_a_correction_is_the_difference_and_leaves_alone_what_it_does_not_know() -> None:
+    manifest = {
+        "kind": "X",
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"a": 1, "in": {"b": [1], "c": 2}},
+        "rules": [],
+    }
+    found: Json = {"spec": {"a": 1, "in": {"b": [1], "c": 2, "theirs": 3}, "theirs": 4}, "rules": [], "status": {}}
+    assert correction(manifest, found) == {}
+    found["spec"]["in"]["b"] = [2]
+    found["rules"] = [{}]
+    assert correction(manifest, found) == {"spec": {"in": {"b": [1]}}, "rules": []}
+    assert correction(manifest, {}) == {"spec": manifest["spec"], "rules": []}
+
+
+# --- with the engine ------------------------------------------------------------------------------------------------
+
+
+async def _again(world: World) -> None:
+    """Let another process of the operator take over."""
+    world.operator = Operator(world.kube)
+    await world.settle()
+
+
+async def test_the_pod_group_comes_before_the_pods_and_follows_min_replicas() -> None:
+    world = World(replicas=3, least=2, **policy("volcano"))
+    await world.start()
+    group = world.kube.objects[VOLCANO_POD_GROUPS, JOB]
+    assert group["spec"]["minMember"] == 3
+    assert group["metadata"]["ownerReferences"][0]["uid"] == world.job().metadata.uid
+    later = [*world.kube.pods(), *world.kube.pods(names.ROLE_MASTER)]
+    assert all(group["metadata"]["uid"] < pod["metadata"]["uid"] for pod in later), "UIDs count up here"
+    world.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(minReplicas=1))
+    await world.settle()
+    assert world.kube.objects[VOLCANO_POD_GROUPS, JOB]["spec"]["minMember"] == 2
+    world.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.update(runPolicy={**spec["runPolicy"], "suspend": True}))
+    await world.settle()
+    assert world.kube.of(PODS) == []
+    assert (VOLCANO_POD_GROUPS, JOB) in world.kube.objects, "a suspended job keeps its PodGroup"
+
+
+@pytest.mark.parametrize("kind", ["volcano", "coscheduling"])
+async def test_without_the_definition_the_job_says_which_one_and_starts_when_it_appears(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(replicas=2, **policy(kind))
+    create, tries = world.kube.create, list[str]()
+
+    async def unknown_kind(resource: Resource, namespace: str | None, body: Any) -> Any:
+        if resource == GROUPS[kind]:
+            tries.append(body["metadata"]["name"])
+            raise NotFound(404, "", "404 page not found")
+        return await create(resource, namespace, body)
+
+    monkeypatch.setattr(world.kube, "create", unknown_kind)
+    await world._apply(ELASTIC_JOBS, world._body)
+    await world.operator.watch()
+    for _ in range(3):
+        with pytest.raises(Retry, match=f"podgroups.{GROUPS[kind].group}"):
+            await world.operator.reconciler.reconcile(KEY)
+    assert len(tries) == 3, "one for each pause of the queue"
+    message = world.job().status.message
+    assert f"{kind} needs the CustomResourceDefinition podgroups.{GROUPS[kind].group}" in message
+    assert "install " in message
+    assert world.kube.of(PODS) == []
+    before = world.kube.raw[ELASTIC_JOBS, JOB]
+    with pytest.raises(Retry):
+        await world.operator.reconciler.reconcile(KEY)
+    assert world.kube.raw[ELASTIC_JOBS, JOB] == before, "told once"
+    monkeypatch.setattr(world.kube, "create", create)
+    await world.settle()
+    world.check_at_rest()
+    assert [pod["metadata"]["name"] for pod in world.kube.pods()] == ["job-worker-0", "job-worker-1"]
+    assert [pod["metadata"]["name"] for pod in world.kube.pods(names.ROLE_MASTER)] == ["job-master"], (
+        "no name is used up"
+    )
+    assert world.job().status.message == ""
+
+
+async def test_a_namespace_that_is_gone_is_not_taken_for_a_missing_definition(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(replicas=1, **policy("volcano"))
+    create = world.kube.create
+
+    async def gone(resource: Resource, namespace: str | None, body: Any) -> Any:
+        if resource == VOLCANO_POD_GROUPS:
+            raise NotFound(404, "NotFound", 'namespaces "ns" not found')
+        return await create(resource, namespace, body)
+
+    monkeypatch.setattr(world.kube, "create", gone)
+    with pytest.raises(NotFound, match="namespaces"):
+        await ensure_infrastructure(world.operator.session, job(world._body))
+
+
+async def test_what_an_operator_of_another_version_has_made_is_corrected_by_the_next_one() -> None:
+    world = World()
+    await world.start()
+    name = names.master_service(JOB)
+    rules = world.kube.objects[ROLES, name]["rules"]
+    secret = world.kube.objects[SECRETS, name]["stringData"]
+    world.kube.objects[ROLES, name] |= {"rules": rules[:1]}
+    world.kube._store(ROLES, world.kube.objects[ROLES, name])
+    world.kube.objects[SERVICES, name]["spec"] |= {"ports": [], "clusterIP": "10.0.0.7"}
+    world.kube._store(SERVICES, world.kube.objects[SERVICES, name])
+    await _again(world)
+    assert world.kube.objects[ROLES, name]["rules"] == rules
+    service = world.kube.objects[SERVICES, name]["spec"]
+    assert [port["port"] for port in service["ports"]] == [names.GRPC_PORT, names.HTTP_PORT]
+    assert service["clusterIP"] == "10.0.0.7", "what the API server has chosen stays"
+    assert world.kube.objects[SECRETS, name]["stringData"] == secret
+    writes = world.kube.writes
+    await _again(world)
+    assert world.kube.writes == writes, "what is as it should be is only read"
+
+
+async def test_what_was_deleted_comes_back_and_a_new_secret_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    await world.start()
+    made_keys = list[str]()
+
+    def counted(job_name: str, namespace: str) -> dict[str, bytes]:
+        made_keys.append(job_name)
+        return job_secrets(job_name, namespace)
+
+    monkeypatch.setattr(ensure, "job_secrets", counted)
+    name = names.master_service(JOB)
+    world.kube.remove(SERVICES, name)
+    await _again(world)
+    assert (SERVICES, name) in world.kube.objects
+    assert made_keys == [], "keys are made when they are needed"
+    world.kube.remove(SECRETS, name)
+    notes = await ensure_infrastructure(world.operator.session, world.job())
+    assert (SECRETS, name) in world.kube.objects
+    assert ["made anew" in note for note in notes] == [True]
+    assert await ensure_infrastructure(world.operator.session, world.job()) == []
+    assert made_keys == [JOB]
+
+
+async def test_before_another_master_is_made_it_is_checked_that_it_can_run() -> None:
+    world = World()
+    await world.start()
+    world.kube.remove(SERVICES, names.master_service(JOB))
+    world.end("job-master", 1)
+    await world.settle()
+    assert (SERVICES, names.master_service(JOB)) in world.kube.objects
+    assert [pod["metadata"]["name"] for pod in world.kube.pods(names.ROLE_MASTER)] == ["job-master-1"]
+
+
+@pytest.mark.parametrize("resource", [SECRETS, SERVICES, VOLCANO_POD_GROUPS])
+@pytest.mark.parametrize("incarnations", [0, 1])
+async def test_an_object_of_somebody_else_is_left_alone_and_named(resource: Resource, incarnations: int) -> None:
+    world = World(**policy("volcano"))
+    name = JOB if resource == VOLCANO_POD_GROUPS else names.master_service(JOB)
+    foreign = {"kind": resource.kind, "metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"theirs": 1}}
+    await world.kube.create(resource, NAMESPACE, foreign)
+    before = dict(world.kube.raw)
+    body = {**world._body, "status": {"master": {"incarnations": incarnations}}}
+    with pytest.raises(Refused, match=f"{resource.kind} {name} exists and is not this job's; delete it, or rename"):
+        await ensure_infrastructure(world.operator.session, job(body))
+    assert world.kube.raw[resource, name] == before[resource, name]
+
+
+async def test_a_request_of_the_master_s_that_is_no_quantity_is_refused_with_the_field() -> None:
+    master: Json = {"master": {"resources": {"requests": {"cpu": "many"}}}}
+    world = World(**policy("volcano"), **master)
+    await world.start()
+    assert "spec.master: 'many' is not a quantity" in world.job().status.message
+    with pytest.raises(Refused, match=r"spec\.master\.resources: 'many' is not a quantity"):
+        await ensure_infrastructure(world.operator.session, job(world._body))
+
+
+async def test_a_quantity_of_an_init_container_that_is_none_fails_the_job_with_the_field() -> None:
+    init = {"name": "first", "resources": {"limits": {"memory": "much"}}}
+    template = {"spec": {"containers": [{"name": "train", "command": ["t"]}], "initContainers": [init]}}
+    world = World(worker={"template": template}, **policy("volcano"))
+    await world.start()
+    assert "spec.replicaSpecs.worker.template: 'much' is not a quantity" in world.job().status.message
+
+
+def test_nothing_but_what_the_manifests_depend_on_makes_them_checked_again() -> None:
+    body = job_body(2, 1, 4, **policy("volcano"))
+    before = infrastructure.basis(job(body))
+    body["spec"]["replicaSpecs"]["worker"]["replicas"] = 4
+    assert infrastructure.basis(job(body)) == before
+    body["spec"]["replicaSpecs"]["worker"]["minReplicas"] = 2
+    assert infrastructure.basis(job(body)) != before

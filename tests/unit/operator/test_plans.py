@@ -1,0 +1,586 @@
+"""ScalePlans, ScaleIns and ScaleOuts from the queue to their end: refused, kept, taken back, told and deleted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from elasticjob_kube.errors import Refused
+from elasticjob_kube.resources import (
+    ELASTIC_JOBS,
+    PODS,
+    SCALE_INS,
+    SCALE_OUTS,
+    SCALE_PLANS,
+    SERVICE_ACCOUNTS,
+    Resource,
+)
+from elasticjob_operator.core.model.actions import EmitEvent
+from elasticjob_operator.core.scaling.queue import refuse_for_want_of_job
+from elasticjob_operator.events import Events
+from elasticjob_operator.store import JobKey
+
+from tests.support.simulator.kubelets import Nodes, index_of, limit_pods
+from tests.support.simulator.world import JOB, NAMESPACE, World
+
+CPU = "spec.autoscaling.resourceLimits.cpu: all members together would request cpu"
+
+
+def plan_of(**roles: Any) -> dict[str, Any]:
+    return {"replicaResourceSpecs": roles}
+
+
+REFUSED: list[tuple[Resource, dict[str, Any], str]] = [
+    (SCALE_OUTS, {"count": 2000}, "spec.count: 2000 must be from 1 to 1000"),
+    (SCALE_OUTS, {"count": 9}, "spec.count: 9 more than 2: 11 members of role worker would be above maxReplicas 6"),
+    (SCALE_OUTS, {"count": 1, "role": "ps"}, "spec.role: 'ps' is not a role of the job; it has worker"),
+    (SCALE_OUTS, {"count": 3}, f"{CPU} 5, above the job's limit 4"),
+    (SCALE_INS, {"count": 2}, "spec.count: 2 fewer than 2: 0 members of role worker would be below minReplicas 1"),
+    (SCALE_INS, {"count": 1, "role": "ps"}, "spec.role: 'ps' is not a role of the job; it has worker"),
+    (SCALE_INS, {"podNames": ["stranger"]}, "spec.podNames[0]: 'stranger' is not a worker pod of ElasticJob 'job'"),
+    (SCALE_INS, {"podNames": ["job-worker-5"]}, "spec.podNames[0]: 'job-worker-5' is not a worker pod"),
+    (SCALE_INS, {"podNames": ["job-master"]}, "spec.podNames[0]: 'job-master' is not a worker pod"),
+    (SCALE_INS, {"podNames": ["job-worker-0", "job-worker-0"]}, "spec.podNames[1]: 'job-worker-0' is named twice"),
+    (SCALE_INS, {"podNames": ["job-worker-0", "job-worker-1"]}, "spec.podNames: 2 fewer than 2: 0 members"),
+    (SCALE_INS, {"podNames": ["job-worker-0"], "count": 1}, "spec.count, spec.podNames: give either count or podNames"),
+    (SCALE_INS, {}, "spec.count, spec.podNames: give either count or podNames"),
+    (SCALE_PLANS, {"removePods": [{"name": "stranger"}]}, "spec.removePods[0].name: 'stranger' is not a worker pod"),
+    (SCALE_PLANS, {"removePods": [{"role": "worker", "index": 7}]}, "spec.removePods[0].index: 7 is not a member"),
+    (SCALE_PLANS, {"removePods": [{"role": "ps", "index": 0}]}, "spec.removePods[0].role: 'ps' is not a role"),
+    (
+        SCALE_PLANS,
+        {"removePods": [{"role": "worker", "index": 1}, {"name": "job-worker-1"}]},
+        "spec.removePods[1]: member 1 of role worker is named twice",
+    ),
+    (
+        SCALE_PLANS,
+        {"removePods": [{"name": "job-worker-0"}, {"name": "job-worker-1"}]},
+        "spec.removePods: 0 more and 2 fewer than 2: 0 members of role worker would be below minReplicas 1",
+    ),
+    (SCALE_PLANS, {"createPods": [{"index": 1}]}, "spec.createPods[0].index: 1 is a member of role worker already"),
+    (SCALE_PLANS, {"createPods": [{"index": 4}, {"index": 4}]}, "spec.createPods[1].index: 4 is named twice"),
+    (SCALE_PLANS, {"createPods": [{"role": "ps"}]}, "spec.createPods[0].role: 'ps' is not a role of the job"),
+    (
+        SCALE_PLANS,
+        {"createPods": [{}] * 5},
+        "spec.createPods: 5 more and 0 fewer than 2: 7 members of role worker would be above maxReplicas 6",
+    ),
+    (
+        SCALE_PLANS,
+        {"createPods": [{"resource": {"memory": "much"}}]},
+        "spec.createPods[0].resource.memory: 'much' is not a quantity",
+    ),
+    (SCALE_PLANS, {"createPods": [{"resource": {"cpu": "3"}}]}, f"{CPU} 5, above the job's limit 4"),
+    (SCALE_PLANS, {"migratePods": [{"name": "stranger"}]}, "spec.migratePods[0].name: 'stranger' is not a worker pod"),
+    (SCALE_PLANS, {"migratePods": [{"name": "job-master"}]}, "spec.migratePods[0].name: 'job-master' is not a worker"),
+    (SCALE_PLANS, {"migratePods": [{"role": "worker", "index": 9}]}, "spec.migratePods[0].index: 9 is not a member"),
+    (
+        SCALE_PLANS,
+        {"migratePods": [{"name": "job-worker-0"}, {"role": "worker", "index": 0}]},
+        "spec.migratePods[1]: member 0 of role worker is named twice",
+    ),
+    (
+        SCALE_PLANS,
+        {"migratePods": [{"name": "job-worker-0"}], "removePods": [{"name": "job-worker-0"}]},
+        "spec.migratePods[0]: member 0 of role worker is removed by the same plan",
+    ),
+    (
+        SCALE_PLANS,
+        {"migratePods": [{"name": "job-worker-0", "resource": {"nvidia.com/gpu": "0.5"}}]},
+        "spec.migratePods[0].resource.nvidia.com/gpu: 0.5 must be a whole number",
+    ),
+    (
+        SCALE_PLANS,
+        {"migratePods": [{"name": "job-worker-0", "resource": {"cpu": "3500m"}}]},
+        f"{CPU} 4.5, above the job's limit 4",
+    ),
+    (
+        SCALE_PLANS,
+        {
+            "migratePods": [{"name": "job-worker-0", "resource": {"cpu": "2"}}],
+            **plan_of(worker={"resource": {"cpu": 1}}),
+        },
+        "spec.migratePods[0].resource.cpu: 2, but spec.replicaResourceSpecs.worker.resource.cpu is 1 for every member",
+    ),
+    (
+        SCALE_PLANS,
+        plan_of(worker={"replicas": 7}),
+        "spec.replicaResourceSpecs.worker.replicas: 7 members of role worker would be above maxReplicas 6",
+    ),
+    (
+        SCALE_PLANS,
+        {"createPods": [{}, {}], **plan_of(worker={"replicas": 1})},
+        "spec.replicaResourceSpecs.worker.replicas: 1 is below the 2 members that spec.createPods adds",
+    ),
+    (SCALE_PLANS, plan_of(worker={"replicas": 0}), "0 members of role worker would be below minReplicas 1"),
+    (SCALE_PLANS, plan_of(ps={"replicas": 7}), "spec.replicaResourceSpecs.ps: 'ps' is not a role"),
+    (SCALE_PLANS, plan_of(worker={"resource": {"cpu": "many"}}), "resource.cpu: 'many' is not a quantity"),
+    (SCALE_PLANS, plan_of(worker={"resource": {"memory": "0"}}), "worker.resource.memory: 0 must be above 0"),
+    (SCALE_PLANS, plan_of(worker={"resource": {"cpu": "2500m"}}), f"{CPU} 5, above the job's limit 4"),
+    (SCALE_PLANS, {**plan_of(worker={"replicas": 5}), "source": "Auto"}, f"{CPU} 5, above the job's limit 4"),
+]
+
+
+async def started(**options: Any) -> Nodes:
+    nodes = Nodes(World(**options))
+    await nodes.world._apply(ELASTIC_JOBS, nodes.world._body)
+    await nodes.settle()
+    return nodes
+
+
+def size(nodes: Nodes) -> tuple[int, int]:
+    """What the job is held to, and what its spec says."""
+    job = nodes.world.job()
+    return job.status.replica_statuses["worker"].desired, job.spec.replica_specs["worker"].replicas
+
+
+def told(nodes: Nodes, resource: Resource, name: str) -> dict[str, Any]:
+    status: dict[str, Any] = nodes.world.kube.objects[resource, name].get("status", {})
+    return status
+
+
+# --- bad input ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("resource", "spec", "message"), REFUSED, ids=[message[:70] for _, _, message in REFUSED])
+async def test_a_request_that_cannot_be_met_says_why_and_touches_nothing(
+    resource: Resource, spec: dict[str, Any], message: str
+) -> None:
+    nodes = await started(replicas=2, autoscaling={"resourceLimits": {"cpu": "4"}})
+    before = [(pod["metadata"]["uid"], pod["spec"]) for pod in nodes.world.kube.of(PODS)]
+    await nodes.world.ask(resource, "bad", **spec)
+    await nodes.settle()
+    assert told(nodes, resource, "bad")["phase"] in ("ScaleFailed", "Failed")
+    assert message in told(nodes, resource, "bad")["message"]
+    assert [(pod["metadata"]["uid"], pod["spec"]) for pod in nodes.world.kube.of(PODS)] == before
+    nodes.world.check_at_rest()
+
+
+@pytest.mark.parametrize("resource", [SCALE_INS, SCALE_PLANS])
+async def test_a_pod_that_is_leaving_already_is_not_removed_again(resource: Resource) -> None:
+    nodes = await started(replicas=3)
+    nodes.world.kube.leave(PODS, "job-worker-2")
+    spec = {"podNames": ["job-worker-2"]} if resource == SCALE_INS else {"removePods": [{"name": "job-worker-2"}]}
+    await nodes.world.ask(resource, "bad", **spec)
+    await nodes.turn()
+    assert told(nodes, resource, "bad")["phase"] in ("ScaleFailed", "Failed")
+    assert "'job-worker-2' is leaving already" in told(nodes, resource, "bad")["message"]
+    await nodes.settle()
+    assert len(nodes.live_pods()) == 3
+
+
+@pytest.mark.parametrize("how", ["finished", "suspended"])
+async def test_a_job_that_does_not_run_is_not_scaled(how: str) -> None:
+    nodes = await started(replicas=1)
+    if how == "finished":
+        nodes.world.end("job-worker-0", 0)
+    else:
+        nodes.world.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.update(runPolicy={"suspend": True}))
+    await nodes.settle()
+    await nodes.world.ask(SCALE_OUTS, "out", count=1)
+    await nodes.world.ask(SCALE_INS, "in", count=1)
+    await nodes.world.ask(SCALE_PLANS, "plan", migratePods=[{"name": "job-worker-0"}])
+    await nodes.settle()
+    words = "spec.jobName: ElasticJob 'job' " + ("has ended (Succeeded)" if how == "finished" else "is suspended")
+    for resource, name in ((SCALE_OUTS, "out"), (SCALE_INS, "in"), (SCALE_PLANS, "plan")):
+        assert told(nodes, resource, name)["phase"] in ("ScaleFailed", "Failed")
+        assert told(nodes, resource, name)["message"] == words
+
+
+async def test_what_names_a_job_that_does_not_exist_is_refused() -> None:
+    world = World()
+    await world.ask(SCALE_OUTS, "out", count=1)
+    await world.ask(SCALE_PLANS, "plan", createPods=[{}])
+    await world.operator.watch()
+    waiting = list(world.operator.store.requests(JobKey(NAMESPACE, JOB)))
+    writes = refuse_for_want_of_job(JOB, NAMESPACE, waiting, world.now)
+    assert [write.patch["phase"] for write in writes] == ["Failed", "ScaleFailed"]
+    assert all("spec.jobName: there is no ElasticJob 'job' in namespace 'ns'" in w.patch["message"] for w in writes)
+
+
+# --- draining, time-outs, words -------------------------------------------------------------------------------------
+
+
+async def test_the_status_shows_who_is_draining_who_is_gone_and_who_was_forced() -> None:
+    nodes = await started(replicas=4)
+    world, nodes.agents = nodes.world, False
+    await world.ask(SCALE_INS, "less", count=3)
+    await nodes.until(lambda: bool(nodes.plans()) and nodes.plans()[0]["status"].get("phase") == "Draining")
+    name = nodes.plans()[0]["metadata"]["name"]
+    assert nodes.plan(name)["drainingPods"] == ["job-worker-1", "job-worker-2", "job-worker-3"]
+    assert "removedPods" not in nodes.plan(name)
+    world.end("job-worker-2", 143)
+    await nodes.turn()
+    assert nodes.plan(name)["drainingPods"] == ["job-worker-1", "job-worker-3"]
+    assert nodes.plan(name)["removedPods"] == ["job-worker-2"]
+    assert len(world.kube.pods()) == 4, "nobody is deleted before all have drained"
+    await nodes.settle()
+    assert "drainingPods" not in nodes.plan(name)
+    assert nodes.plan(name)["removedPods"] == ["job-worker-1", "job-worker-2", "job-worker-3"]
+    assert nodes.plan(name)["forcedPods"] == ["job-worker-1", "job-worker-3"]
+    assert told(nodes, SCALE_INS, "less")["pods"] == nodes.plan(name)["removedPods"]
+
+
+async def test_a_removed_pod_that_does_not_end_is_told_and_its_index_not_used() -> None:
+    nodes = await started(replicas=3)
+    nodes.lost = frozenset({"job-worker-2"})
+    await nodes.world.ask(SCALE_PLANS, "less", timeoutSeconds=20, drainSeconds=4, **plan_of(worker={"replicas": 2}))
+    await nodes.settle()
+    assert nodes.plan("less")["phase"] == "PartiallySucceeded"
+    words = "after timeoutSeconds 20: 1 of 1 removed pods have not gone: job-worker-2"
+    assert nodes.plan("less")["message"] == words
+    await nodes.world.ask(SCALE_OUTS, "more", count=1)
+    await nodes.settle()
+    assert "job-worker-3" in nodes.live_pods()
+    assert size(nodes) == (3, 3)
+
+
+WORDS = [
+    ("Unschedulable", "Unschedulable: 0/3 nodes are available"),
+    ("quota", "exceeded quota: pods=3"),
+    ("image", "ImagePullBackOff: no such image"),
+]
+
+
+@pytest.mark.parametrize(("trouble", "words"), WORDS)
+async def test_a_plan_that_reaches_only_a_part_says_how_many_and_why(trouble: str, words: str) -> None:
+    nodes = await started(replicas=2, most=20)
+    if trouble == "quota":
+        limit_pods(nodes.world, 3)
+    else:
+        nodes.stuck = lambda pod: "0/3 nodes are available" if index_of(pod) > 2 else ""
+    await nodes.world.ask(SCALE_PLANS, "p", timeoutSeconds=30, **plan_of(worker={"replicas": 16}))
+    if trouble == "image":
+        await nodes.until(lambda: len(nodes.live_pods()) == 16)
+        waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
+        for pod in nodes.world.kube.pods():
+            if index_of(pod) > 2:
+                status = {"containerStatuses": [{"name": "train", "state": {"waiting": waiting}}]}
+                nodes.world.kube.change(PODS, pod["metadata"]["name"], **status)
+    await nodes.until(lambda: "completionTime" in nodes.plan("p"))
+    plan = nodes.plan("p")
+    assert plan["phase"] == "PartiallySucceeded"
+    named = ", ".join(f"worker {index}" for index in range(3, 13))
+    assert plan["message"] == f"after timeoutSeconds 30: 13 of 14 new members are not ready: {named}, … ({words})"
+    assert size(nodes) == (16, 16), "Keep: they stay wanted"
+
+
+@pytest.mark.parametrize("how", ["ScaleIn", "ScalePlan", "edit"])
+async def test_a_job_that_a_quota_keeps_from_its_size_can_be_made_smaller(how: str) -> None:
+    nodes = Nodes(World(replicas=4))
+    limit_pods(nodes.world, 2)
+    await nodes.world._apply(ELASTIC_JOBS, nodes.world._body)
+    await nodes.until(lambda: "exceeded quota" in nodes.world.job().status.message)
+    if how == "ScaleIn":
+        await nodes.world.ask(SCALE_INS, "fewer", count=2)
+    elif how == "ScalePlan":
+        await nodes.world.ask(SCALE_PLANS, "fewer", **plan_of(worker={"replicas": 2}))
+    else:
+        nodes.world.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=2))
+    await nodes.until(lambda: size(nodes) == (2, 2))
+    await nodes.settle()
+    assert nodes.live_pods() == ["job-worker-0", "job-worker-1"]
+    assert nodes.world.job().status.message == ""
+    nodes.world.check_at_rest()
+
+
+async def test_a_plan_ends_in_its_time_though_what_a_new_master_needs_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes = await started(replicas=2)
+    kube, create = nodes.world.kube, nodes.world.kube.create
+    nodes.stuck = lambda pod: "no node" if index_of(pod) == 2 else ""
+
+    async def without_account(resource: Resource, namespace: str | None, body: Any) -> Any:
+        if resource == SERVICE_ACCOUNTS:
+            raise Refused(403, "Forbidden", "no right to create it")
+        return await create(resource, namespace, body)
+
+    await nodes.world.ask(SCALE_PLANS, "more", createPods=[{}], timeoutSeconds=5)
+    await nodes.until(lambda: told(nodes, SCALE_PLANS, "more").get("phase") == "Executing")
+    monkeypatch.setattr(kube, "create", without_account)
+    for name in ("job-worker-2", "job-master"):
+        kube.remove(PODS, name)
+    kube.remove(SERVICE_ACCOUNTS, "job-master")
+    await nodes.until(lambda: told(nodes, SCALE_PLANS, "more")["phase"] == "Failed")
+    assert "1 of 1 new members are not ready" in told(nodes, SCALE_PLANS, "more")["message"]
+    assert "no right to create it" in nodes.world.job().status.message
+
+
+@pytest.mark.parametrize(("resource", "bounds"), [(SCALE_INS, {"minReplicas": 4}), (SCALE_OUTS, {"maxReplicas": 4})])
+async def test_bounds_edited_while_a_plan_runs_win_over_its_size(resource: Resource, bounds: dict[str, int]) -> None:
+    nodes = await started(replicas=4)
+    nodes.agents, nodes.stuck = False, lambda _: "no node"
+    await nodes.world.ask(resource, "change", count=2)
+    await nodes.until(lambda: told(nodes, resource, "change").get("phase") == "Scaling")
+    nodes.world.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(bounds))
+    nodes.agents, nodes.stuck = True, lambda _: ""
+    await nodes.settle()
+    await nodes.settle()
+    assert told(nodes, resource, "change")["phase"] == "ScaleSucceeded"
+    assert size(nodes) == (4, 4), "the API server refuses any other count for these bounds"
+    nodes.world.check_at_rest()
+
+
+async def test_of_a_plan_that_is_rolled_back_stays_what_has_become_ready() -> None:
+    nodes = await started(replicas=2)
+    nodes.stuck = lambda pod: "no room" if index_of(pod) in (3, 4) else ""
+    spec = plan_of(worker={"replicas": 5})
+    await nodes.world.ask(SCALE_PLANS, "p", timeoutSeconds=30, onTimeout="Rollback", **spec)
+    await nodes.settle()
+    assert nodes.plan("p")["phase"] == "PartiallySucceeded"
+    assert nodes.plan("p")["createdPods"] == ["job-worker-2"]
+    assert nodes.live_pods() == ["job-worker-0", "job-worker-1", "job-worker-2"]
+    assert size(nodes) == (3, 3)
+    nodes.world.check_at_rest()
+
+
+@pytest.mark.parametrize("on_timeout", ["Keep", "Rollback"])
+async def test_members_that_were_to_be_exchanged_come_back_when_the_new_ones_do_not(on_timeout: str) -> None:
+    nodes = await started(replicas=2, least=2)
+    nodes.stuck = lambda pod: "no room" if index_of(pod) == 2 else ""
+    change = {"removePods": [{"name": "job-worker-0"}], "createPods": [{}]}
+    await nodes.world.ask(SCALE_PLANS, "p", timeoutSeconds=30, onTimeout=on_timeout, **change)
+    await nodes.settle()
+    assert nodes.plan("p")["phase"] == ("Failed" if on_timeout == "Rollback" else "PartiallySucceeded")
+    back = ["job-worker-0-1", "job-worker-1"]
+    await nodes.until(
+        lambda: nodes.live_pods() == (back if on_timeout == "Rollback" else ["job-worker-1", "job-worker-2"])
+    )
+    assert size(nodes) == (2, 2), "never below minReplicas"
+
+
+@pytest.mark.parametrize("on_timeout", ["Keep", "Rollback"])
+async def test_a_mixture_that_is_out_of_time_begins_nothing_more(on_timeout: str) -> None:
+    nodes = await started(replicas=2)
+    nodes.stuck = lambda pod: "no room" if index_of(pod) == 2 else ""
+    mixture = {
+        **plan_of(worker={"replicas": 3, "resource": {"cpu": "2"}}),
+        "migratePods": [{"name": "job-worker-0"}],
+        "timeoutSeconds": 30,
+        "onTimeout": on_timeout,
+    }
+    await nodes.world.ask(SCALE_PLANS, "p", **mixture)
+    await nodes.settle()
+    plan = nodes.plan("p")
+    assert plan["phase"] == "PartiallySucceeded", "one was resized in place"
+    assert "1 of 1 new members are not ready: worker 2 (Unschedulable: no room)" in plan["message"]
+    assert "1 of 1 members are not replaced: worker 0 (it was not begun)" in plan["message"]
+    assert plan["resizedPods"] == ["job-worker-1"]
+    assert nodes.requests("cpu")["job-worker-0"] == "1"
+    kept = 3 if on_timeout == "Keep" else 2
+    await nodes.until(lambda: len(nodes.live_pods()) == kept)
+    assert size(nodes) == (kept, kept)
+
+
+# --- resources ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_resize_keeps_what_earlier_plans_have_set() -> None:
+    nodes = await started(replicas=2)
+    await nodes.world.ask(SCALE_PLANS, "a", **plan_of(worker={"resource": {"memory": "3Gi"}}))
+    await nodes.settle()
+    await nodes.world.ask(SCALE_PLANS, "b", **plan_of(worker={"replicas": 3, "resource": {"cpu": "2"}}))
+    await nodes.settle()
+    assert nodes.plan("b")["resizedPods"] == ["job-worker-0", "job-worker-1"]
+    assert set(nodes.requests("memory").values()) == {"3Gi"}
+    assert set(nodes.requests("cpu").values()) == {"2"}
+
+
+async def test_a_plan_for_all_members_outlives_what_was_set_for_one() -> None:
+    nodes = await started(replicas=1)
+    await nodes.world.ask(SCALE_PLANS, "a", createPods=[{"resource": {"memory": "2Gi"}}])
+    await nodes.settle()
+    await nodes.world.ask(SCALE_PLANS, "b", **plan_of(worker={"resource": {"memory": "5Gi"}}))
+    await nodes.settle()
+    nodes.world.kube.remove(PODS, "job-worker-1")
+    await nodes.settle()
+    assert set(nodes.requests("memory").values()) == {"5Gi"}
+
+
+async def test_a_plan_that_asks_for_what_is_there_does_nothing() -> None:
+    nodes = await started(replicas=2)
+    nodes.resizes, before = "Silent", nodes.live_pods()
+    for name in before:
+        nodes.world.kube.change(PODS, name, containerStatuses=[{"name": "train"}])  # a kubelet that reports nothing
+    nodes.live = lambda: None  # type: ignore[method-assign]
+    await nodes.world.ask(SCALE_PLANS, "p", **plan_of(worker={"replicas": 2, "resource": {"cpu": "1000m"}}))
+    await nodes.settle()
+    assert nodes.plan("p")["phase"] == "Succeeded"
+    assert nodes.live_pods() == before
+
+
+async def test_a_resize_is_done_when_the_limits_are_in_force_too() -> None:
+    container = {"name": "train", "image": "i", "command": ["c"]}
+    container |= {"resources": {"requests": {"memory": "1Gi"}, "limits": {"memory": "1Gi"}}}  # type: ignore[dict-item]
+    nodes = await started(replicas=1, worker={"template": {"spec": {"containers": [container]}}})
+    await nodes.world.ask(SCALE_PLANS, "p", **plan_of(worker={"resource": {"memory": "2Gi"}}))
+    await nodes.turn()
+    half = {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}
+    nodes.world.kube.change(PODS, "job-worker-0", containerStatuses=[{"name": "train", "resources": half}])
+    await nodes.turn()
+    assert nodes.plan("p")["phase"] == "Executing"
+    await nodes.settle()
+    assert nodes.plan("p")["phase"] == "Succeeded"
+    assert nodes.plan("p")["resizedPods"] == ["job-worker-0"]
+
+
+# --- the queue ------------------------------------------------------------------------------------------------------
+
+
+async def test_what_waits_is_simply_gone_when_it_is_deleted() -> None:
+    nodes = await started(replicas=2)
+    await nodes.world.ask(SCALE_PLANS, "first", **plan_of(worker={"replicas": 3}))
+    await nodes.world.ask(SCALE_PLANS, "second", **plan_of(worker={"replicas": 5}))
+    await nodes.world.ask(SCALE_OUTS, "third", count=1)
+    await nodes.turn()
+    assert nodes.plan("second")["phase"] == told(nodes, SCALE_OUTS, "third")["phase"] == "Pending"
+    assert nodes.plan("second")["message"] == "waits for ScalePlan first"
+    nodes.world.kube.remove(SCALE_PLANS, "second")
+    nodes.world.kube.remove(SCALE_OUTS, "third")
+    await nodes.settle()
+    assert size(nodes) == (3, 3)
+
+
+DELETED: list[tuple[str, dict[str, Any]]] = [
+    ("scale-out", plan_of(worker={"replicas": 5})),
+    ("scale-in", plan_of(worker={"replicas": 1})),
+    ("exchange", {"removePods": [{"name": "job-worker-0"}], "createPods": [{}, {}]}),
+    ("migration", {"migratePods": [{"name": "job-worker-1"}]}),
+    ("resources", plan_of(worker={"resource": {"nvidia.com/gpu": 1}})),
+]
+
+
+@pytest.mark.parametrize(("kind", "spec"), DELETED, ids=[kind for kind, _ in DELETED])
+@pytest.mark.parametrize("turns", range(7))
+async def test_a_plan_deleted_while_it_is_executed_leaves_the_job_with_the_size_of_its_spec(
+    kind: str, spec: dict[str, Any], turns: int
+) -> None:
+    nodes = await started(replicas=3)
+    await nodes.world.ask(SCALE_PLANS, "p", **spec)
+    for _ in range(turns):
+        await nodes.turn()
+        nodes.live()
+    asked = size(nodes)[1]
+    nodes.world.kube.remove(SCALE_PLANS, "p")
+    await nodes.settle()
+    assert size(nodes) == (asked, asked)
+    assert len(nodes.live_pods()) == asked
+    assert nodes.world.job().status.current_plan is None
+    assert nodes.world.job().status.phase == "Running"
+    nodes.world.check_at_rest()
+
+
+async def test_what_a_deleted_plan_has_changed_in_place_is_remembered() -> None:
+    nodes = await started(replicas=2)
+    await nodes.world.ask(SCALE_PLANS, "p", **plan_of(worker={"resource": {"cpu": "2"}}))
+    await nodes.turn()
+    nodes.live()
+    nodes.world.kube.remove(SCALE_PLANS, "p")
+    await nodes.settle()
+    nodes.world.kube.remove(PODS, "job-worker-1")
+    await nodes.settle()
+    assert nodes.requests("cpu") == {"job-worker-0": "2", "job-worker-1-1": "2"}
+    assert nodes.plans() == [], "there is no size to go back to"
+
+
+async def test_the_way_back_from_a_deleted_plan_is_a_plan_that_goes_before_all_others() -> None:
+    nodes = await started(replicas=3)
+    nodes.stuck = lambda pod: "no room" if index_of(pod) > 3 else ""
+    await nodes.world.ask(SCALE_PLANS, "p", **plan_of(worker={"replicas": 6}))
+    await nodes.until(lambda: len(nodes.live_pods()) == 6)
+    await nodes.world.ask(SCALE_OUTS, "more", count=1)
+    await nodes.turn()
+    nodes.world.kube.remove(SCALE_PLANS, "p")
+    await nodes.settle()
+    back, more = nodes.plans()
+    assert back["metadata"]["name"].startswith("job-back-")
+    assert (back["spec"]["source"], back["status"]["phase"]) == ("Spec", "Succeeded")
+    assert "p was deleted while it was being executed" in back["spec"]["reason"]
+    assert back["status"]["removedPods"] == ["job-worker-3", "job-worker-4", "job-worker-5"]
+    assert more["status"]["phase"] == "Succeeded"
+    assert size(nodes) == (4, 4)
+
+
+async def test_deleting_a_scale_out_that_is_executed_cancels_it_whoever_deletes_its_plan() -> None:
+    nodes = await started(replicas=2)
+    nodes.stuck = lambda pod: "no room" if index_of(pod) > 1 else ""
+    await nodes.world.ask(SCALE_OUTS, "more", count=2)
+    await nodes.until(lambda: len(nodes.live_pods()) == 4)
+    nodes.world.kube.remove(SCALE_OUTS, "more")  # and no garbage collector
+    await nodes.settle()
+    assert nodes.live_pods() == ["job-worker-0", "job-worker-1"]
+    assert size(nodes) == (2, 2)
+    assert [plan["spec"]["source"] for plan in nodes.plans()] == ["Spec"]
+
+
+async def test_a_deletion_is_carried_on_whatever_write_the_operator_dies_at() -> None:
+    for write in range(1, 20):
+        nodes = await started(replicas=2)
+        await nodes.world.ask(SCALE_PLANS, "p", **plan_of(worker={"replicas": 5}))
+        await nodes.until(lambda: len(nodes.live_pods()) == 5)  # noqa: B023
+        nodes.world.kube.remove(SCALE_PLANS, "p")
+        nodes.world.kube.crash_in = write
+        await nodes.settle()
+        nodes.world.kube.crash_in = None
+        assert size(nodes) == (2, 2)
+        assert len(nodes.plans()) == 1, "the way back is made once"
+        nodes.world.check_at_rest()
+
+
+async def test_requests_created_at_the_same_time_go_in_the_order_of_their_uid() -> None:
+    nodes = await started(replicas=2)
+    for name, replicas in (("b", 3), ("a", 4)):
+        await nodes.world.ask(SCALE_PLANS, name, **plan_of(worker={"replicas": replicas}))
+        nodes.world.kube.objects[SCALE_PLANS, name]["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    await nodes.settle()
+    assert size(nodes) == (4, 4), "b has the lower UID and goes first"
+
+
+async def test_a_manual_plan_is_not_superseded_by_an_automatic_one() -> None:
+    nodes = await started(replicas=1)
+    for number, source in enumerate(("Manual", "Auto", "Manual", "Auto", "Auto")):
+        wanted = plan_of(worker={"replicas": number + 2})
+        await nodes.world.ask(SCALE_PLANS, f"p{number}", source=source, **wanted)
+    await nodes.settle()
+    phases = [plan["status"]["phase"] for plan in nodes.plans()]
+    assert phases == ["Succeeded", "Superseded", "Succeeded", "Superseded", "Succeeded"]
+    assert nodes.plan("p1")["message"] == "by ScalePlan p4"
+
+
+async def test_finished_plans_are_kept_up_to_the_limit_of_the_job() -> None:
+    nodes = await started(replicas=1, runPolicy={"planHistoryLimit": 2})
+    for number in range(5):
+        await nodes.world.ask(SCALE_PLANS, f"p{number}", **plan_of(worker={"replicas": 1 + (number + 1) % 2}))
+        await nodes.settle()
+    assert [plan["metadata"]["name"] for plan in nodes.plans()] == ["p3", "p4"]
+
+
+async def test_a_plan_that_ends_is_not_taken_for_a_deleted_one_when_no_history_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes = await started(replicas=2, runPolicy={"planHistoryLimit": 0})
+    events: list[EmitEvent] = []
+    monkeypatch.setattr(Events, "emit", lambda _, job, event: events.append(event))
+    for name in ("first", "second"):
+        await nodes.world.ask(SCALE_PLANS, name, createPods=[{}])
+    await nodes.settle()
+    await nodes.settle()
+    assert [event.reason for event in events].count("ScalingSucceeded") == 2
+    assert "ScalingCancelled" not in [event.reason for event in events]
+    assert nodes.plans() == []
+
+
+async def test_scale_outs_and_scale_ins_are_deleted_when_their_time_is_over() -> None:
+    nodes = await started(replicas=2)
+    await nodes.world.ask(SCALE_OUTS, "short", count=1, ttlSecondsAfterFinished=50)
+    await nodes.world.ask(SCALE_INS, "long", count=1)
+    await nodes.settle()
+    assert told(nodes, SCALE_OUTS, "short")["phase"] == told(nodes, SCALE_INS, "long")["phase"] == "ScaleSucceeded"
+    nodes.world.now += 60
+    await nodes.turn()
+    assert nodes.world.kube.of(SCALE_OUTS) == []
+    assert len(nodes.world.kube.of(SCALE_INS)) == 1
+    nodes.world.now += 86_400
+    await nodes.turn()
+    assert nodes.world.kube.of(SCALE_INS) == []

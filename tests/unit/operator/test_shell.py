@@ -1,0 +1,232 @@
+"""The parts of the operator between the decisions and the API server, against a cluster in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from typing import Any
+
+import pytest
+from elasticjob_api import names
+from elasticjob_kube.errors import Conflict, NotFound, Refused, TryLater
+from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_OUTS, SCALE_PLANS
+from elasticjob_operator import pod_executor
+from elasticjob_operator import queue as queues
+from elasticjob_operator.core.model.actions import EmitEvent, WriteBackReplicas
+from elasticjob_operator.errors import Outdated
+from elasticjob_operator.events import Events
+from elasticjob_operator.queue import Queue, Retry
+from elasticjob_operator.store import JobKey, Store
+
+from tests.support.simulator.kubelets import limit_pods
+from tests.support.simulator.world import JOB, NAMESPACE, World, job_body
+
+KEY = JobKey(NAMESPACE, JOB)
+
+
+def test_what_the_store_knows_already_is_no_news() -> None:
+    body = job_body(2, 1, 6)
+    body["metadata"] |= {"uid": "u", "resourceVersion": "5"}
+    store = Store()
+    assert store.see(ELASTIC_JOBS, None, body) == KEY
+    assert store.see(ELASTIC_JOBS, "MODIFIED", body) is None, "the watch repeats the answer to a write of our own"
+    body["metadata"]["resourceVersion"] = "4"
+    assert store.see(ELASTIC_JOBS, "MODIFIED", body) is None
+    body["metadata"]["resourceVersion"] = "6"
+    assert store.see(ELASTIC_JOBS, "MODIFIED", body) == KEY
+    assert store.known() == [KEY]
+    assert store.see(ELASTIC_JOBS, "DELETED", body) == KEY
+    assert store.known() == []
+
+
+async def test_a_refusal_is_told_in_the_job_s_status_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(replicas=2)
+    create = world.kube.create
+
+    async def refusing(resource: Any, namespace: str | None, body: Any) -> Any:
+        if resource == PODS and names.LABEL_INDEX in body["metadata"]["labels"]:
+            raise Refused(403, "Forbidden", "exceeded quota: pods=1")
+        return await create(resource, namespace, body)
+
+    monkeypatch.setattr(world.kube, "create", refusing)
+    await world._apply(ELASTIC_JOBS, world._body)
+    await world.operator.watch()
+    for _ in range(2):
+        with pytest.raises(Retry, match="exceeded quota"):
+            await world.operator.reconciler.reconcile(KEY)
+    assert "exceeded quota: pods=1" in world.job().status.message
+    monkeypatch.setattr(world.kube, "create", create)
+    await world.settle()
+    assert world.job().status.message == ""
+    world.check_at_rest()
+
+
+async def test_after_a_step_of_a_plan_the_next_one_does_not_wait_for_what_a_quota_refuses() -> None:
+    world = World(replicas=2)
+    limit_pods(world, 1)
+    await world._apply(ELASTIC_JOBS, world._body)
+    await world.operator.watch()
+    with pytest.raises(Retry) as quota:
+        await world.operator.reconciler.reconcile(KEY)
+    assert quota.value.due is None
+    await world.ask(SCALE_PLANS, "fewer", replicaResourceSpecs={"worker": {"replicas": 1}})
+    for _ in ("it is adopted", "it begins"):
+        await world.operator.watch()
+        with pytest.raises(Retry) as quota:
+            await world.operator.reconciler.reconcile(KEY)
+        assert quota.value.due == 0.0
+
+
+async def test_our_own_writes_do_not_cut_short_the_pause_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    for pause in ("FIRST_PAUSE_SECONDS", "LONGEST_PAUSE_SECONDS", "LONGEST_PAUSE_WHEN_CHANGED_SECONDS"):
+        monkeypatch.setattr(queues, pause, 1000.0)
+    world, refused = World(replicas=1), asyncio.Event()
+    create, tries = world.kube.create, list[str]()
+
+    async def refusing(resource: Any, namespace: str | None, body: Any) -> Any:
+        if resource == PODS:
+            tries.append(body["metadata"]["name"])
+            refused.set()
+            raise Refused(403, "Forbidden", "exceeded quota")
+        return await create(resource, namespace, body)
+
+    def watched() -> None:
+        job = copy.deepcopy(world.kube.objects[ELASTIC_JOBS, JOB])
+        asyncio.get_running_loop().call_soon(saw, job)  # after the answer
+        saw(job)  # and before it
+
+    def saw(job: Any) -> None:
+        if key := world.operator.store.see(ELASTIC_JOBS, "MODIFIED", job):
+            queue.add(key)
+
+    queue: Queue[JobKey] = Queue(world.operator.reconciler.reconcile)
+    monkeypatch.setattr(world.kube, "create", refusing)
+    world.kube.after_write = watched
+    await world._apply(ELASTIC_JOBS, world._body)
+    async with asyncio.timeout(10):
+        await refused.wait()
+    for _ in range(1000):
+        await asyncio.sleep(0)
+    assert tries == ["job-master"], "the first refusal stops the others, and nothing is tried before the pause is over"
+    await queue.close()
+
+
+@pytest.mark.parametrize("error", [NotFound(404, "NotFound", "no such namespace"), TryLater(503, "", "later")])
+async def test_no_answer_of_the_api_server_is_unexpected(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_executor, "_CREATE_PAUSES", (0.0,))
+    world = World(replicas=2)
+
+    async def failing(*_: Any) -> Any:
+        raise error
+
+    await world._apply(ELASTIC_JOBS, world._body)
+    monkeypatch.setattr(world.kube, "create", failing)
+    await world.operator.watch()
+    with pytest.raises(Retry, match=str(error)):
+        await world.operator.reconciler.reconcile(KEY)
+
+
+async def test_creates_that_collide_on_a_quota_are_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_executor, "_CREATE_PAUSES", (0.0, 0.0))
+    world = World(replicas=2)
+    create, collided = world.kube.create, set[str]()
+
+    async def colliding(resource: Any, namespace: str | None, body: Any) -> Any:
+        if resource == PODS and (name := body["metadata"]["name"]) not in collided:
+            collided.add(name)
+            raise Conflict(409, "Conflict", "the object has been modified: resourcequota")
+        return await create(resource, namespace, body)
+
+    monkeypatch.setattr(world.kube, "create", colliding)
+    await world.start()
+    assert [pod["metadata"]["name"] for pod in world.kube.pods()] == ["job-worker-0", "job-worker-1"]
+
+
+async def test_a_pod_whose_create_was_never_answered_is_not_created_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watch is behind as well: only a list tells that the pod is there. `World.check` looks at every write."""
+    monkeypatch.setattr(pod_executor, "_CREATE_PAUSES", ())
+    world = World(replicas=1)
+    create, lost = world.kube.create, list[str]()
+
+    async def losing(resource: Any, namespace: str | None, body: Any) -> Any:
+        answer = await create(resource, namespace, body)
+        if resource == PODS and not lost and names.LABEL_INDEX in body["metadata"]["labels"]:
+            lost.append(body["metadata"]["name"])
+            raise TryLater(0, "TimeoutError", "no answer")
+        return answer
+
+    monkeypatch.setattr(world.kube, "create", losing)
+    await world._apply(ELASTIC_JOBS, world._body)
+    await world.operator.watch()
+    with pytest.raises(Retry):
+        await world.operator.reconciler.reconcile(KEY)
+    await world.operator.reconciler.reconcile(KEY)
+    assert [pod["metadata"]["name"] for pod in world.kube.pods()] == lost
+
+
+async def test_an_edit_that_comes_before_the_write_back_is_no_refusal() -> None:
+    world = World(replicas=2)
+    await world.start()
+    job = world.operator.store.job(KEY)
+    assert job is not None
+    world.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=5))
+    with pytest.raises(Outdated):
+        await world.operator.executor.carry_out(job, [WriteBackReplicas("worker", 3)])
+    assert world.operator.store.observed(job).trouble == ""
+
+
+async def test_a_request_for_a_job_that_cannot_be_read_waits_with_a_pause() -> None:
+    world = World()
+    await world.ask(SCALE_OUTS, "more", count=1)
+    await world._apply(ELASTIC_JOBS, {**world._body, "spec": {"framework": 7}})
+    await world.operator.watch()
+    with pytest.raises(Retry, match="cannot be read"):
+        await world.operator.reconciler.reconcile(KEY)
+    assert "status" not in world.kube.objects[SCALE_OUTS, "more"]
+
+
+@pytest.mark.parametrize(("labels", "job"), [({}, "other"), ({names.LABEL_JOB_UID: "an earlier job"}, JOB)])
+async def test_a_plan_of_another_job_under_our_plan_s_name_is_told_and_left_alone(labels: Any, job: str) -> None:
+    world = World(replicas=2)
+    await world.start()
+    generation = world.job().metadata.generation + 1
+    name = f"{JOB}-spec-{generation}"
+    metadata = {"name": name, "namespace": NAMESPACE, "labels": labels}
+    await world.kube.create(SCALE_PLANS, NAMESPACE, {"metadata": metadata, "spec": {"jobName": job}})
+    world.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=3))
+    before = copy.deepcopy(world.kube.objects[SCALE_PLANS, name])
+    await world.operator.watch()
+    with pytest.raises(Retry, match="is not this job's"):
+        await world.operator.reconciler.reconcile(KEY)
+    assert world.kube.objects[SCALE_PLANS, name] == before
+
+
+BAD_TEMPLATES: list[tuple[Any, str]] = [
+    ({}, "spec.replicaSpecs.worker.template.spec.containers: must have at least one container"),
+    ({"spec": []}, "spec.replicaSpecs.worker.template: Expected `object | null`, got `array` - at `$.spec`"),
+    ({"spec": {"containers": {"name": "train"}}}, "got `object` - at `$.spec.containers`"),
+    ({"spec": {"containers": [{"command": "train --fast"}]}}, "got `str` - at `$.spec.containers[0].command`"),
+    ({"spec": {"containers": [{"command": ["t"], "env": {"A": "b"}}]}}, "at `$.spec.containers[0].env`"),
+    ({"spec": {"containers": [{"command": ["t"]}], "terminationGracePeriodSeconds": "9"}}, "Expected `int | null`"),
+    (
+        {"spec": {"containers": [{"command": ["t"], "resources": {"limits": {"cpu": "many"}}}]}},
+        "spec.replicaSpecs.worker.template: 'many' is not a quantity such as 500m",
+    ),
+    ({"metadata": "x", "spec": {"containers": [{"command": ["t"]}]}}, "at `$.metadata`"),
+]
+
+
+@pytest.mark.parametrize(("template", "message"), BAD_TEMPLATES, ids=[message[-40:] for _, message in BAD_TEMPLATES])
+async def test_a_template_that_is_none_fails_the_job_and_says_where(template: Any, message: str) -> None:
+    world = World(replicas=2, worker={"template": template})
+    await world.start()
+    assert world.job().status.phase == "Failed"
+    assert message in world.job().status.message
+    assert world.kube.of(PODS) == []
+
+
+async def test_a_long_note_is_cut_to_the_bytes_that_the_api_server_takes() -> None:
+    world = World()
+    await world.start()
+    body = Events(world.operator.session, "me")._body(world.job(), EmitEvent("Told", "é" * 1000))
+    assert 1020 < len(body["note"].encode()) <= 1024

@@ -1,0 +1,34 @@
+"""Random histories of a job under every fault, held to the promises after every single write.
+
+`python -m pytest tests/unit -k simulator --histories=20000` runs more of them, `--history-seed=N` repeats one.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.simulator import random_history
+
+BATCHES = 20
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_simulator_any_history_keeps_the_promises_and_comes_to_rest(batch: int, request: pytest.FixtureRequest) -> None:
+    only = request.config.getoption("history_seed", None)
+    histories = request.config.getoption("histories", 500)
+    seeds = range(batch, histories, BATCHES) if only is None else range(only, only + (batch == 0))
+    for seed in seeds:
+        try:
+            random_history.run(seed)
+        except AssertionError as error:
+            pytest.fail(f"{error}\nrepeat with: python -m pytest tests/unit -k simulator --history-seed={seed}", False)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_simulator_repeats_the_history_of_a_seed_to_the_last_write(seed: int) -> None:
+    first = random_history.History(seed)
+    first.run()
+    second = random_history.History(seed)
+    second.run()
+    assert first.told_last() == second.told_last()
+    assert first.kube.raw == second.kube.raw

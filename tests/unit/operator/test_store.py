@@ -1,0 +1,75 @@
+"""What the store tells of a job is that job's: nothing of one that had its name before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
+from elasticjob_operator.core.model.limit_ranges import LimitRange
+from elasticjob_operator.store import JobKey, Store
+
+Json = dict[str, Any]
+KEY = JobKey("ns", "job")
+
+
+def stored(kind: str, name: str, uid: str, version: int, spec: Json, **metadata: Any) -> Json:
+    identity = {"name": name, "namespace": "ns", "uid": uid, "resourceVersion": str(version)}
+    return {"kind": kind, "metadata": {**identity, **metadata}, "spec": spec}
+
+
+def plan(**metadata: Any) -> Json:
+    spec = {"jobName": "job", "createPods": [{"role": "worker"}]}
+    return stored("ScalePlan", "plan", "plan-uid", 2, spec, **metadata) | {"status": {"phase": "Executing"}}
+
+
+def owner(uid: str) -> Json:
+    return {"apiVersion": names.API_VERSION, "kind": "ElasticJob", "name": "job", "uid": uid}
+
+
+def seen_job(store: Store) -> ElasticJob:
+    template = {"spec": {"containers": [{"name": "train", "image": "train:1", "command": ["train"]}]}}
+    spec = {"framework": "jax", "replicaSpecs": {"worker": {"template": template}}}
+    store.see(ELASTIC_JOBS, "ADDED", stored("ElasticJob", "job", "new", 1, spec))
+    job = store.job(KEY)
+    assert job is not None
+    return job
+
+
+@pytest.mark.parametrize(
+    ("metadata", "seen"),
+    [
+        ({}, True),
+        ({"ownerReferences": [owner("new")]}, True),
+        ({"ownerReferences": [owner("old")]}, False),
+        ({"labels": {names.LABEL_JOB_UID: "new"}}, True),
+        ({"labels": {names.LABEL_JOB_UID: "old"}}, False),
+        ({"ownerReferences": [{**owner("somebody"), "kind": "ScaleOut"}]}, True),
+    ],
+)
+def test_a_plan_of_an_earlier_job_of_that_name_is_not_the_new_ones(metadata: Json, seen: bool) -> None:
+    store = Store()
+    job = seen_job(store)
+    store.see(SCALE_PLANS, "ADDED", plan(**metadata))
+    assert [item.metadata.name for item in store.observed(job).plans] == ["plan"] * seen
+
+
+def test_default_limits_are_those_of_all_limit_ranges_of_the_namespace_that_are_there() -> None:
+    store = Store()
+    job = seen_job(store)
+    memory, cpu = limit_range("a", memory="1Gi"), limit_range("b", cpu="1")
+    for each in (memory, cpu, limit_range("c", namespace="elsewhere", storage="1Gi")):
+        store.see_limit_range(None, each)
+    assert store.observed(job).default_limits == {"cpu", "memory"}
+    store.see_limit_range(cpu, limit_range("b"))
+    store.see_limit_range(memory, None)
+    assert store.observed(job).default_limits == frozenset()
+
+
+def limit_range(uid: str, *, namespace: str = "ns", **default: str) -> LimitRange:
+    metadata = {"name": uid, "namespace": namespace, "uid": uid, "resourceVersion": "1"}
+    limits = [{"type": "Container", "default": default}, {"type": "Pod", "max": {"nvidia.com/gpu": 1}}]
+    return msgspec.convert({"metadata": metadata, "spec": {"limits": limits}}, LimitRange)

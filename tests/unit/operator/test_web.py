@@ -1,0 +1,103 @@
+"""What the operator answers to probes and Prometheus, whether it leads or waits; docs/install.md lists the metrics."""
+
+from __future__ import annotations
+
+import re
+import socket
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from elasticjob_kube.access import Access
+from elasticjob_kube.errors import NoAccess
+from elasticjob_kube.resources import ELASTIC_JOBS
+from elasticjob_kube.session import Kube, connect
+from elasticjob_operator.queue import Queue
+from elasticjob_operator.store import JobKey
+from elasticjob_operator.web import Standing, served
+from prometheus_client.parser import text_string_to_metric_families
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "install.md"
+ROW = re.compile(r"^\| `(elasticjob_\w+)` \| (gauge|counter) \| (.*?) \| .+ \|$", re.MULTILINE)
+
+
+@pytest_asyncio.fixture
+async def standing() -> AsyncIterator[Standing]:
+    async with aiohttp.ClientSession() as http:
+        kube = Kube(http, Access("http://127.0.0.1:1", None, None, None), user_agent="tests", connections=1)  # type: ignore[arg-type]
+        yield Standing(kube)
+
+
+def free_port() -> int:
+    with socket.socket() as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        port: int = chosen.getsockname()[1]
+        return port
+
+
+async def get(port: int, path: str) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as http, http.get(f"http://127.0.0.1:{port}{path}") as response:
+        return response.status, await response.text()
+
+
+async def test_a_replica_is_alive_at_once_and_ready_when_it_could_lead(standing: Standing) -> None:
+    port = free_port()
+    async with served(standing, port):
+        assert (await get(port, "/healthz"))[0] == 200
+        assert (await get(port, "/readyz"))[0] == 503
+        standing.able = True
+        assert await get(port, "/readyz") == (200, "waiting to lead\n")
+        standing.leading = True
+        assert await get(port, "/readyz") == (200, "leading\n")
+    with pytest.raises(aiohttp.ClientConnectorError):
+        await get(port, "/healthz")
+
+
+async def test_the_document_lists_every_metric_of_the_operator_with_its_type_and_labels(standing: Standing) -> None:
+    async def work(key: JobKey) -> None:
+        standing.kube.answers["GET", 200] += 1
+
+    standing.queue = Queue(work)
+    metadata = {"name": "job", "namespace": "ns", "uid": "u", "resourceVersion": "1"}
+    role = {"template": {"spec": {"containers": [{"name": "c", "image": "i", "command": ["c"]}]}}}
+    spec = {"framework": "custom", "replicaSpecs": {"worker": role}}
+    key = standing.store.see(ELASTIC_JOBS, "ADDED", {"metadata": metadata, "spec": spec})
+    assert key is not None
+    standing.queue.add(key)
+    await standing.queue.close()
+    port = free_port()
+    async with served(standing, port):
+        _, text = await get(port, "/metrics")
+    found = {}
+    for family in text_string_to_metric_families(text):
+        if family.name.startswith("elasticjob_"):
+            assert family.samples, f"{family.name} is served without a value"
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            found[name] = (family.type, tuple(sorted(family.samples[0].labels)))
+    assert 'elasticjob_operator_rounds_total{result="done"} 1.0' in text
+    assert 'elasticjob_operator_jobs{phase="New"} 1.0' in text
+    listed = ROW.findall(DOCUMENT.read_text())
+    assert found == {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in listed}
+
+
+async def test_a_port_that_is_taken_ends_the_operator_with_the_reason(standing: Standing) -> None:
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        with pytest.raises(SystemExit, match=r"--http-port \d+: .*in use"):
+            async with served(standing, taken.getsockname()[1]):
+                pass
+
+
+async def test_an_image_without_the_client_says_what_a_kubeconfig_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/somewhere")
+    for module in ("kubernetes", "kubernetes.aio"):
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(sys.modules, "elasticjob_kube.kubeconfig", raising=False)
+    monkeypatch.delattr("elasticjob_kube.kubeconfig", raising=False)
+    with pytest.raises(NoAccess, match=r"elasticjob\[kubeconfig\]"):
+        async with connect(user_agent="tests"):
+            pass

@@ -1,0 +1,373 @@
+"""Random histories of a data set: whoever is killed and whatever is lost or repeated, the account is exact.
+
+Beside the ledger runs a plain model of it, a dictionary from shard to place, that is copied whenever the master stores
+its state; both must agree after every event.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+from elasticjob_api.refusals import BadRequest, Refused
+from elasticjob_master.core import stored_state
+from elasticjob_master.core.rendezvous.members import Identity, Members
+from elasticjob_master.persistence.shards_snapshot import ledger as load_ledger
+from elasticjob_master.persistence.shards_snapshot import store_ledger
+from elasticjob_shards import Dataset, Ledger
+
+HISTORIES = 2200
+EVENTS = 50
+WORKERS = ("a", "b", "c", "d")
+
+
+@dataclass
+class Model:
+    """Where every shard is: a worker's name, `done` or `failed`; what is in no place waits."""
+
+    place: dict[int, str] = field(default_factory=dict)
+
+    def at(self, place: str) -> set[int]:
+        return {shard for shard, where in self.place.items() if where == place}
+
+    def move(self, shards: set[int], place: str | None) -> None:
+        for shard in shards:
+            self.place.pop(shard, None)
+            if place is not None:
+                self.place[shard] = place
+
+    def end(self, worker: str, shard: int, place: str) -> bool:
+        """End a shard as the account must; tells whether it counts."""
+        where = self.place.get(shard)
+        if where in ("done", "failed"):
+            return True
+        if where not in (None, worker):
+            return False
+        self.place[shard] = place
+        return True
+
+    def copy(self) -> Model:
+        return Model(dict(self.place))
+
+
+class History:
+    """One history."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.members = Members()
+        for index, worker in enumerate(WORKERS):
+            self.members.add(Identity(worker, worker, "worker", index), 0.0)
+        self.ledger, self.model = Ledger(self.dataset()), Model()
+        self.round = 1
+        self.rounds = dict.fromkeys(WORKERS, 1)
+        self.processes = dict.fromkeys(WORKERS, 0)
+        self.held: dict[str, set[int]] = {worker: set() for worker in WORKERS}
+        self.repeated: list[Callable[[], None]] = []
+        self.checkpoints: list[tuple[bytes, Model]] = [(b"", Model())]
+        self.requests = 0
+        self.told: list[str] = []
+        self.store()
+
+    def dataset(self) -> Dataset:
+        chance = self.chance
+        shard_size, kind = chance.randint(1, 5), chance.random()
+        if kind < 0.25:
+            return Dataset("d", chance.randint(0, 60), shard_size, streamed=True)
+        parts = tuple(chance.randint(0, 30) for _ in range(chance.randint(1, 5))) if kind < 0.5 else ()
+        size = sum(parts) if parts else chance.randint(1, 150)
+        if not size:
+            return Dataset("d", 7, shard_size)
+        shuffle, seed = chance.random() < 0.6, chance.getrandbits(64)
+        return Dataset("d", size, shard_size, chance.randint(1, 3), shuffle, seed, parts, "x" if parts else "")
+
+    # --- what the master does ----------------------------------------------------------------------------------------
+
+    def store(self) -> None:
+        kept = stored_state.encode(stored_state.State(ledgers=[store_ledger(self.ledger)]))
+        self.stored = (kept, self.model.copy(), dict(self.processes))
+
+    def kill_the_master(self) -> None:
+        """The next one knows what was stored last; the agents tell it which processes have ended since."""
+        kept, model, processes = self.stored
+        self.model = model.copy()
+        self.ledger = load_ledger(stored_state.decode(kept).ledgers[0], self.members)
+        for worker in WORKERS:
+            if processes[worker] != self.processes[worker]:
+                self.release(worker)
+        self.store()
+
+    # --- what workers do ---------------------------------------------------------------------------------------------
+
+    def lease(self) -> None:
+        worker, count = self.worker(), self.chance.randint(1, 12)
+        most = self.chance.choice((3, 10, 1000))
+        self.requests += 1
+        name = f"r{self.requests}"
+        room = max(0, min(count, most - len(self.model.at(worker))))
+        expected = min(room, self.ledger.dataset.total - len(self.model.place))
+        given = {shard.id for shard in self.ledger.lease(worker, count, name, most=most)}
+        assert len(given) == expected
+        assert given.isdisjoint(self.model.place), "a shard is handed out that is not waiting"
+        self.model.move(given, worker)
+        if self.chance.random() < 0.3:  # the answer is lost: the request is repeated, maybe to the next master
+            if self.chance.random() < 0.3:
+                self.store()
+            if self.chance.random() < 0.5:
+                self.kill_the_master()
+            known = given & self.model.at(worker)
+            again = {shard.id for shard in self.ledger.lease(worker, count, name, most=most)}
+            if known:
+                assert again == known, "a repeated request gets what it got"
+            self.model.move(again, worker)
+            given = again
+        self.held[worker] |= given
+
+    def finish(self) -> None:
+        self.end("done")
+
+    def fail(self) -> None:
+        if self.chance.random() < 0.3:
+            self.end("failed")
+
+    def end(self, how: str) -> None:
+        worker = self.worker()
+        shards = self.some(self.held[worker])
+        self.held[worker] -= shards
+        self.report(worker, shards, how, self.rounds[worker])
+        if self.chance.random() < 0.3:  # the answer is lost: the agent repeats it, now or much later
+            round_ = self.rounds[worker]
+            self.repeated.append(lambda: self.report(worker, shards, how, round_))
+
+    def report(self, worker: str, shards: set[int], how: str, round_: int) -> None:
+        ids = sorted(shards)
+        done, failed = (ids, []) if how == "done" else ([], ids)
+        if round_ < self.ledger.restored_round:
+            assert self.ledger.report(worker, done, [], failed, round_=round_) == ids, "it was before the checkpoint"
+            return
+        stale = {shard for shard in ids if not self.model.end(worker, shard, how)}
+        assert set(self.ledger.report(worker, done, [], failed, round_=round_)) == stale
+        if self.chance.random() < 0.1:
+            self.killed_before_the_answer(worker, shards, how, round_)
+        else:
+            self.store()  # and only now it is answered
+
+    def killed_before_the_answer(self, worker: str, shards: set[int], how: str, round_: int) -> None:
+        self.kill_the_master()
+        if self.rounds[worker] == round_:
+            self.held[worker] |= shards & self.model.at(worker)
+        self.repeated.append(lambda: self.report(worker, shards, how, round_))
+
+    def repeat(self) -> None:
+        if self.repeated:
+            self.repeated.pop(self.chance.randrange(len(self.repeated)))()
+
+    def give_back(self) -> None:
+        worker = self.worker()
+        shards = self.some(self.held[worker])
+        self.held[worker] -= shards
+        self.ledger.report(worker, [], sorted(shards))
+        self.model.move(shards & self.model.at(worker), None)
+        self.store()
+
+    def kill_a_worker(self) -> None:
+        worker = self.worker()
+        trained = self.some(self.held[worker])
+        round_ = self.rounds[worker]
+        if self.chance.random() < 0.5:  # its agent still has a report to deliver
+            self.repeated.append(lambda: self.report(worker, trained, "done", round_))
+        self.end_process(worker)
+
+    def end_process(self, worker: str) -> None:
+        self.held[worker] = set()
+        self.processes[worker] += 1
+        self.release(worker)
+
+    def release(self, worker: str) -> None:
+        self.ledger.release(worker)
+        self.model.move(self.model.at(worker), None)
+
+    def grow(self) -> None:
+        dataset = self.ledger.dataset
+        if dataset.streamed:
+            size = dataset.size if dataset.ended else dataset.size + self.chance.randint(0, 20)
+            self.ledger.extend(size, final=self.chance.random() < 0.1)
+            self.store()
+        else:
+            with pytest.raises(BadRequest, match="not declared as streamed"):
+                self.ledger.extend(1000, final=False)
+
+    def save(self) -> None:
+        model = self.model.copy()
+        for worker in WORKERS:
+            model.move(model.at(worker), None)
+        self.checkpoints.append((self.ledger.checkpoint(), model))
+
+    def restore(self) -> None:
+        """A new world begins from a checkpoint of the model; all its processes say so."""
+        if self.chance.random() < 0.6:
+            return
+        self.round += 1
+        for worker in WORKERS:
+            self.end_process(worker)
+            self.rounds[worker] = self.round
+        held_back, model = self.chance.choice(self.checkpoints[-3:])
+        self.ledger.restore(held_back, self.round)
+        self.model = model.copy()
+        self.store()
+        if self.chance.random() < 0.3:
+            self.lease()
+        if self.chance.random() < 0.3:
+            self.kill_the_master()
+        self.ledger.restore(held_back, self.round)  # by the next process: changes nothing
+        with pytest.raises(Refused):
+            self.ledger.restore(b"another one", self.round)
+        with pytest.raises(Refused):
+            self.ledger.restore(held_back, self.round - 1)
+
+    # --- chance and truth --------------------------------------------------------------------------------------------
+
+    def worker(self) -> str:
+        return self.chance.choice(WORKERS)
+
+    def some(self, shards: set[int]) -> set[int]:
+        return {shard for shard in sorted(shards) if self.chance.random() < 0.7}
+
+    def check(self) -> None:
+        account, place = self.ledger.account(), list(self.model.place.values())
+        done, failed = place.count("done"), place.count("failed")
+        assert (account.done, account.failed) == (done, failed)
+        assert account.leased == len(place) - done - failed
+        assert account.total == self.ledger.dataset.total
+        assert account.waiting == account.total - len(place) >= 0
+        assert self.ledger.finished == (done + failed == account.total and not self.ledger.dataset.growing)
+        for worker in WORKERS:
+            assert self.held[worker] >= self.model.at(worker), "a shard is leased to somebody who does not know it"
+
+    def play(self) -> None:
+        events = [self.lease, self.finish, self.fail, self.repeat, self.give_back, self.kill_a_worker, self.grow]
+        events += [self.save, self.restore, self.store, self.kill_the_master]
+        weights = (9, 8, 2, 4, 1, 2, 2, 2, 2, 2, 2)
+        for _ in range(EVENTS):
+            event = self.chance.choices(events, weights)[0]
+            self.told.append(event.__name__)
+            event()
+            self.check()
+        self.finish_everything()
+
+    def finish_everything(self) -> None:
+        """Workers that do not fail any more get through all that is left, each shard once."""
+        for worker in WORKERS:
+            self.end_process(worker)
+        for report in self.repeated:
+            report()
+        if self.ledger.dataset.growing:
+            self.ledger.extend(0, final=True)
+        while not self.ledger.finished:
+            leased = [shard.id for shard in self.ledger.lease("a", 7)]
+            assert leased, "what is left is leased to nobody and handed out to nobody"
+            assert not self.model.place.keys() & leased
+            self.model.move(set(leased), "done")
+            assert self.ledger.report("a", leased) == []
+        assert set(self.model.place) == set(range(self.ledger.dataset.total))
+        self.check()
+
+
+def test_in_any_history_every_shard_ends_done_or_failed_exactly_once() -> None:
+    for seed in range(HISTORIES):
+        history = History(seed)
+        try:
+            history.play()
+        except Exception as error:
+            error.add_note(f"history {seed} of {history.ledger.dataset}: {' '.join(history.told)}")
+            raise
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_million_shards_and_thousands_of_leases_are_stored_in_little(shuffle: bool) -> None:
+    """1,000 workers hold 64 shards each and finish them in no order, as late as the window of their leases allows."""
+    chance = random.Random(7)
+    members = Members()
+    workers = [f"{chance.getrandbits(128):032x}" for _ in range(1000)]
+    for index, worker in enumerate(workers):
+        members.add(Identity(worker, worker, "worker", index), 0.0)
+    ledger = Ledger(Dataset("imagenet", 10_000_000, 1, epochs=90, shuffle=shuffle, seed=3))
+    held = {
+        worker: [shard.id for shard in ledger.lease(worker, 64, f"{chance.getrandbits(128):032x}")]
+        for worker in workers
+    }
+    for _ in range(8000):
+        worker = chance.choice(workers)
+        chance.shuffle(held[worker])
+        count = chance.randint(1, 32)
+        finished, held[worker] = held[worker][:count], held[worker][count:]
+        ledger.report(worker, finished)
+        again = ledger.lease(worker, 64 - len(held[worker]), f"{chance.getrandbits(128):032x}")
+        held[worker] += [shard.id for shard in again]
+    for worker in workers[:100]:
+        ledger.release(worker)
+    kept = stored_state.encode(stored_state.State(ledgers=[store_ledger(ledger)]))
+    print(f"{len(kept):,} bytes for {ledger.account()}")
+    assert ledger.account().leased == 900 * 64
+    assert len(kept) < 500_000
+    assert len(ledger.checkpoint()) < 500_000
+    loaded = load_ledger(stored_state.decode(kept).ledgers[0], members)
+    assert loaded.account() == ledger.account()
+    assert store_ledger(loaded) == store_ledger(ledger)
+
+
+def test_a_checkpoint_of_another_data_set_is_refused_by_field() -> None:
+    dataset = Dataset("d", 100, 10, shuffle=True, seed=1)
+    ledger = Ledger(dataset)
+    ledger.lease("a", 5)
+    saved = ledger.checkpoint()
+    for other, message in (
+        (replace(dataset, size=90), "with size 100; d has 90"),
+        (replace(dataset, shard_size=5), "with shard_size 10; d has 5"),
+        (replace(dataset, seed=2), "with seed 1; d has 2"),
+        (replace(dataset, shuffle=False), "with shuffle True; d has False"),
+        (replace(dataset, parts=(100,), parts_digest="x"), "with parts ''; d has 'x'"),
+    ):
+        with pytest.raises(BadRequest, match=message):
+            Ledger(other).restore(saved, 1)
+    longer = Ledger(replace(dataset, epochs=3))
+    longer.restore(saved, 1)
+    assert longer.account().waiting == 30
+    for damaged in (b"x", saved[:-5], saved + b"x", stored_state.encode(stored_state.State())):
+        fresh = Ledger(dataset)
+        with pytest.raises(BadRequest, match=r"state (is no checkpoint|has version 2; this master reads version 1)"):
+            fresh.restore(damaged, 1)
+        assert fresh.account() == Ledger(dataset).account()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]", "{}", "7", "[" * 100_000, '{"version":2}', '{"version":1,"of":7}',
+        '{"version":1,"of":{},"size":1e999,"fresh":0,"undone":[],"failed":[]}',
+        '{"version":1,"of":{"shard_size":1,"shuffle":false,"seed":0,"parts":"","streamed":true},'
+        '"size":99999999999999999999999,"fresh":0,"undone":[],"failed":[]}',
+        '{"version":1,"of":{"shard_size":1,"shuffle":false,"seed":0,"parts":"","streamed":true},'
+        '"size":5,"fresh":5,"undone":[0,99999999],"failed":[]}',
+        '{"version":1,"of":{"shard_size":1,"shuffle":false,"seed":0,"parts":"","streamed":true},'
+        '"size":5,"fresh":5,"undone":[5,1],"failed":[]}',
+        '{"version":1,"of":{"shard_size":1,"shuffle":false,"seed":0,"parts":"","streamed":true},'
+        '"size":5,"fresh":6,"undone":[],"failed":[]}',
+        '{"version":1,"of":{"shard_size":1,"shuffle":false,"seed":0,"parts":"","streamed":true},'
+        '"size":5,"fresh":5,"undone":[0,2],"failed":[1,1]}',
+    ],
+)  # fmt: skip
+def test_forged_checkpoints_change_nothing(text: str) -> None:
+    ledger = Ledger(Dataset("d", 0, 1, streamed=True))
+    with pytest.raises(BadRequest, match=r"^state |^size is 9"):
+        ledger.restore(zlib.compress(text.encode()), 1)
+    assert (ledger.dataset.size, ledger.fresh, ledger.restored_round) == (0, 0, 0)
+
+
+def test_a_checkpoint_that_would_fill_the_memory_is_refused() -> None:
+    bomb = zlib.compress(b'{"version":1,"undone":[' + b"0," * 30_000_000 + b"0]}")
+    with pytest.raises(BadRequest, match="too long"):
+        Ledger(Dataset("d", 10, 1)).restore(bomb, 1)

@@ -1,0 +1,191 @@
+"""Custom resource definitions from the resource types: one source for what is read and what is accepted."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+from elasticjob_api.meta import Column, Json, Object, Rule
+from msgspec import NODEFAULT
+from msgspec import inspect as mi
+
+_BOUNDS = {"ge": "minimum", "le": "maximum", "pattern": "pattern", "min_length": "minLength", "max_length": "maxLength"}
+
+
+def crd(
+    resource: type[Object],
+    *,
+    group: str,
+    version: str,
+    plural: str,
+    short_name: str,
+    columns: tuple[Column, ...],
+    selectable: tuple[str, ...] = (),
+    scale: Mapping[str, str] | None = None,
+) -> Json:
+    """Return the CustomResourceDefinition of a resource type.
+
+    Args:
+        resource: the type; its name is the kind.
+        group: API group.
+        version: API version.
+        plural: plural of the kind, as in URLs.
+        short_name: what people type.
+        columns: what `kubectl get` prints.
+        selectable: paths of the fields that lists and watches can be filtered by.
+        scale: paths of the scale subresource; None for no such subresource.
+    """
+    kind = resource.__name__
+    served: Json = {
+        "name": version,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}} | ({"scale": dict(scale)} if scale else {}),
+        "additionalPrinterColumns": [_column(column) for column in columns],
+    }
+    if selectable:
+        served["selectableFields"] = [{"jsonPath": path} for path in selectable]
+    served["schema"] = {"openAPIV3Schema": _root(resource)}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": plural,
+                "singular": kind.lower(),
+                "shortNames": [short_name],
+                "categories": ["all"],
+            },
+            "versions": [served],
+        },
+    }
+
+
+def _column(column: Column) -> Json:
+    found = {"name": column.name, "type": column.type, "jsonPath": column.path}
+    if column.description:
+        found["description"] = column.description
+    return cast(Json, found | ({"priority": column.priority} if column.priority else {}))
+
+
+def _root(resource: type[Object]) -> Json:
+    """Return the schema of a whole object; the API server itself knows metadata and the type."""
+    schema = _struct(cast(mi.StructType, mi.type_info(resource)))
+    schema["properties"] = {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},  # so that a rule can point at it
+        "spec": schema["properties"]["spec"],
+        "status": _without_defaults(schema["properties"]["status"]),
+    }
+    schema["required"] = ["spec"]
+    return schema
+
+
+def _without_defaults(schema: Json) -> Json:
+    """Return the schema without defaults: what a controller has not written stays unwritten, whoever reads it."""
+    nested = {"properties": {key: _without_defaults(value) for key, value in schema.get("properties", {}).items()}}
+    nested |= {key: _without_defaults(schema[key]) for key in ("items", "additionalProperties") if key in schema}
+    kept = {key: value for key, value in schema.items() if key != "default"}
+    return kept | {key: value for key, value in nested.items() if value}
+
+
+def _struct(info: mi.StructType) -> Json:
+    properties = {field.encode_name: _field(field) for field in info.fields}
+    required = [field.encode_name for field in info.fields if field.required]
+    schema: Json = {"description": _summary(info.cls), "type": "object", "properties": properties}
+    if required:
+        schema["required"] = required
+    rules = [_rule(rule) for rule in getattr(info.cls, "RULES", ())]
+    if rules:
+        schema["x-kubernetes-validations"] = rules
+    return schema
+
+
+def _rule(rule: Rule) -> Json:
+    found: Json = {"rule": rule.rule}
+    if rule.values:  # by format: the API server knows no bound for the cost of putting strings together with +
+        found["messageExpression"] = f"{msgspec.json.encode(rule.message).decode()}.format([{', '.join(rule.values)}])"
+    else:
+        found["message"] = rule.message
+    return found | ({"fieldPath": rule.field} if rule.field else {})
+
+
+def _field(field: mi.Field) -> Json:
+    schema = _schema(field.type)
+    default = field.default if field.default_factory is NODEFAULT else field.default_factory()
+    # An empty default says nothing, except for a structure: there it lets the defaults inside take effect.
+    if isinstance(default, msgspec.Struct) or default not in (NODEFAULT, None, "", [], {}):
+        schema["default"] = msgspec.to_builtins(default)
+    return schema
+
+
+def _schema(info: mi.Type) -> Json:
+    if isinstance(info, mi.Metadata):
+        return _schema(info.type) | (info.extra_json_schema or {})
+    if isinstance(info, mi.UnionType):
+        return _union(info)
+    bounds = _bounds(info)
+    match info:
+        case mi.StructType():
+            return _struct(info)
+        case mi.DictType():
+            return _map(info)
+        case mi.ListType():
+            limit = {} if info.max_length is None else {"maxItems": info.max_length}
+            return {"type": "array", "items": _schema(info.item_type)} | limit | _list_kind(info)
+        case mi.LiteralType():
+            return {"type": "string", "enum": list(info.values)}
+        case mi.StrType():
+            return {"type": "string"} | bounds
+        case mi.BoolType():
+            return {"type": "boolean"}
+        case mi.IntType():
+            return {"type": "integer", "format": "int64"} | bounds
+        case mi.FloatType():
+            exclusive = {"minimum": info.gt, "exclusiveMinimum": True} if info.gt is not None else {}
+            return {"type": "number"} | bounds | exclusive
+        case mi.AnyType():
+            return {"x-kubernetes-preserve-unknown-fields": True}
+    raise TypeError(f"no schema for {info}")
+
+
+def _union(info: mi.UnionType) -> Json:
+    members = [member for member in info.types if not isinstance(member, mi.NoneType)]
+    if len(members) == 1:
+        return _schema(members[0])
+    kinds = {type(member) for member in members}
+    if kinds == {mi.IntType, mi.StrType}:  # a quantity; the type follows from x-kubernetes-int-or-string
+        return {"anyOf": [{"type": "integer"}, {"type": "string"}]}
+    raise TypeError(f"no schema for {info}")
+
+
+def _map(info: mi.DictType) -> Json:
+    limits = {"minProperties": info.min_length, "maxProperties": info.max_length}
+    schema: Json = {"type": "object"} | {key: value for key, value in limits.items() if value is not None}
+    if not isinstance(info.value_type, mi.AnyType):
+        schema["additionalProperties"] = _schema(info.value_type)
+    return schema
+
+
+def _list_kind(info: mi.ListType) -> Json:
+    """Conditions are a map by type, so that several writers can each apply their own."""
+    if isinstance(info.item_type, mi.StructType) and info.item_type.cls.__name__ == "Condition":
+        return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+    return {}
+
+
+def _bounds(info: mi.Type) -> Json:
+    found = {theirs: getattr(info, ours, None) for ours, theirs in _BOUNDS.items()}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _summary(cls: type[Any]) -> str:
+    return inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0].replace("\n", " ").replace("`", "")
