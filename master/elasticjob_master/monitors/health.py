@@ -35,7 +35,7 @@ class HealthWatcher:
     def reported(self, member: Member, report: Report, *, now: float, wall: float, stepped: bool) -> None:
         """A member has reported; `member.step` is still its last step before."""
         job = self._job
-        member.work.add(report, report.steps or max(0, report.step - member.step), now)
+        member.step_times.add(report, report.steps or max(0, report.step - member.step), now)
         if not stepped or report.round != job.rendezvous.round:
             return  # what was trained before says nothing of the present world
         if job.stall.stepped(report.seconds, wall, process_round=job.rendezvous.round):
@@ -80,13 +80,15 @@ class HealthWatcher:
             job.members, factor=health.straggler_factor, seconds=float(health.straggler_seconds), now=now
         )
         for member in changed:
-            pod, work = member.identity.pod_name, member.work
-            if work.straggler:
+            pod, step_times = member.identity.pod_name, member.step_times
+            if step_times.straggler:
                 bound = f"over {health.straggler_factor:g} times the median"
-                self._tell("StragglerFound", f"{pod} takes {work.step_seconds:.3g} s for a step, {bound}", warning=True)
+                self._tell(
+                    "StragglerFound", f"{pod} takes {step_times.step_seconds:.3g} s for a step, {bound}", warning=True
+                )
             else:
-                self._tell("StragglerRecovered", f"{pod} takes {work.step_seconds:.3g} s for a step")
-        job.stragglers = tuple(sorted(m.identity.pod_name for m in job.members if m.work.straggler))
+                self._tell("StragglerRecovered", f"{pod} takes {step_times.step_seconds:.3g} s for a step")
+        job.stragglers = tuple(sorted(m.identity.pod_name for m in job.members if m.step_times.straggler))
 
     def _tell(self, reason: str, message: str, *, warning: bool = False) -> None:
         log.log(logging.WARNING if warning else logging.INFO, "%s: %s", reason, message)

@@ -11,8 +11,8 @@ from elasticjob_master.core.rendezvous.host_discovery import Host, HostList
 from elasticjob_master.core.rendezvous.members import Check, Identity, Member
 from elasticjob_master.core.rendezvous.rules import Phase
 from elasticjob_master.core.stall import Stall
+from elasticjob_master.core.step_times import StepTimes
 from elasticjob_master.core.stored_state import State, StoredKeyValue, StoredMember, StoredProgress, StoredStall
-from elasticjob_master.core.stragglers import Work
 from elasticjob_master.persistence.autoscaler_snapshot import memory, store_memory
 from elasticjob_master.persistence.shards_snapshot import ledger, store_ledger
 
@@ -121,7 +121,7 @@ def _store_member(member: Member) -> StoredMember:
         exiting=member.exiting,
         succeeded=member.succeeded,
         step=member.step,
-        straggler=member.work.straggler,
+        straggler=member.step_times.straggler,
         check=member.check.stage if member.check.stage in ("passed", "failed") else "",
         check_seconds=member.check.seconds,
         check_problem=member.check.problem,
@@ -153,7 +153,7 @@ def _member(kept: StoredMember, now: float) -> Member:
         succeeded=kept.succeeded,
         heard_at=now,
         step=kept.step,
-        work=Work(straggler=kept.straggler),
+        step_times=StepTimes(straggler=kept.straggler),
         check=_check(kept),
     )
 

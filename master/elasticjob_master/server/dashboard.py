@@ -105,8 +105,8 @@ def _member(member: Member, rank: int | None) -> dict[str, Any]:
         "cpuCores": usage.cpu_cores,
         "memoryBytes": usage.memory_bytes,
         "gpuPercent": usage.gpu_percent,
-        "stepSeconds": member.work.step_seconds,
-        "straggler": member.work.straggler,
+        "stepSeconds": member.step_times.step_seconds,
+        "straggler": member.step_times.straggler,
     }
 
 

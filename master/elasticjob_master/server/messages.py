@@ -92,8 +92,8 @@ def member(source: Member) -> agent.Member:
         slots=who.slots,
         state=_STATES[source.state],
         step=source.step,
-        step_seconds=source.work.step_seconds,
-        straggler=source.work.straggler,
+        step_seconds=source.step_times.step_seconds,
+        straggler=source.step_times.straggler,
         check_problem=source.check.problem,
         usage=agent.ResourceUsage(
             cpu_cores=used.cpu_cores,

@@ -34,9 +34,9 @@ class Workers:
                     whole = max(took.values()) if self.alone else took[n]
                     own = took[n] if self.alone else 0.0
                     report = Report(self.round, 1, seconds=whole, steps=1, compute_seconds=own)
-                    member.work.add(report, 1, self.now)
+                    member.step_times.add(report, 1, self.now)
             self.changes += len(stragglers.judge(self.members, factor=2.0, seconds=SECONDS, now=self.now))
-        return [member.identity.pod_name for member in self.members if member.work.straggler]
+        return [member.identity.pod_name for member in self.members if member.step_times.straggler]
 
 
 def test_who_is_slow_for_long_is_a_straggler_and_one_that_recovers_is_none() -> None:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from elasticjob_api.refusals import Refused
 
-from elasticjob_master.core.stragglers import Work
+from elasticjob_master.core.step_times import StepTimes
 
 State = Literal["waiting", "training", "draining", "suspected", "succeeded"]
 HELD = ("waiting", "running", "answered")
@@ -112,7 +112,7 @@ class Member:
     heard_at: float = 0.0
     step: int = 0
     usage: Usage = field(default_factory=Usage)
-    work: Work = field(default_factory=Work)
+    step_times: StepTimes = field(default_factory=StepTimes)
 
     @property
     def uid(self) -> str:
