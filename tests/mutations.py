@@ -83,8 +83,8 @@ MUTATIONS = (
     Mutation(
         "the line is not in order of creation",
         "core/scaling/queue.py",
-        "return sorted(waiting, key=lambda item: _order(seen, item))",
-        "return sorted(waiting, key=lambda item: _order(seen, item), reverse=True)",
+        "return sorted(waiting, key=lambda item: _order(observed, item))",
+        "return sorted(waiting, key=lambda item: _order(observed, item), reverse=True)",
     ),
     Mutation(
         "manual plans are superseded",
@@ -108,13 +108,13 @@ MUTATIONS = (
     Mutation(
         "a job that has ended goes on",
         "core/decide.py",
-        "    if job.status.phase in statuses.ENDED:\n        return _after_the_end(seen, now)\n",
+        "    if job.status.phase in statuses.ENDED:\n        return _after_the_end(observed, now)\n",
         "",
     ),
     Mutation(
         "a suspended plan keeps its size",
         "core/suspend.py",
-        "held = members.counted if _is_written_back(seen, plan) else members.before",
+        "held = members.counted if _is_written_back(observed, plan) else members.before",
         "held = members.targets",
     ),
     Mutation(

@@ -3,5 +3,5 @@
 from __future__ import annotations
 
 
-class Outdated(Exception):
+class StaleState(Exception):
     """The decision was made on a state that is no longer so; the store has been told what is: decide again."""

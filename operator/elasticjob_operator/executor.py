@@ -22,7 +22,7 @@ from elasticjob_kube.session import Json, Kube
 
 from elasticjob_operator.core.model import actions as do
 from elasticjob_operator.ensure import ensure_infrastructure
-from elasticjob_operator.errors import Outdated
+from elasticjob_operator.errors import StaleState
 from elasticjob_operator.events import Events
 from elasticjob_operator.pod_executor import PodWork
 from elasticjob_operator.queue import Retry
@@ -48,7 +48,7 @@ class Executor:
 
         Raises:
             Retry: something could not be done; it is to be decided again after a pause.
-            Outdated: it is to be decided again now.
+            StaleState: it is to be decided again now.
         """
         due: float | None = None
         refused: Refused | None = None
@@ -122,7 +122,7 @@ class Executor:
             )
         except (Conflict, NotFound) as error:
             await self.look_again(job)
-            raise Outdated from error
+            raise StaleState from error
         return self._stored(answer)
 
     def _stored(self, answer: Json) -> ElasticJob:
@@ -149,7 +149,7 @@ class Executor:
         """Patch a ScalePlan, ScaleIn or ScaleOut.
 
         Raises:
-            Outdated: it has changed, or is gone.
+            StaleState: it has changed, or is gone.
             KubeError: as the API server answers.
         """
         resource = KINDS[action.kind]
@@ -159,7 +159,7 @@ class Executor:
             answer = await self.kube.patch(resource, namespace, action.name, body, subresource=subresource)
         except (Conflict, NotFound) as error:
             await self._look_at_request(resource, namespace, action)
-            raise Outdated from error
+            raise StaleState from error
         self.store.see(resource, "MODIFIED", answer)
 
     async def _look_at_request(self, resource: Resource, namespace: str, action: do.PatchStatus | do.Adopt) -> None:

@@ -19,7 +19,7 @@ from elasticjob_kube.session import Json, Kube
 
 from elasticjob_operator.core.model import actions as do
 from elasticjob_operator.core.model.observed import Pod
-from elasticjob_operator.errors import Outdated
+from elasticjob_operator.errors import StaleState
 from elasticjob_operator.events import Events
 from elasticjob_operator.store import controller
 
@@ -49,15 +49,15 @@ class PodWork:
             unresizable: is told the resize that the API server refuses, and why; that is no error.
 
         Raises:
-            Outdated: a pod was not as it was when this was decided.
+            StaleState: a pod was not as it was when this was decided.
             KubeError: as the API server answers.
         """
         if job.metadata.uid in self._unsure:
             await self.pods.refresh()
             self._unsure.discard(job.metadata.uid)
-            raise Outdated
+            raise StaleState
         places = asyncio.Semaphore(AT_ONCE)
-        failures: list[KubeError | Outdated] = []
+        failures: list[KubeError | StaleState] = []
 
         async def carry_out_one(action: do.Action) -> None:
             async with places:
@@ -66,7 +66,7 @@ class PodWork:
                     return
                 try:
                     await self._one(job, action, unresizable)
-                except (KubeError, Outdated) as error:
+                except (KubeError, StaleState) as error:
                     failures.append(error)
 
         await asyncio.gather(*(carry_out_one(action) for action in actions))
@@ -127,7 +127,7 @@ class PodWork:
     async def _resize(self, job: ElasticJob, action: do.ResizePod, unresizable: Note) -> None:
         pod = self.pods.get(action.uid)
         if pod is None:
-            raise Outdated
+            raise StaleState
         containers = [{"name": pod.spec.containers[0].name, "resources": action.resources}]
         body = {"metadata": {"uid": action.uid}, "spec": {"containers": containers}}
         try:
@@ -146,7 +146,7 @@ class PodWork:
             if await self._is_there(job, action.name, action.uid) and isinstance(error, NotFound):
                 unresizable(action, "in-place resize needs Kubernetes 1.33 or later")
                 return
-            raise Outdated from error
+            raise StaleState from error
         self.pods.observe(_pod(answer))
 
     async def _is_there(self, job: ElasticJob, name: str, uid: str) -> bool:

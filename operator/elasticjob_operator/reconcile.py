@@ -14,7 +14,7 @@ from elasticjob_kube.session import Kube
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.model.observed import Defaults
 from elasticjob_operator.core.scaling.queue import refuse_for_want_of_job
-from elasticjob_operator.errors import Outdated
+from elasticjob_operator.errors import StaleState
 from elasticjob_operator.executor import Executor
 from elasticjob_operator.queue import Retry
 from elasticjob_operator.store import JobKey, Store
@@ -52,7 +52,7 @@ class Reconciler:
                 return decision.requeue_after
             try:
                 await self.executor.carry_out(job, decision.actions)
-            except Outdated:
+            except StaleState:
                 log.debug("%s has changed meanwhile; deciding again", key)
             except Retry as retry:
                 if retry.due is None:
@@ -90,7 +90,7 @@ class Reconciler:
         for action in refusals:
             try:
                 await self.executor.patch_request(key.namespace, action, {"status": action.patch}, subresource="status")
-            except Outdated:
+            except StaleState:
                 return 0.0
             except KubeError as error:
                 raise Retry(error.message) from error

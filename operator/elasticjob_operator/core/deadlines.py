@@ -15,12 +15,12 @@ from elasticjob_operator.core.model.observed import Observed, Pod
 from elasticjob_operator.core.status import short_of_members
 
 
-def overdue(seen: Observed, status: ElasticJobStatus, now: float) -> tuple[str | None, float | None]:
+def overdue(observed: Observed, status: ElasticJobStatus, now: float) -> tuple[str | None, float | None]:
     """Return why the job fails because it is past a deadline, if it is; else the seconds until the next one.
 
     `status` has the counts of now.
     """
-    policy, start = seen.job.spec.run_policy, status.start_time
+    policy, start = observed.job.spec.run_policy, status.start_time
     waits: list[float] = []
     if policy.active_deadline_seconds is not None and start is not None:
         left = parse_time(start) + policy.active_deadline_seconds - now
@@ -31,10 +31,10 @@ def overdue(seen: Observed, status: ElasticJobStatus, now: float) -> tuple[str |
             )
         waits.append(left)
     if policy.pending_deadline_seconds is not None:
-        for pod in sorted(seen.pods, key=lambda pod: pod.metadata.creation_timestamp):
+        for pod in sorted(observed.pods, key=lambda pod: pod.metadata.creation_timestamp):
             if pod.status.phase != "Pending" or pod.leaving or not pod.metadata.creation_timestamp:
                 continue
-            if not _needed(seen.job, status, pod):
+            if not _needed(observed.job, status, pod):
                 continue
             left = parse_time(pod.metadata.creation_timestamp) + policy.pending_deadline_seconds - now
             if left <= 0:

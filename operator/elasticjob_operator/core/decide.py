@@ -36,60 +36,62 @@ COUNTS_EVERY = 1.0
 """Seconds between two writes of a status in which nothing but counts has changed."""
 
 
-def decide(seen: Observed, now: float, defaults: Defaults) -> Decision:
+def decide(observed: Observed, now: float, defaults: Defaults) -> Decision:
     """Return what to do now for one job."""
-    job = seen.job
+    job = observed.job
     if job.metadata.deletion_timestamp is not None or job.spec.run_policy.managed_by not in (None, names.MANAGED_BY):
         return Decision()
     if job.status.phase is None:
-        return _take_up(seen, now, defaults)
+        return _take_up(observed, now, defaults)
     if job.status.phase in statuses.ENDED:
-        return _after_the_end(seen, now)
+        return _after_the_end(observed, now)
     if job.spec.run_policy.suspend:
-        return _suspend(seen, now)
-    return _keep_going(seen, now, defaults)
+        return _suspend(observed, now)
+    return _keep_going(observed, now, defaults)
 
 
-def _take_up(seen: Observed, now: float, defaults: Defaults) -> Decision:
-    status = statuses.taken_up(seen.job, now)
-    if problem := validation.problem(seen.job) or rules_problem(seen.job):
-        return _end(seen, statuses.ended(seen.job, status, "Failed", problem, now), problem)
-    if seen.masters or seen.trouble or seen.job.spec.run_policy.suspend:
-        return Decision((*patches.job_status(seen.job, status),))
+def _take_up(observed: Observed, now: float, defaults: Defaults) -> Decision:
+    status = statuses.taken_up(observed.job, now)
+    if problem := validation.problem(observed.job) or rules_problem(observed.job):
+        return _end(observed, statuses.ended(observed.job, status, "Failed", problem, now), problem)
+    if observed.masters or observed.trouble or observed.job.spec.run_policy.suspend:
+        return Decision((*patches.job_status(observed.job, status),))
     # Of many jobs that are created together, each gets its master before any gets what its members need.
-    master = care_for_master(seen, status, defaults=defaults, now=now)
-    return Decision((EnsureInfrastructure("First"), *patches.job_status(seen.job, master.status), *master.creates))
+    master = care_for_master(observed, status, defaults=defaults, now=now)
+    return Decision((EnsureInfrastructure("First"), *patches.job_status(observed.job, master.status), *master.creates))
 
 
-def _keep_going(seen: Observed, now: float, defaults: Defaults) -> Decision:
-    job = seen.job
-    step = scale(seen, statuses.resumed(job, job.status, now), now)
-    members = care_for(seen, step.status, staying=step.staying, overrides=step.overrides, defaults=defaults, now=now)
+def _keep_going(observed: Observed, now: float, defaults: Defaults) -> Decision:
+    job = observed.job
+    step = scale(observed, statuses.resumed(job, job.status, now), now)
+    members = care_for(
+        observed, step.status, staying=step.staying, overrides=step.overrides, defaults=defaults, now=now
+    )
     if has_succeeded(job, members.status, step.counted):
-        status = statuses.with_counts(seen, members.status)
-        return _end(seen, statuses.ended(job, status, "Succeeded", "", now), "")
-    master = care_for_master(seen, members.status, defaults=defaults, now=now)
-    status = statuses.with_counts(seen, master.status)
-    late, next_deadline = overdue(seen, status, now)
+        status = statuses.with_counts(observed, members.status)
+        return _end(observed, statuses.ended(job, status, "Succeeded", "", now), "")
+    master = care_for_master(observed, members.status, defaults=defaults, now=now)
+    status = statuses.with_counts(observed, master.status)
+    late, next_deadline = overdue(observed, status, now)
     failure = members.failure or master.failure or late or hopeless(job, status, step.counted)
     if failure:
-        return _end(seen, statuses.ended(job, status, "Failed", failure, now), failure)
-    status = statuses.with_phase(seen, status, now)
+        return _end(observed, statuses.ended(job, status, "Failed", failure, now), failure)
+    status = statuses.with_phase(observed, status, now)
     # What cannot be had for pods must keep no plan from its end: what is told and stored of plans comes before them.
     told = [action for action in step.actions if isinstance(action, PatchStatus | WriteBackReplicas)]
     rest = [action for action in step.actions if action not in told]
     first: list[Action] = []
-    if master.creates or (members.creates and not seen.ensured and _is_new(job)):
+    if master.creates or (members.creates and not observed.ensured and _is_new(job)):
         # Before a name is used up for a pod; and if it was refused, that is told before.
         held = step.status if told else job.status
-        held = replace(held, message=status.message) if seen.trouble else held
+        held = replace(held, message=status.message) if observed.trouble else held
         ensure = EnsureInfrastructure("All" if master.creates else "Rest")
         first, told = [*patches.job_status(job, held), *told, ensure], []
     work: list[Action] = [*told, *master.deletes, *members.deletes, *master.creates, *members.creates]
     work += [*rest, *master.events, *members.events]
-    work += [] if first or seen.ensured else [EnsureInfrastructure()]
+    work += [] if first or observed.ensured else [EnsureInfrastructure()]
     requeue = sooner(step.requeue_after, members.requeue_after, master.requeue_after, next_deadline)
-    if not work and (wait := _counts_wait(seen, status, now)):
+    if not work and (wait := _counts_wait(observed, status, now)):
         return Decision((), sooner(requeue, wait))
     if statuses.is_suspended(job.status):
         work.append(EmitEvent("JobResumed", "spec.runPolicy.suspend is false"))
@@ -103,49 +105,51 @@ def _is_new(job: ElasticJob) -> bool:
     return all(replica.highest_index < 0 for replica in job.status.replica_statuses.values())
 
 
-def _end(seen: Observed, status: ElasticJobStatus, message: str) -> Decision:
+def _end(observed: Observed, status: ElasticJobStatus, message: str) -> Decision:
     event = EmitEvent(f"Job{status.phase}", message or f"the job has {status.phase}", warning=status.phase == "Failed")
-    return Decision((*patches.job_status(seen.job, status), event))
+    return Decision((*patches.job_status(observed.job, status), event))
 
 
-def _counts_wait(seen: Observed, status: ElasticJobStatus, now: float) -> float:
+def _counts_wait(observed: Observed, status: ElasticJobStatus, now: float) -> float:
     """Return how long the status need not be written yet, because nothing but counts has changed; 0 for not at all."""
-    if status == seen.job.status or not statuses.only_counts_differ(seen.job.status, status):
+    if status == observed.job.status or not statuses.only_counts_differ(observed.job.status, status):
         return 0.0
-    wait = seen.status_written + COUNTS_EVERY - now
+    wait = observed.status_written + COUNTS_EVERY - now
     return wait if 0 < wait <= COUNTS_EVERY else 0.0  # a longer one: the clock was set back
 
 
-def _after_the_end(seen: Observed, now: float) -> Decision:
+def _after_the_end(observed: Observed, now: float) -> Decision:
     """Clean up: pods as the policy says, whatever still wants to scale the job, and in time the job itself."""
-    job, policy = seen.job, seen.job.spec.run_policy
+    job, policy = observed.job, observed.job.spec.run_policy
     wait = None
     if policy.ttl_seconds_after_finished is not None and job.status.completion_time is not None:
         wait = parse_time(job.status.completion_time) + policy.ttl_seconds_after_finished - now
         if wait <= 0:
             return Decision((DeleteJob(),))
     care = Care(replace(job.status, observed_generation=job.metadata.generation))
-    for pod in seen.pods:
+    for pod in observed.pods:
         if pod.role == names.ROLE_MASTER or _cleaned(pod, policy.clean_pod_policy):
             care.dismiss(job, pod, now)
     work: list[Action] = [*care.deletes]
-    work += end_all(seen, f"spec.jobName: ElasticJob {job.metadata.name!r} has ended ({job.status.phase})", now)
-    status = statuses.with_counts(seen, care.status)
-    if not work and (pause := _counts_wait(seen, status, now)):
+    work += end_all(observed, f"spec.jobName: ElasticJob {job.metadata.name!r} has ended ({job.status.phase})", now)
+    status = statuses.with_counts(observed, care.status)
+    if not work and (pause := _counts_wait(observed, status, now)):
         return Decision((), sooner(wait, care.requeue_after, pause))
     return Decision((*patches.job_status(job, status), *work), sooner(wait, care.requeue_after))
 
 
-def _suspend(seen: Observed, now: float) -> Decision:
+def _suspend(observed: Observed, now: float) -> Decision:
     """Send the pods away, and end whatever wants to scale the job, after the size it comes back with is stored."""
-    job = seen.job
-    care = suspend(seen, now)
+    job = observed.job
+    care = suspend(observed, now)
     if has_succeeded(job, care.status, current_indices(care.status)):
-        return _end(seen, statuses.ended(job, statuses.with_counts(seen, care.status), "Succeeded", "", now), "")
-    status = statuses.suspended(seen, statuses.with_counts(seen, care.status), now)
+        return _end(
+            observed, statuses.ended(job, statuses.with_counts(observed, care.status), "Succeeded", "", now), ""
+        )
+    status = statuses.suspended(observed, statuses.with_counts(observed, care.status), now)
     work: list[Action] = [*care.deletes]
-    work += end_all(seen, f"spec.jobName: ElasticJob {job.metadata.name!r} is suspended", now)
-    if not work and (pause := _counts_wait(seen, status, now)):
+    work += end_all(observed, f"spec.jobName: ElasticJob {job.metadata.name!r} is suspended", now)
+    if not work and (pause := _counts_wait(observed, status, now)):
         return Decision((), sooner(care.requeue_after, pause))
     if status.phase == "Suspended" != job.status.phase:
         work.append(EmitEvent("JobSuspended", status.message))

@@ -50,11 +50,11 @@ def ended(job: ElasticJob, status: ElasticJobStatus, phase: Phase, message: str,
     return status
 
 
-def with_counts(seen: Observed, status: ElasticJobStatus) -> ElasticJobStatus:
+def with_counts(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatus:
     """Return the status with what the pods are doing. These fields change often and nothing is decided by them."""
-    job = seen.job
+    job = observed.job
     counts = {role: [0, 0] for role in status.replica_statuses}
-    for pod in seen.pods:
+    for pod in observed.pods:
         if pod.role in counts:
             counts[pod.role][0] += not pod.finished and not pod.leaving
             counts[pod.role][1] += pod.ready
@@ -78,10 +78,10 @@ def with_counts(seen: Observed, status: ElasticJobStatus) -> ElasticJobStatus:
     )
 
 
-def with_phase(seen: Observed, status: ElasticJobStatus, now: float) -> ElasticJobStatus:
+def with_phase(observed: Observed, status: ElasticJobStatus, now: float) -> ElasticJobStatus:
     """Return the status with phase, conditions and the master's address; `status` has the counts."""
-    job = seen.job
-    master = next((pod for pod in seen.masters if not pod.finished and not pod.leaving), None)
+    job = observed.job
+    master = next((pod for pod in observed.masters if not pod.finished and not pod.leaving), None)
     ready = master is not None and master.ready
     if master is not None and master.status.pod_ip:
         status = replace(status, master_address=f"{master.status.pod_ip}:{names.GRPC_PORT}")
@@ -114,20 +114,20 @@ def with_phase(seen: Observed, status: ElasticJobStatus, now: float) -> ElasticJ
     phase: Phase = "Starting" if any(replica.active for replica in status.replica_statuses.values()) else "Pending"
     if started:
         phase = "Scaling" if scaling else "Running"
-    parts = ("" if started else _waits_for(job, status), _restarts_later(status, now), seen.trouble)
+    parts = ("" if started else _waits_for(job, status), _restarts_later(status, now), observed.trouble)
     message = "; ".join(text for text in parts if text)
     return replace(status, phase=phase, message=message, observed_generation=job.metadata.generation)
 
 
-def suspended(seen: Observed, status: ElasticJobStatus, now: float) -> ElasticJobStatus:
+def suspended(observed: Observed, status: ElasticJobStatus, now: float) -> ElasticJobStatus:
     """Return the status of a job that is suspended, or on the way there while it still has pods."""
-    job, asked = seen.job, "spec.runPolicy.suspend is true"
+    job, asked = observed.job, "spec.runPolicy.suspend is true"
     status = replace(status, current_plan=None, observed_generation=job.metadata.generation)
     for kind in (_RUNNING, "Scaling", "MasterReady", *health.KINDS):
         if any(c.type == kind for c in status.conditions):
             status = _with_condition(job, status, kind, False, _SUSPENDED, asked, now)
-    if seen.pods:
-        message = f"suspending: {len(seen.pods)} pods are draining"
+    if observed.pods:
+        message = f"suspending: {len(observed.pods)} pods are draining"
         status = _with_condition(job, status, _SUSPENDED, False, "Suspending", message, now)
         return replace(status, phase=_RUNNING if status.phase == "Scaling" else status.phase, message=message)
     status = _with_condition(job, status, _SUSPENDED, True, _SUSPENDED, asked, now)

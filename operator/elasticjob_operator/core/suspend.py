@@ -18,29 +18,29 @@ from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.scaling.plan_membership import members_of
 
 
-def suspend(seen: Observed, now: float) -> Care:
+def suspend(observed: Observed, now: float) -> Care:
     """Return what a job needs that shall have no pods."""
-    care = Care(_as_before(seen))
-    for role, present in by_role(seen).items():
+    care = Care(_as_before(observed))
+    for role, present in by_role(observed).items():
         replica = care.status.replica_statuses[role]
         done = {pod.index for pod in present if pod.ended and pod.succeeded} & parse_indices(replica.indices)
         succeeded = format_indices(parse_indices(replica.succeeded_indices) | done)
         # Whoever is missing from here on was sent away; and nobody waits any more when the job comes back.
         care.store(role, replace(replica, succeeded_indices=succeeded, started_indices="", back_off={}))
-    members = [pod for pod in seen.pods if pod.role != names.ROLE_MASTER]
-    for pod in members or seen.pods:
-        care.dismiss(seen.job, pod, now)
+    members = [pod for pod in observed.pods if pod.role != names.ROLE_MASTER]
+    for pod in members or observed.pods:
+        care.dismiss(observed.job, pod, now)
     return care
 
 
-def _as_before(seen: Observed) -> ElasticJobStatus:
+def _as_before(observed: Observed) -> ElasticJobStatus:
     """Return the job's status with the members it had before the plan that is running, whose end is written later."""
-    status = seen.job.status
-    for plan in seen.plans:
+    status = observed.job.status
+    for plan in observed.plans:
         if plan.status.start_time is None or plan.status.phase in FINISHED:
             continue
         members = members_of(status, plan)
-        held = members.counted if _is_written_back(seen, plan) else members.before
+        held = members.counted if _is_written_back(observed, plan) else members.before
         replicas = {
             role: forget_members(replica, held.get(role, parse_indices(replica.indices)))
             for role, replica in status.replica_statuses.items()
@@ -49,10 +49,11 @@ def _as_before(seen: Observed) -> ElasticJobStatus:
     return status
 
 
-def _is_written_back(seen: Observed, plan: ScalePlan) -> bool:
+def _is_written_back(observed: Observed, plan: ScalePlan) -> bool:
     """Whether the spec has the plan's size already, which is its last step but for its own end."""
+    roles = observed.job.spec.replica_specs
     return any(
-        seen.job.spec.replica_specs[role].replicas == len(parse_indices(plan.status.targets.get(role, ""))) != expected
+        roles[role].replicas == len(parse_indices(plan.status.targets.get(role, ""))) != expected
         for role, expected in plan.status.spec_replicas.items()
-        if role in seen.job.spec.replica_specs
+        if role in roles
     )

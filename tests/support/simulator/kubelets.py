@@ -10,7 +10,7 @@ from elasticjob_api import names
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 from elasticjob_operator.core.decide import decide
-from elasticjob_operator.errors import Outdated
+from elasticjob_operator.errors import StaleState
 from elasticjob_operator.queue import Retry
 from elasticjob_operator.store import JobKey
 
@@ -86,7 +86,7 @@ class Nodes:
                 return
             try:
                 await self.world.operator.executor.carry_out(job, decision.actions)
-            except Outdated:
+            except StaleState:
                 await self.world.operator.watch()
             except Retry:
                 return  # after a pause

@@ -244,10 +244,10 @@ class Promises:
         plan = self.objects[SCALE_PLANS].get(name)
         if "-back-" in name or (plan is not None and plan.get("status", {}).get("startTime")):
             return  # what follows on the deletion of a running plan comes before all others; what has begun goes on
-        seen = actor.store.last
-        everyone = [*seen.plans, *seen.scale_ins, *seen.scale_outs]
+        observed = actor.store.last
+        everyone = [*observed.plans, *observed.scale_ins, *observed.scale_outs]
         place = {item.metadata.uid: (item.metadata.creation_timestamp, item.metadata.uid) for item in everyone}
-        line, known = [], {owner.uid for plan in seen.plans for owner in plan.metadata.owner_references}
+        line, known = [], {owner.uid for plan in observed.plans for owner in plan.metadata.owner_references}
         auto = []
         for item in everyone:
             if item.metadata.deletion_timestamp is not None or item.status.phase not in (None, "Pending"):
@@ -265,7 +265,7 @@ class Promises:
         waiting = sorted(entry for entry in line if not (entry[2] and entry[1] in superseded))
         assert waiting, f"{name} has its turn, but nothing waits"
         first = waiting[0][1]
-        claimed = seen.job.status.current_plan == name
+        claimed = observed.job.status.current_plan == name
         assert first == name or claimed, f"{name} has its turn before {first}"
 
     def _written_back(self, uid: str, role: str, replicas: int, before: Json) -> None:

@@ -23,7 +23,7 @@ from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, NODES, PODS, SCALE_I
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.model.observed import Defaults, Pod
 from elasticjob_operator.core.scaling.disruption import Node
-from elasticjob_operator.errors import Outdated
+from elasticjob_operator.errors import StaleState
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
 from elasticjob_operator.pod_executor import PodWork
@@ -259,7 +259,7 @@ class Operator:
                 return decision.requeue_after
             try:
                 await self.executor.carry_out(job, decision.actions)
-            except (Outdated, Retry):
+            except (StaleState, Retry):
                 await self.watch()
         raise AssertionError(f"does not settle; it wants {decision.actions}")
 

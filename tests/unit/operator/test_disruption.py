@@ -63,7 +63,7 @@ def test_every_taint_is_documented_with_its_meaning() -> None:
     assert missing == []
 
 
-def seen(*pods: Json, plans: tuple[ScalePlan, ...] = (), worker: Json | None = None, **leaving: str) -> Observed:
+def observe(*pods: Json, plans: tuple[ScalePlan, ...] = (), worker: Json | None = None, **leaving: str) -> Observed:
     body = job_body(3, 1, 6, worker=worker or {})
     body["metadata"] |= {"uid": "job-uid"}
     body["status"] = {
@@ -97,7 +97,7 @@ def told(observed: Observed) -> ScalePlan:
 
 
 def test_all_members_concerned_are_in_one_plan_that_says_why_and_keeps_what_was_set_for_them() -> None:
-    observed = seen(pod(0), pod(1), pod(2, "n2"), n1=CORDONED)
+    observed = observe(pod(0), pod(1), pod(2, "n2"), n1=CORDONED)
     spec = spec_of(observed)
     assert spec["source"] == "Disruption"
     assert spec["removePods"] == [{"name": "job-worker-0"}, {"name": "job-worker-1"}]
@@ -110,18 +110,20 @@ def test_all_members_concerned_are_in_one_plan_that_says_why_and_keeps_what_was_
 
 def test_a_pod_that_is_the_target_of_a_disruption_is_concerned_wherever_it_runs() -> None:
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
-    spec = spec_of(seen(pod(0), pod(1, conditions=[condition]), pod(2, conditions=[{**condition, "status": "False"}])))
+    spec = spec_of(
+        observe(pod(0), pod(1, conditions=[condition]), pod(2, conditions=[{**condition, "status": "False"}]))
+    )
     assert spec["removePods"] == [{"name": "job-worker-1"}]
     assert "EvictionByEvictionAPI" in spec["reason"]
 
 
 def test_a_pod_deleted_for_a_taint_of_its_node_is_left_to_repair_for_nobody_may_be_there_to_drain() -> None:
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
-    assert notices(seen(pod(0), pod(1, conditions=[condition]))) == []
+    assert notices(observe(pod(0), pod(1, conditions=[condition]))) == []
 
 
 def test_nobody_else_is_concerned() -> None:
-    assert notices(seen(pod(0), pod(1))) == []
+    assert notices(observe(pod(0), pod(1))) == []
     others = (
         pod(0, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}),
         pod(1, phase="Failed"),
@@ -129,15 +131,15 @@ def test_nobody_else_is_concerned() -> None:
         pod(7),
         pod(0, role="master"),
     )
-    assert notices(seen(*others, n1=CORDONED)) == []
+    assert notices(observe(*others, n1=CORDONED)) == []
 
 
 def test_a_pod_gets_one_notice_whatever_becomes_of_its_plan() -> None:
-    first = told(seen(pod(0), n1=CORDONED))
+    first = told(observe(pod(0), n1=CORDONED))
     for phase in ("Pending", "Draining", "Succeeded", "Failed", "Cancelled"):
         plan = msgspec.structs.replace(first, status=msgspec.convert({"phase": phase}, type(first.status)))
-        assert notices(seen(pod(0), plans=(plan,), n1=CORDONED)) == []
-        later = told(seen(pod(0), pod(1), plans=(plan,), n1=CORDONED))
+        assert notices(observe(pod(0), plans=(plan,), n1=CORDONED)) == []
+        later = told(observe(pod(0), pod(1), plans=(plan,), n1=CORDONED))
         assert [wish.name for wish in later.spec.remove_pods] == ["job-worker-1"]
         assert later.metadata.name != first.metadata.name
 
@@ -148,7 +150,7 @@ def test_a_pod_that_a_running_plan_removes_anyway_gets_no_notice() -> None:
         "spec": {"jobName": JOB, "removePods": [{"role": "worker", "index": 0}]},
         "status": {"phase": "Draining", "drainingPods": ["job-worker-0"]},
     }
-    assert notices(seen(pod(0), plans=(msgspec.convert(body, ScalePlan),), n1=CORDONED)) == []
+    assert notices(observe(pod(0), plans=(msgspec.convert(body, ScalePlan),), n1=CORDONED)) == []
 
 
 @pytest.mark.parametrize(
@@ -165,13 +167,13 @@ def test_a_role_that_tolerates_the_taint_stays_or_it_would_be_replaced_without_a
     toleration: Json, stays: bool
 ) -> None:
     template = {"spec": {"containers": [{"name": "train", "command": ["t"]}], "tolerations": [toleration]}}
-    observed = seen(pod(0), worker={"template": template}, n1=CORDONED)
+    observed = observe(pod(0), worker={"template": template}, n1=CORDONED)
     assert (notices(observed) == []) == stays
 
 
 def test_more_members_than_a_plan_can_list_get_several_plans() -> None:
     pods = [pod(index) for index in range(1500)]
-    everyone = seen(*pods, n1=CORDONED)
+    everyone = observe(*pods, n1=CORDONED)
     replica = msgspec.structs.replace(everyone.job.status.replica_statuses["worker"], indices="0-1499")
     status = msgspec.structs.replace(everyone.job.status, replica_statuses={"worker": replica})
     job = msgspec.structs.replace(everyone.job, status=status)
@@ -181,12 +183,12 @@ def test_more_members_than_a_plan_can_list_get_several_plans() -> None:
 
 
 def test_at_its_turn_a_plan_leaves_out_the_pods_that_have_gone_with_what_was_to_replace_them() -> None:
-    plan = told(seen(pod(0), pod(1), pod(2), n1=CORDONED))
-    rest = disruption.at_its_turn(seen(pod(1), pod(2, phase="Failed")), plan)
+    plan = told(observe(pod(0), pod(1), pod(2), n1=CORDONED))
+    rest = disruption.at_its_turn(observe(pod(1), pod(2, phase="Failed")), plan)
     assert [wish.name for wish in rest.spec.remove_pods] == ["job-worker-1"]
     assert [wish.resource.memory for wish in rest.spec.create_pods] == ["4Gi"]
     assert not disruption.is_over(rest)
-    assert disruption.is_over(disruption.at_its_turn(seen(), plan))
+    assert disruption.is_over(disruption.at_its_turn(observe(), plan))
 
 
 def test_a_node_s_news_concerns_the_jobs_with_pods_there_and_nothing_else() -> None:

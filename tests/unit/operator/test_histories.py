@@ -342,8 +342,8 @@ async def test_a_plan_whose_answer_was_lost_and_that_is_not_seen_yet_is_not_made
     await world.start()
     await world.ask(SCALE_OUTS, "more", count=1)
     await world.operator.watch()
-    seen = world.operator.store.observed(world.job())
-    body = from_scaler(seen, seen.scale_outs[0])
+    observed = world.operator.store.observed(world.job())
+    body = from_scaler(observed, observed.scale_outs[0])
     for _ in range(2):
-        await world.operator.executor.carry_out(seen.job, [CreatePlan(body)])
+        await world.operator.executor.carry_out(observed.job, [CreatePlan(body)])
     assert len(world.kube.of(SCALE_PLANS)) == 1

@@ -13,7 +13,7 @@ from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_OUTS, SCALE_PLAN
 from elasticjob_operator import pod_executor
 from elasticjob_operator import queue as queues
 from elasticjob_operator.core.model.actions import EmitEvent, WriteBackReplicas
-from elasticjob_operator.errors import Outdated
+from elasticjob_operator.errors import StaleState
 from elasticjob_operator.events import Events
 from elasticjob_operator.queue import Queue, Retry
 from elasticjob_operator.store import JobKey, Store
@@ -170,7 +170,7 @@ async def test_an_edit_that_comes_before_the_write_back_is_no_refusal() -> None:
     job = world.operator.store.job(KEY)
     assert job is not None
     world.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=5))
-    with pytest.raises(Outdated):
+    with pytest.raises(StaleState):
         await world.operator.executor.carry_out(job, [WriteBackReplicas("worker", 3)])
     assert world.operator.store.observed(job).trouble == ""
 

@@ -15,14 +15,14 @@ from elasticjob_operator.core.model.observed import Defaults, Observed, Pod
 _KILLED = (137, 143)
 
 
-def care_for_master(seen: Observed, status: ElasticJobStatus, *, defaults: Defaults, now: float) -> Care:
+def care_for_master(observed: Observed, status: ElasticJobStatus, *, defaults: Defaults, now: float) -> Care:
     """Return what the master needs.
 
     A second one is not started before the first is gone, for they share one state; only one on a lost node, which is
     not seen to end, is given up after a while. Should it still run, its next write of the state fails, and it ends.
     """
-    care, job = Care(status), seen.job
-    masters = seen.masters
+    care, job = Care(status), observed.job
+    masters = observed.masters
     live = [pod for pod in masters if not pod.finished]
     for pod in masters:
         known = care.status.master

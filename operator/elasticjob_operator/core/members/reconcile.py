@@ -21,7 +21,7 @@ CREATED_AT_ONCE = 500
 
 
 def care_for(
-    seen: Observed,
+    observed: Observed,
     status: ElasticJobStatus,
     *,
     staying: Indices,
@@ -32,32 +32,32 @@ def care_for(
     """Compare every role's indices with its pods.
 
     Args:
-        seen: the job and its pods.
+        observed: the job and its pods.
         status: the job's status as decided so far.
         staying: members per role that no running plan removes; only these are repaired.
         overrides: resources per role that a running plan is setting.
         defaults: what the job may leave out.
         now: the time.
     """
-    care, grouped = Care(status), by_role(seen)
+    care, grouped = Care(status), by_role(observed)
     for role, present in grouped.items():
-        take_ends(care, seen.job, role, present, staying[role], now)
-        _remove(care, seen.job.spec.replica_specs[role], role, present, staying[role], now)
+        take_ends(care, observed.job, role, present, staying[role], now)
+        _remove(care, observed.job.spec.replica_specs[role], role, present, staying[role], now)
     restarts = sum(replica.restarts for replica in care.status.replica_statuses.values())
-    limit = seen.job.spec.run_policy.backoff_limit
+    limit = observed.job.spec.run_policy.backoff_limit
     if restarts > limit and not care.failure:
         last = f": {care.events[-1].note}" if care.events else ""
         care.failure = f"{restarts} counted restarts are above runPolicy.backoffLimit {limit}{last}"
     if not care.failure:
         for role, present in grouped.items():
-            _create(care, seen, role, present, staying[role], overrides.get(role, {}), defaults, now)
+            _create(care, observed, role, present, staying[role], overrides.get(role, {}), defaults, now)
     return care
 
 
-def by_role(seen: Observed) -> dict[str, list[Pod]]:
+def by_role(observed: Observed) -> dict[str, list[Pod]]:
     """Return the members' pods of every role."""
-    grouped: dict[str, list[Pod]] = {role: [] for role in seen.job.status.replica_statuses}
-    for pod in seen.pods:
+    grouped: dict[str, list[Pod]] = {role: [] for role in observed.job.status.replica_statuses}
+    for pod in observed.pods:
         if pod.role in grouped:
             grouped[pod.role].append(pod)
     return grouped
@@ -104,7 +104,7 @@ def _remove(
 
 def _create(
     care: Care,
-    seen: Observed,
+    observed: Observed,
     role: str,
     present: Sequence[Pod],
     staying: frozenset[int],
@@ -113,7 +113,7 @@ def _create(
     now: float,
 ) -> None:
     """Create the pods that are missing, under names never used before."""
-    spec, replica = seen.job.spec.replica_specs[role], care.status.replica_statuses[role]
+    spec, replica = observed.job.spec.replica_specs[role], care.status.replica_statuses[role]
     live = {pod.index for pod in present if not pod.finished}
     over = parse_indices(replica.succeeded_indices) | lost_for_good(spec, replica)
     missing = staying - live - over
@@ -123,7 +123,7 @@ def _create(
             missing -= {index}
     highest, incarnations = replica.highest_index, replica.incarnations
     chosen = sorted(missing)[: max(CREATED_AT_ONCE - len(care.creates), 0)]
-    if seen.trouble and missing:
+    if observed.trouble and missing:
         # Once refused, as for a quota, one pod is enough to find out whether it is still so: names are not used up.
         # Another one each time, for it may be one alone that is refused, such as for the memory it needs.
         turn = incarnations % len(missing)
@@ -132,7 +132,7 @@ def _create(
         first_use = index > highest
         highest, incarnations = max(highest, index), incarnations + (not first_use)
         body = pods.member_pod(
-            seen.job,
+            observed.job,
             role,
             index,
             0 if first_use else incarnations,
@@ -140,7 +140,7 @@ def _create(
             restarts=replica.restarts_by_index.get(str(index), 0),
             uncounted=replica.uncounted_by_index.get(str(index), 0),
             defaults=defaults,
-            default_limits=seen.default_limits,
+            default_limits=observed.default_limits,
         )
         care.creates.append(CreatePod(body))
     care.store(role, replace(replica, highest_index=highest, incarnations=incarnations))

@@ -16,7 +16,7 @@ Wanted = dict[str, int | str]
 GPU = "nvidia.com/gpu"
 
 
-class Refused(Exception):
+class PlanRefused(Exception):
     """The request cannot be met; the message names the field, the value and the bound."""
 
 

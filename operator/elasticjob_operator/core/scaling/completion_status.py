@@ -33,7 +33,7 @@ def rolled_back(members: Members, few: Sequence[progress_messages.Member]) -> In
 
 
 def partly(
-    seen: Observed, plan: ScalePlan, members: Members, found: resize.Found, left_out: Sequence[Pod]
+    observed: Observed, plan: ScalePlan, members: Members, found: resize.Found, left_out: Sequence[Pod]
 ) -> tuple[PlanPhase, str]:
     """Return phase and message of a plan that did not reach all of what it wants."""
     status = plan.status
@@ -53,20 +53,20 @@ def partly(
             "members keep the resources they had",
         ),
     ]
-    late = set(progress_messages.not_ready(seen, members.new))
+    late = set(progress_messages.not_ready(observed, members.new))
     came = any((role, index) not in late for role, indices in members.new.items() for index in indices)
     reached = came or any(members.removed.values()) or migration.done(status) or found.done
     return "PartiallySucceeded" if reached else "Failed", "; ".join(filter(None, problems))
 
 
-def write_back(seen: Observed, plan: ScalePlan, members: Members) -> list[Action]:
+def write_back(observed: Observed, plan: ScalePlan, members: Members) -> list[Action]:
     """Return the writes that store the new size in the spec, unless somebody has edited it since the plan began.
 
     That includes its bounds: the API server refuses a size outside of them, and the spec's own is then the next plan.
     """
     writes: list[Action] = []
     for role, indices in members.targets.items():
-        spec, expected = seen.job.spec.replica_specs[role], plan.status.spec_replicas.get(role)
+        spec, expected = observed.job.spec.replica_specs[role], plan.status.spec_replicas.get(role)
         if expected is None or not spec.replicas == expected != len(indices):
             continue
         if spec.min_replicas <= len(indices) and (spec.max_replicas is None or len(indices) <= spec.max_replicas):

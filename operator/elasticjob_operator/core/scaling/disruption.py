@@ -93,27 +93,27 @@ def why_leaving(node: Node) -> str | None:
     return next((key for key in told if key != CORDONED), CORDONED if told or node.spec.unschedulable else None)
 
 
-def notices(seen: Observed) -> list[CreatePlan]:
+def notices(observed: Observed) -> list[CreatePlan]:
     """Return the plan for the members that must leave and of which no plan knows yet, if there are any."""
-    told = {pod.name: (pod, why) for pod in seen.pods if (why := _why(seen, pod)) is not None}
+    told = {pod.name: (pod, why) for pod in observed.pods if (why := _why(observed, pod)) is not None}
     if not told:
         return []
-    members = current_indices(seen.job.status)
+    members = current_indices(observed.job.status)
     due = sorted(name for name, (pod, _) in told.items() if _stays(pod, members))
-    known = _named(seen.plans)
-    for plan in seen.plans:
+    known = _named(observed.plans)
+    for plan in observed.plans:
         if plan.status.completion_time is None:
             known.update(plan.status.draining_pods, plan.status.removed_pods)
     doomed = [told[name] for name in due if name not in known][:_MOST]
-    return [CreatePlan(_plan(seen.job, doomed))] if doomed else []
+    return [CreatePlan(_plan(observed.job, doomed))] if doomed else []
 
 
-def at_its_turn(seen: Observed, plan: ScalePlan) -> ScalePlan:
+def at_its_turn(observed: Observed, plan: ScalePlan) -> ScalePlan:
     """Return a Disruption plan without the pods that have gone by themselves meanwhile: repair replaces those."""
     if len(plan.spec.remove_pods) != len(plan.spec.create_pods):
         return plan  # not one of ours
-    members = current_indices(seen.job.status)
-    staying = {pod.name for pod in seen.pods if _stays(pod, members)}
+    members = current_indices(observed.job.status)
+    staying = {pod.name for pod in observed.pods if _stays(pod, members)}
     pairs = list(zip(plan.spec.remove_pods, plan.spec.create_pods, strict=True))
     pairs = [(old, new) for old, new in pairs if old.name is None or old.name in staying]
     spec = replace(plan.spec, remove_pods=[old for old, _ in pairs], create_pods=[new for _, new in pairs])
@@ -126,19 +126,19 @@ def is_over(plan: ScalePlan) -> bool:
     return not (spec.remove_pods or spec.create_pods or spec.migrate_pods or spec.replica_resource_specs)
 
 
-def still_needed(seen: Observed) -> frozenset[str]:
+def still_needed(observed: Observed) -> frozenset[str]:
     """Return the plans that must be kept while a pod they name is there: without them it got another notice."""
-    present = {pod.name for pod in seen.pods}
-    return frozenset(plan.metadata.name for plan in seen.plans if not present.isdisjoint(_named([plan])))
+    present = {pod.name for pod in observed.pods}
+    return frozenset(plan.metadata.name for plan in observed.plans if not present.isdisjoint(_named([plan])))
 
 
-def _why(seen: Observed, pod: Pod) -> str | None:
+def _why(observed: Observed, pod: Pod) -> str | None:
     """Return why a pod must leave; None if nothing has been told."""
     condition = pod.condition("DisruptionTarget")
     if condition is not None and condition.reason != _BY_TAINT:
         return f"DisruptionTarget: {condition.reason}"
-    key = seen.leaving_nodes.get(pod.spec.node_name)
-    if key is None or _tolerates(seen.job, pod.role, key):
+    key = observed.leaving_nodes.get(pod.spec.node_name)
+    if key is None or _tolerates(observed.job, pod.role, key):
         return None
     return f"node {pod.spec.node_name}: {WHY[key]} ({key})"
 

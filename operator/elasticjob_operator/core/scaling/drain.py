@@ -23,16 +23,16 @@ def drainable(pods: Iterable[Pod]) -> list[str]:
     return sorted(pod.name for pod in pods if pod.status.phase == "Running" and not pod.ended and not pod.leaving)
 
 
-def not_drained(seen: Observed, draining: Collection[str]) -> list[str]:
+def not_drained(observed: Observed, draining: Collection[str]) -> list[str]:
     """Return the names of those draining pods whose training has not ended."""
-    return sorted(pod.name for pod in seen.pods if pod.name in draining and not pod.ended)
+    return sorted(pod.name for pod in observed.pods if pod.name in draining and not pod.ended)
 
 
-def seconds_allowed(seen: Observed, plan: ScalePlan, roles: Iterable[str]) -> int:
+def seconds_allowed(observed: Observed, plan: ScalePlan, roles: Iterable[str]) -> int:
     """Return how long members of these roles may drain."""
     if plan.spec.drain_seconds is not None:
         return plan.spec.drain_seconds
-    return max((seen.job.spec.replica_specs[role].drain_seconds for role in roles), default=0)
+    return max((observed.job.spec.replica_specs[role].drain_seconds for role in roles), default=0)
 
 
 def renewed(status: ScalePlanStatus, waiting: list[str]) -> ScalePlanStatus:

@@ -50,11 +50,10 @@ class Step:
     requeue_after: float | None = None
 
 
-def begin(seen: Observed, plan: ScalePlan, change: Change, now: float) -> list[Action]:
+def begin(observed: Observed, plan: ScalePlan, change: Change, now: float) -> list[Action]:
     """Fix what the plan will do. From here on it is executed, whoever executes it."""
-    removed = [
-        p for p in seen.pods if p.role in change.before and p.index in change.before[p.role] - change.targets[p.role]
-    ]
+    leaving = {role: indices - change.targets[role] for role, indices in change.before.items()}
+    removed = [pod for pod in observed.pods if pod.index in leaving.get(pod.role, ())]
     draining = drain.drainable(removed)
     status = replace(
         plan.status,
@@ -62,7 +61,7 @@ def begin(seen: Observed, plan: ScalePlan, change: Change, now: float) -> list[A
         message="",
         before={role: format_indices(indices) for role, indices in change.before.items()},
         targets={role: format_indices(indices) for role, indices in change.targets.items()},
-        spec_replicas={role: seen.job.spec.replica_specs[role].replicas for role in change.targets},
+        spec_replicas={role: observed.job.spec.replica_specs[role].replicas for role in change.targets},
         resources_by_index={
             role: {str(index): wanted for index, wanted in by_index.items()}
             for role, by_index in change.resources_by_index.items()
@@ -85,24 +84,24 @@ def end(plan: ScalePlan, phase: PlanPhase, message: str, now: float, *, pods: Se
     return [*patches.plan_status(plan, status), EmitEvent(f"Scaling{phase}", note, action="Scale", warning=warning)]
 
 
-def advance(seen: Observed, status: ElasticJobStatus, plan: ScalePlan, now: float) -> Step:
+def advance(observed: Observed, status: ElasticJobStatus, plan: ScalePlan, now: float) -> Step:
     """Take the next step of the plan that has begun."""
     members = members_of(status, plan)
     step = Step(hold(status, plan, members), members.staying, members.counted)
     if not completion_status.is_wound_up(plan.status):
         step.overrides = resize.wishes(plan)
     if plan.status.execution_time is None:
-        _drain(seen, plan, step, now)
+        _drain(observed, plan, step, now)
     else:
-        _execute(seen, plan, step, members, now)
+        _execute(observed, plan, step, members, now)
     return step
 
 
-def _drain(seen: Observed, plan: ScalePlan, step: Step, now: float) -> None:
+def _drain(observed: Observed, plan: ScalePlan, step: Step, now: float) -> None:
     """Wait until every draining pod has ended or the deadline has passed; the master tells the agents."""
-    waiting = drain.not_drained(seen, set(plan.status.draining_pods))
-    roles = {pod.role for pod in seen.pods if pod.name in plan.status.draining_pods}
-    allowed = drain.seconds_allowed(seen, plan, roles)
+    waiting = drain.not_drained(observed, set(plan.status.draining_pods))
+    roles = {pod.role for pod in observed.pods if pod.name in plan.status.draining_pods}
+    allowed = drain.seconds_allowed(observed, plan, roles)
     left = parse_time(plan.status.start_time or format_time(now)) + allowed - now
     if waiting and left > 0:
         step.actions += patches.plan_status(plan, drain.renewed(plan.status, waiting))
@@ -112,31 +111,31 @@ def _drain(seen: Observed, plan: ScalePlan, step: Step, now: float) -> None:
     step.actions += patches.plan_status(plan, replace(status, phase="Executing", execution_time=format_time(now)))
 
 
-def _execute(seen: Observed, plan: ScalePlan, step: Step, members: Members, now: float) -> None:
+def _execute(observed: Observed, plan: ScalePlan, step: Step, members: Members, now: float) -> None:
     """Do the next of: resize in place, wait for the new members, replace members, end."""
-    found = resize.look(seen, plan, members, now)
+    found = resize.look(observed, plan, members, now)
     if completion_status.is_wound_up(plan.status):
         if migration.under_way(plan.status):
-            _migrate(seen, plan, step, now)
+            _migrate(observed, plan, step, now)
         else:
-            _wind_up(seen, plan, step, members, found, now)
+            _wind_up(observed, plan, step, members, found, now)
     elif found.asks:
         _ask(plan, step, found, now)
-    elif few := progress_messages.not_ready(seen, members.new):
+    elif few := progress_messages.not_ready(observed, members.new):
         total = sum(map(len, members.new.values()))
-        _wait(plan, step, members, few, progress_messages.missing(seen, few, total), now)
+        _wait(plan, step, members, few, progress_messages.missing(observed, few, total), now)
     elif migration.under_way(plan.status):
-        _migrate(seen, plan, step, now)
-    elif gone := _not_gone(seen, members):
+        _migrate(observed, plan, step, now)
+    elif gone := _not_gone(observed, members):
         _wait(plan, step, members, [], progress_messages.sentence(gone, len(gone), "removed pods have not gone"), now)
     elif found.waiting:
         step.requeue_after = 1.0  # the kubelet's word or its silence
     elif found.impossible:
         pod, why = min(found.impossible, key=lambda item: (item[0].role, item[0].index))
-        status = migration.begin_next(seen, plan, members, (pod.role, pod.index), why, now)
+        status = migration.begin_next(observed, plan, members, (pod.role, pod.index), why, now)
         step.actions += patches.plan_status(plan, status)
     else:
-        _finish(seen, plan, step, members, "Succeeded", "", now)
+        _finish(observed, plan, step, members, "Succeeded", "", now)
 
 
 def _ask(plan: ScalePlan, step: Step, found: resize.Found, now: float) -> None:
@@ -150,8 +149,8 @@ def _ask(plan: ScalePlan, step: Step, found: resize.Found, now: float) -> None:
     step.actions += [resize.ask(pod, wanted[pod.role]) for pod in found.asks]
 
 
-def _migrate(seen: Observed, plan: ScalePlan, step: Step, now: float) -> None:
-    status, due = migration.advance(seen, plan, now)
+def _migrate(observed: Observed, plan: ScalePlan, step: Step, now: float) -> None:
+    status, due = migration.advance(observed, plan, now)
     status = replace(status, phase="Draining" if status.draining_pods else "Executing")
     step.actions += patches.plan_status(plan, status)
     step.requeue_after = sooner(step.requeue_after, due)
@@ -173,18 +172,20 @@ def _wait(
     step.actions += patches.plan_status(plan, replace(plan.status, targets=formatted, message=message))
 
 
-def _wind_up(seen: Observed, plan: ScalePlan, step: Step, members: Members, found: resize.Found, now: float) -> None:
+def _wind_up(
+    observed: Observed, plan: ScalePlan, step: Step, members: Members, found: resize.Found, now: float
+) -> None:
     """Give back what was asked for in vain, remember what was reached, and end."""
     left_out = [*found.asks, *found.waiting, *(pod for pod, _ in found.impossible)]
-    if back := resize.taken_back(seen, plan, left_out):
+    if back := resize.taken_back(observed, plan, left_out):
         step.actions += back
         return
-    phase, message = completion_status.partly(seen, plan, members, found, left_out)
-    _finish(seen, plan, step, members, phase, message, now, left_out=left_out)
+    phase, message = completion_status.partly(observed, plan, members, found, left_out)
+    _finish(observed, plan, step, members, phase, message, now, left_out=left_out)
 
 
 def _finish(
-    seen: Observed,
+    observed: Observed,
     plan: ScalePlan,
     step: Step,
     members: Members,
@@ -195,22 +196,24 @@ def _finish(
     left_out: Sequence[Pod] = (),
 ) -> None:
     """Store sizes and resources first, then end: after a crash in between the same is done again, with no effect."""
-    if write_back := completion_status.write_back(seen, plan, members):
+    if write_back := completion_status.write_back(observed, plan, members):
         step.actions += write_back
         return
     if phase == "Succeeded":
         step.status = completion_status.with_resources(step.status, resize.wishes(plan))
     else:
         step.status = completion_status.with_resources_by_index(
-            step.status, resize.changed(seen, plan, members, left_out)
+            step.status, resize.changed(observed, plan, members, left_out)
         )
-    pods = [pod for pod in seen.pods if pod not in left_out]
+    pods = [pod for pod in observed.pods if pod not in left_out]
     step.actions += end(plan, phase, message, now, pods=pods)
 
 
-def _not_gone(seen: Observed, members: Members) -> list[str]:
+def _not_gone(observed: Observed, members: Members) -> list[str]:
     """Return the pods of members that the plan has removed or replaced."""
-    return sorted(pod.name for pod in seen.pods if pod.role in members.held and pod.index not in members.held[pod.role])
+    return sorted(
+        pod.name for pod in observed.pods if pod.role in members.held and pod.index not in members.held[pod.role]
+    )
 
 
 def _sizes(change: Change) -> str:

@@ -10,14 +10,14 @@ from elasticjob_api.quantity import parse_quantity, requested
 from elasticjob_api.scaleplan import ScalePlan
 
 from elasticjob_operator.core.manifests.pods import with_resources
-from elasticjob_operator.core.model.plan import GPU, Change, Indices, Refused, wanted_resources
+from elasticjob_operator.core.model.plan import GPU, Change, Indices, PlanRefused, wanted_resources
 
 
 def check_size(job: ElasticJob, plan: ScalePlan, change: Change) -> None:
     """Refuse a plan after which a role were too small or too large.
 
     Raises:
-        Refused: it were.
+        PlanRefused: it were.
     """
     for role, indices in change.targets.items():
         spec, before = job.spec.replica_specs[role], change.before[role]
@@ -37,19 +37,19 @@ def check_bounds(least: int, most: int | None, size: int, *, role: str, prefix: 
     """Refuse a size outside of a role's bounds.
 
     Raises:
-        Refused: it is outside.
+        PlanRefused: it is outside.
     """
     if size < least:
-        raise Refused(f"{prefix}{size} members of role {role} would be below minReplicas {least}")
+        raise PlanRefused(f"{prefix}{size} members of role {role} would be below minReplicas {least}")
     if most is not None and size > most:
-        raise Refused(f"{prefix}{size} members of role {role} would be above maxReplicas {most}")
+        raise PlanRefused(f"{prefix}{size} members of role {role} would be above maxReplicas {most}")
 
 
 def check_resources(job: ElasticJob, change: Change) -> None:
     """Refuse a plan after which all members together would request more than the job may.
 
     Raises:
-        Refused: they would.
+        PlanRefused: they would.
     """
     limits = job.spec.autoscaling.resource_limits
     for name, field, limit in (
@@ -62,7 +62,7 @@ def check_resources(job: ElasticJob, change: Change) -> None:
         before, after = _total(job, change.before, name, None), _total(job, change.targets, name, change)
         # A job that is over the limit already may still shrink.
         if after > parse_quantity(limit) and after > before:
-            raise Refused(
+            raise PlanRefused(
                 f"spec.autoscaling.resourceLimits.{field}: all members together would request "
                 f"{name} {after.normalize():f}, above the job's limit {limit}"
             )

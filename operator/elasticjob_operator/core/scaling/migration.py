@@ -42,14 +42,14 @@ def done(status: ScalePlanStatus) -> list[Migration]:
     return [move for move in status.migrations if move.phase == "Done"]
 
 
-def advance(seen: Observed, plan: ScalePlan, now: float) -> tuple[ScalePlanStatus, float | None]:
+def advance(observed: Observed, plan: ScalePlan, now: float) -> tuple[ScalePlanStatus, float | None]:
     """Return the plan's status with every replacement a step further, and the seconds until something is due."""
-    status, due, here = plan.status, None, _by_member(seen)
+    status, due, here = plan.status, None, _by_member(observed)
     draining, removed, forced = set(status.draining_pods), set(status.removed_pods), set[str]()
     moves: list[Migration] = []
     for move in status.migrations:
         old = here[move.role, move.index]
-        moved, left = _next(seen, plan, move, here, draining, now)
+        moved, left = _next(observed, plan, move, here, draining, now)
         if moved.phase == "Draining" != move.phase:
             draining.update(drain.drainable(old))
             removed.update(pod.name for pod in old if pod.name not in draining)
@@ -57,31 +57,31 @@ def advance(seen: Observed, plan: ScalePlan, now: float) -> tuple[ScalePlanStatu
             forced.update(pod.name for pod in old if pod.name in draining and not pod.ended)
         moves.append(moved)
         due = sooner(due, left)
-    waiting = set(drain.not_drained(seen, draining)) - forced
+    waiting = set(drain.not_drained(observed, draining)) - forced
     status = replace(status, migrations=moves, draining_pods=sorted(draining), removed_pods=drain.listed(removed))
     return drain.drained(status, waiting, forced=forced), due
 
 
 def begin_next(
-    seen: Observed, plan: ScalePlan, members: Members, member: tuple[str, int], why: str, now: float
+    observed: Observed, plan: ScalePlan, members: Members, member: tuple[str, int], why: str, now: float
 ) -> ScalePlanStatus:
     """Return the plan's status with the replacement of one more member begun; `why` it is not resized in place."""
     role, index = member
-    used = members.held[role] | {pod.index for pod in seen.members(role)}
+    used = members.held[role] | {pod.index for pod in observed.members(role)}
     replacement = next(free_indices(used))
     told = why[:_LONGEST_REASON] if len(plan.status.migrations) < drain.NAMES_LISTED else ""
     move = Migration(
         role=role, index=index, replacement=replacement, phase="Starting", since=format_time(now), message=told
     )
     given = plan.status.resources_by_index
-    kept = seen.job.status.replica_statuses[role].resources_by_index.get(str(index))
+    kept = observed.job.status.replica_statuses[role].resources_by_index.get(str(index))
     if kept:
         given = {**given, role: {**given.get(role, {}), str(replacement): kept}}
     return replace(plan.status, migrations=[*plan.status.migrations, move], resources_by_index=given)
 
 
 def _next(
-    seen: Observed, plan: ScalePlan, move: Migration, here: _Here, draining: Collection[str], now: float
+    observed: Observed, plan: ScalePlan, move: Migration, here: _Here, draining: Collection[str], now: float
 ) -> tuple[Migration, float | None]:
     """Return a migration a step further, if it can be, and the seconds until its time is over."""
     if move.phase == "Pending":
@@ -90,19 +90,19 @@ def _next(
             _now(move, "Undone", now, "it was not begun") if plan.status.message else _now(move, "Starting", now)
         ), None
     if move.phase == "Starting":
-        return _starting(seen, plan, move, here, now)
+        return _starting(observed, plan, move, here, now)
     if move.phase == "Draining":
         waiting = any(pod.name in draining and not pod.ended for pod in here[move.role, move.index])
-        left = _left(move, drain.seconds_allowed(seen, plan, [move.role]), now)
+        left = _left(move, drain.seconds_allowed(observed, plan, [move.role]), now)
         return (move, left) if waiting and left > 0 else (_now(move, "Done", now), None)
     return move, None
 
 
 def _starting(
-    seen: Observed, plan: ScalePlan, move: Migration, here: _Here, now: float
+    observed: Observed, plan: ScalePlan, move: Migration, here: _Here, now: float
 ) -> tuple[Migration, float | None]:
     """Judge a replacement that is to become ready: drain the old member, wait, or take the replacement back."""
-    succeeded = parse_indices(seen.job.status.replica_statuses[move.role].succeeded_indices)
+    succeeded = parse_indices(observed.job.status.replica_statuses[move.role].succeeded_indices)
     if move.index in succeeded:
         return _now(move, "Undone", now, _SUCCEEDED), None
     if move.replacement in succeeded or any(pod.ready for pod in here[move.role, move.replacement]):
@@ -110,7 +110,7 @@ def _starting(
     left = _left(move, plan.spec.timeout_seconds, now)
     if left > 0:
         return move, left
-    why = progress_messages.why(seen, move.role, move.replacement)[:_LONGEST_REASON]
+    why = progress_messages.why(observed, move.role, move.replacement)[:_LONGEST_REASON]
     message = f"its replacement is not ready after timeoutSeconds {plan.spec.timeout_seconds}: {why}"
     return _now(move, "Undone", now, message), None
 
@@ -124,8 +124,8 @@ def _left(move: Migration, seconds: int, now: float) -> float:
     return parse_time(move.since or format_time(now)) + seconds - now
 
 
-def _by_member(seen: Observed) -> _Here:
+def _by_member(observed: Observed) -> _Here:
     here: _Here = defaultdict(list)
-    for pod in seen.pods:
+    for pod in observed.pods:
         here[pod.role, pod.index].append(pod)
     return here

@@ -16,13 +16,13 @@ _REASONS = 3
 Member = tuple[str, int]
 
 
-def not_ready(seen: Observed, members: Indices) -> list[Member]:
+def not_ready(observed: Observed, members: Indices) -> list[Member]:
     """Return those of the members that are neither ready nor done with their work."""
-    ready = {(pod.role, pod.index) for pod in seen.pods if pod.ready}
+    ready = {(pod.role, pod.index) for pod in observed.pods if pod.ready}
     return [
         (role, index)
         for role, indices in members.items()
-        for index in sorted(indices - parse_indices(seen.job.status.replica_statuses[role].succeeded_indices))
+        for index in sorted(indices - parse_indices(observed.job.status.replica_statuses[role].succeeded_indices))
         if (role, index) not in ready
     ]
 
@@ -36,17 +36,17 @@ def sentence(few: Sequence[str], total: int, what: str, reasons: Iterable[str] =
     return f"{len(few)} of {total} {what}: {named}{f' ({why})' if why else ''}"
 
 
-def missing(seen: Observed, few: Sequence[Member], total: int) -> str:
+def missing(observed: Observed, few: Sequence[Member], total: int) -> str:
     """Return which of the new members are not ready, and why."""
     names = [f"{role} {index}" for role, index in few]
-    return sentence(names, total, "new members are not ready", (why(seen, *member) for member in few))
+    return sentence(names, total, "new members are not ready", (why(observed, *member) for member in few))
 
 
-def why(seen: Observed, role: str, index: int) -> str:
+def why(observed: Observed, role: str, index: int) -> str:
     """Return why a member is not ready, in its pod's own words or in those of whoever refused the pod."""
-    pods = [pod for pod in seen.members(role) if pod.index == index]
+    pods = [pod for pod in observed.members(role) if pod.index == index]
     if not pods:
-        return seen.trouble or "it has no pod"
+        return observed.trouble or "it has no pod"
     pod = max(pods, key=lambda pod: pod.incarnation)
     if pod.finished:
         return describe(pod)

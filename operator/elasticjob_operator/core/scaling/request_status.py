@@ -18,31 +18,31 @@ Scaler = ScaleIn | ScaleOut
 DONE: tuple[ScalerPhase, ...] = ("ScaleSucceeded", "ScaleFailed")
 
 
-def everyone(seen: Observed) -> list[Scaler]:
+def everyone(observed: Observed) -> list[Scaler]:
     """Return all ScaleIns and ScaleOuts of the job."""
-    return [*seen.scale_ins, *seen.scale_outs]
+    return [*observed.scale_ins, *observed.scale_outs]
 
 
-def open_ones(seen: Observed) -> list[Scaler]:
+def open_ones(observed: Observed) -> list[Scaler]:
     """Return the ones that are not done."""
-    return [s for s in everyone(seen) if s.status.phase not in DONE and s.metadata.deletion_timestamp is None]
+    return [s for s in everyone(observed) if s.status.phase not in DONE and s.metadata.deletion_timestamp is None]
 
 
-def plan_of(seen: Observed, scaler: Scaler) -> ScalePlan | None:
+def plan_of(observed: Observed, scaler: Scaler) -> ScalePlan | None:
     """Return the plan that a ScaleIn or ScaleOut became."""
-    return next((item for item in seen.plans if patches.is_owned_by(item, scaler.metadata.uid)), None)
+    return next((item for item in observed.plans if patches.is_owned_by(item, scaler.metadata.uid)), None)
 
 
-def is_news(seen: Observed, plan: ScalePlan) -> bool:
+def is_news(observed: Observed, plan: ScalePlan) -> bool:
     """Whether a ScaleIn or ScaleOut does not tell yet that this is its plan."""
-    return any(s.status.plan is None and patches.is_owned_by(plan, s.metadata.uid) for s in open_ones(seen))
+    return any(s.status.plan is None and patches.is_owned_by(plan, s.metadata.uid) for s in open_ones(observed))
 
 
-def follow(seen: Observed, now: float) -> list[Action]:
+def follow(observed: Observed, now: float) -> list[Action]:
     """Let every ScaleIn and ScaleOut tell what its plan tells."""
     actions: list[Action] = []
-    for scaler in open_ones(seen):
-        followed = plan_of(seen, scaler)
+    for scaler in open_ones(observed):
+        followed = plan_of(observed, scaler)
         if followed is None:
             if scaler.status.plan is not None:
                 actions += done(scaler, "ScaleFailed", f"ScalePlan {scaler.status.plan} was deleted", now)
@@ -83,15 +83,15 @@ def expired(scalers: Iterable[Scaler], now: float) -> tuple[list[DeleteScaler], 
     return actions, due
 
 
-def orphans(seen: Observed) -> list[DeletePlan]:
+def orphans(observed: Observed) -> list[DeletePlan]:
     """Delete the unfinished plans whose ScaleIn or ScaleOut is gone: deleting it means that it is not wanted any more.
 
     The garbage collector does so too, in its own time.
     """
-    present = {scaler.metadata.uid for scaler in everyone(seen)}
+    present = {scaler.metadata.uid for scaler in everyone(observed)}
     return [
         DeletePlan(item.metadata.name, item.metadata.uid)
-        for item in seen.plans
+        for item in observed.plans
         if item.status.phase not in FINISHED
         and any(
             o.controller and o.kind in ("ScaleIn", "ScaleOut") and o.uid not in present

@@ -13,7 +13,7 @@ from elasticjob_api.scalers import ScaleIn, ScaleOut
 from msgspec import to_builtins
 
 from elasticjob_operator.core.model.observed import Observed, owner_reference
-from elasticjob_operator.core.model.plan import Refused
+from elasticjob_operator.core.model.plan import PlanRefused
 from elasticjob_operator.core.scaling.limits import check_bounds
 from elasticjob_operator.core.scaling.resolve import member_of
 
@@ -33,13 +33,13 @@ def spec_plan_name(job: ElasticJob) -> str:
     return f"{job.metadata.name}-spec-{job.metadata.generation}"
 
 
-def from_scaler(seen: Observed, scaler: ScaleIn | ScaleOut) -> Json:
+def from_scaler(observed: Observed, scaler: ScaleIn | ScaleOut) -> Json:
     """Return the manifest of the plan, worked out for the job as it is now.
 
     Raises:
-        Refused: the request cannot be met; the message names the field of the ScaleIn or ScaleOut.
+        PlanRefused: the request cannot be met; the message names the field of the ScaleIn or ScaleOut.
     """
-    job = seen.job
+    job = observed.job
     refuse_unknown_role(job, scaler)
     if isinstance(scaler, ScaleOut):
         spec = ScalePlanSpec(
@@ -54,7 +54,9 @@ def from_scaler(seen: Observed, scaler: ScaleIn | ScaleOut) -> Json:
             job_name=job.metadata.name,
             source="ScaleIn",
             reason=f"ScaleIn {scaler.metadata.name}",
-            remove_pods=[PodToRemove(role=scaler.spec.role, index=index) for index in sorted(_removed(seen, scaler))],
+            remove_pods=[
+                PodToRemove(role=scaler.spec.role, index=index) for index in sorted(_removed(observed, scaler))
+            ],
             timeout_seconds=scaler.spec.timeout_seconds,
         )
     return manifest(job, plan_name(job, scaler), spec, owner_reference(scaler))
@@ -100,44 +102,44 @@ def refuse_unknown_role(job: ElasticJob, scaler: ScaleIn | ScaleOut) -> None:
     """Refuse a role that the job does not have.
 
     Raises:
-        Refused: it does not have it.
+        PlanRefused: it does not have it.
     """
     if scaler.spec.role not in job.spec.replica_specs:
         roles = ", ".join(sorted(job.spec.replica_specs))
-        raise Refused(f"spec.role: {scaler.spec.role!r} is not a role of the job; it has {roles}")
+        raise PlanRefused(f"spec.role: {scaler.spec.role!r} is not a role of the job; it has {roles}")
 
 
 def _added(job: ElasticJob, scaler: ScaleOut) -> int:
     count, role = scaler.spec.count, scaler.spec.role
     if not 1 <= count <= LARGEST:
-        raise Refused(f"spec.count: {count} must be from 1 to {LARGEST}")
+        raise PlanRefused(f"spec.count: {count} must be from 1 to {LARGEST}")
     spec, size = job.spec.replica_specs[role], job.status.replica_statuses[role].desired
     prefix = f"spec.count: {count} more than {size}: "
     check_bounds(spec.min_replicas, spec.max_replicas, size + count, role=role, prefix=prefix)
     return count
 
 
-def _removed(seen: Observed, scaler: ScaleIn) -> frozenset[int]:
-    job, role, count, pod_names = seen.job, scaler.spec.role, scaler.spec.count, scaler.spec.pod_names
+def _removed(observed: Observed, scaler: ScaleIn) -> frozenset[int]:
+    job, role, count, pod_names = observed.job, scaler.spec.role, scaler.spec.count, scaler.spec.pod_names
     if (count is None) == (not pod_names):
-        raise Refused("spec.count, spec.podNames: give either count or podNames")
+        raise PlanRefused("spec.count, spec.podNames: give either count or podNames")
     spec = job.spec.replica_specs[role]
     indices = parse_indices(job.status.replica_statuses[role].indices)
     if count is not None:
         if not 1 <= count <= LARGEST:
-            raise Refused(f"spec.count: {count} must be from 1 to {LARGEST}")
+            raise PlanRefused(f"spec.count: {count} must be from 1 to {LARGEST}")
         prefix = f"spec.count: {count} fewer than {len(indices)}: "
         check_bounds(spec.min_replicas, spec.max_replicas, len(indices) - count, role=role, prefix=prefix)
         return frozenset(sorted(indices, reverse=True)[:count])
-    by_name = {pod.name: pod for pod in seen.pods}
+    by_name = {pod.name: pod for pod in observed.pods}
     removed: set[int] = set()
     for position, name in enumerate(pod_names):
         field = f"spec.podNames[{position}]"
         found, index = member_of(job, by_name, name, field)
         if found != role:
-            raise Refused(f"{field}: {name!r} has role {found}, not spec.role {role}")
+            raise PlanRefused(f"{field}: {name!r} has role {found}, not spec.role {role}")
         if index in removed:
-            raise Refused(f"{field}: {name!r} is named twice")
+            raise PlanRefused(f"{field}: {name!r} is named twice")
         removed.add(index)
     prefix = f"spec.podNames: {len(removed)} fewer than {len(indices)}: "
     check_bounds(spec.min_replicas, spec.max_replicas, len(indices) - len(removed), role=role, prefix=prefix)

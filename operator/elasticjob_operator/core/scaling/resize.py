@@ -49,16 +49,16 @@ def wishes(plan: ScalePlan) -> dict[str, Wanted]:
     return {role: wanted for role, wanted in found.items() if wanted}
 
 
-def look(seen: Observed, plan: ScalePlan, members: Members, now: float) -> Found:
+def look(observed: Observed, plan: ScalePlan, members: Members, now: float) -> Found:
     """Return how far the pods of the members that stay have the resources wanted."""
     found = Found()
     for role, wanted in wishes(plan).items():
         moves = [move for move in plan.status.migrations if move.role == role and move.phase != "Undone"]
         # Who leaves does not matter any more, and a replacement was made with these resources.
         moved = {index for move in moves for index in (move.index, move.replacement)}
-        for pod in seen.members(role):
+        for pod in observed.members(role):
             if pod.index in members.staying[role] - moved and _resizable(pod):
-                _judge(found, seen, plan, pod, wanted, now)
+                _judge(found, observed, plan, pod, wanted, now)
     return found
 
 
@@ -68,52 +68,52 @@ def ask(pod: Pod, wanted: Mapping[str, int | str]) -> ResizePod:
     return ResizePod(pod.name, pod.metadata.uid, with_resources(resources, wanted))
 
 
-def taken_back(seen: Observed, plan: ScalePlan, left_out: Collection[Pod]) -> list[ResizePod]:
+def taken_back(observed: Observed, plan: ScalePlan, left_out: Collection[Pod]) -> list[ResizePod]:
     """Return the requests that give pods back what they had, where the API server has taken ours but no kubelet did."""
     asks = []
     for pod in left_out:
-        had = _remembered(seen, pod)
+        had = _remembered(observed, pod)
         old = {name: had[name] for name in wishes(plan)[pod.role] if name in had}
         request = ask(pod, old)
-        if not _asked(pod, old) and not _refused(seen, request):
+        if not _asked(pod, old) and not _refused(observed, request):
             asks.append(request)
     return asks
 
 
 def changed(
-    seen: Observed, plan: ScalePlan, members: Members, left_out: Collection[Pod]
+    observed: Observed, plan: ScalePlan, members: Members, left_out: Collection[Pod]
 ) -> dict[str, dict[str, Wanted]]:
     """Return the wanted resources by role and index for the members that have them, when not all do."""
     names = {pod.name for pod in left_out}
     return {
         role: {
             str(pod.index): wanted
-            for pod in seen.members(role)
+            for pod in observed.members(role)
             if pod.index in members.staying[role] and pod.name not in names and _resizable(pod) and _asked(pod, wanted)
         }
         for role, wanted in wishes(plan).items()
     }
 
 
-def found_in_force(seen: Observed) -> dict[str, dict[str, Wanted]]:
+def found_in_force(observed: Observed) -> dict[str, dict[str, Wanted]]:
     """Return by role and index what members have been given in place that the job's status does not know of.
 
     A plan that was deleted has left it so; they keep it, as every pod that follows them does.
     """
     found: dict[str, dict[str, Wanted]] = {}
-    for role, indices in current_indices(seen.job.status).items():
-        for pod in seen.members(role):
+    for role, indices in current_indices(observed.job.status).items():
+        for pod in observed.members(role):
             if pod.index in indices and _resizable(pod):
-                asked, had = pod.spec.containers[0].resources.requests, _remembered(seen, pod)
+                asked, had = pod.spec.containers[0].resources.requests, _remembered(observed, pod)
                 news = {n: value for n, value in asked.items() if n in had and not same_quantity(value, had[n])}
                 if news and _in_force(pod, news):
                     found.setdefault(role, {})[str(pod.index)] = news
     return found
 
 
-def _judge(found: Found, seen: Observed, plan: ScalePlan, pod: Pod, wanted: Wanted, now: float) -> None:
+def _judge(found: Found, observed: Observed, plan: ScalePlan, pod: Pod, wanted: Wanted, now: float) -> None:
     if not _asked(pod, wanted):
-        if why := _never(seen, pod, wanted):
+        if why := _never(observed, pod, wanted):
             found.impossible.append((pod, why))
         else:
             found.asks.append(pod)
@@ -126,18 +126,18 @@ def _judge(found: Found, seen: Observed, plan: ScalePlan, pod: Pod, wanted: Want
             found.waiting.append(pod)
 
 
-def _never(seen: Observed, pod: Pod, wanted: Wanted) -> str:
+def _never(observed: Observed, pod: Pod, wanted: Wanted) -> str:
     """Return why it need not even be asked; empty when it may be."""
     if GPU in wanted:
         return "GPUs do not change in place"
-    if seen.job.spec.autoscaling.resize == "Replace":
+    if observed.job.spec.autoscaling.resize == "Replace":
         return "spec.autoscaling.resize is Replace"
-    return _refused(seen, ask(pod, wanted))
+    return _refused(observed, ask(pod, wanted))
 
 
-def _refused(seen: Observed, request: ResizePod) -> str:
+def _refused(observed: Observed, request: ResizePod) -> str:
     """Return why the API server has refused this very request; for other resources it is asked again."""
-    refused, why = seen.unresizable.get(request.uid, (None, ""))
+    refused, why = observed.unresizable.get(request.uid, (None, ""))
     return why if refused == request else ""
 
 
@@ -187,9 +187,9 @@ def _in_force(pod: Pod, wanted: Wanted) -> bool:
     return False
 
 
-def _remembered(seen: Observed, pod: Pod) -> Wanted:
+def _remembered(observed: Observed, pod: Pod) -> Wanted:
     """Return what the member requests by the job's status and its template: what its next pod would be made with."""
-    container = seen.job.spec.replica_specs[pod.role].template["spec"]["containers"][0]
-    wanted = wanted_resources(seen.job.status, pod.role, pod.index)
+    container = observed.job.spec.replica_specs[pod.role].template["spec"]["containers"][0]
+    wanted = wanted_resources(observed.job.status, pod.role, pod.index)
     resources = with_resources(container.get("resources") or {}, wanted)
     return {**(resources.get("limits") or {}), **resources["requests"]}

@@ -16,7 +16,7 @@ from elasticjob_operator.core.model.plan import (
     GPU,
     Change,
     Indices,
-    Refused,
+    PlanRefused,
     Wanted,
     as_wanted,
     current_indices,
@@ -29,7 +29,7 @@ def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> Change:
     """Work out what a plan means for the job as it is.
 
     Raises:
-        Refused: it cannot be met, as a whole; nothing of it is done then.
+        PlanRefused: it cannot be met, as a whole; nothing of it is done then.
     """
     spec, before = plan.spec, current_indices(job.status)
     # A pod that has not gone yet keeps its index: what becomes of it must not be taken for its successor's fate.
@@ -43,7 +43,7 @@ def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> Change:
         _known_role(job, role, field)
         if wish.replicas is not None:
             if wish.replicas < (more := len(created[role])):
-                raise Refused(
+                raise PlanRefused(
                     f"{field}.replicas: {wish.replicas} is below the {more} members that spec.createPods adds"
                 )
             used = taken[role] | targets[role]
@@ -62,13 +62,13 @@ def member_of(job: ElasticJob, by_name: Mapping[str, Pod], name: str, field: str
     """Return role and index of the member whose present pod has this name.
 
     Raises:
-        Refused: there is no such member, or it is leaving already.
+        PlanRefused: there is no such member, or it is leaving already.
     """
     pod = by_name.get(name)
     if pod is None or pod.role not in job.spec.replica_specs:
-        raise Refused(f"{field}: {name!r} is not a worker pod of ElasticJob {job.metadata.name!r}")
+        raise PlanRefused(f"{field}: {name!r} is not a worker pod of ElasticJob {job.metadata.name!r}")
     if pod.leaving or pod.index not in parse_indices(job.status.replica_statuses[pod.role].indices):
-        raise Refused(f"{field}: {name!r} is leaving already")
+        raise PlanRefused(f"{field}: {name!r} is leaving already")
     return pod.role, pod.index
 
 
@@ -84,7 +84,7 @@ def _removed(job: ElasticJob, pods: Sequence[Pod], wishes: Sequence[PodToRemove]
     removed: dict[str, set[int]] = {role: set() for role in before}
     for position, (role, index) in enumerate(_named(job, pods, wishes, before, "spec.removePods")):
         if index in removed[role]:
-            raise Refused(f"spec.removePods[{position}]: member {index} of role {role} is named twice")
+            raise PlanRefused(f"spec.removePods[{position}]: member {index} of role {role} is named twice")
         removed[role].add(index)
     return {role: frozenset(indices) for role, indices in removed.items()}
 
@@ -102,7 +102,7 @@ def _named(
         role, index = wish.role or "", -1 if wish.index is None else wish.index
         _known_role(job, role, f"{field}[{position}].role")
         if index not in before[role]:
-            raise Refused(f"{field}[{position}].index: {index} is not a member of role {role}")
+            raise PlanRefused(f"{field}[{position}].index: {index} is not a member of role {role}")
         found.append((role, index))
     return found
 
@@ -125,9 +125,9 @@ def _created(
             index = next(free[wish.role])
         elif index in before[wish.role]:
             leaving = ", and it cannot be removed and added in one plan" if index in removed[wish.role] else ""
-            raise Refused(f"{field}.index: {index} is a member of role {wish.role} already{leaving}")
+            raise PlanRefused(f"{field}.index: {index} is a member of role {wish.role} already{leaving}")
         elif index in created[wish.role]:
-            raise Refused(f"{field}.index: {index} is named twice")
+            raise PlanRefused(f"{field}.index: {index} is named twice")
         created[wish.role].add(index)
         if wanted := _quantities(wish.resource, f"{field}.resource"):
             by_index.setdefault(wish.role, {})[index] = wanted
@@ -150,11 +150,11 @@ def _migrated(
     for position, (role, index) in enumerate(_named(job, pods, wishes, before, "spec.migratePods")):
         field = f"spec.migratePods[{position}]"
         if (role, index) in moves:
-            raise Refused(f"{field}: member {index} of role {role} is named twice")
+            raise PlanRefused(f"{field}: member {index} of role {role} is named twice")
         if index not in targets[role]:
-            raise Refused(f"{field}: member {index} of role {role} is removed by the same plan")
+            raise PlanRefused(f"{field}: member {index} of role {role} is removed by the same plan")
         if index in parse_indices(job.status.replica_statuses[role].succeeded_indices):
-            raise Refused(f"{field}: member {index} of role {role} has finished its work")
+            raise PlanRefused(f"{field}: member {index} of role {role} has finished its work")
         replacement = next(free[role])
         kept = job.status.replica_statuses[role].resources_by_index.get(str(index), {})
         if wanted := {**kept, **_quantities(wishes[position].resource, f"{field}.resource")}:
@@ -174,7 +174,7 @@ def _agreed(plan: ScalePlan, migrations: Sequence[Migration], resources: Mapping
         for name, value in _quantities(resource, f"{field}.resource").items():
             every = resources.get(role, {}).get(name, value)
             if not same_quantity(every, value):
-                raise Refused(
+                raise PlanRefused(
                     f"{field}.resource.{name}: {value}, but spec.replicaResourceSpecs.{role}.resource.{name} is "
                     f"{every} for every member; give one of them"
                 )
@@ -182,7 +182,9 @@ def _agreed(plan: ScalePlan, migrations: Sequence[Migration], resources: Mapping
 
 def _known_role(job: ElasticJob, role: str, field: str) -> None:
     if role not in job.spec.replica_specs:
-        raise Refused(f"{field}: {role!r} is not a role of the job; it has {', '.join(sorted(job.spec.replica_specs))}")
+        raise PlanRefused(
+            f"{field}: {role!r} is not a role of the job; it has {', '.join(sorted(job.spec.replica_specs))}"
+        )
 
 
 def _quantities(resources: Resources, field: str) -> Wanted:
@@ -191,9 +193,9 @@ def _quantities(resources: Resources, field: str) -> Wanted:
         try:
             number = parse_quantity(value)
         except ValueError as error:
-            raise Refused(f"{field}.{name}: {error}") from None
+            raise PlanRefused(f"{field}.{name}: {error}") from None
         if number <= 0:
-            raise Refused(f"{field}.{name}: {value} must be above 0")
+            raise PlanRefused(f"{field}.{name}: {value} must be above 0")
         if name == GPU and number != number.to_integral_value():
-            raise Refused(f"{field}.{name}: {value} must be a whole number")
+            raise PlanRefused(f"{field}.{name}: {value} must be a whole number")
     return wanted
