@@ -14,7 +14,7 @@ from typing import cast
 
 import msgspec
 from elasticjob_kube.session import Json
-from elasticjob_localcluster.controlplane.cluster import Cluster
+from elasticjob_localcluster.cluster import Cluster
 
 CONNECTIONS = 32
 

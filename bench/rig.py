@@ -28,8 +28,8 @@ from elasticjob_kube.resources import (
     Resource,
 )
 from elasticjob_kube.session import Kube, connect
-from elasticjob_localcluster.controlplane import cluster as clusters
-from elasticjob_localcluster.controlplane.crds import apply_crds
+from elasticjob_localcluster import cluster as clusters
+from elasticjob_localcluster.crds import apply_crds
 
 from bench.figure import Result
 from bench.pods import PodWatch, watch_pods

@@ -8,8 +8,8 @@ import pytest
 from elasticjob_kube.errors import NotFound
 from elasticjob_kube.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Resource
 from elasticjob_kube.session import Kube, connect
-from elasticjob_localcluster.controlplane import cluster as clusters
-from elasticjob_localcluster.controlplane.crds import apply_crds
+from elasticjob_localcluster import cluster as clusters
+from elasticjob_localcluster.crds import apply_crds
 from hypothesis import settings
 
 REPOSITORY = Path(__file__).parents[1]

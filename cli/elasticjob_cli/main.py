@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 from elasticjob_cli.demo.command import demo
-from elasticjob_cli.dev import down, status, up
-from elasticjob_cli.query import query
+from elasticjob_cli.dev_cluster import down, status, up
+from elasticjob_cli.query.command import query
 
 app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False, help="Elastic deep-learning jobs on Kubernetes."

@@ -1,7 +1,7 @@
 """Integration tests talk to a control plane without a node."""
 
 import pytest
-from elasticjob_localcluster.controlplane.cluster import Cluster
+from elasticjob_localcluster.cluster import Cluster
 
 
 @pytest.fixture(scope="session")

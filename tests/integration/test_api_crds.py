@@ -14,7 +14,7 @@ from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 from elasticjob_kube.session import Kube
-from elasticjob_localcluster.controlplane.cluster import Cluster
+from elasticjob_localcluster.cluster import Cluster
 
 TEMPLATE = {"spec": {"containers": [{"name": "train", "image": "train:1", "command": ["train"]}]}}
 Json = dict[str, Any]

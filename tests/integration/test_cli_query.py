@@ -19,7 +19,7 @@ from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2, agent_pb2_grpc, shards_pb2, shards_pb2_grpc
 from elasticjob_kube.resources import ELASTIC_JOBS, ROLE_BINDINGS, ROLES, SECRETS, SERVICE_ACCOUNTS
 from elasticjob_kube.session import Kube
-from elasticjob_localcluster.controlplane.cluster import Cluster
+from elasticjob_localcluster.cluster import Cluster
 from elasticjob_operator.certificates import job_secrets
 
 from tests.support.service_accounts import kubeconfig_of

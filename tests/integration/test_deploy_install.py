@@ -15,8 +15,8 @@ import pytest
 import yaml
 from elasticjob_kube.resources import CRDS, ELASTIC_JOBS, PODS
 from elasticjob_kube.session import Kube
-from elasticjob_localcluster.controlplane import cluster as clusters
-from elasticjob_localcluster.controlplane.cluster import Cluster
+from elasticjob_localcluster import cluster as clusters
+from elasticjob_localcluster.cluster import Cluster
 from elasticjob_operator.crds import wait_until_served
 
 from tests.support.deployment import DEPLOY, SYSTEM, Tools, manifests

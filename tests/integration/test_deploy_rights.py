@@ -32,8 +32,8 @@ from elasticjob_kube.resources import (
     Resource,
 )
 from elasticjob_kube.session import Kube, connect
-from elasticjob_localcluster.controlplane import cluster as clusters
-from elasticjob_localcluster.controlplane.cluster import Cluster
+from elasticjob_localcluster import cluster as clusters
+from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.deployment import DEPLOY, SYSTEM, Json, Tools, manifests
 from tests.support.operator_process import OPERATOR, end_operator, job, made, phase, there, until, workers

@@ -14,10 +14,10 @@ import pytest
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import CRDS, NODES, PODS
 from elasticjob_kube.session import Kube, connect
+from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster import daemons
 from elasticjob_localcluster.controlplane import binaries
-from elasticjob_localcluster.controlplane import cluster as clusters
-from elasticjob_localcluster.progress import Progress
+from elasticjob_localcluster.progress_display import Progress
 from elasticjob_localcluster.state_directory import cache_dir
 
 COMMAND = [sys.executable, "-m", "elasticjob_cli.main", "dev"]

@@ -12,7 +12,7 @@ from elasticjob_kube import access
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import PODS, SERVICE_ACCOUNTS
 from elasticjob_kube.session import Kube, connect
-from elasticjob_localcluster.controlplane.cluster import Cluster
+from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.operator_process import until
 

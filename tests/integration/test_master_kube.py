@@ -26,7 +26,7 @@ from elasticjob_kube.resources import (
     SERVICE_ACCOUNTS,
 )
 from elasticjob_kube.session import Kube
-from elasticjob_localcluster.controlplane.cluster import Cluster
+from elasticjob_localcluster.cluster import Cluster
 from elasticjob_master.persistence.store import ConfigMapStore, Failed, TakenOver
 
 from tests.support.master_process import Agent, Master, run_master, until

@@ -38,7 +38,7 @@ from elasticjob_kube.resources import (
     Resource,
 )
 from elasticjob_kube.session import Kube, connect
-from elasticjob_localcluster.controlplane.cluster import Cluster
+from elasticjob_localcluster.cluster import Cluster
 from elasticjob_operator.core.manifests.infrastructure import around_the_pods
 from elasticjob_operator.ensure import ensure_infrastructure
 

@@ -12,7 +12,7 @@ import pytest
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import ELASTIC_JOBS, NAMESPACES, NODES, PODS, SCALE_PLANS, Resource
 from elasticjob_kube.session import Kube, connect
-from elasticjob_localcluster.controlplane.cluster import Cluster
+from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.bad_input import CASES, FINISHED, RUNNING, SUSPENDED, Bad
 from tests.support.operator_process import OPERATOR, Json, Told, job, made, phase, until, workers

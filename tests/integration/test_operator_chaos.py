@@ -14,7 +14,7 @@ from elasticjob_api import names
 from elasticjob_kube.errors import NotFound
 from elasticjob_kube.resources import LEASES
 from elasticjob_kube.session import Kube
-from elasticjob_localcluster.controlplane.cluster import Cluster
+from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.chaos_proxy import REQUESTS, WATCHES, ChaosProxy, Seen, When, chaos_proxy
 from tests.support.operator_process import end_operator, start_operator, until

@@ -21,7 +21,7 @@ from elasticjob_kube.resources import (
     Resource,
 )
 from elasticjob_kube.session import Kube
-from elasticjob_localcluster.controlplane.cluster import Cluster
+from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.operator_process import Json, Told, job, leader, made, operator, phase, says, there, until, workers
 from tests.support.played_kubelet import end, kubelet

@@ -19,7 +19,7 @@ from elasticjob_kube.resources import (
     SERVICES,
 )
 from elasticjob_kube.session import Kube
-from elasticjob_localcluster.controlplane.cluster import Cluster
+from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.chaos_proxy import chaos_proxy
 from tests.support.operator_process import Json, Told, job, made, operator, phase, until, workers

@@ -8,7 +8,7 @@ from typing import Any
 from elasticjob_api import names
 from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS
 from elasticjob_kube.session import Kube
-from elasticjob_localcluster.controlplane.cluster import Cluster
+from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.operator_process import Told, job, operator, phase, until
 from tests.support.played_kubelet import kubelet

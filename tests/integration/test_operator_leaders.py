@@ -8,7 +8,7 @@ from pathlib import Path
 
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_OUTS
 from elasticjob_kube.session import Kube
-from elasticjob_localcluster.controlplane.cluster import Cluster
+from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.chaos_proxy import ChaosProxy, Seen, When, chaos_proxy
 from tests.support.operator_process import job, made, operator, phase, says, until, worker_indices

@@ -7,7 +7,7 @@ from pathlib import Path
 from elasticjob_kube.errors import NotFound
 from elasticjob_kube.resources import ELASTIC_JOBS, LIMIT_RANGES, PODS, SCALE_OUTS, SCALE_PLANS
 from elasticjob_kube.session import Kube
-from elasticjob_localcluster.controlplane.cluster import Cluster
+from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.operator_process import Json, job, made, operator, phase, until, workers
 from tests.support.played_kubelet import kubelet

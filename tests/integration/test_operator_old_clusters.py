@@ -15,10 +15,10 @@ import pytest
 from elasticjob_kube.errors import NotFound
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
 from elasticjob_kube.session import Kube
-from elasticjob_localcluster.controlplane import cluster as clusters
+from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.controlplane.binaries import find_programs
-from elasticjob_localcluster.controlplane.crds import apply_crds
-from elasticjob_localcluster.progress import Progress
+from elasticjob_localcluster.crds import apply_crds
+from elasticjob_localcluster.progress_display import Progress
 from elasticjob_localcluster.state_directory import cache_dir
 
 from tests.conftest import REPOSITORY

@@ -28,7 +28,7 @@ from elasticjob_kube.resources import (
     Resource,
 )
 from elasticjob_kube.session import Kube
-from elasticjob_localcluster.controlplane.cluster import Cluster
+from elasticjob_localcluster.cluster import Cluster
 from elasticjob_operator.core.manifests.infrastructure import around_the_pods, correction
 
 from tests.support.operator_process import Told, job, operator, phase, there, until, worker_indices, workers

@@ -11,7 +11,7 @@ from elasticjob_api import names
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, PODS, SCALE_OUTS, SCALE_PLANS, SERVICES, Resource
 from elasticjob_kube.session import Kube
-from elasticjob_localcluster.controlplane.cluster import Cluster
+from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.chaos_proxy import chaos_proxy
 from tests.support.operator_process import Json, Told, job, made, operator, phase, until, workers

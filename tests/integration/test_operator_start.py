@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from elasticjob_localcluster.controlplane.cluster import up
-from elasticjob_localcluster.controlplane.crds import apply_crds
+from elasticjob_localcluster.cluster import up
+from elasticjob_localcluster.crds import apply_crds
 
 REPOSITORY = Path(__file__).parents[2]
 SECONDS = 30.0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from elasticjob_kube.resources import CRDS, ELASTIC_JOBS, PODS, SCALE_PLANS
 from elasticjob_kube.session import Kube
-from elasticjob_localcluster.controlplane.cluster import Cluster
+from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.operator_process import Json, job, made, operator, phase, says, until, workers
 from tests.support.played_kubelet import kubelet

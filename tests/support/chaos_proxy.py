@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import aiohttp
 from aiohttp import web
-from elasticjob_localcluster.controlplane.cluster import Cluster
+from elasticjob_localcluster.cluster import Cluster
 from yarl import URL
 
 Fault = Literal["none", "lost before", "lost after", "429", "500", "503", "slow", "410"]

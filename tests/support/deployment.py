@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from elasticjob_localcluster.cluster import Cluster
 from elasticjob_localcluster.controlplane.binaries import find_helm
-from elasticjob_localcluster.controlplane.cluster import Cluster
 
 Json = dict[str, Any]
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -11,7 +11,7 @@ import yaml
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import SERVICE_ACCOUNTS
 from elasticjob_kube.session import Kube
-from elasticjob_localcluster.controlplane.cluster import Cluster
+from elasticjob_localcluster.cluster import Cluster
 
 
 async def kubeconfig_of(account: str, cluster: Cluster, kube: Kube, namespace: str, folder: Path) -> Path:

@@ -16,10 +16,10 @@ from typing import Annotated
 
 import typer
 from elasticjob_kube.session import connect
+from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster import daemons
-from elasticjob_localcluster.controlplane import cluster as clusters
-from elasticjob_localcluster.controlplane.cluster import Cluster
-from elasticjob_localcluster.controlplane.crds import apply_crds
+from elasticjob_localcluster.cluster import Cluster
+from elasticjob_localcluster.crds import apply_crds
 from elasticjob_localcluster.errors import DevError
 from elasticjob_localcluster.foreground import last_lines
 from elasticjob_localcluster.state_directory import state_dir
@@ -29,7 +29,7 @@ from elasticjob_cli.demo.kubectl import Kubectl
 from elasticjob_cli.demo.observer import NotObserved, Sight
 from elasticjob_cli.demo.scenario import Story
 from elasticjob_cli.demo.timeline import Timeline
-from elasticjob_cli.dev import State, reporting
+from elasticjob_cli.dev_cluster import State, reporting
 
 NAMESPACE, JOB = "default", "digits"
 CHECKPOINTS = Path("/tmp/elasticjob-digits")  # noqa: S108 - as in examples/digits.yaml

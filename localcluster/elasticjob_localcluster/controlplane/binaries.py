@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from elasticjob_localcluster.controlplane.golang import find_go, go_environment
+from elasticjob_localcluster.controlplane.go_toolchain import find_go, go_environment
 from elasticjob_localcluster.errors import DevError
 from elasticjob_localcluster.foreground import last_lines, run_watched
-from elasticjob_localcluster.progress import Progress
+from elasticjob_localcluster.progress_display import Progress
 from elasticjob_localcluster.state_directory import cache_dir, locked, make_directory
 
 KUBERNETES = "v1.36.3"

@@ -15,5 +15,5 @@ What differs from a container, said once, here:
 * The service account comes as `$KUBECONFIG`, not as files under /var/run/secrets.
 * The termination message is written to `$TERMINATION_LOG`, not to `terminationMessagePath`.
 
-What it cannot do it refuses, with an event and a pod status that name the field; `supported.py` is the list.
+What it cannot do it refuses, with an event and a pod status that name the field; `admission.py` is the list.
 """

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from elasticjob_api.times import format_time
 
-from elasticjob_localcluster.node.containers import ContainerProcess
+from elasticjob_localcluster.node.container_process import ContainerProcess
 from elasticjob_localcluster.node.pod_model import Pod
-from elasticjob_localcluster.node.status import Record, Terminated
+from elasticjob_localcluster.node.pod_status import Record, Terminated
 
 
 @dataclass

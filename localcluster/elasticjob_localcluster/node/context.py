@@ -16,6 +16,7 @@ from elasticjob_kube.resources import CONFIG_MAPS, SECRETS
 from elasticjob_kube.session import Kube
 
 from elasticjob_localcluster.node.addresses import Addresses, Identity
+from elasticjob_localcluster.node.admission import Owner
 from elasticjob_localcluster.node.environment import (
     PASSED_ON,
     ConfigError,
@@ -32,7 +33,6 @@ from elasticjob_localcluster.node.process_tree import Reaper
 from elasticjob_localcluster.node.retry import patiently
 from elasticjob_localcluster.node.service_account import ApiServer
 from elasticjob_localcluster.node.services import Services
-from elasticjob_localcluster.node.supported import Owner
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from elasticjob_kube.session import Kube, connect
 
 from elasticjob_localcluster.node import process_guard
 from elasticjob_localcluster.node.addresses import Addresses
+from elasticjob_localcluster.node.admission import Owner
 from elasticjob_localcluster.node.context import Host
 from elasticjob_localcluster.node.events import Events
 from elasticjob_localcluster.node.memory_limits import MemoryWatch
@@ -33,7 +34,6 @@ from elasticjob_localcluster.node.registration import capacity, node_object, say
 from elasticjob_localcluster.node.server import serve, tls
 from elasticjob_localcluster.node.service_account import ApiServer
 from elasticjob_localcluster.node.services import Services
-from elasticjob_localcluster.node.supported import Owner
 
 log = logging.getLogger(__name__)
 

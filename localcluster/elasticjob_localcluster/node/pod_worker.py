@@ -19,18 +19,18 @@ from elasticjob_api.times import format_time, parse_time
 from elasticjob_kube.errors import Conflict, KubeError, NotFound, Refused
 from elasticjob_kube.resources import PODS
 
-from elasticjob_localcluster.node import launch, probes, service_account
+from elasticjob_localcluster.node import container_command, probes, service_account
 from elasticjob_localcluster.node.addresses import HOST_IP, Identity
+from elasticjob_localcluster.node.admission import REASON, has_token, refusal
+from elasticjob_localcluster.node.container_logs import Log
+from elasticjob_localcluster.node.container_process import ContainerProcess, StartError
 from elasticjob_localcluster.node.container_records import Records, outcome
-from elasticjob_localcluster.node.containers import ContainerProcess, StartError
 from elasticjob_localcluster.node.context import Host
 from elasticjob_localcluster.node.crash_backoff import Backoff
 from elasticjob_localcluster.node.environment import ConfigError
-from elasticjob_localcluster.node.logs import Log
 from elasticjob_localcluster.node.memory_limits import Watched
 from elasticjob_localcluster.node.pod_model import Json, Pod
-from elasticjob_localcluster.node.resize import Conditions, memory_limit, needs_restart, resize
-from elasticjob_localcluster.node.status import (
+from elasticjob_localcluster.node.pod_status import (
     Record,
     Running,
     Terminated,
@@ -43,8 +43,8 @@ from elasticjob_localcluster.node.status import (
     remembered,
     restarts,
 )
+from elasticjob_localcluster.node.resize import Conditions, memory_limit, needs_restart, resize
 from elasticjob_localcluster.node.status_writer import Reporter
-from elasticjob_localcluster.node.supported import REASON, has_token, refusal
 from elasticjob_localcluster.node.volumes import prepare
 
 log = logging.getLogger(__name__)
@@ -263,7 +263,7 @@ class PodWorker:
 
     async def _start(self, container: Json, record: Record) -> None:
         try:
-            command, message_file = await launch.command(
+            command, message_file = await container_command.command(
                 self._host,
                 self.pod,
                 container,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import aiohttp
 import grpc
 
-from elasticjob_localcluster.node.containers import Command, StartError, exit_of, spawn
+from elasticjob_localcluster.node.container_process import Command, StartError, exit_of, spawn
 from elasticjob_localcluster.node.pod_model import Json
 from elasticjob_localcluster.node.process_tree import Reaper, kill
 

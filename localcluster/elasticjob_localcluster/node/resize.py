@@ -9,7 +9,7 @@ from decimal import Decimal
 from elasticjob_api.quantity import parse_quantity
 
 from elasticjob_localcluster.node.pod_model import Json, Pod
-from elasticjob_localcluster.node.status import Record, Running
+from elasticjob_localcluster.node.pod_status import Record, Running
 
 Conditions = dict[str, tuple[str, str]]
 

@@ -15,9 +15,9 @@ from aiohttp import web
 from elasticjob_api.times import parse_time
 
 from elasticjob_localcluster.node.addresses import HOST_IP
-from elasticjob_localcluster.node.logs import Want, select
+from elasticjob_localcluster.node.container_logs import Want, select
+from elasticjob_localcluster.node.pod_status import Waiting
 from elasticjob_localcluster.node.pod_workers import Pods
-from elasticjob_localcluster.node.status import Waiting
 
 _BATCH = 1 << 16
 

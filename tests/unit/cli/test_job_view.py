@@ -6,7 +6,7 @@ import json
 
 import pytest
 from elasticjob_api.v1 import agent_pb2, job_pb2, shards_pb2
-from elasticjob_cli.job_view import Snapshot, as_json, as_text, duration, size
+from elasticjob_cli.query.job_view import Snapshot, as_json, as_text, duration, size
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from elasticjob_localcluster import daemons, state_directory
-from elasticjob_localcluster.controlplane import binaries, components, golang, ports
+from elasticjob_localcluster.controlplane import binaries, components, go_toolchain, ports
 from elasticjob_localcluster.controlplane.pki import make_pki
 from elasticjob_localcluster.errors import DevError
-from elasticjob_localcluster.progress import Progress
+from elasticjob_localcluster.progress_display import Progress
 from rich.console import Console
 
 PROGRAMS = {program.name: Path("/programs") / program.name for program in binaries.PROGRAMS}
@@ -130,14 +130,14 @@ def test_a_failed_build_says_why_in_one_line_with_the_end_of_the_output(output: 
 
 
 def test_a_build_never_runs_for_another_platform_or_with_settings_of_the_user(tmp_path: Path) -> None:
-    settings = golang.go_environment(tmp_path, {"HOME": str(tmp_path), "GOOS": "plan9", "GOFLAGS": "-mod=mod"})
+    settings = go_toolchain.go_environment(tmp_path, {"HOME": str(tmp_path), "GOOS": "plan9", "GOFLAGS": "-mod=mod"})
     assert "GOOS" not in settings
     assert settings["GOFLAGS"] == ""
     assert settings["CGO_ENABLED"] == "0"
 
 
 def test_without_a_usable_home_go_builds_inside_of_our_cache(tmp_path: Path) -> None:
-    settings = golang.go_environment(tmp_path, {"HOME": "/nonexistent"})
+    settings = go_toolchain.go_environment(tmp_path, {"HOME": "/nonexistent"})
     assert settings["GOCACHE"] == str(tmp_path / "go-build")
     assert settings["GOPATH"] == str(tmp_path / "gopath")
 

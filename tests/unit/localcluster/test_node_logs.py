@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from elasticjob_localcluster.node import logs
-from elasticjob_localcluster.node.logs import Log, Want, last_output, select
+from elasticjob_localcluster.node import container_logs
+from elasticjob_localcluster.node.container_logs import Log, Want, last_output, select
 from elasticjob_localcluster.node.memory_limits import trees
 from elasticjob_localcluster.node.process_tree import Process
 from hypothesis import HealthCheck, given, settings
@@ -49,7 +49,7 @@ def test_times_are_shown_on_request_and_select(tmp_path: Path) -> None:
 
 
 def test_a_file_that_has_grown_too_long_is_put_aside_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "LIMIT", 1000)
+    monkeypatch.setattr(container_logs, "LIMIT", 1000)
     log = Log(tmp_path / "log")
     for number in range(200):
         log.write(b"line %d\n" % number)
@@ -61,7 +61,7 @@ def test_a_file_that_has_grown_too_long_is_put_aside_once(tmp_path: Path, monkey
 async def test_a_follower_sees_every_line_once_also_across_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logs, "LIMIT", 1000)
+    monkeypatch.setattr(container_logs, "LIMIT", 1000)
     log = Log(tmp_path / "log")
     log.write(b"before\n")
     seen: list[bytes] = []

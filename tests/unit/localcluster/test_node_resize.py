@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from elasticjob_api.quantity import parse_quantity
 from elasticjob_localcluster.node.pod_model import Metadata, Pod
+from elasticjob_localcluster.node.pod_status import Record, Running
 from elasticjob_localcluster.node.resize import memory_limit, resize
-from elasticjob_localcluster.node.status import Record, Running
 from hypothesis import given
 from hypothesis import strategies as st
 

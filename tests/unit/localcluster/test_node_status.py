@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from elasticjob_localcluster.node.crash_backoff import Backoff
 from elasticjob_localcluster.node.pod_model import Metadata, Pod
-from elasticjob_localcluster.node.status import (
+from elasticjob_localcluster.node.pod_status import (
     Record,
     Running,
     Terminated,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from elasticjob_api import names
+from elasticjob_localcluster.node.admission import Owner, has_token, refusal
 from elasticjob_localcluster.node.pod_model import Metadata, Pod
-from elasticjob_localcluster.node.supported import Owner, has_token, refusal
 
 USER = Owner(1000, 1000, frozenset({1000, 27}))
 ROOT = Owner(0, 0, frozenset({0}))

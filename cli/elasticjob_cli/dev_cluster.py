@@ -13,9 +13,9 @@ from types import FrameType
 from typing import Annotated
 
 import typer
-from elasticjob_localcluster.controlplane import cluster as clusters
+from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.errors import DevError
-from elasticjob_localcluster.progress import Progress
+from elasticjob_localcluster.progress_display import Progress
 from elasticjob_localcluster.state_directory import state_dir
 
 State = Annotated[

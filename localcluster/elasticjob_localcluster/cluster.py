@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from elasticjob_localcluster import daemons
-from elasticjob_localcluster.controlplane import api, components
+from elasticjob_localcluster.controlplane import api_readiness, components
 from elasticjob_localcluster.controlplane.binaries import find_programs
 from elasticjob_localcluster.controlplane.pki import make_pki
 from elasticjob_localcluster.controlplane.ports import check_port, free_port
 from elasticjob_localcluster.errors import DevError
 from elasticjob_localcluster.foreground import last_lines
-from elasticjob_localcluster.progress import Progress
+from elasticjob_localcluster.progress_display import Progress
 from elasticjob_localcluster.state_directory import cache_dir, locked, make_directory
 
 _FACTS = "cluster.json"
@@ -66,11 +66,11 @@ class Cluster:
 
     def api_ready(self) -> bool:
         """Whether its API server serves."""
-        return api.api_ready(self.state / "pki", self.port)
+        return api_readiness.api_ready(self.state / "pki", self.port)
 
     def nodes(self) -> dict[str, bool]:
         """Return every node's name and whether it is ready."""
-        return api.nodes(self.state / "pki", self.port)
+        return api_readiness.nodes(self.state / "pki", self.port)
 
     def troubles(self) -> list[str]:
         """Return what is wrong with it; nothing, when it is healthy."""
@@ -217,7 +217,9 @@ def _start(
         launch(name, command)
     if cluster.has_node:
         launch(components.NODE, components.node_command(state, capacity))
-    wait_until(lambda: api.accepts_pods(state / "pki", cluster.port), "the controller manager did not become ready")
+    wait_until(
+        lambda: api_readiness.accepts_pods(state / "pki", cluster.port), "the controller manager did not become ready"
+    )
     if cluster.has_node:
         wait_until(lambda: cluster.nodes().get(components.NODE, False), "the node did not become ready")
 

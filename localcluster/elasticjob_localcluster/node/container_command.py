@@ -6,12 +6,12 @@ from pathlib import Path
 
 from elasticjob_api import names
 
-from elasticjob_localcluster.node.containers import Command
+from elasticjob_localcluster.node.admission import has_token
+from elasticjob_localcluster.node.container_process import Command
 from elasticjob_localcluster.node.context import Host
 from elasticjob_localcluster.node.environment import MARKER, TERMINATION_LOG, command_line
 from elasticjob_localcluster.node.pod_model import Json, Pod
 from elasticjob_localcluster.node.service_account import KUBECONFIG
-from elasticjob_localcluster.node.supported import has_token
 
 
 async def command(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from elasticjob_localcluster.errors import DevError
 from elasticjob_localcluster.foreground import last_lines, run_watched
-from elasticjob_localcluster.progress import Progress
+from elasticjob_localcluster.progress_display import Progress
 from elasticjob_localcluster.state_directory import home
 
 OLDEST = (1, 26)

@@ -24,10 +24,10 @@ from kubernetes.aio.config import ConfigException, list_kube_config_contexts
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from elasticjob_cli import query_topics
-from elasticjob_cli.job_view import Snapshot, as_json, as_text
 from elasticjob_cli.master_client import MasterAccess, NoMaster, master_access
-from elasticjob_cli.query_topics import QUESTIONS, Topic
+from elasticjob_cli.query import topics
+from elasticjob_cli.query.job_view import Snapshot, as_json, as_text
+from elasticjob_cli.query.topics import QUESTIONS, Topic
 
 CALL_SECONDS = 5.0
 _RECONNECT_SECONDS = 1.0
@@ -160,7 +160,7 @@ async def _ask(access: MasterAccess, target: _Target, topic: Topic) -> _Answer:
     async with _master(access, target) as master:
         get = getattr(master, f"Get{question.name}")
         answer = await get(question.request("Get"), metadata=access.metadata, timeout=CALL_SECONDS)
-    return _Answer(question.text(answer), query_topics.as_json(answer))
+    return _Answer(question.text(answer), topics.as_json(answer))
 
 
 def _shown(snapshot: Snapshot) -> _Answer:
@@ -214,7 +214,7 @@ async def _changes(access: MasterAccess, target: _Target, topic: Topic) -> Async
         question = QUESTIONS[topic]
         watch = getattr(master, f"Watch{question.name}")
         async for answer in watch(question.request("Watch"), metadata=access.metadata):
-            yield _Answer(question.text(answer), query_topics.as_json(answer))
+            yield _Answer(question.text(answer), topics.as_json(answer))
 
 
 def _console() -> Console:

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from rich.console import RenderableType
 from rich.text import Text
 
-from elasticjob_cli.job_view import UNKNOWN, clock, duration, enum, facts, size, table
+from elasticjob_cli.query.job_view import UNKNOWN, clock, duration, enum, facts, size, table
 
 
 class Topic(StrEnum):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from elasticjob_localcluster.node.logs import Log, last_output
+from elasticjob_localcluster.node.container_logs import Log, last_output
 from elasticjob_localcluster.node.process_tree import Reaper, kill
 
 _PIPE_SECONDS = 0.5

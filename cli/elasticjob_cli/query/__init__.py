@@ -1,0 +1,1 @@
+"""`elasticjob query`: asks a job's master and shows its answers."""
