@@ -23,7 +23,7 @@ import psutil
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_kube.resources import ELASTIC_JOBS, SERVICE_ACCOUNTS
-from elasticjob_operator.certificates import job_secrets
+from elasticjob_operator.certificates import new_job_secrets
 from elasticjob_operator.ensure import ensure_infrastructure
 
 from bench import jobs
@@ -136,7 +136,7 @@ def _service_account(folder: Path, rig: Rig, token: str) -> None:
 
 @cache
 def _secrets() -> dict[str, bytes]:
-    return job_secrets("bench", "bench")
+    return new_job_secrets("bench", "bench")
 
 
 @cache

@@ -77,7 +77,7 @@ MUTATIONS = (
     Mutation(
         "a failure is counted each time it is seen",
         "core/members/terminations.py",
-        "elif pod is newest[pod.index] and not ledger.knows(pod.index, pod):",
+        "elif pod is newest[pod.index] and not counters.include(pod.index, pod):",
         "elif pod is newest[pod.index]:",
     ),
     Mutation(
@@ -108,7 +108,7 @@ MUTATIONS = (
     Mutation(
         "a job that has ended goes on",
         "core/decide.py",
-        "    if job.status.phase in statuses.ENDED:\n        return _after_the_end(observed, now)\n",
+        "    if job.status.phase in statuses.FINISHED_PHASES:\n        return _clean_up(observed, now)\n",
         "",
     ),
     Mutation(

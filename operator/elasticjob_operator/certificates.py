@@ -16,7 +16,7 @@ VALID = datetime.timedelta(days=3650)
 _TOKEN_BYTES = 32
 
 
-def job_secrets(job: str, namespace: str) -> dict[str, bytes]:
+def new_job_secrets(job: str, namespace: str) -> dict[str, bytes]:
     """Return new contents of a job's Secret, under the keys of `elasticjob_api.names`; certificates and key in PEM."""
     authority_key = ec.generate_private_key(ec.SECP256R1())
     authority_name = _name(f"elasticjob {namespace}/{job}"[:64])

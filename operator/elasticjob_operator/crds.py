@@ -29,7 +29,7 @@ class _Kinds(msgspec.Struct):
     resources: list[_Named]
 
 
-async def wait_until_served(kube: Kube, namespace: str | None) -> None:
+async def wait_for_crds(kube: Kube, namespace: str | None) -> None:
     """Return when the API server serves all four kinds in the namespace (None: in all).
 
     What is missing is said at first and every ten seconds.

@@ -22,9 +22,10 @@ from elasticjob_kube.resources import (
 )
 from elasticjob_kube.session import Json, Kube
 
-from elasticjob_operator.certificates import job_secrets
+from elasticjob_operator.certificates import new_job_secrets
 from elasticjob_operator.core.manifests import gang, infrastructure
 from elasticjob_operator.core.model.observed import owned_by
+from elasticjob_operator.core.status import has_no_members_yet
 
 _PAUSES = (0.1, 0.5)
 _POD_GROUPS = (VOLCANO_POD_GROUPS, COSCHEDULING_POD_GROUPS)
@@ -48,9 +49,9 @@ async def ensure_infrastructure(
         Refused: a name is taken by an object that is not the job's, which is left alone; or a kind does not exist here.
         KubeError: as the API server answers.
     """
-    new = all(replica.highest_index < 0 for replica in job.status.replica_statuses.values())
+    new = has_no_members_yet(job.status)
     try:
-        manifests = infrastructure.around_the_pods(job)
+        manifests = infrastructure.infrastructure_manifests(job)
     except ValueError as error:  # the template was judged when the job was taken up and cannot change; this can
         raise Refused(422, "Invalid", f"spec.master.resources: {error}") from error
     # Creating first saves a new job a round trip each; for any other job all this is there, and reading is no write.
@@ -87,7 +88,7 @@ async def _ensure_secret(kube: Kube, job: ElasticJob, *, new: bool) -> str | Non
             pass
         else:
             return None
-    content = job_secrets(job.metadata.name, job.metadata.namespace)
+    content = new_job_secrets(job.metadata.name, job.metadata.namespace)
     await _create(kube, job, infrastructure.secret(job, {key: value.decode() for key, value in content.items()}))
     if new:
         return None
@@ -122,7 +123,7 @@ async def _correct(kube: Kube, job: ElasticJob, resource: Resource, manifest: Js
     _check_owner(job, resource, found)
     if resource == SECRETS:
         return
-    if patch := infrastructure.correction(manifest, found):
+    if patch := infrastructure.correction_patch(manifest, found):
         versioned = {key: found["metadata"][key] for key in ("uid", "resourceVersion")}
         await kube.patch(resource, job.metadata.namespace, found["metadata"]["name"], {"metadata": versioned, **patch})
 

@@ -24,7 +24,7 @@ from elasticjob_operator import handlers
 from elasticjob_operator.cluster_watches import watch_limit_ranges, watch_nodes
 from elasticjob_operator.config import Config, parse
 from elasticjob_operator.core.model.observed import Defaults, Pod
-from elasticjob_operator.crds import wait_until_served
+from elasticjob_operator.crds import wait_for_crds
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
 from elasticjob_operator.lease import Candidate, LeaseLost
@@ -72,7 +72,7 @@ async def _run(config: Config) -> None:
         standing = Standing(kube)
         candidate = Candidate(leasing, config.lease_namespace, config.identity, config.lease_seconds)
         async with served(standing, config.http_port):
-            await wait_until_served(kube, config.namespace)
+            await wait_for_crds(kube, config.namespace)
             standing.able = True
             async with candidate.leadership() as lead:
                 standing.leading = True

@@ -19,7 +19,7 @@ from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.scalers import ScaleIn, ScaleOut
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 
-from elasticjob_operator.core.manifests.infrastructure import basis
+from elasticjob_operator.core.manifests.infrastructure import manifest_inputs
 from elasticjob_operator.core.model.actions import ResizePod
 from elasticjob_operator.core.model.limit_ranges import LimitRange
 from elasticjob_operator.core.model.observed import Observed, Pod
@@ -169,7 +169,7 @@ class Store:
             trouble=self._trouble.get(uid, ""),
             status_written=self._written.get(uid, 0.0),
             leaving_nodes=self._leaving,
-            ensured=self._ensured.get(uid) == basis(job),
+            ensured=self._ensured.get(uid) == manifest_inputs(job),
             unresizable=self._unresizable,
             default_limits=self._default_limits(job.metadata.namespace),
         )
@@ -200,7 +200,7 @@ class Store:
 
     def note_ensured(self, job: ElasticJob) -> None:
         """Keep that what the pods need around them is there, as the job's spec now wants it."""
-        self._ensured[job.metadata.uid] = basis(job)
+        self._ensured[job.metadata.uid] = manifest_inputs(job)
 
     def put(self, custom: Custom) -> bool:
         """Take an object unless it is gone or a version as new is known; return whether it is news."""

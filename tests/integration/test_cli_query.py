@@ -20,7 +20,7 @@ from elasticjob_api.v1 import agent_pb2, agent_pb2_grpc, shards_pb2, shards_pb2_
 from elasticjob_kube.resources import ELASTIC_JOBS, ROLE_BINDINGS, ROLES, SECRETS, SERVICE_ACCOUNTS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
-from elasticjob_operator.certificates import job_secrets
+from elasticjob_operator.certificates import new_job_secrets
 
 from tests.support.service_accounts import kubeconfig_of
 
@@ -49,7 +49,7 @@ async def job(kube: Kube, namespace: str) -> str:
 
 @pytest.fixture
 async def secrets(kube: Kube, job: str) -> dict[str, bytes]:
-    made = job_secrets(JOB, job)
+    made = new_job_secrets(JOB, job)
     data = {key: base64.b64encode(value).decode() for key, value in made.items()}
     body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": names.master_service(JOB)}, "data": data}
     await kube.create(SECRETS, job, body)

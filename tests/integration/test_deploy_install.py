@@ -17,7 +17,7 @@ from elasticjob_kube.resources import CRDS, ELASTIC_JOBS, PODS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.cluster import Cluster
-from elasticjob_operator.crds import wait_until_served
+from elasticjob_operator.crds import wait_for_crds
 
 from tests.support.deployment import DEPLOY, SYSTEM, Tools, manifests
 from tests.support.operator_process import job, there, until
@@ -56,7 +56,7 @@ async def served(kube: Kube) -> None:
     storage "(re)initializing".
     """
     async with asyncio.timeout(30):
-        await wait_until_served(kube, None)
+        await wait_for_crds(kube, None)
 
 
 async def nothing_new(tools: Tools, before: set[str]) -> None:

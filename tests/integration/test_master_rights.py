@@ -39,7 +39,7 @@ from elasticjob_kube.resources import (
 )
 from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster.cluster import Cluster
-from elasticjob_operator.core.manifests.infrastructure import around_the_pods
+from elasticjob_operator.core.manifests.infrastructure import infrastructure_manifests
 from elasticjob_operator.ensure import ensure_infrastructure
 
 from tests.support.service_accounts import kubeconfig_of, not_forbidden
@@ -240,7 +240,7 @@ async def test_the_api_server_lists_no_right_that_the_documentation_does_not(rig
 
 async def test_the_documentation_lists_what_the_operator_gives(kube: Kube, namespace: str) -> None:
     job = msgspec.convert(await kube.create(ELASTIC_JOBS, namespace, _job(JOB)), ElasticJob)
-    [role] = [each for each in around_the_pods(job) if each["kind"] == "Role"]
+    [role] = [each for each in infrastructure_manifests(job) if each["kind"] == "Role"]
     assert {_row(rule) for rule in role["rules"]} == _documented()
 
 

@@ -29,7 +29,7 @@ from elasticjob_kube.resources import (
 )
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
-from elasticjob_operator.core.manifests.infrastructure import around_the_pods, correction
+from elasticjob_operator.core.manifests.infrastructure import correction_patch, infrastructure_manifests
 
 from tests.support.operator_process import Told, job, operator, phase, there, until, worker_indices, workers
 from tests.support.played_kubelet import end, kubelet
@@ -295,9 +295,9 @@ async def test_what_the_api_server_has_stored_is_what_was_wanted(
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         await running(kube, namespace)
     kinds = {each.kind: each for each in (SERVICE_ACCOUNTS, CONFIG_MAPS, SERVICES, ROLES, ROLE_BINDINGS)}
-    for manifest in around_the_pods(await kube.get(ELASTIC_JOBS, namespace, "job", as_type=ElasticJob)):
+    for manifest in infrastructure_manifests(await kube.get(ELASTIC_JOBS, namespace, "job", as_type=ElasticJob)):
         found = await kube.get(kinds[manifest["kind"]], namespace, manifest["metadata"]["name"])
-        assert correction(manifest, found) == {}, manifest
+        assert correction_patch(manifest, found) == {}, manifest
 
 
 async def test_a_deleted_service_or_secret_comes_back_before_the_next_master_and_with_the_next_operator(

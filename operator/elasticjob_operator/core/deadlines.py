@@ -12,10 +12,10 @@ from elasticjob_api.times import parse_time
 from elasticjob_operator.core.members.failure_policy import why_pending
 from elasticjob_operator.core.model.actions import sooner
 from elasticjob_operator.core.model.observed import Observed, Pod
-from elasticjob_operator.core.status import short_of_members
+from elasticjob_operator.core.status import has_too_few_members
 
 
-def overdue(observed: Observed, status: ElasticJobStatus, now: float) -> tuple[str | None, float | None]:
+def check_deadlines(observed: Observed, status: ElasticJobStatus, now: float) -> tuple[str | None, float | None]:
     """Return why the job fails because it is past a deadline, if it is; else the seconds until the next one.
 
     `status` has the counts of now.
@@ -49,4 +49,4 @@ def overdue(observed: Observed, status: ElasticJobStatus, now: float) -> tuple[s
 
 
 def _needed(job: ElasticJob, status: ElasticJobStatus, pod: Pod) -> bool:
-    return pod.role not in status.replica_statuses or short_of_members(job, status, pod.role)
+    return pod.role not in status.replica_statuses or has_too_few_members(job, status, pod.role)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from elasticjob_api import names
-from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
+from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.times import parse_time
 from msgspec.structs import replace
 
 from elasticjob_operator.core import health
 from elasticjob_operator.core import status as statuses
-from elasticjob_operator.core.deadlines import overdue
+from elasticjob_operator.core.deadlines import check_deadlines
 from elasticjob_operator.core.manifests import validation
-from elasticjob_operator.core.members.completion import has_succeeded, hopeless
-from elasticjob_operator.core.members.failure_policy import rules_problem
-from elasticjob_operator.core.members.master import care_for_master
-from elasticjob_operator.core.members.reconcile import care_for
-from elasticjob_operator.core.members.reconcile_result import Care
+from elasticjob_operator.core.members.completion import has_succeeded, why_it_cannot_succeed
+from elasticjob_operator.core.members.failure_policy import restart_rules_error
+from elasticjob_operator.core.members.master import reconcile_master
+from elasticjob_operator.core.members.reconcile import reconcile_members
+from elasticjob_operator.core.members.reconcile_result import ReconcileResult
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import (
     Action,
@@ -42,46 +42,46 @@ def decide(observed: Observed, now: float, defaults: Defaults) -> Decision:
     if job.metadata.deletion_timestamp is not None or job.spec.run_policy.managed_by not in (None, names.MANAGED_BY):
         return Decision()
     if job.status.phase is None:
-        return _take_up(observed, now, defaults)
-    if job.status.phase in statuses.ENDED:
-        return _after_the_end(observed, now)
+        return _initialize(observed, now, defaults)
+    if job.status.phase in statuses.FINISHED_PHASES:
+        return _clean_up(observed, now)
     if job.spec.run_policy.suspend:
         return _suspend(observed, now)
-    return _keep_going(observed, now, defaults)
+    return _reconcile_active(observed, now, defaults)
 
 
-def _take_up(observed: Observed, now: float, defaults: Defaults) -> Decision:
-    status = statuses.taken_up(observed.job, now)
-    if problem := validation.problem(observed.job) or rules_problem(observed.job):
-        return _end(observed, statuses.ended(observed.job, status, "Failed", problem, now), problem)
+def _initialize(observed: Observed, now: float, defaults: Defaults) -> Decision:
+    status = statuses.initialized(observed.job, now)
+    if problem := validation.problem(observed.job) or restart_rules_error(observed.job):
+        return _finish(observed, statuses.finished(observed.job, status, "Failed", problem, now), problem)
     if observed.masters or observed.trouble or observed.job.spec.run_policy.suspend:
         return Decision((*patches.job_status(observed.job, status),))
     # Of many jobs that are created together, each gets its master before any gets what its members need.
-    master = care_for_master(observed, status, defaults=defaults, now=now)
+    master = reconcile_master(observed, status, defaults=defaults, now=now)
     return Decision((EnsureInfrastructure("First"), *patches.job_status(observed.job, master.status), *master.creates))
 
 
-def _keep_going(observed: Observed, now: float, defaults: Defaults) -> Decision:
+def _reconcile_active(observed: Observed, now: float, defaults: Defaults) -> Decision:
     job = observed.job
-    step = scale(observed, statuses.resumed(job, job.status, now), now)
-    members = care_for(
+    step = scale(observed, statuses.without_suspension(job, job.status, now), now)
+    members = reconcile_members(
         observed, step.status, staying=step.staying, overrides=step.overrides, defaults=defaults, now=now
     )
     if has_succeeded(job, members.status, step.counted):
         status = statuses.with_counts(observed, members.status)
-        return _end(observed, statuses.ended(job, status, "Succeeded", "", now), "")
-    master = care_for_master(observed, members.status, defaults=defaults, now=now)
+        return _finish(observed, statuses.finished(job, status, "Succeeded", "", now), "")
+    master = reconcile_master(observed, members.status, defaults=defaults, now=now)
     status = statuses.with_counts(observed, master.status)
-    late, next_deadline = overdue(observed, status, now)
-    failure = members.failure or master.failure or late or hopeless(job, status, step.counted)
+    late, next_deadline = check_deadlines(observed, status, now)
+    failure = members.failure or master.failure or late or why_it_cannot_succeed(job, status, step.counted)
     if failure:
-        return _end(observed, statuses.ended(job, status, "Failed", failure, now), failure)
+        return _finish(observed, statuses.finished(job, status, "Failed", failure, now), failure)
     status = statuses.with_phase(observed, status, now)
     # What cannot be had for pods must keep no plan from its end: what is told and stored of plans comes before them.
     told = [action for action in step.actions if isinstance(action, PatchStatus | WriteBackReplicas)]
     rest = [action for action in step.actions if action not in told]
     first: list[Action] = []
-    if master.creates or (members.creates and not observed.ensured and _is_new(job)):
+    if master.creates or (members.creates and not observed.ensured and statuses.has_no_members_yet(job.status)):
         # Before a name is used up for a pod; and if it was refused, that is told before.
         held = step.status if told else job.status
         held = replace(held, message=status.message) if observed.trouble else held
@@ -101,11 +101,7 @@ def _keep_going(observed: Observed, now: float, defaults: Defaults) -> Decision:
     return Decision((*first, *patches.job_status(job, status), *work), requeue)
 
 
-def _is_new(job: ElasticJob) -> bool:
-    return all(replica.highest_index < 0 for replica in job.status.replica_statuses.values())
-
-
-def _end(observed: Observed, status: ElasticJobStatus, message: str) -> Decision:
+def _finish(observed: Observed, status: ElasticJobStatus, message: str) -> Decision:
     event = EmitEvent(f"Job{status.phase}", message or f"the job has {status.phase}", warning=status.phase == "Failed")
     return Decision((*patches.job_status(observed.job, status), event))
 
@@ -118,7 +114,7 @@ def _counts_wait(observed: Observed, status: ElasticJobStatus, now: float) -> fl
     return wait if 0 < wait <= COUNTS_EVERY else 0.0  # a longer one: the clock was set back
 
 
-def _after_the_end(observed: Observed, now: float) -> Decision:
+def _clean_up(observed: Observed, now: float) -> Decision:
     """Clean up: pods as the policy says, whatever still wants to scale the job, and in time the job itself."""
     job, policy = observed.job, observed.job.spec.run_policy
     wait = None
@@ -126,35 +122,35 @@ def _after_the_end(observed: Observed, now: float) -> Decision:
         wait = parse_time(job.status.completion_time) + policy.ttl_seconds_after_finished - now
         if wait <= 0:
             return Decision((DeleteJob(),))
-    care = Care(replace(job.status, observed_generation=job.metadata.generation))
+    result = ReconcileResult(replace(job.status, observed_generation=job.metadata.generation))
     for pod in observed.pods:
-        if pod.role == names.ROLE_MASTER or _cleaned(pod, policy.clean_pod_policy):
-            care.dismiss(job, pod, now)
-    work: list[Action] = [*care.deletes]
+        if pod.role == names.ROLE_MASTER or _is_cleaned_up(pod, policy.clean_pod_policy):
+            result.terminate(job, pod, now)
+    work: list[Action] = [*result.deletes]
     work += end_all(observed, f"spec.jobName: ElasticJob {job.metadata.name!r} has ended ({job.status.phase})", now)
-    status = statuses.with_counts(observed, care.status)
+    status = statuses.with_counts(observed, result.status)
     if not work and (pause := _counts_wait(observed, status, now)):
-        return Decision((), sooner(wait, care.requeue_after, pause))
-    return Decision((*patches.job_status(job, status), *work), sooner(wait, care.requeue_after))
+        return Decision((), sooner(wait, result.requeue_after, pause))
+    return Decision((*patches.job_status(job, status), *work), sooner(wait, result.requeue_after))
 
 
 def _suspend(observed: Observed, now: float) -> Decision:
     """Send the pods away, and end whatever wants to scale the job, after the size it comes back with is stored."""
     job = observed.job
-    care = suspend(observed, now)
-    if has_succeeded(job, care.status, current_indices(care.status)):
-        return _end(
-            observed, statuses.ended(job, statuses.with_counts(observed, care.status), "Succeeded", "", now), ""
+    result = suspend(observed, now)
+    if has_succeeded(job, result.status, current_indices(result.status)):
+        return _finish(
+            observed, statuses.finished(job, statuses.with_counts(observed, result.status), "Succeeded", "", now), ""
         )
-    status = statuses.suspended(observed, statuses.with_counts(observed, care.status), now)
-    work: list[Action] = [*care.deletes]
+    status = statuses.with_suspension(observed, statuses.with_counts(observed, result.status), now)
+    work: list[Action] = [*result.deletes]
     work += end_all(observed, f"spec.jobName: ElasticJob {job.metadata.name!r} is suspended", now)
     if not work and (pause := _counts_wait(observed, status, now)):
-        return Decision((), sooner(care.requeue_after, pause))
+        return Decision((), sooner(result.requeue_after, pause))
     if status.phase == "Suspended" != job.status.phase:
         work.append(EmitEvent("JobSuspended", status.message))
-    return Decision((*patches.job_status(job, status), *work), care.requeue_after)
+    return Decision((*patches.job_status(job, status), *work), result.requeue_after)
 
 
-def _cleaned(pod: Pod, policy: str) -> bool:
+def _is_cleaned_up(pod: Pod, policy: str) -> bool:
     return policy == "All" or (policy == "Running" and not pod.finished)

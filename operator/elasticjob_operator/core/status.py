@@ -11,15 +11,15 @@ from msgspec.structs import replace
 
 from elasticjob_operator.core import health
 from elasticjob_operator.core.members import backoff
-from elasticjob_operator.core.members.terminations import lost_for_good
+from elasticjob_operator.core.members.terminations import permanently_failed
 from elasticjob_operator.core.model.observed import Observed
 
-ENDED: tuple[Phase, ...] = ("Succeeded", "Failed")
+FINISHED_PHASES: tuple[Phase, ...] = ("Succeeded", "Failed")
 _RUNNING, _SUSPENDED = "Running", "Suspended"
 _TOLD = 3
 
 
-def taken_up(job: ElasticJob, now: float) -> ElasticJobStatus:
+def initialized(job: ElasticJob, now: float) -> ElasticJobStatus:
     """Return the first status of a job: from here on it is held to the size its spec asks for now."""
     roles = {
         role: ReplicaStatus(desired=spec.replicas, indices=format_indices(range(spec.replicas)))
@@ -37,7 +37,7 @@ def taken_up(job: ElasticJob, now: float) -> ElasticJobStatus:
     )
 
 
-def ended(job: ElasticJob, status: ElasticJobStatus, phase: Phase, message: str, now: float) -> ElasticJobStatus:
+def finished(job: ElasticJob, status: ElasticJobStatus, phase: Phase, message: str, now: float) -> ElasticJobStatus:
     """Return the status of a job that has come to its end."""
     status = replace(
         status, phase=phase, message=message, completion_time=format_time(now), current_plan=None,
@@ -64,7 +64,7 @@ def with_counts(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatu
             active=counts[role][0],
             ready=counts[role][1],
             succeeded=len(parse_indices(replica.succeeded_indices)),
-            failed=len(lost_for_good(job.spec.replica_specs[role], replica)),
+            failed=len(permanently_failed(job.spec.replica_specs[role], replica)),
         )
         for role, replica in status.replica_statuses.items()
     }
@@ -94,7 +94,7 @@ def with_phase(observed: Observed, status: ElasticJobStatus, now: float) -> Elas
         "" if ready else "the master is not ready",
         now,
     )
-    enough = _enough(job, status)
+    enough = _enough_to_start(job, status)
     started = any(c.type == _RUNNING and c.status == "True" for c in status.conditions) or enough
     status = _with_condition(
         job,
@@ -102,7 +102,7 @@ def with_phase(observed: Observed, status: ElasticJobStatus, now: float) -> Elas
         _RUNNING,
         started,
         "Started" if started else "Waiting",
-        "" if started else _waits_for(job, status),
+        "" if started else _missing_members(job, status),
         now,
     )
     scaling = status.current_plan is not None
@@ -114,12 +114,12 @@ def with_phase(observed: Observed, status: ElasticJobStatus, now: float) -> Elas
     phase: Phase = "Starting" if any(replica.active for replica in status.replica_statuses.values()) else "Pending"
     if started:
         phase = "Scaling" if scaling else "Running"
-    parts = ("" if started else _waits_for(job, status), _restarts_later(status, now), observed.trouble)
+    parts = ("" if started else _missing_members(job, status), _pending_restarts(status, now), observed.trouble)
     message = "; ".join(text for text in parts if text)
     return replace(status, phase=phase, message=message, observed_generation=job.metadata.generation)
 
 
-def suspended(observed: Observed, status: ElasticJobStatus, now: float) -> ElasticJobStatus:
+def with_suspension(observed: Observed, status: ElasticJobStatus, now: float) -> ElasticJobStatus:
     """Return the status of a job that is suspended, or on the way there while it still has pods."""
     job, asked = observed.job, "spec.runPolicy.suspend is true"
     status = replace(status, current_plan=None, observed_generation=job.metadata.generation)
@@ -134,7 +134,7 @@ def suspended(observed: Observed, status: ElasticJobStatus, now: float) -> Elast
     return replace(status, phase=_SUSPENDED, message=asked, start_time=None, master_address=None)
 
 
-def resumed(job: ElasticJob, status: ElasticJobStatus, now: float) -> ElasticJobStatus:
+def without_suspension(job: ElasticJob, status: ElasticJobStatus, now: float) -> ElasticJobStatus:
     """Return the status of a job that is not suspended; its time to be active begins anew when it was."""
     if any(c.type == _SUSPENDED and (c.status, c.reason) != ("False", "Resumed") for c in status.conditions):
         status = _with_condition(job, status, _SUSPENDED, False, "Resumed", "", now)
@@ -146,12 +146,17 @@ def is_suspended(status: ElasticJobStatus) -> bool:
     return any(c.type == _SUSPENDED and c.status == "True" for c in status.conditions)
 
 
-def short_of_members(job: ElasticJob, status: ElasticJobStatus, role: str) -> bool:
+def has_no_members_yet(status: ElasticJobStatus) -> bool:
+    """Whether no pod of any member has ever been created, as for a job that was created a moment ago."""
+    return all(replica.highest_index < 0 for replica in status.replica_statuses.values())
+
+
+def has_too_few_members(job: ElasticJob, status: ElasticJobStatus, role: str) -> bool:
     """Whether a role has fewer members at work than the job needs to start, or, once it has started, to go on."""
     replica = status.replica_statuses[role]
     started = any(c.type == _RUNNING and c.status == "True" for c in status.conditions)
     least = job.spec.replica_specs[role].min_replicas if started else _start_size(job, role, replica)
-    return _at_work(replica) < least
+    return _ready_or_succeeded(replica) < least
 
 
 def elastic_role(job: ElasticJob) -> str:
@@ -174,9 +179,11 @@ def only_counts_differ(before: ElasticJobStatus, after: ElasticJobStatus) -> boo
     return without_counts(before) == without_counts(after)
 
 
-def _enough(job: ElasticJob, status: ElasticJobStatus) -> bool:
-    return all(_start_size(job, role, status.replica_statuses[role]) <= _at_work(status.replica_statuses[role])
-               for role in status.replica_statuses)  # fmt: skip
+def _enough_to_start(job: ElasticJob, status: ElasticJobStatus) -> bool:
+    return all(
+        _ready_or_succeeded(replica) >= _start_size(job, role, replica)
+        for role, replica in status.replica_statuses.items()
+    )
 
 
 def _start_size(job: ElasticJob, role: str, replica: ReplicaStatus) -> int:
@@ -185,29 +192,29 @@ def _start_size(job: ElasticJob, role: str, replica: ReplicaStatus) -> int:
     return min(job.spec.replica_specs[role].min_replicas, replica.desired)
 
 
-def _at_work(replica: ReplicaStatus) -> int:
+def _ready_or_succeeded(replica: ReplicaStatus) -> int:
     return replica.ready + replica.succeeded
 
 
-def _waits_for(job: ElasticJob, status: ElasticJobStatus) -> str:
+def _missing_members(job: ElasticJob, status: ElasticJobStatus) -> str:
     short = [
-        f"{_at_work(replica)} of {size} {role}s ready"
+        f"{_ready_or_succeeded(replica)} of {size} {role}s ready"
         for role, replica in status.replica_statuses.items()
-        if _at_work(replica) < (size := _start_size(job, role, replica))
+        if _ready_or_succeeded(replica) < (size := _start_size(job, role, replica))
     ]
     return f"waiting: {', '.join(short)}" if short else ""
 
 
-def _restarts_later(status: ElasticJobStatus, now: float) -> str:
+def _pending_restarts(status: ElasticJobStatus, now: float) -> str:
     """Return who waits for the time of its restart."""
     waits = [
         (wait.until, f"{role} {index}")
         for role, replica in status.replica_statuses.items()
         for index, wait in replica.back_off.items()
-        if backoff.waits(wait, now)
+        if backoff.seconds_left(wait, now)
     ]
     master = status.master.back_off
-    waits += [(master.until, "the master")] if master is not None and backoff.waits(master, now) else []
+    waits += [(master.until, "the master")] if master is not None and backoff.seconds_left(master, now) else []
     more = f" and {len(waits) - _TOLD} more" if len(waits) > _TOLD else ""
     told = ", ".join(f"{who} at {until}" for until, who in sorted(waits)[:_TOLD])
     return f"restarts: {told}{more}" if told else ""

@@ -12,25 +12,25 @@ from elasticjob_api.indices import format_indices, parse_indices
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
 from msgspec.structs import replace
 
-from elasticjob_operator.core.members.reconcile import by_role, forget_members
-from elasticjob_operator.core.members.reconcile_result import Care
+from elasticjob_operator.core.members.reconcile import keep_only_members, pods_by_role
+from elasticjob_operator.core.members.reconcile_result import ReconcileResult
 from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.scaling.plan_membership import members_of
 
 
-def suspend(observed: Observed, now: float) -> Care:
+def suspend(observed: Observed, now: float) -> ReconcileResult:
     """Return what a job needs that shall have no pods."""
-    care = Care(_as_before(observed))
-    for role, present in by_role(observed).items():
-        replica = care.status.replica_statuses[role]
+    result = ReconcileResult(_as_before(observed))
+    for role, present in pods_by_role(observed).items():
+        replica = result.status.replica_statuses[role]
         done = {pod.index for pod in present if pod.ended and pod.succeeded} & parse_indices(replica.indices)
         succeeded = format_indices(parse_indices(replica.succeeded_indices) | done)
         # Whoever is missing from here on was sent away; and nobody waits any more when the job comes back.
-        care.store(role, replace(replica, succeeded_indices=succeeded, started_indices="", back_off={}))
+        result.set_replica_status(role, replace(replica, succeeded_indices=succeeded, started_indices="", back_off={}))
     members = [pod for pod in observed.pods if pod.role != names.ROLE_MASTER]
     for pod in members or observed.pods:
-        care.dismiss(observed.job, pod, now)
-    return care
+        result.terminate(observed.job, pod, now)
+    return result
 
 
 def _as_before(observed: Observed) -> ElasticJobStatus:
@@ -42,7 +42,7 @@ def _as_before(observed: Observed) -> ElasticJobStatus:
         members = members_of(status, plan)
         held = members.counted if _is_written_back(observed, plan) else members.before
         replicas = {
-            role: forget_members(replica, held.get(role, parse_indices(replica.indices)))
+            role: keep_only_members(replica, held.get(role, parse_indices(replica.indices)))
             for role, replica in status.replica_statuses.items()
         }
         status = replace(status, replica_statuses=replicas)

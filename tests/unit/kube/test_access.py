@@ -11,7 +11,7 @@ from elasticjob_kube import access
 from elasticjob_kube.access import TOKEN_SECONDS, Token, in_pod, of_pod
 from elasticjob_kube.errors import NoAccess
 from elasticjob_kube.session import connect
-from elasticjob_operator.certificates import job_secrets
+from elasticjob_operator.certificates import new_job_secrets
 
 POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 
@@ -20,7 +20,7 @@ POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The files of a service account."""
     (tmp_path / "token").write_text("first\n")
-    (tmp_path / "ca.crt").write_bytes(job_secrets("job", "ns")["ca.crt"])
+    (tmp_path / "ca.crt").write_bytes(new_job_secrets("job", "ns")["ca.crt"])
     monkeypatch.setattr(access, "SERVICE_ACCOUNT", tmp_path)
     return tmp_path
 

@@ -9,7 +9,7 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.times import format_time
-from elasticjob_operator.core.deadlines import overdue
+from elasticjob_operator.core.deadlines import check_deadlines
 from elasticjob_operator.core.model.observed import Observed, Pod
 
 START = 1_800_000_000.0
@@ -34,7 +34,7 @@ def due(
         },
         ElasticJob,
     )
-    return overdue(Observed(job=job, pods=tuple(msgspec.convert(pod, Pod) for pod in pods)), job.status, now)
+    return check_deadlines(Observed(job=job, pods=tuple(msgspec.convert(pod, Pod) for pod in pods)), job.status, now)
 
 
 def pending(name: str, *, created: float, role: str = "worker", **status: Any) -> Json:

@@ -17,7 +17,7 @@ from elasticjob_operator.core.members.failure_policy import (
     Default,
     classify,
     describe,
-    rules_problem,
+    restart_rules_error,
     why_pending,
 )
 from elasticjob_operator.core.members.terminations import more_memory
@@ -180,7 +180,7 @@ def job_with(pattern: str) -> ElasticJob:
 
 @pytest.mark.parametrize("pattern", ["(", r"a\1", "(?=a)", "[z-a]", "a{9999}", "*"])
 def test_a_pattern_that_is_no_regular_expression_is_refused_with_its_field(pattern: str) -> None:
-    problem = rules_problem(job_with(pattern))
+    problem = restart_rules_error(job_with(pattern))
     assert problem is not None
     field = f"spec.replicaSpecs.worker.restartRules[1].messagePattern: {pattern!r} is not a regular expression: "
     assert problem.startswith(field)
@@ -190,7 +190,7 @@ def test_a_pattern_that_is_no_regular_expression_is_refused_with_its_field(patte
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(a*)*" * 50 + "b", ".*.*.*.*.*.*.*.*=", "(x+x+)+y"])
 def test_no_pattern_can_hold_up_the_operator(pattern: str) -> None:
-    assert rules_problem(job_with(pattern)) is None
+    assert restart_rules_error(job_with(pattern)) is None
     hostile = pod(1, message=("a" * 600 + "x" * 600) + "!")
     began = time.process_time()
     for _ in range(100):
@@ -201,7 +201,7 @@ def test_no_pattern_can_hold_up_the_operator(pattern: str) -> None:
 
 @given(st.text(max_size=256), st.text(max_size=40))
 def test_any_text_is_a_pattern_or_is_refused(pattern: str, message: str) -> None:
-    rules_problem(job_with(pattern))
+    restart_rules_error(job_with(pattern))
     assert classify(pod(1, message=message), [RestartRule(action="Ignore", message_pattern=pattern)]).action
 
 
@@ -250,21 +250,21 @@ def test_a_long_run_begins_a_row_anew_and_nothing_else_does(runs: list[int]) -> 
     for ran in runs:
         now += ran
         row = 1 if ran >= backoff.LONG_RUN_SECONDS else row + 1
-        before = backoff.after_end(before, ended(ran=ran, at=now), now + 5)
+        before = backoff.after_termination(before, ended(ran=ran, at=now), now + 5)
         assert before.failures == row
         assert parse_time(before.until) == now + backoff.delay(row), "counted from the end, not from when it was seen"
-        assert backoff.waits(before, now + 1000) == 0
+        assert backoff.seconds_left(before, now + 1000) == 0
 
 
 def test_the_end_of_a_pod_that_has_vanished_is_when_it_is_missed() -> None:
-    first = backoff.after_end(None, None, 1000)
+    first = backoff.after_termination(None, None, 1000)
     assert first == BackOff(failures=1, until=format_time(1000))
-    assert backoff.after_end(first, None, 1100) == BackOff(failures=2, until=format_time(1110))
-    assert backoff.after_end(first, None, 1600) == BackOff(failures=1, until=format_time(1600))
+    assert backoff.after_termination(first, None, 1100) == BackOff(failures=2, until=format_time(1110))
+    assert backoff.after_termination(first, None, 1600) == BackOff(failures=1, until=format_time(1600))
 
 
 def test_a_kubelet_whose_clock_is_ahead_does_not_make_anybody_wait_longer() -> None:
-    assert backoff.after_end(None, ended(ran=5, at=99_000), 1000).until == format_time(1000)
+    assert backoff.after_termination(None, ended(ran=5, at=99_000), 1000).until == format_time(1000)
 
 
 # --- memory ---------------------------------------------------------------------------------------------------------

@@ -20,9 +20,9 @@ from elasticjob_kube.resources import (
     Resource,
 )
 from elasticjob_operator import ensure
-from elasticjob_operator.certificates import job_secrets
+from elasticjob_operator.certificates import new_job_secrets
 from elasticjob_operator.core.manifests import gang, infrastructure, pods
-from elasticjob_operator.core.manifests.infrastructure import correction
+from elasticjob_operator.core.manifests.infrastructure import correction_patch
 from elasticjob_operator.ensure import ensure_infrastructure
 from elasticjob_operator.queue import Retry
 from elasticjob_operator.store import JobKey
@@ -133,11 +133,11 @@ def test_a_correction_is_the_difference_and_leaves_alone_what_it_does_not_know()
         "rules": [],
     }
     found: Json = {"spec": {"a": 1, "in": {"b": [1], "c": 2, "theirs": 3}, "theirs": 4}, "rules": [], "status": {}}
-    assert correction(manifest, found) == {}
+    assert correction_patch(manifest, found) == {}
     found["spec"]["in"]["b"] = [2]
     found["rules"] = [{}]
-    assert correction(manifest, found) == {"spec": {"in": {"b": [1]}}, "rules": []}
-    assert correction(manifest, {}) == {"spec": manifest["spec"], "rules": []}
+    assert correction_patch(manifest, found) == {"spec": {"in": {"b": [1]}}, "rules": []}
+    assert correction_patch(manifest, {}) == {"spec": manifest["spec"], "rules": []}
 
 
 # --- with the engine ------------------------------------------------------------------------------------------------
@@ -246,9 +246,9 @@ async def test_what_was_deleted_comes_back_and_a_new_secret_is_told(monkeypatch:
 
     def counted(job_name: str, namespace: str) -> dict[str, bytes]:
         made_keys.append(job_name)
-        return job_secrets(job_name, namespace)
+        return new_job_secrets(job_name, namespace)
 
-    monkeypatch.setattr(ensure, "job_secrets", counted)
+    monkeypatch.setattr(ensure, "new_job_secrets", counted)
     name = names.master_service(JOB)
     world.kube.remove(SERVICES, name)
     await _again(world)
@@ -305,8 +305,8 @@ async def test_a_quantity_of_an_init_container_that_is_none_fails_the_job_with_t
 
 def test_nothing_but_what_the_manifests_depend_on_makes_them_checked_again() -> None:
     body = job_body(2, 1, 4, **policy("volcano"))
-    before = infrastructure.basis(job(body))
+    before = infrastructure.manifest_inputs(job(body))
     body["spec"]["replicaSpecs"]["worker"]["replicas"] = 4
-    assert infrastructure.basis(job(body)) == before
+    assert infrastructure.manifest_inputs(job(body)) == before
     body["spec"]["replicaSpecs"]["worker"]["minReplicas"] = 2
-    assert infrastructure.basis(job(body)) != before
+    assert infrastructure.manifest_inputs(job(body)) != before

@@ -15,7 +15,7 @@ from elasticjob_operator.core.model.observed import owner_reference
 Json = dict[str, Any]
 
 
-def around_the_pods(job: ElasticJob) -> list[Json]:
+def infrastructure_manifests(job: ElasticJob) -> list[Json]:
     """Return all manifests but the Secret's. Lists in them have every field the API server would add.
 
     So what is there can be compared with what it should be.
@@ -43,7 +43,7 @@ def around_the_pods(job: ElasticJob) -> list[Json]:
     return manifests
 
 
-def basis(job: ElasticJob) -> Hashable:
+def manifest_inputs(job: ElasticJob) -> Hashable:
     """Return all that can change in a job and that the manifests depend on: while it stays, they do."""
     policy = job.spec.run_policy.scheduling_policy
     if policy.gang == "none":
@@ -59,7 +59,7 @@ def secret(job: ElasticJob, content: Mapping[str, str]) -> Json:
     )
 
 
-def correction(manifest: Mapping[str, Any], found: Mapping[str, Any]) -> Json:
+def correction_patch(manifest: Mapping[str, Any], found: Mapping[str, Any]) -> Json:
     """Return the merge patch that makes an object what its manifest says; fields the manifest has not are left alone.
 
     It is empty for what is as it should be. Metadata is not compared.
@@ -70,7 +70,7 @@ def correction(manifest: Mapping[str, Any], found: Mapping[str, Any]) -> Json:
         if key in ("apiVersion", "kind", "metadata") or old == value:
             continue
         if isinstance(value, Mapping) and isinstance(old, Mapping):
-            if inner := correction(value, old):
+            if inner := correction_patch(value, old):
                 patch[key] = inner
         else:
             patch[key] = value

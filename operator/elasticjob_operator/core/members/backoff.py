@@ -23,7 +23,7 @@ def delay(failures: int) -> int:
     return int(min(FIRST_SECONDS * 2 ** min(failures - 2, 10), LONGEST_SECONDS))
 
 
-def after_end(before: BackOff | None, pod: Pod | None, now: float) -> BackOff:
+def after_termination(before: BackOff | None, pod: Pod | None, now: float) -> BackOff:
     """Return the back-off after one more end of a member: of this pod, or of one that has vanished."""
     started, ended = _times(pod)
     if ended is None:
@@ -38,7 +38,7 @@ def after_end(before: BackOff | None, pod: Pod | None, now: float) -> BackOff:
     return BackOff(failures=failures, until=format_time(ended + delay(failures)))
 
 
-def waits(back_off: BackOff | None, now: float) -> float:
+def seconds_left(back_off: BackOff | None, now: float) -> float:
     """Return the seconds until the next pod may start; 0 when it may.
 
     More than the longest wait was written by a clock that was ahead of this one.
@@ -48,7 +48,7 @@ def waits(back_off: BackOff | None, now: float) -> float:
     return left if 0 < left <= LONGEST_SECONDS else 0.0
 
 
-def in_words(back_off: BackOff) -> str:
+def describe(back_off: BackOff) -> str:
     """Return what people are told about the restart."""
     pause = delay(back_off.failures)
     return f"its restart waits {pause} s, after {back_off.failures} ends in a row" if pause else "it is restarted"

@@ -7,7 +7,7 @@ from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.indices import parse_indices
 
-from elasticjob_operator.core.members.terminations import lost_for_good
+from elasticjob_operator.core.members.terminations import permanently_failed
 from elasticjob_operator.core.model.plan import Indices
 
 
@@ -18,38 +18,38 @@ def has_succeeded(job: ElasticJob, status: ElasticJobStatus, staying: Indices) -
         if least is not None and len(_succeeded(status, role)) >= least:
             return True
     roles = [role for role in _deciding_roles(job) if staying[role]]
-    return bool(roles) and all(_ended_well(job, status, role, staying[role]) for role in roles)
+    return bool(roles) and all(_role_succeeded(job, status, role, staying[role]) for role in roles)
 
 
-def hopeless(job: ElasticJob, status: ElasticJobStatus, staying: Indices) -> str:
+def why_it_cannot_succeed(job: ElasticJob, status: ElasticJobStatus, staying: Indices) -> str:
     """Return why the job can never succeed, although no member has failed it; empty while it can."""
     for role in _deciding_roles(job):
-        left = staying[role] - _succeeded(status, role) - _lost(job, status, role)
-        if staying[role] and not left and not _ended_well(job, status, role, staying[role]):
+        left = staying[role] - _succeeded(status, role) - _failed(job, status, role)
+        if staying[role] and not left and not _role_succeeded(job, status, role, staying[role]):
             least = job.spec.replica_specs[role].completion.min_succeeded
             wanted = f", and completion.minSucceeded is {least}" if least is not None else ""
             return (
                 f"no {role} is left: {len(_succeeded(status, role))} have succeeded, "
-                f"{len(_lost(job, status, role))} have failed for good{wanted}"
+                f"{len(_failed(job, status, role))} have failed for good{wanted}"
             )
     return ""
 
 
-def _ended_well(job: ElasticJob, status: ElasticJobStatus, role: str, staying: frozenset[int]) -> bool:
+def _role_succeeded(job: ElasticJob, status: ElasticJobStatus, role: str, staying: frozenset[int]) -> bool:
     """Whether all members of a role have succeeded; those that it can do without may have failed."""
     succeeded = _succeeded(status, role)
     if staying <= succeeded:
         return True
     enough = job.spec.replica_specs[role].completion.min_succeeded is None and succeeded & staying
-    return bool(enough) and staying <= succeeded | _lost(job, status, role)
+    return bool(enough) and staying <= succeeded | _failed(job, status, role)
 
 
 def _succeeded(status: ElasticJobStatus, role: str) -> frozenset[int]:
     return parse_indices(status.replica_statuses[role].succeeded_indices)
 
 
-def _lost(job: ElasticJob, status: ElasticJobStatus, role: str) -> frozenset[int]:
-    return lost_for_good(job.spec.replica_specs[role], status.replica_statuses[role])
+def _failed(job: ElasticJob, status: ElasticJobStatus, role: str) -> frozenset[int]:
+    return permanently_failed(job.spec.replica_specs[role], status.replica_statuses[role])
 
 
 def _deciding_roles(job: ElasticJob) -> list[str]:

@@ -168,7 +168,7 @@ def why_pending(pod: Pod) -> str:
     return ""
 
 
-def rules_problem(job: ElasticJob) -> str | None:
+def restart_rules_error(job: ElasticJob) -> str | None:
     """Return which restart rule of a job can never be judged, and why; None if all can."""
     for role, spec in job.spec.replica_specs.items():
         for position, rule in enumerate(spec.restart_rules):

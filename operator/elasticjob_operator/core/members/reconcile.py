@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from elasticjob_operator.core.manifests import pods
 from elasticjob_operator.core.members import backoff
-from elasticjob_operator.core.members.reconcile_result import Care
-from elasticjob_operator.core.members.terminations import lost_for_good, take_ends
+from elasticjob_operator.core.members.reconcile_result import ReconcileResult
+from elasticjob_operator.core.members.terminations import count_terminations, permanently_failed
 from elasticjob_operator.core.model.actions import CreatePod
 from elasticjob_operator.core.model.observed import Defaults, Observed, Pod
 from elasticjob_operator.core.model.plan import Indices, Wanted, wanted_resources
@@ -20,7 +20,7 @@ CREATED_AT_ONCE = 500
 """Pods in one decision: bounds what is under way when something changes, and keeps status writes rare."""
 
 
-def care_for(
+def reconcile_members(
     observed: Observed,
     status: ElasticJobStatus,
     *,
@@ -28,7 +28,7 @@ def care_for(
     overrides: Mapping[str, Wanted],
     defaults: Defaults,
     now: float,
-) -> Care:
+) -> ReconcileResult:
     """Compare every role's indices with its pods.
 
     Args:
@@ -39,22 +39,22 @@ def care_for(
         defaults: what the job may leave out.
         now: the time.
     """
-    care, grouped = Care(status), by_role(observed)
+    result, grouped = ReconcileResult(status), pods_by_role(observed)
     for role, present in grouped.items():
-        take_ends(care, observed.job, role, present, staying[role], now)
-        _remove(care, observed.job.spec.replica_specs[role], role, present, staying[role], now)
-    restarts = sum(replica.restarts for replica in care.status.replica_statuses.values())
+        count_terminations(result, observed.job, role, present, staying[role], now)
+        _remove(result, observed.job.spec.replica_specs[role], role, present, staying[role], now)
+    restarts = sum(replica.restarts for replica in result.status.replica_statuses.values())
     limit = observed.job.spec.run_policy.backoff_limit
-    if restarts > limit and not care.failure:
-        last = f": {care.events[-1].note}" if care.events else ""
-        care.failure = f"{restarts} counted restarts are above runPolicy.backoffLimit {limit}{last}"
-    if not care.failure:
+    if restarts > limit and not result.failure:
+        last = f": {result.events[-1].note}" if result.events else ""
+        result.failure = f"{restarts} counted restarts are above runPolicy.backoffLimit {limit}{last}"
+    if not result.failure:
         for role, present in grouped.items():
-            _create(care, observed, role, present, staying[role], overrides.get(role, {}), defaults, now)
-    return care
+            _create(result, observed, role, present, staying[role], overrides.get(role, {}), defaults, now)
+    return result
 
 
-def by_role(observed: Observed) -> dict[str, list[Pod]]:
+def pods_by_role(observed: Observed) -> dict[str, list[Pod]]:
     """Return the members' pods of every role."""
     grouped: dict[str, list[Pod]] = {role: [] for role in observed.job.status.replica_statuses}
     for pod in observed.pods:
@@ -63,7 +63,7 @@ def by_role(observed: Observed) -> dict[str, list[Pod]]:
     return grouped
 
 
-def forget_members(replica: ReplicaStatus, indices: frozenset[int]) -> ReplicaStatus:
+def keep_only_members(replica: ReplicaStatus, indices: frozenset[int]) -> ReplicaStatus:
     """Return the role's status held to these indices; what was kept about other members is dropped."""
     keep = {str(index) for index in indices}
     return replace(
@@ -80,11 +80,14 @@ def forget_members(replica: ReplicaStatus, indices: frozenset[int]) -> ReplicaSt
 
 
 def _remove(
-    care: Care, spec: ReplicaSpec, role: str, present: Sequence[Pod], staying: frozenset[int], now: float
+    result: ReconcileResult, spec: ReplicaSpec, role: str, present: Sequence[Pod], staying: frozenset[int], now: float
 ) -> None:
     """Delete pods of no member, failed pods when they are replaced, and all but the newest of two of one member."""
-    replica = care.status.replica_statuses[role]
-    held, kept = parse_indices(replica.indices), parse_indices(replica.succeeded_indices) | lost_for_good(spec, replica)
+    replica = result.status.replica_statuses[role]
+    held, kept = (
+        parse_indices(replica.indices),
+        parse_indices(replica.succeeded_indices) | permanently_failed(spec, replica),
+    )
     replaced, indexed = staying - kept, [(pod.index, pod) for pod in present]
     newest: dict[int, Pod] = {}
     for index, pod in indexed:
@@ -93,17 +96,17 @@ def _remove(
             newest[index] = pod if other is None or pod.incarnation > other.incarnation else other
     for index, pod in indexed:
         if pod.leaving:
-            care.force(pod, spec.pod_force_delete_seconds, now)
+            result.force_delete(pod, spec.pod_force_delete_seconds, now)
         elif (
             index not in held
             or (not pod.finished and pod is not newest[index])
             or (pod.ended and index in replaced and _may_start(replica, index, now))
         ):
-            care.delete(pod)
+            result.delete(pod)
 
 
 def _create(
-    care: Care,
+    result: ReconcileResult,
     observed: Observed,
     role: str,
     present: Sequence[Pod],
@@ -113,16 +116,16 @@ def _create(
     now: float,
 ) -> None:
     """Create the pods that are missing, under names never used before."""
-    spec, replica = observed.job.spec.replica_specs[role], care.status.replica_statuses[role]
+    spec, replica = observed.job.spec.replica_specs[role], result.status.replica_statuses[role]
     live = {pod.index for pod in present if not pod.finished}
-    over = parse_indices(replica.succeeded_indices) | lost_for_good(spec, replica)
+    over = parse_indices(replica.succeeded_indices) | permanently_failed(spec, replica)
     missing = staying - live - over
     for index in missing:
-        if wait := backoff.waits(replica.back_off.get(str(index)), now):
-            care.look_again(wait)
+        if wait := backoff.seconds_left(replica.back_off.get(str(index)), now):
+            result.requeue(wait)
             missing -= {index}
     highest, incarnations = replica.highest_index, replica.incarnations
-    chosen = sorted(missing)[: max(CREATED_AT_ONCE - len(care.creates), 0)]
+    chosen = sorted(missing)[: max(CREATED_AT_ONCE - len(result.creates), 0)]
     if observed.trouble and missing:
         # Once refused, as for a quota, one pod is enough to find out whether it is still so: names are not used up.
         # Another one each time, for it may be one alone that is refused, such as for the memory it needs.
@@ -136,15 +139,15 @@ def _create(
             role,
             index,
             0 if first_use else incarnations,
-            wanted={**wanted_resources(care.status, role, index), **override},
+            wanted={**wanted_resources(result.status, role, index), **override},
             restarts=replica.restarts_by_index.get(str(index), 0),
             uncounted=replica.uncounted_by_index.get(str(index), 0),
             defaults=defaults,
             default_limits=observed.default_limits,
         )
-        care.creates.append(CreatePod(body))
-    care.store(role, replace(replica, highest_index=highest, incarnations=incarnations))
+        result.creates.append(CreatePod(body))
+    result.set_replica_status(role, replace(replica, highest_index=highest, incarnations=incarnations))
 
 
 def _may_start(replica: ReplicaStatus, index: int, now: float) -> bool:
-    return not backoff.waits(replica.back_off.get(str(index)), now)
+    return not backoff.seconds_left(replica.back_off.get(str(index)), now)

@@ -16,7 +16,7 @@ _TOLD = 10
 
 
 @dataclass
-class Care:
+class ReconcileResult:
     """What the members or the master need.
 
     Attributes:
@@ -35,7 +35,7 @@ class Care:
     failure: str = ""
     requeue_after: float | None = None
 
-    def store(self, role: str, replica: ReplicaStatus) -> None:
+    def set_replica_status(self, role: str, replica: ReplicaStatus) -> None:
         """Keep a role's status if it has changed."""
         if replica != self.status.replica_statuses[role]:
             self.status = replace(self.status, replica_statuses={**self.status.replica_statuses, role: replica})
@@ -44,31 +44,31 @@ class Care:
         """Delete a pod, with the time it has to end."""
         self.deletes.append(DeletePod(pod.name, pod.metadata.uid))
 
-    def force(self, pod: Pod, seconds: int | None, now: float) -> None:
+    def force_delete(self, pod: Pod, seconds: int | None, now: float) -> None:
         """Remove a pod that should have ended so many seconds ago, as one on a lost node never does; None: never."""
         metadata = pod.metadata
         if seconds is None or metadata.deletion_timestamp is None or metadata.deletion_grace_period_seconds == 0:
             return  # a grace period of 0: this has been done, and what still holds the pod is a finalizer
         wait = parse_time(metadata.deletion_timestamp) + seconds - now
         if wait > 0:
-            self.look_again(wait)
+            self.requeue(wait)
         else:
             self.deletes.append(DeletePod(pod.name, metadata.uid, grace_seconds=0))
 
-    def dismiss(self, job: ElasticJob, pod: Pod, now: float) -> None:
+    def terminate(self, job: ElasticJob, pod: Pod, now: float) -> None:
         """Delete a pod of a job that shall have it no more, in the end by force where the job says so."""
         if not pod.leaving:
             self.delete(pod)
         elif pod.role == names.ROLE_MASTER:
-            self.force(pod, job.spec.master.pod_force_delete_seconds, now)
+            self.force_delete(pod, job.spec.master.pod_force_delete_seconds, now)
         elif pod.role in job.spec.replica_specs:
-            self.force(pod, job.spec.replica_specs[pod.role].pod_force_delete_seconds, now)
+            self.force_delete(pod, job.spec.replica_specs[pod.role].pod_force_delete_seconds, now)
 
-    def look_again(self, seconds: float) -> None:
+    def requeue(self, seconds: float) -> None:
         """Decide again after so many seconds although nothing has changed."""
         self.requeue_after = sooner(self.requeue_after, seconds)
 
-    def tell(self, reason: str, notes: list[str], *, warning: bool = False) -> None:
+    def record_event(self, reason: str, notes: list[str], *, warning: bool = False) -> None:
         """Tell people of several things of one kind in one event."""
         if notes:
             rest = f"; and {len(notes) - _TOLD} more" if len(notes) > _TOLD else ""

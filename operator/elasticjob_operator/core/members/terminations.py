@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from elasticjob_operator.core.members import backoff
 from elasticjob_operator.core.members.failure_policy import Failure, classify
-from elasticjob_operator.core.members.reconcile_result import Care
+from elasticjob_operator.core.members.reconcile_result import ReconcileResult
 from elasticjob_operator.core.model.observed import Pod
 from elasticjob_operator.core.model.plan import Wanted
 
@@ -28,7 +28,7 @@ _TIMES_THE_TEMPLATE = 4
 
 
 @dataclass
-class _Ledger:
+class _Counters:
     """A role's counters while the ends of its pods are taken in, with one note for each that is."""
 
     succeeded: set[int]
@@ -39,7 +39,7 @@ class _Ledger:
     counted_notes: list[str] = field(default_factory=list)
     uncounted_notes: list[str] = field(default_factory=list)
 
-    def knows(self, index: int, pod: Pod) -> bool:
+    def include(self, index: int, pod: Pod) -> bool:
         """Whether the end of this pod is counted already."""
         if not self.restarts and not self.uncounted:
             return False
@@ -49,12 +49,12 @@ class _Ledger:
         )
 
 
-def take_ends(
-    care: Care, job: ElasticJob, role: str, present: Sequence[Pod], staying: frozenset[int], now: float
+def count_terminations(
+    result: ReconcileResult, job: ElasticJob, role: str, present: Sequence[Pod], staying: frozenset[int], now: float
 ) -> None:
     """Take what has become of a role's pods into the status."""
-    spec, replica = job.spec.replica_specs[role], care.status.replica_statuses[role]
-    ledger = _Ledger(
+    spec, replica = job.spec.replica_specs[role], result.status.replica_statuses[role]
+    counters = _Counters(
         set(parse_indices(replica.succeeded_indices)),
         dict(replica.restarts_by_index),
         dict(replica.uncounted_by_index),
@@ -63,82 +63,86 @@ def take_ends(
     )
     newest = {pod.index: pod for pod in sorted(present, key=lambda pod: pod.incarnation)}
     for pod in present:
-        if pod.ended and pod.index in staying and pod.index not in ledger.succeeded:
+        if pod.ended and pod.index in staying and pod.index not in counters.succeeded:
             if pod.succeeded:
-                ledger.succeeded.add(pod.index)
+                counters.succeeded.add(pod.index)
             # An older pod's end was counted before there was a newer one, maybe for a member that has been removed.
-            elif pod is newest[pod.index] and not ledger.knows(pod.index, pod):
-                _take_failure(care, ledger, spec, role, pod, now)
-    started = _take_vanished(ledger, replica, present, staying, now)
-    care.tell("MemberFailed", ledger.counted_notes, warning=True)
-    care.tell("MemberInterrupted", ledger.uncounted_notes)
-    care.store(
+            elif pod is newest[pod.index] and not counters.include(pod.index, pod):
+                _count_failure(result, counters, spec, role, pod, now)
+    started = _count_vanished(counters, replica, present, staying, now)
+    result.record_event("MemberFailed", counters.counted_notes, warning=True)
+    result.record_event("MemberInterrupted", counters.uncounted_notes)
+    result.set_replica_status(
         role,
         replace(
             replica,
-            succeeded_indices=format_indices(ledger.succeeded),
+            succeeded_indices=format_indices(counters.succeeded),
             started_indices=format_indices(started),
-            restarts=replica.restarts + len(ledger.counted_notes),
-            restarts_by_index=ledger.restarts,
-            uncounted_restarts=replica.uncounted_restarts + len(ledger.uncounted_notes),
-            uncounted_by_index=ledger.uncounted,
-            back_off=ledger.back_off,
-            resources_by_index=ledger.resources,
+            restarts=replica.restarts + len(counters.counted_notes),
+            restarts_by_index=counters.restarts,
+            uncounted_restarts=replica.uncounted_restarts + len(counters.uncounted_notes),
+            uncounted_by_index=counters.uncounted,
+            back_off=counters.back_off,
+            resources_by_index=counters.resources,
         ),
     )
 
 
-def lost_for_good(spec: ReplicaSpec, replica: ReplicaStatus) -> frozenset[int]:
+def permanently_failed(spec: ReplicaSpec, replica: ReplicaStatus) -> frozenset[int]:
     """Return the members that have used up their restarts."""
     return frozenset(int(index) for index, n in replica.restarts_by_index.items() if n > spec.restart_limit)
 
 
-def _take_failure(care: Care, ledger: _Ledger, spec: ReplicaSpec, role: str, pod: Pod, now: float) -> None:
+def _count_failure(
+    result: ReconcileResult, counters: _Counters, spec: ReplicaSpec, role: str, pod: Pod, now: float
+) -> None:
     failure, key = classify(pod, spec.restart_rules), str(pod.index)
     if failure.action == "FailJob":
-        care.failure = care.failure or f"{role} {pod.index} failed: {failure.reason}"
+        result.failure = result.failure or f"{role} {pod.index} failed: {failure.reason}"
         return
-    ledger.back_off[key] = backoff.after_end(ledger.back_off.get(key), pod, now)
-    then = backoff.in_words(ledger.back_off[key])
+    counters.back_off[key] = backoff.after_termination(counters.back_off.get(key), pod, now)
+    then = backoff.describe(counters.back_off[key])
     if failure.action == "Ignore":
-        ledger.uncounted[key] = pod.uncounted + 1
-        ledger.uncounted_notes.append(f"{pod.name}: {failure.reason}; not counted, {then}")
+        counters.uncounted[key] = pod.uncounted + 1
+        counters.uncounted_notes.append(f"{pod.name}: {failure.reason}; not counted, {then}")
         return
-    ledger.restarts[key] = pod.restarts + 1
+    counters.restarts[key] = pod.restarts + 1
     if failure.action == "RestartWithMoreMemory":
         wanted, about = more_memory(spec, pod)
         then = f"{then} {about}"
         if wanted:
-            ledger.resources[key] = {**ledger.resources.get(key, {}), **wanted}
-    if ledger.restarts[key] > spec.restart_limit:
+            counters.resources[key] = {**counters.resources.get(key, {}), **wanted}
+    if counters.restarts[key] > spec.restart_limit:
         then = f"restartLimit {spec.restart_limit} is used up"
-        _lose(care, ledger, spec, role, pod, failure)
-    ledger.counted_notes.append(f"{pod.name}: {failure.reason}; {then}")
+        _fail_job_if_needed(result, counters, spec, role, pod, failure)
+    counters.counted_notes.append(f"{pod.name}: {failure.reason}; {then}")
 
 
-def _lose(care: Care, ledger: _Ledger, spec: ReplicaSpec, role: str, pod: Pod, failure: Failure) -> None:
+def _fail_job_if_needed(
+    result: ReconcileResult, counters: _Counters, spec: ReplicaSpec, role: str, pod: Pod, failure: Failure
+) -> None:
     """Note that a member is lost for good; so is the job, unless it can do without."""
-    lost = sum(n > spec.restart_limit for n in ledger.restarts.values())
+    lost = sum(n > spec.restart_limit for n in counters.restarts.values())
     if lost >= (spec.completion.min_failed or 1):
-        care.failure = care.failure or (
+        result.failure = result.failure or (
             f"{role} {pod.index} failed and its restartLimit {spec.restart_limit} is used up: {failure.reason}"
         )
 
 
-def _take_vanished(
-    ledger: _Ledger, replica: ReplicaStatus, present: Sequence[Pod], staying: frozenset[int], now: float
+def _count_vanished(
+    counters: _Counters, replica: ReplicaStatus, present: Sequence[Pod], staying: frozenset[int], now: float
 ) -> frozenset[int]:
     """Count the pods that are missing without a trace; return which members have a pod whose end is not counted yet."""
     started = parse_indices(replica.started_indices)
     indexed = [(pod.index, pod) for pod in present]
-    gone = (started & staying) - {index for index, _ in indexed} - ledger.succeeded
+    gone = (started & staying) - {index for index, _ in indexed} - counters.succeeded
     for index in sorted(gone):
         key = str(index)
-        ledger.uncounted[key] = ledger.uncounted.get(key, 0) + 1
-        ledger.back_off[key] = backoff.after_end(ledger.back_off.get(key), None, now)
-        then = backoff.in_words(ledger.back_off[key])
-        ledger.uncounted_notes.append(f"the pod of index {index} has vanished; not counted, {then}")
-    known = frozenset(index for index, pod in indexed if index in staying and not ledger.knows(index, pod))
+        counters.uncounted[key] = counters.uncounted.get(key, 0) + 1
+        counters.back_off[key] = backoff.after_termination(counters.back_off.get(key), None, now)
+        then = backoff.describe(counters.back_off[key])
+        counters.uncounted_notes.append(f"the pod of index {index} has vanished; not counted, {then}")
+    known = frozenset(index for index, pod in indexed if index in staying and not counters.include(index, pod))
     return known | (started - staying)
 
 

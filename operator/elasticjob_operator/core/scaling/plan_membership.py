@@ -13,7 +13,7 @@ from elasticjob_api.indices import parse_indices
 from elasticjob_api.scaleplan import ScalePlan
 from msgspec.structs import replace
 
-from elasticjob_operator.core.members.reconcile import forget_members
+from elasticjob_operator.core.members.reconcile import keep_only_members
 from elasticjob_operator.core.model.plan import Indices, current_indices
 
 
@@ -82,7 +82,7 @@ def hold(status: ElasticJobStatus, plan: ScalePlan, members: Members) -> Elastic
             for index, resources in plan.status.resources_by_index.get(role, {}).items()
             if int(index) in held - old
         }
-        kept = forget_members(replicas[role], held)
+        kept = keep_only_members(replicas[role], held)
         replicas[role] = replace(
             kept, desired=members.sizes[role], resources_by_index={**kept.resources_by_index, **given}
         )
