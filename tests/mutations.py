@@ -82,13 +82,13 @@ MUTATIONS = (
     ),
     Mutation(
         "the line is not in order of creation",
-        "core/scaling/queue.py",
+        "core/scaling/plan_queue.py",
         "return sorted(waiting, key=lambda item: _order(observed, item))",
         "return sorted(waiting, key=lambda item: _order(observed, item), reverse=True)",
     ),
     Mutation(
         "manual plans are superseded",
-        "core/scaling/queue.py",
+        "core/scaling/plan_queue.py",
         'isinstance(item, ScalePlan) and item.spec.source == "Auto"]',
         "isinstance(item, ScalePlan)]",
     ),

@@ -24,9 +24,9 @@ from elasticjob_operator.core.model import actions as do
 from elasticjob_operator.ensure import ensure_infrastructure
 from elasticjob_operator.errors import StaleState
 from elasticjob_operator.events import Events
-from elasticjob_operator.pod_executor import PodWork
-from elasticjob_operator.queue import Retry
+from elasticjob_operator.pod_executor import PodExecutor
 from elasticjob_operator.store import Store
+from elasticjob_operator.work_queue import Retry
 
 log = logging.getLogger(__name__)
 KINDS = {resource.kind: resource for resource in (SCALE_PLANS, SCALE_INS, SCALE_OUTS)}
@@ -40,7 +40,7 @@ class Executor:
 
     kube: Kube
     store: Store
-    pod_work: PodWork
+    pod_executor: PodExecutor
     events: Events
 
     async def carry_out(self, job: ElasticJob, decided: Iterable[do.Action]) -> None:
@@ -56,7 +56,7 @@ class Executor:
             for on_pods, group in groupby(decided, key=lambda action: isinstance(action, _POD_ACTIONS)):
                 if on_pods:
                     try:
-                        await self.pod_work.carry_out(job, list(group), self.store.note_unresizable)
+                        await self.pod_executor.carry_out(job, list(group), self.store.note_unresizable)
                     except Refused as error:
                         refused = error  # a quota that refuses pods must not stop the plan that would make them fewer
                     continue

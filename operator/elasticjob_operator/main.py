@@ -28,11 +28,11 @@ from elasticjob_operator.crds import wait_for_crds
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
 from elasticjob_operator.lease import Candidate, LeaseLost
-from elasticjob_operator.pod_executor import PodWork
-from elasticjob_operator.queue import Queue
+from elasticjob_operator.pod_executor import PodExecutor
 from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.store import TYPES, Store
 from elasticjob_operator.web import Standing, served
+from elasticjob_operator.work_queue import WorkQueue
 
 log = logging.getLogger(__name__)
 CONNECTIONS = 64
@@ -98,9 +98,9 @@ async def _lead(kube: Kube, config: Config, standing: Standing) -> None:
 
     pods = Informer(kube, PODS, Pod, namespace=config.namespace, label_selector=names.LABEL_JOB_UID, on_change=saw_pod)
     events = Events(kube, config.identity)
-    executor = Executor(kube, store, PodWork(kube, pods, events), events)
+    executor = Executor(kube, store, PodExecutor(kube, pods, events), events)
     defaults = Defaults(master_image=config.master_image, agent_image=config.agent_image)
-    queue = standing.queue = Queue(Reconciler(kube, store, executor, defaults).reconcile)
+    queue = standing.queue = WorkQueue(Reconciler(kube, store, executor, defaults).reconcile)
 
     async def notice_leaving_nodes() -> None:
         await all_seen.wait()

@@ -32,7 +32,7 @@ _NO_ANSWER = (0, 504)
 
 
 @dataclass(frozen=True)
-class PodWork:
+class PodExecutor:
     """Carries out pod actions. `pods` is told the answers, so that the next decision knows them."""
 
     kube: Kube

@@ -13,11 +13,11 @@ from elasticjob_kube.session import Kube
 
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.model.observed import Defaults
-from elasticjob_operator.core.scaling.queue import refuse_for_want_of_job
+from elasticjob_operator.core.scaling.plan_queue import refuse_for_want_of_job
 from elasticjob_operator.errors import StaleState
 from elasticjob_operator.executor import Executor
-from elasticjob_operator.queue import Retry
 from elasticjob_operator.store import JobKey, Store
+from elasticjob_operator.work_queue import Retry
 
 log = logging.getLogger(__name__)
 _AT_ONCE = 20

@@ -16,8 +16,8 @@ from prometheus_client import CollectorRegistry, ProcessCollector, exposition
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from elasticjob_operator.queue import Queue
 from elasticjob_operator.store import JobKey, Store
+from elasticjob_operator.work_queue import WorkQueue
 
 
 @dataclass(eq=False)
@@ -36,7 +36,7 @@ class Standing(Collector):
     able: bool = False
     leading: bool = False
     store: Store = field(default_factory=Store)
-    queue: Queue[JobKey] | None = None
+    queue: WorkQueue[JobKey] | None = None
 
     def describe(self) -> Iterable[Metric]:
         """Name nothing in advance: the names are in `collect`."""

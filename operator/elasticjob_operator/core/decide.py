@@ -29,7 +29,7 @@ from elasticjob_operator.core.model.actions import (
 )
 from elasticjob_operator.core.model.observed import Defaults, Observed, Pod
 from elasticjob_operator.core.model.plan import current_indices
-from elasticjob_operator.core.scaling.queue import end_all, scale
+from elasticjob_operator.core.scaling.plan_queue import end_all, scale
 from elasticjob_operator.core.suspend import suspend
 
 COUNTS_EVERY = 1.0

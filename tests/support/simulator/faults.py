@@ -27,10 +27,10 @@ from elasticjob_operator.cluster_watches import watch_nodes
 from elasticjob_operator.core.model.observed import Observed, Pod
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
-from elasticjob_operator.pod_executor import PodWork
-from elasticjob_operator.queue import Queue, Retry
+from elasticjob_operator.pod_executor import PodExecutor
 from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.store import JobKey, Store
+from elasticjob_operator.work_queue import Retry, WorkQueue
 
 from tests.support.simulator.world import CUSTOM, DEFAULTS, FakeKube
 
@@ -228,9 +228,9 @@ class Process:
             kube, PODS, Pod, label_selector=names.LABEL_JOB_UID, on_change=self._saw_pod
         )
         self._events = Events(kube, f"operator-{number}")
-        executor = Executor(kube, self.store, PodWork(kube, self.pods, self._events), self._events)
+        executor = Executor(kube, self.store, PodExecutor(kube, self.pods, self._events), self._events)
         self._reconciler = Reconciler(kube, self.store, executor, DEFAULTS)
-        self._queue: Queue[JobKey] = Queue(self._work)
+        self._queue: WorkQueue[JobKey] = WorkQueue(self._work)
         self._all_seen = False
         self._tasks: list[asyncio.Task[None]] = []
 

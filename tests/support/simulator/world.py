@@ -26,10 +26,10 @@ from elasticjob_operator.core.scaling.disruption import Node
 from elasticjob_operator.errors import StaleState
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
-from elasticjob_operator.pod_executor import PodWork
-from elasticjob_operator.queue import Retry
+from elasticjob_operator.pod_executor import PodExecutor
 from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.store import JobKey, Store
+from elasticjob_operator.work_queue import Retry
 
 Json = dict[str, Any]
 NAMESPACE, JOB = "ns", "job"
@@ -227,7 +227,7 @@ class Operator:
             self.session, NODES, Node, on_change=lambda old, new: _void(self.store.see_node(old, new))
         )
         events = Events(self.session, "simulator")
-        self.executor = Executor(self.session, self.store, PodWork(self.session, self.pods, events), events)
+        self.executor = Executor(self.session, self.store, PodExecutor(self.session, self.pods, events), events)
         self.reconciler = Reconciler(self.session, self.store, self.executor, DEFAULTS)
 
     @property

@@ -24,8 +24,8 @@ from elasticjob_operator.certificates import new_job_secrets
 from elasticjob_operator.core.manifests import gang, infrastructure, pods
 from elasticjob_operator.core.manifests.infrastructure import correction_patch
 from elasticjob_operator.ensure import ensure_infrastructure
-from elasticjob_operator.queue import Retry
 from elasticjob_operator.store import JobKey
+from elasticjob_operator.work_queue import Retry
 
 from tests.support.simulator.world import DEFAULTS, JOB, NAMESPACE, Operator, World, job_body
 

@@ -11,7 +11,7 @@ import pytest
 from elasticjob_api import names
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS
 from elasticjob_operator.core.model.actions import CreatePlan
-from elasticjob_operator.core.scaling.requests import from_scaler
+from elasticjob_operator.core.scaling.plan_manifests import from_scaler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

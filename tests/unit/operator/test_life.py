@@ -13,8 +13,8 @@ from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.members import backoff
-from elasticjob_operator.queue import Retry
 from elasticjob_operator.store import JobKey
+from elasticjob_operator.work_queue import Retry
 
 from tests.support.simulator.world import DEFAULTS, JOB, NAMESPACE, World
 

@@ -16,7 +16,7 @@ from elasticjob_kube.resources import (
     Resource,
 )
 from elasticjob_operator.core.model.actions import EmitEvent
-from elasticjob_operator.core.scaling.queue import refuse_for_want_of_job
+from elasticjob_operator.core.scaling.plan_queue import refuse_for_want_of_job
 from elasticjob_operator.events import Events
 from elasticjob_operator.store import JobKey
 

@@ -10,13 +10,12 @@ import pytest
 from elasticjob_api import names
 from elasticjob_kube.errors import Conflict, NotFound, Refused, TryLater
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_OUTS, SCALE_PLANS
-from elasticjob_operator import pod_executor
-from elasticjob_operator import queue as queues
+from elasticjob_operator import pod_executor, work_queue
 from elasticjob_operator.core.model.actions import EmitEvent, WriteBackReplicas
 from elasticjob_operator.errors import StaleState
 from elasticjob_operator.events import Events
-from elasticjob_operator.queue import Queue, Retry
 from elasticjob_operator.store import JobKey, Store
+from elasticjob_operator.work_queue import Retry, WorkQueue
 
 from tests.support.simulator.kubelets import limit_pods
 from tests.support.simulator.world import JOB, NAMESPACE, World, job_body
@@ -79,7 +78,7 @@ async def test_after_a_step_of_a_plan_the_next_one_does_not_wait_for_what_a_quot
 
 async def test_our_own_writes_do_not_cut_short_the_pause_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     for pause in ("FIRST_PAUSE_SECONDS", "LONGEST_PAUSE_SECONDS", "LONGEST_PAUSE_WHEN_CHANGED_SECONDS"):
-        monkeypatch.setattr(queues, pause, 1000.0)
+        monkeypatch.setattr(work_queue, pause, 1000.0)
     world, refused = World(replicas=1), asyncio.Event()
     create, tries = world.kube.create, list[str]()
 
@@ -99,7 +98,7 @@ async def test_our_own_writes_do_not_cut_short_the_pause_after_a_failure(monkeyp
         if key := world.operator.store.see(ELASTIC_JOBS, "MODIFIED", job):
             queue.add(key)
 
-    queue: Queue[JobKey] = Queue(world.operator.reconciler.reconcile)
+    queue: WorkQueue[JobKey] = WorkQueue(world.operator.reconciler.reconcile)
     monkeypatch.setattr(world.kube, "create", refusing)
     world.kube.after_write = watched
     await world._apply(ELASTIC_JOBS, world._body)

@@ -15,9 +15,9 @@ from elasticjob_kube.access import Access
 from elasticjob_kube.errors import NoAccess
 from elasticjob_kube.resources import ELASTIC_JOBS
 from elasticjob_kube.session import Kube, connect
-from elasticjob_operator.queue import Queue
 from elasticjob_operator.store import JobKey
 from elasticjob_operator.web import Standing, served
+from elasticjob_operator.work_queue import WorkQueue
 from prometheus_client.parser import text_string_to_metric_families
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "install.md"
@@ -60,7 +60,7 @@ async def test_the_document_lists_every_metric_of_the_operator_with_its_type_and
     async def work(key: JobKey) -> None:
         standing.kube.answers["GET", 200] += 1
 
-    standing.queue = Queue(work)
+    standing.queue = WorkQueue(work)
     metadata = {"name": "job", "namespace": "ns", "uid": "u", "resourceVersion": "1"}
     role = {"template": {"spec": {"containers": [{"name": "c", "image": "i", "command": ["c"]}]}}}
     spec = {"framework": "custom", "replicaSpecs": {"worker": role}}

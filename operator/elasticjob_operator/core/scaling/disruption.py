@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from elasticjob_operator.core.model.actions import CreatePlan
 from elasticjob_operator.core.model.observed import Observed, Pod, owner_reference
 from elasticjob_operator.core.model.plan import Indices, current_indices
-from elasticjob_operator.core.scaling import requests
+from elasticjob_operator.core.scaling import plan_manifests
 
 _BY_TAINT = "DeletionByTaintManager"
 """A condition that is no notice: the pod is deleted in the next moment, and mostly its node is lost already. Its rank
@@ -175,7 +175,7 @@ def _plan(job: ElasticJob, doomed: Sequence[tuple[Pod, str]]) -> dict[str, Any]:
         remove_pods=[PodToRemove(name=pod.name) for pod, _ in doomed],
         create_pods=[_successor(job, pod) for pod, _ in doomed],
     )
-    return requests.manifest(job, f"{job.metadata.name}-disruption-{digest}", spec, owner_reference(job))
+    return plan_manifests.manifest(job, f"{job.metadata.name}-disruption-{digest}", spec, owner_reference(job))
 
 
 def _successor(job: ElasticJob, pod: Pod) -> PodToCreate:

@@ -18,7 +18,14 @@ from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import Action, CreatePlan, DeletePlan, EmitEvent, PatchStatus, sooner
 from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.plan import PlanRefused, current_indices
-from elasticjob_operator.core.scaling import completion_status, disruption, execution, request_status, requests, resize
+from elasticjob_operator.core.scaling import (
+    completion_status,
+    disruption,
+    execution,
+    plan_manifests,
+    request_status,
+    resize,
+)
 from elasticjob_operator.core.scaling.execution import Step
 from elasticjob_operator.core.scaling.plan_membership import without_plan
 from elasticjob_operator.core.scaling.resolve import resolve
@@ -90,12 +97,12 @@ def _active(observed: Observed) -> ScalePlan | None:
 def _start_next(observed: Observed, step: Step, now: float) -> list[Action]:
     """Begin the plan whose turn it is, or turn into a plan what is not one yet."""
     line, known = _line(observed), {item.metadata.name for item in observed.plans}
-    edits = requests.edited_replicas(observed.job, step.status)
+    edits = plan_manifests.edited_replicas(observed.job, step.status)
     if step.status.current_plan is not None and step.status.current_plan not in known:
         return _after_deletion(observed, step, edits)
     new = any(not _covered(line, role, size) for role, size in edits.items())
-    if new and requests.spec_plan_name(observed.job) not in known:
-        return [CreatePlan(requests.from_spec(observed.job, edits))]
+    if new and plan_manifests.spec_plan_name(observed.job) not in known:
+        return [CreatePlan(plan_manifests.from_spec(observed.job, edits))]
     actions, line = _supersede(line, now)
     if not line:
         step.status = replace(step.status, current_plan=None)
@@ -110,7 +117,7 @@ def _start_next(observed: Observed, step: Step, now: float) -> list[Action]:
     if isinstance(head, ScalePlan):
         return _begin(observed, step, head, now)
     try:
-        return [CreatePlan(requests.from_scaler(observed, head))]
+        return [CreatePlan(plan_manifests.from_scaler(observed, head))]
     except PlanRefused as refusal:
         return [*request_status.done(head, "ScaleFailed", str(refusal), now)]
 
@@ -139,8 +146,8 @@ def _after_deletion(observed: Observed, step: Step, edits: dict[str, int]) -> li
     step.status = completion_status.with_resources_by_index(step.status, resize.found_in_force(observed))
     if not edits:
         step.status = replace(step.status, current_plan=None)
-    elif not requests.is_return_plan(observed.job, deleted):
-        step.status = replace(step.status, current_plan=requests.return_plan_name(observed.job))
+    elif not plan_manifests.is_return_plan(observed.job, deleted):
+        step.status = replace(step.status, current_plan=plan_manifests.return_plan_name(observed.job))
     note = f"{deleted} was deleted while it was being executed"
     if edits:
         sizes = ", ".join(f"{role} {size}" for role, size in edits.items())
@@ -149,7 +156,8 @@ def _after_deletion(observed: Observed, step: Step, edits: dict[str, int]) -> li
     if deleted != step.status.current_plan:
         actions.append(EmitEvent("ScalingCancelled", note, action="Scale", warning=True))
     if edits:
-        actions.append(CreatePlan(requests.back_to_spec(observed.job, edits, step.status.current_plan or "", note)))
+        name = step.status.current_plan or ""
+        actions.append(CreatePlan(plan_manifests.back_to_spec(observed.job, edits, name, note)))
     return actions
 
 
@@ -213,7 +221,8 @@ def _prune(observed: Observed) -> list[Action]:
     Of the plan that is current by the job's status, the end has yet to be seen: it must not look as if it was deleted.
     """
     read = {scaler.metadata.uid for scaler in request_status.open_ones(observed)}
-    kept = {requests.spec_plan_name(observed.job), observed.job.status.current_plan, *disruption.still_needed(observed)}
+    job = observed.job
+    kept = {plan_manifests.spec_plan_name(job), job.status.current_plan, *disruption.still_needed(observed)}
     finished = [
         item
         for item in observed.plans
@@ -222,6 +231,6 @@ def _prune(observed: Observed) -> list[Action]:
         and item.metadata.name not in kept
         and not any(owner.uid in read for owner in item.metadata.owner_references)
     ]
-    limit = observed.job.spec.run_policy.plan_history_limit
+    limit = job.spec.run_policy.plan_history_limit
     finished.sort(key=lambda item: (item.status.completion_time or "", item.metadata.uid))
     return [DeletePlan(item.metadata.name, item.metadata.uid) for item in finished[: max(len(finished) - limit, 0)]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from elasticjob_operator.queue import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Queue, Retry
+from elasticjob_operator.work_queue import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Retry, WorkQueue
 
 
 class Work:
@@ -16,7 +16,7 @@ class Work:
         self.done: list[str] = []
         self.present: list[str] = []
         self.error: Exception | None = None
-        self.queue: Queue[str] = Queue(self)
+        self.queue: WorkQueue[str] = WorkQueue(self)
 
     async def __call__(self, key: str) -> float | None:
         assert key not in self.present, "two workers for one key"

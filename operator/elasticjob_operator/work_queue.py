@@ -33,7 +33,7 @@ class Retry(Exception):
         self.due = due
 
 
-class Queue(Generic[K]):
+class WorkQueue(Generic[K]):
     """Keys that wait for work. `work(key)` returns the seconds after which to look again, or None."""
 
     def __init__(self, work: Callable[[K], Awaitable[float | None]]) -> None:
