@@ -14,8 +14,8 @@ from typing import Annotated
 
 import typer
 from elasticjob_localcluster import cluster as clusters
-from elasticjob_localcluster.errors import DevError
-from elasticjob_localcluster.progress_display import Progress
+from elasticjob_localcluster.errors import LocalClusterError
+from elasticjob_localcluster.progress_display import ProgressDisplay
 from elasticjob_localcluster.state_directory import state_dir
 
 State = Annotated[
@@ -27,7 +27,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @contextmanager
 def reporting() -> Iterator[None]:
     """Run a command: an error becomes one line and status 1, a signal an orderly end that no second one cuts short."""
-    progress, before = Progress(), {number: signal.getsignal(number) for number in _ENDING}
+    progress, before = ProgressDisplay(), {number: signal.getsignal(number) for number in _ENDING}
 
     def interrupt(number: int, _: FrameType | None) -> None:
         for other in _ENDING:
@@ -38,13 +38,13 @@ def reporting() -> Iterator[None]:
         signal.signal(number, interrupt)
     try:
         yield
-    except DevError as error:
-        progress.say(f"error: {error}")
+    except LocalClusterError as error:
+        progress.write(f"error: {error}")
         if error.detail:
-            progress.say(error.detail)
+            progress.write(error.detail)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
-        progress.say("interrupted; everything that was started has been stopped")
+        progress.write("interrupted; everything that was started has been stopped")
         raise typer.Exit(130) from None
     finally:
         for number, handler in before.items():
@@ -69,7 +69,7 @@ def up(
     Writes shell text to stdout: eval "$(elasticjob dev up)"
     """
     with reporting():
-        began, progress = time.monotonic(), Progress()
+        began, progress = time.monotonic(), ProgressDisplay()
         directory = state or state_dir(os.environ)
         cluster = clusters.up(
             directory,
@@ -79,9 +79,9 @@ def up(
             progress=progress,
         )
         if cluster.children:
-            progress.say(f"up in {time.monotonic() - began:.1f} s: https://127.0.0.1:{cluster.port}")
+            progress.write(f"up in {time.monotonic() - began:.1f} s: https://127.0.0.1:{cluster.port}")
         else:
-            progress.say(f"already up: https://127.0.0.1:{cluster.port}")
+            progress.write(f"already up: https://127.0.0.1:{cluster.port}")
         typer.echo(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}")
         typer.echo(f"export PATH={shlex.quote(str(cluster.bin))}:$PATH")
 
@@ -92,9 +92,9 @@ def down(state: State = None) -> None:
         directory = state or state_dir(os.environ)
         began = time.monotonic()
         if clusters.down(directory):
-            Progress().say(f"down in {time.monotonic() - began:.1f} s")
+            ProgressDisplay().write(f"down in {time.monotonic() - began:.1f} s")
         else:
-            Progress().say(f"no cluster in {directory}")
+            ProgressDisplay().write(f"no cluster in {directory}")
 
 
 def status(state: State = None) -> None:
@@ -105,14 +105,14 @@ def status(state: State = None) -> None:
         if cluster is None:
             typer.echo(f"no cluster in {directory}")
             raise typer.Exit(1)
-        for name, pid in cluster.running().items():
+        for name, pid in cluster.process_ids().items():
             typer.echo(f"{name:<24} {'down' if pid is None else f'up    process {pid}'}")
         ready = cluster.api_ready()
         typer.echo(f"{'API server':<24} {'ready' if ready else 'not ready'}   https://127.0.0.1:{cluster.port}")
         for name, is_ready in cluster.nodes().items():
             typer.echo(f"{f'node {name}':<24} {'ready' if is_ready else 'not ready'}")
         typer.echo(f"{'KUBECONFIG':<24} {cluster.kubeconfig}")
-        if cluster.troubles():
+        if cluster.problems():
             raise typer.Exit(1)
 
 
@@ -121,6 +121,6 @@ def _amounts(texts: list[str]) -> dict[str, str]:
     for text in texts:
         name, equals, amount = text.partition("=")
         if not (name and equals and amount):
-            raise DevError(f"--capacity {text}: expected RESOURCE=QUANTITY, for example cpu=64")
+            raise LocalClusterError(f"--capacity {text}: expected RESOURCE=QUANTITY, for example cpu=64")
         amounts[name] = amount
     return amounts

@@ -14,12 +14,12 @@ from elasticjob_kube.resources import ELASTIC_JOBS, SECRETS
 from elasticjob_kube.session import Kube
 
 
-class NoMaster(Exception):
+class MasterUnavailable(Exception):
     """There is no master to ask; the message says why."""
 
 
 @dataclass(frozen=True)
-class MasterAccess:
+class MasterEndpoint:
     """What it takes to talk to one job's master: `host:port`, the job's token, and the PEM of its authority."""
 
     address: str
@@ -45,7 +45,7 @@ class MasterAccess:
             yield channel
 
 
-async def master_access(kube: Kube, namespace: str, job: str, *, address: str | None = None) -> MasterAccess:
+async def find_master(kube: Kube, namespace: str, job: str, *, address: str | None = None) -> MasterEndpoint:
     """Find out how to reach the master of a job.
 
     Args:
@@ -55,16 +55,16 @@ async def master_access(kube: Kube, namespace: str, job: str, *, address: str | 
         address: `host:port` to use in place of the one in the job's status, for instance a forwarded port.
 
     Raises:
-        NoMaster: the job has no master now.
+        MasterUnavailable: the job has no master now.
         NotFound: there is no such job, or its Secret is not there yet.
         Refused: the user may not read one of them.
     """
     found = await kube.get(ELASTIC_JOBS, namespace, job, as_type=ElasticJob)
     if found.status.phase in ("Succeeded", "Failed"):
-        raise NoMaster(f"job {namespace}/{job} is {found.status.phase}; a finished job has no master")
+        raise MasterUnavailable(f"job {namespace}/{job} is {found.status.phase}; a finished job has no master")
     address = address or found.status.master_address
     if not address:
-        raise NoMaster(f"job {namespace}/{job} has no master yet (phase {found.status.phase or 'Pending'})")
+        raise MasterUnavailable(f"job {namespace}/{job} has no master yet (phase {found.status.phase or 'Pending'})")
     secret = await kube.get(SECRETS, namespace, names.master_service(job))
     token, authority = (base64.b64decode(secret["data"][key]) for key in (names.SECRET_TOKEN, names.SECRET_CA))
-    return MasterAccess(address=address, token=token.decode(), authority=authority)
+    return MasterEndpoint(address=address, token=token.decode(), authority=authority)

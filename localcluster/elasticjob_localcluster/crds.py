@@ -10,7 +10,7 @@ import yaml
 from elasticjob_kube.resources import CRDS
 from elasticjob_kube.session import Json, Kube, connect
 
-from elasticjob_localcluster.errors import DevError
+from elasticjob_localcluster.errors import LocalClusterError
 
 FIELD_MANAGER = "elasticjob-dev"
 
@@ -28,14 +28,14 @@ async def apply_crds(kubeconfig: Path, directory: Path, *, seconds: float = 30.0
                 async with asyncio.timeout(seconds):
                     await _established(kube, name)
             except TimeoutError:
-                raise DevError(f"the API server does not serve {name} after {seconds:.0f} s") from None
+                raise LocalClusterError(f"the API server does not serve {name} after {seconds:.0f} s") from None
 
 
 def _definitions(directory: Path) -> list[Json]:
     paths = sorted(directory.glob("*.yaml"))
     definitions: list[Json] = [item for path in paths for item in yaml.safe_load_all(path.read_text()) if item]
     if not definitions:
-        raise DevError(f"{directory} has no *.yaml file with a CustomResourceDefinition")
+        raise LocalClusterError(f"{directory} has no *.yaml file with a CustomResourceDefinition")
     return definitions
 
 
@@ -45,4 +45,4 @@ async def _established(kube: Kube, name: str) -> None:
         conditions = status.get("conditions") or ()
         if any(item["type"] == "Established" and item["status"] == "True" for item in conditions):
             return
-    raise DevError(f"the API server ended the watch of {name} before it served it; try again")
+    raise LocalClusterError(f"the API server ended the watch of {name} before it served it; try again")

@@ -1,7 +1,7 @@
-"""Processes that outlive the command that started them, and are found again for certain.
+"""Background processes that outlive the command that started them, and that later commands find again.
 
-A process is known by its id and the kernel's start time, so a reused id is never mistaken for ours. Each also carries
-the cluster's directory in its environment: what a crash kept from being written down is found by that.
+A process is identified by its id and the kernel's start time, so a reused id is never mistaken for ours. Each also has
+the cluster's directory in its environment: that finds the processes which a crash kept from being recorded.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-MARK = "ELASTICJOB_DEV_CLUSTER"
+CLUSTER_VARIABLE = "ELASTICJOB_DEV_CLUSTER"
 
 
 @dataclass(frozen=True)
-class Process:
-    """One process for good: an id and the start time, in the kernel's ticks after boot."""
+class ProcessIdentity:
+    """Identifies one process: its id and its start time, in the kernel's ticks after boot."""
 
     pid: int
     started: int
@@ -39,12 +39,12 @@ class Process:
 def start(
     name: str, command: Sequence[str | Path], *, state: Path, environ: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Start a process in a session of its own, working in the state directory, and write down that it is ours."""
-    with (state / "logs" / f"{name}.log").open("ab") as log:
+    """Start a process in a session of its own, working in the state directory, and record its identity there."""
+    with log_file(state, name).open("ab") as log:
         child = subprocess.Popen(
             command,
             cwd=state,
-            env={**environ, MARK: str(state)},
+            env={**environ, CLUSTER_VARIABLE: str(state)},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -54,19 +54,24 @@ def start(
     return child
 
 
-def recorded(state: Path) -> dict[str, Process]:
-    """Return the processes that were written down, by name, alive or not."""
+def log_file(state: Path, name: str) -> Path:
+    """Return where a process writes its output."""
+    return state / "logs" / f"{name}.log"
+
+
+def recorded(state: Path) -> dict[str, ProcessIdentity]:
+    """Return the recorded processes by name, alive or not."""
     result = {}
     for path in sorted((state / "pids").glob("*")):
         words = path.read_text().split()
         if len(words) == 2 and all(word.isdecimal() for word in words):
-            result[path.name] = Process(int(words[0]), int(words[1]))
+            result[path.name] = ProcessIdentity(int(words[0]), int(words[1]))
     return result
 
 
-def marked(state: Path) -> set[Process]:
-    """Return all live processes of the cluster, also those that were never written down, and their children."""
-    mark = f"{MARK}={state}".encode()
+def find_processes(state: Path) -> set[ProcessIdentity]:
+    """Return all live processes of the cluster, also those that were never recorded, and their children."""
+    mark = f"{CLUSTER_VARIABLE}={state}".encode()
     result = set()
     for path in Path("/proc").iterdir():
         if path.name.isdecimal() and int(path.name) != os.getpid():
@@ -76,12 +81,12 @@ def marked(state: Path) -> set[Process]:
                 continue  # another user's, or it has just ended
             started = _started(int(path.name))
             if is_ours and started is not None:
-                result.add(Process(int(path.name), started))
+                result.add(ProcessIdentity(int(path.name), started))
     return result
 
 
-def stop(processes: Iterable[Process], *, seconds: float) -> None:
-    """Ask the processes to end, wait at most that long, then kill; return when none of them runs."""
+def stop(processes: Iterable[ProcessIdentity], *, seconds: float) -> None:
+    """Send SIGTERM, wait at most `seconds`, then send SIGKILL; return when none of the processes runs."""
     processes = list(processes)
     for number, limit in ((signal.SIGTERM, seconds), (signal.SIGKILL, 5.0)):
         for process in processes:

@@ -1,9 +1,9 @@
-"""The one error of the embedded cluster: it says what went wrong and what the user can do about it."""
+"""The error of the embedded cluster's commands: its message says what went wrong and what the user can do."""
 
 from __future__ import annotations
 
 
-class DevError(Exception):
+class LocalClusterError(Exception):
     """A failure that the user can act upon.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Runs a long program in the foreground, so that an interrupted command takes the program with it."""
+"""Runs a long program in the foreground, so that an interrupted command stops the program too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 
-def run_watched(
+def run_in_foreground(
     command: Sequence[str], *, cwd: Path, environ: Mapping[str, str], tick: Callable[[], None]
 ) -> tuple[int, str]:
     """Run a program to its end, calling `tick` meanwhile; return its exit status and all it wrote.

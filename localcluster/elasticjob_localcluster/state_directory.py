@@ -1,4 +1,4 @@
-"""Where the embedded cluster keeps its files, and how two commands take turns at them.
+"""The directories of the embedded cluster, and the lock that lets one command at a time change them.
 
 The cache holds what is expensive to make again (programs); a state directory holds one cluster and is removed with it.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from elasticjob_localcluster.errors import DevError
+from elasticjob_localcluster.errors import LocalClusterError
 
 
 def home(environ: Mapping[str, str]) -> Path:
@@ -23,13 +23,13 @@ def home(environ: Mapping[str, str]) -> Path:
     try:
         return Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
-        raise DevError(
+        raise LocalClusterError(
             f"user {os.getuid()} has no home directory: set ELASTICJOB_CACHE and ELASTICJOB_STATE to writable ones"
         ) from None
 
 
 def cache_dir(environ: Mapping[str, str]) -> Path:
-    """Return the directory for the programs that were built."""
+    """Return the directory of the programs that were built."""
     if environ.get("ELASTICJOB_CACHE"):
         return Path(environ["ELASTICJOB_CACHE"]).absolute()
     base = environ.get("XDG_CACHE_HOME")
@@ -37,7 +37,7 @@ def cache_dir(environ: Mapping[str, str]) -> Path:
 
 
 def state_dir(environ: Mapping[str, str]) -> Path:
-    """Return the directory of the cluster that is meant when none is named."""
+    """Return the default directory of a cluster."""
     if environ.get("ELASTICJOB_STATE"):
         return Path(environ["ELASTICJOB_STATE"]).absolute()
     base = environ.get("XDG_STATE_HOME")
@@ -45,22 +45,29 @@ def state_dir(environ: Mapping[str, str]) -> Path:
 
 
 def make_directory(path: Path, *, what: str, remedy: str, mode: int = 0o700) -> None:
-    """Make a directory that can be written to, or say in one line why that is not possible."""
+    """Make a directory and check that it can be written to.
+
+    Args:
+        path: the directory.
+        what: what it is, for the error message.
+        remedy: what the user can do, for the error message.
+        mode: its permissions, if it is made.
+    """
     try:
         path.mkdir(mode=mode, parents=True, exist_ok=True)
         if not os.access(path, os.W_OK | os.X_OK):
             raise PermissionError(13, os.strerror(13))
     except OSError as error:
-        raise DevError(f"cannot write to {what} {path}: {error.strerror}; {remedy}") from error
+        raise LocalClusterError(f"cannot write to {what} {path}: {error.strerror}; {remedy}") from error
 
 
 @contextmanager
-def locked(path: Path, *, seconds: float, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock file `path`; `waiting` is called once when another process holds it.
+def locked(path: Path, *, seconds: float, on_wait: Callable[[], None]) -> Iterator[None]:
+    """Hold the lock file `path`; `on_wait` is called once when another process holds it.
 
-    The kernel drops the lock with its holder, so a crash leaves nothing behind.
+    The kernel releases the lock when its holder ends, so a crash leaves no lock behind.
     """
-    deadline, told = time.monotonic() + seconds, False
+    deadline, waiting = time.monotonic() + seconds, False
     while True:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
@@ -76,10 +83,12 @@ def locked(path: Path, *, seconds: float, waiting: Callable[[], None]) -> Iterat
         except BlockingIOError:
             os.close(descriptor)
         if time.monotonic() > deadline:
-            raise DevError(f"another elasticjob command has held {path} for {seconds:.0f} s; wait for it, or end it")
-        if not told:
-            waiting()
-            told = True
+            raise LocalClusterError(
+                f"another elasticjob command has held {path} for {seconds:.0f} s; wait for it, or end it"
+            )
+        if not waiting:
+            on_wait()
+            waiting = True
         time.sleep(0.1)
     try:
         yield

@@ -6,14 +6,14 @@ import signal
 from pathlib import Path
 
 from elasticjob_api.v1 import job_pb2
-from elasticjob_cli.demo.observer import Sight
+from elasticjob_cli.demo.observer import JobObserver
 
 from tests.support.e2e.stage import Stage, digits
 
 SECONDS = 180.0
 
 
-async def training(seen: Sight, size: int, *, beyond: int = 0) -> int:
+async def training(seen: JobObserver, size: int, *, beyond: int = 0) -> int:
     """Wait for a training world of this size to get beyond a step; return the step."""
 
     def at_work() -> int | None:
@@ -24,7 +24,7 @@ async def training(seen: Sight, size: int, *, beyond: int = 0) -> int:
     return await seen.until(f"a training world of {size} beyond step {beyond}", at_work, seconds=SECONDS)
 
 
-async def succeeded(seen: Sight) -> None:
+async def succeeded(seen: JobObserver) -> None:
     """Wait for the job's success and the master's last word."""
 
     def over() -> bool:
@@ -38,7 +38,7 @@ async def succeeded(seen: Sight) -> None:
 
 async def test_training_goes_on_through_kill_9_of_the_operator_and_of_the_master(stage: Stage, folder: Path) -> None:
     stage.apply(digits(epochs=100, checkpoints=folder))
-    async with stage.sight("digits") as seen:
+    async with stage.observe("digits") as seen:
         step = await training(seen, 2)
         stage.operator.kill()
         step = await training(seen, 2, beyond=step)
@@ -63,7 +63,7 @@ async def test_a_killed_worker_is_replaced_under_its_index_by_a_new_name_and_tra
     stage: Stage, folder: Path
 ) -> None:
     stage.apply(digits(epochs=60, checkpoints=folder))
-    async with stage.sight("digits") as seen:
+    async with stage.observe("digits") as seen:
         step = await training(seen, 2)
         stage.kubectl("delete", "pod", "digits-worker-1", "--grace-period=0", "--force")
         await seen.until("a new incarnation", lambda: "digits-worker-1-1" in seen.pods, seconds=SECONDS)
@@ -77,7 +77,7 @@ async def test_deleting_a_job_in_the_middle_of_training_leaves_no_object_behind(
     kinds = "ej,sp,scalein,scaleout,pods,services,secrets,configmaps,serviceaccounts,roles,rolebindings,endpointslices"
     before = set(stage.kubectl("get", kinds, "-o", "name").split())
     stage.apply(digits(epochs=1000, checkpoints=folder))
-    async with stage.sight("digits") as seen:
+    async with stage.observe("digits") as seen:
         await training(seen, 2)
         stage.apply(
             {

@@ -17,8 +17,8 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2, job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
-from elasticjob_cli.demo.observer import Sight
-from elasticjob_cli.master_client import master_access
+from elasticjob_cli.demo.observer import JobObserver
+from elasticjob_cli.master_client import find_master
 
 from tests.support.e2e.jobs import job
 from tests.support.e2e.stage import Stage
@@ -42,7 +42,7 @@ def trained(folder: Path) -> list[int]:
     return [int(line) for path in sorted(folder.glob("trained-*")) for line in path.read_text().splitlines()]
 
 
-async def training(seen: Sight, size: int, *, beyond: int = 0) -> int:
+async def training(seen: JobObserver, size: int, *, beyond: int = 0) -> int:
     """Wait for a world of this size to get beyond a step, as the master tells it; return the step."""
 
     def at_work() -> int | None:
@@ -55,7 +55,7 @@ async def training(seen: Sight, size: int, *, beyond: int = 0) -> int:
 
 async def members(stage: Stage, *states: agent_pb2.MemberState.ValueType) -> None:
     """Wait until the members are in these states, in the order of their indices."""
-    access = await master_access(stage.kube, stage.namespace, NAME)
+    access = await find_master(stage.kube, stage.namespace, NAME)
     found: list[agent_pb2.MemberState.ValueType] = []
     async with access.channel() as channel, asyncio.timeout(SECONDS):
         while found != list(states):
@@ -97,7 +97,7 @@ async def test_a_master_killed_in_mid_training_costs_no_step_and_no_shard_is_los
 ) -> None:
     total = 1500
     stage.apply(steady(folder, workers=2, shards=total))
-    async with stage.sight(NAME) as seen:
+    async with stage.observe(NAME) as seen:
         step = await training(seen, 2, beyond=50)
         before, starts = workers(stage), seen.status.master_starts
         stage.processes(names.master_service(NAME))[0].send_signal(signal.SIGKILL)
@@ -180,7 +180,7 @@ class Wire:
 async def test_a_network_that_is_cut_for_twenty_seconds_costs_nothing(stage: Stage, folder: Path) -> None:
     wire = Wire("127.255.0.7")
     host = {"name": names.service_host_env(names.master_service(NAME)), "value": wire.address}
-    async with wire.laid(), stage.sight(NAME) as seen:
+    async with wire.laid(), stage.observe(NAME) as seen:
         wire.whole.clear()
         stage.apply(steady(folder, workers=2, env=[host]))
         address = await seen.until(
@@ -208,7 +208,7 @@ async def test_an_agent_that_stands_still_for_a_while_is_suspected_and_nothing_i
     stage: Stage, folder: Path
 ) -> None:
     stage.apply(steady(folder, workers=2, health={"lostSeconds": 12}))
-    async with stage.sight(NAME) as seen:
+    async with stage.observe(NAME) as seen:
         step = await training(seen, 2, beyond=20)
         before = workers(stage)
         agent = stage.processes(f"{NAME}-worker-1")[0]
@@ -227,7 +227,7 @@ async def test_an_agent_that_stands_still_for_a_while_is_suspected_and_nothing_i
 
 async def test_a_stalled_training_is_told_and_started_anew(stage: Stage, folder: Path) -> None:
     stage.apply(steady(folder, workers=2, health={"stallSeconds": 3, "stallFactor": 2, "onStall": "Restart"}))
-    async with stage.sight(NAME) as seen:
+    async with stage.observe(NAME) as seen:
         step = await training(seen, 2, beyond=20)
         before = workers(stage)
         (folder / ".hang").write_text(str(seen.status.round))
@@ -244,7 +244,7 @@ async def test_a_stalled_training_is_told_and_started_anew(stage: Stage, folder:
 
 async def test_a_worker_much_slower_than_the_others_is_named_until_it_is_as_fast(stage: Stage, folder: Path) -> None:
     stage.apply(steady(folder, workers=3, health={"stragglerSeconds": 2}))
-    async with stage.sight(NAME) as seen:
+    async with stage.observe(NAME) as seen:
         await training(seen, 3, beyond=20)
         before = workers(stage)
         (folder / ".slow").write_text("1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from elasticjob_api import names
-from elasticjob_cli.demo.observer import Sight
+from elasticjob_cli.demo.observer import JobObserver
 
 from tests.support.e2e import images
 from tests.support.e2e.jobs import Json
@@ -37,7 +37,7 @@ def job(image: str, command: list[str], **spec: object) -> Json:
     }
 
 
-async def succeeded(stage: Stage, seen: Sight) -> list[str]:
+async def succeeded(stage: Stage, seen: JobObserver) -> list[str]:
     """Wait for success; return what the workers have printed."""
     try:
         done = "the job's success"
@@ -50,7 +50,7 @@ async def succeeded(stage: Stage, seen: Sight) -> list[str]:
 
 async def test_a_job_that_says_nothing_of_the_agent_has_it(stage: Stage) -> None:
     stage.apply(job(images.PLAIN, ["sh", "-c", "echo rank=$ELASTICJOB_RANK/$ELASTICJOB_WORLD_SIZE"]))
-    async with stage.sight("plain") as seen:
+    async with stage.observe("plain") as seen:
         logs = await succeeded(stage, seen)
     assert sorted(line for log in logs for line in log.split() if line.startswith("rank=")) == ["rank=0/2", "rank=1/2"]
 
@@ -66,7 +66,7 @@ async def test_a_job_whose_image_has_no_python_succeeds_with_the_environment_of_
         env | grep -v -e '^ELASTICJOB_' -e '_PORT' -e '_SERVICE_'
     """
     stage.apply(job(images.PLAIN, ["sh", "-c", script]))
-    async with stage.sight("plain") as seen:
+    async with stage.observe("plain") as seen:
         logs = await succeeded(stage, seen)
         quality = stage.kubectl("get", "pods", "-l", f"{names.LABEL_ROLE}=worker", "-o", "jsonpath={..qosClass}")
     assert quality.split() == ["Guaranteed", "Guaranteed"], "the init container has changed the pod's class"
@@ -111,7 +111,7 @@ async def test_the_training_library_is_there_for_whatever_python_the_command_bri
         "print(f'rank={world.rank}/{world.size}', elasticjob.__file__)"
     )
     stage.apply(job(images.EMPTY, [f"{PROGRAMS}/python3", "-c", script]))
-    async with stage.sight("plain") as seen:
+    async with stage.observe("plain") as seen:
         logs = await succeeded(stage, seen)
     found = f"{names.AGENT_DIRECTORY}/agent/library/elasticjob/__init__.py"
     last = sorted(log.splitlines()[-1] for log in logs)  # an agent that starts before its master says so above

@@ -23,7 +23,7 @@ CURL = (
 
 async def test_the_documented_commands_work(stage: Stage, folder: Path) -> None:
     stage.apply(digits(epochs=5000, checkpoints=folder))
-    async with stage.sight("digits") as seen:
+    async with stage.observe("digits") as seen:
         await seen.until("a step of the training", lambda: seen.status.progress.step > 0, seconds=SECONDS)
         for arguments, told in (("", "Training"), (" members", "STEP TIME"), (" history", "WorldFormed")):
             assert told in run(stage, folder, f"elasticjob query digits{arguments}")

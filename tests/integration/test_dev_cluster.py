@@ -17,7 +17,7 @@ from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster import daemons
 from elasticjob_localcluster.controlplane import binaries
-from elasticjob_localcluster.progress_display import Progress
+from elasticjob_localcluster.progress_display import ProgressDisplay
 from elasticjob_localcluster.state_directory import cache_dir
 
 COMMAND = [sys.executable, "-m", "elasticjob_cli.main", "dev"]
@@ -63,7 +63,7 @@ def test_a_cluster_comes_up_is_left_alone_and_goes_down_without_a_trace(state: P
     first = dev("up", "--control-plane-only", "--state", state)
     assert first.returncode == 0, first.stderr
     cluster = found(state)
-    pids = cluster.running()
+    pids = cluster.process_ids()
     assert first.stdout.splitlines() == [
         f"export KUBECONFIG={state}/kubeconfig",
         f"export PATH={state}/bin:$PATH",
@@ -78,14 +78,14 @@ def test_a_cluster_comes_up_is_left_alone_and_goes_down_without_a_trace(state: P
     second = dev("up", "--control-plane-only", "--state", state)
     assert second.returncode == 0
     assert "already up" in second.stderr
-    assert found(state).running() == pids
+    assert found(state).process_ids() == pids
 
     status = dev("status", "--state", state)
     assert status.returncode == 0, status.stdout
     assert all(f"process {pid}" in status.stdout for pid in pids.values())
 
     assert dev("down", "--state", state).returncode == 0
-    assert daemons.marked(state) == set()
+    assert daemons.find_processes(state) == set()
     assert not listens(cluster.port)
     assert not state.exists()
     assert dev("status", "--state", state).returncode == 1
@@ -94,7 +94,7 @@ def test_a_cluster_comes_up_is_left_alone_and_goes_down_without_a_trace(state: P
 
 def test_a_cluster_with_a_dead_process_is_unhealthy_and_is_started_anew(state: Path) -> None:
     old = clusters.up(state, control_plane_only=True)
-    scheduler = old.running()["kube-scheduler"]
+    scheduler = old.process_ids()["kube-scheduler"]
     assert scheduler is not None
     os.kill(scheduler, signal.SIGKILL)
     old.children["kube-scheduler"].wait(timeout=10)
@@ -109,14 +109,14 @@ def test_a_cluster_with_a_dead_process_is_unhealthy_and_is_started_anew(state: P
     assert "kube-scheduler is not running" in again.stderr
     for child in old.children.values():
         child.wait(timeout=10)
-    assert None not in found(state).running().values()
+    assert None not in found(state).process_ids().values()
 
 
 def test_two_clusters_run_side_by_side(state: Path, cluster: clusters.Cluster) -> None:
     with clusters.up(state, control_plane_only=True) as other:
         assert other.port != cluster.port
-        assert other.troubles() == cluster.troubles() == []
-    assert cluster.troubles() == []
+        assert other.problems() == cluster.problems() == []
+    assert cluster.problems() == []
 
 
 def test_two_starts_at_once_make_one_cluster(state: Path) -> None:
@@ -125,7 +125,7 @@ def test_two_starts_at_once_make_one_cluster(state: Path) -> None:
     errors = [start.communicate(timeout=300)[1] for start in starts]
     assert [start.returncode for start in starts] == [0, 0], errors
     assert sum("already up" in error for error in errors) == 1, errors
-    assert len(daemons.marked(state)) == 4
+    assert len(daemons.find_processes(state)) == 4
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -138,7 +138,7 @@ def test_an_interrupted_start_leaves_nothing(state: Path, number: signal.Signals
         start.send_signal(number)
         error = start.communicate(timeout=60)[1]
     assert start.returncode == 130, error
-    assert daemons.marked(state) == set()
+    assert daemons.find_processes(state) == set()
     assert not state.exists()
 
 
@@ -150,9 +150,9 @@ def test_a_killed_start_is_cleaned_up_even_where_nothing_was_written_down(state:
         start.kill()
     for path in (state / "pids").iterdir():
         path.unlink()
-    assert daemons.marked(state)
+    assert daemons.find_processes(state)
     assert dev("down", "--state", state).returncode == 0
-    assert daemons.marked(state) == set()
+    assert daemons.find_processes(state) == set()
 
 
 def test_a_failed_start_says_which_process_ended_and_keeps_the_logs(state: Path, tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_failed_start_says_which_process_ended_and_keeps_the_logs(state: Path,
     assert answer.returncode == 1
     assert "error: kube-scheduler ended with status 3" in answer.stderr
     assert "out of luck" in answer.stderr
-    assert daemons.marked(state) == set()
+    assert daemons.find_processes(state) == set()
     assert [path.name for path in state.iterdir() if path.name != ".lock"] == ["logs"]
 
 
@@ -180,7 +180,7 @@ def test_a_busy_port_is_refused_with_its_holder_and_nothing_is_left(state: Path)
     assert answer.returncode == 1
     assert f"error: port {port} is in use by" in answer.stderr
     assert f"(process {os.getpid()})" in answer.stderr
-    assert daemons.marked(state) == set()
+    assert daemons.find_processes(state) == set()
     assert not state.exists()
 
 
@@ -220,7 +220,7 @@ def test_without_a_compiler_and_a_package_index_the_error_says_what_to_install(s
 
 def test_half_a_program_in_the_cache_is_built_again(tmp_path: Path) -> None:
     cache = cache_dir(os.environ)
-    places = binaries.find_programs(cache, {**os.environ, "KUBEBUILDER_ASSETS": ""}, Progress())
+    places = binaries.find_programs(cache, {**os.environ, "KUBEBUILDER_ASSETS": ""}, ProgressDisplay())
     if not all(path.is_relative_to(cache) for path in places.values()):
         pytest.skip("this machine has programs of its own, so none was built")
     shutil.copytree(cache / "bin", tmp_path / "bin", copy_function=os.link)
@@ -231,7 +231,7 @@ def test_half_a_program_in_the_cache_is_built_again(tmp_path: Path) -> None:
     etcd.unlink()
     etcd.write_bytes(whole[: len(whole) // 2])
     etcd.chmod(0o755)
-    again = binaries.find_programs(tmp_path, {**os.environ, "KUBEBUILDER_ASSETS": ""}, Progress())
+    again = binaries.find_programs(tmp_path, {**os.environ, "KUBEBUILDER_ASSETS": ""}, ProgressDisplay())
     assert again["etcd"] == etcd
     assert subprocess.run([etcd, "--version"], capture_output=True).returncode == 0
     assert not list(tmp_path.rglob("*.partial"))

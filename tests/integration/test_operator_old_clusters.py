@@ -18,7 +18,7 @@ from elasticjob_kube.session import Kube
 from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.controlplane.binaries import find_programs
 from elasticjob_localcluster.crds import apply_crds
-from elasticjob_localcluster.progress_display import Progress
+from elasticjob_localcluster.progress_display import ProgressDisplay
 from elasticjob_localcluster.state_directory import cache_dir
 
 from tests.conftest import REPOSITORY
@@ -31,7 +31,7 @@ _OLD = "--emulated-version=1.33 --feature-gates=InPlacePodVerticalScaling=false"
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clusters.Cluster]:
     environ = dict(os.environ)
-    server = find_programs(cache_dir(environ), environ, Progress())["kube-apiserver"]
+    server = find_programs(cache_dir(environ), environ, ProgressDisplay())["kube-apiserver"]
     programs = tmp_path_factory.mktemp("programs")
     wrapper = programs / "kube-apiserver"
     wrapper.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec "{server}" --version\nexec "{server}" "$@" {_OLD}\n')

@@ -1,1 +1,1 @@
-"""`elasticjob dev demo`: trains an elastic job on the embedded cluster and shows that every promise was kept."""
+"""`elasticjob dev demo`: trains an elastic job on the embedded cluster and checks every step."""

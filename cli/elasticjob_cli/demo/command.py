@@ -1,4 +1,4 @@
-"""`elasticjob dev demo`: sets the stage, has the story told, and clears everything away."""
+"""`elasticjob dev demo`: starts a cluster and the operator, runs the demo's scenario, and removes everything."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster import daemons
 from elasticjob_localcluster.cluster import Cluster
 from elasticjob_localcluster.crds import apply_crds
-from elasticjob_localcluster.errors import DevError
-from elasticjob_localcluster.foreground import last_lines
+from elasticjob_localcluster.errors import LocalClusterError
 from elasticjob_localcluster.state_directory import state_dir
 from rich.console import Console
 
 from elasticjob_cli.demo.kubectl import Kubectl
-from elasticjob_cli.demo.observer import NotObserved, Sight
-from elasticjob_cli.demo.scenario import Story
+from elasticjob_cli.demo.observer import JobObserver, NotObserved
+from elasticjob_cli.demo.scenario import DemoScenario
 from elasticjob_cli.demo.timeline import Timeline
 from elasticjob_cli.dev_cluster import State, reporting
 
 NAMESPACE, JOB = "default", "digits"
+_OPERATOR = "operator"
+"""The name of the operator's process among those of the cluster."""
 CHECKPOINTS = Path("/tmp/elasticjob-digits")  # noqa: S108 - as in examples/digits.yaml
 
 
@@ -44,30 +45,33 @@ def demo(
 ) -> None:
     """Train an elastic job end to end on the embedded cluster; exit status 0 only if every step was observed."""
     with reporting():
-        # A watch that begins while the new kinds are being set up is refused at first; it is of no interest here.
+        # A watch that begins while the API server sets up the new kinds is refused at first and retried.
         logging.getLogger("elasticjob_kube").setLevel(logging.ERROR)
         directory = state or state_dir(os.environ).with_name("demo")
         timeline = Timeline(Console())
         for needed in ("crds/elasticjobs.yaml", "examples/digits.yaml"):
             if not (source / needed).exists():
-                raise DevError(f"{source.absolute()} has no {needed}: name a checkout of the project with --source")
+                raise LocalClusterError(
+                    f"{source.absolute()} has no {needed}: name a checkout of the project with --source"
+                )
         if clusters.find(directory) is not None:
             timeline.heading("An earlier demo's cluster is taken down")
             clusters.down(directory)
         cluster = _start(directory, timeline)
         kept, checkpoints = False, _Checkpoints()
         try:
-            asyncio.run(_tell(cluster, source, timeline, checkpoints))
+            asyncio.run(_run(cluster, source, timeline, checkpoints))
             kept = keep
         except NotObserved as error:
-            raise DevError(f"not observed: {error}", detail=_evidence(cluster)) from None
+            detail = f"the end of the operator's log:\n{cluster.log_tail(_OPERATOR, 15)}"
+            raise LocalClusterError(f"not observed: {error}", detail=detail) from None
         finally:
             if not kept:
                 cluster.down()
                 checkpoints.remove()
         timeline.summary()
         if kept:
-            _what_to_try(cluster)
+            _print_examples(cluster)
 
 
 def _start(directory: Path, timeline: Timeline) -> Cluster:
@@ -81,58 +85,49 @@ def _start(directory: Path, timeline: Timeline) -> Cluster:
 
 @dataclass
 class _Checkpoints:
-    """Where the job's pods leave their checkpoints; on a real cluster they are the user's, here they are in the way."""
+    """The folder of the job's checkpoints; the demo removes it, as nobody will resume the job."""
 
     folder: Path | None = None
 
     def remove(self) -> None:
-        """Remove them; the pods are gone."""
+        """Remove the folder, if the job was created."""
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
             with contextlib.suppress(OSError):
                 self.folder.parent.rmdir()  # unless another job uses it
 
 
-async def _tell(cluster: Cluster, source: Path, timeline: Timeline, checkpoints: _Checkpoints) -> None:
+async def _run(cluster: Cluster, source: Path, timeline: Timeline, checkpoints: _Checkpoints) -> None:
     timeline.heading("Definitions and operator")
     began = time.monotonic()
     await apply_crds(cluster.kubeconfig, source / "crds")
     timeline.event("the definitions in crds/ are served")
     _start_operator(cluster)
-    timeline.done("operator started", since=began, proof=f"its log: {_operator_log(cluster)}")
+    timeline.done("operator started", since=began, proof=f"its log: {cluster.log_file(_OPERATOR)}")
     kubectl = Kubectl(cluster.bin / "kubectl", cluster.kubeconfig, timeline)
     async with connect(user_agent="elasticjob-demo", kubeconfig=cluster.kubeconfig) as kube:
-        sight = Sight(kube, NAMESPACE, JOB, timeline)
-        watching = asyncio.create_task(sight.watch())
-        telling = asyncio.create_task(Story(source / "examples", kubectl, sight, timeline).tell())
+        observer = JobObserver(kube, NAMESPACE, JOB, timeline)
+        watching = asyncio.create_task(observer.watch())
+        running = asyncio.create_task(DemoScenario(source / "examples", kubectl, observer, timeline).run())
         try:
-            done, _ = await asyncio.wait({watching, telling}, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({watching, running}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
-            if sight.job is not None:
-                checkpoints.folder = CHECKPOINTS / sight.job.metadata.uid
-            for task in (watching, telling):
+            if observer.job is not None:
+                checkpoints.folder = CHECKPOINTS / observer.job.metadata.uid
+            for task in (watching, running):
                 task.cancel()
-            await asyncio.gather(watching, telling, return_exceptions=True)
+            await asyncio.gather(watching, running, return_exceptions=True)
 
 
 def _start_operator(cluster: Cluster) -> None:
     """Start the operator as a process of the cluster, so that `elasticjob dev down` ends it too."""
     environ = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
-    command = [sys.executable, "-m", "elasticjob_operator.main"]
-    daemons.start("operator", command, state=cluster.state, environ=environ)
+    daemons.start(_OPERATOR, [sys.executable, "-m", "elasticjob_operator.main"], state=cluster.state, environ=environ)
 
 
-def _operator_log(cluster: Cluster) -> Path:
-    return cluster.state / "logs" / "operator.log"
-
-
-def _evidence(cluster: Cluster) -> str:
-    return "the end of the operator's log:\n" + last_lines(_operator_log(cluster).read_text(errors="replace"), 15)
-
-
-def _what_to_try(cluster: Cluster) -> None:
+def _print_examples(cluster: Cluster) -> None:
     examples = [
         f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}",
         f"export PATH={shlex.quote(str(cluster.bin))}:{shlex.quote(str(Path(sys.executable).parent))}:$PATH",

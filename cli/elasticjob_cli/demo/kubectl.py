@@ -1,4 +1,4 @@
-"""kubectl as the user runs it: the demo changes the cluster by no other way."""
+"""kubectl as a user runs it: everything that the demo changes in the cluster, it changes with kubectl."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's eyes: what the API server and the job's master tell, and a way to wait until something is so."""
+"""Observes one job through the API server and through the job's master, and waits until a condition holds."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
 from elasticjob_kube.session import Kube
 
 from elasticjob_cli.demo.timeline import Timeline
-from elasticjob_cli.master_client import NoMaster, master_access
+from elasticjob_cli.master_client import MasterUnavailable, find_master
 
 T = TypeVar("T")
 
 
 class NotObserved(Exception):
-    """A step that should have happened was not seen in time."""
+    """An expected step was not observed in time."""
 
 
 class _Terminated(Object, frozen=True):
@@ -48,7 +48,7 @@ class _PodStatus(Object, frozen=True):
 
 
 class PodView(Object, frozen=True):
-    """What the demo reads of a pod."""
+    """The fields of a pod that the demo reads."""
 
     metadata: ObjectMeta
     status: _PodStatus = _PodStatus()
@@ -61,8 +61,18 @@ class PodView(Object, frozen=True):
 
 
 @dataclass
-class Sight:
-    """One job as seen from outside. Every change is printed and wakes those who wait."""
+class JobObserver:
+    """The observed state of one job. Every change is printed and re-evaluates the conditions that `until` waits for.
+
+    Attributes:
+        pods: by name.
+        ended: exit code of the training container by pod name, for every pod that has ended.
+        plans: ScalePlans of the job by name.
+        hosts: `name:slots` as host discovery lists them now.
+        status: as the master last reported it.
+        registered_at: by pod name, when the master was first seen to list it as a member; of `time.monotonic`.
+        listed_at: by pod name, when host discovery first listed it; of `time.monotonic`.
+    """
 
     kube: Kube
     namespace: str
@@ -79,24 +89,24 @@ class Sight:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def watch(self) -> None:
-        """Look, for ever."""
-        mine = {"namespace": self.namespace, "label_selector": f"{names.LABEL_JOB_NAME}={self.name}"}
-        one = {"namespace": self.namespace, "field_selector": f"metadata.name={self.name}"}
+        """Keep the observed state up to date until cancelled."""
+        pods = {"namespace": self.namespace, "label_selector": f"{names.LABEL_JOB_NAME}={self.name}"}
+        job = {"namespace": self.namespace, "field_selector": f"metadata.name={self.name}"}
         plans = {"namespace": self.namespace}
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(Informer(self.kube, PODS, PodView, on_change=self._pod, **mine).run())
-            tasks.create_task(Informer(self.kube, ELASTIC_JOBS, ElasticJob, on_change=self._job, **one).run())
-            tasks.create_task(Informer(self.kube, SCALE_PLANS, ScalePlan, on_change=self._plan, **plans).run())
+            tasks.create_task(Informer(self.kube, PODS, PodView, on_change=self._on_pod, **pods).run())
+            tasks.create_task(Informer(self.kube, ELASTIC_JOBS, ElasticJob, on_change=self._on_job, **job).run())
+            tasks.create_task(Informer(self.kube, SCALE_PLANS, ScalePlan, on_change=self._on_plan, **plans).run())
             tasks.create_task(self._follow_master())
 
-    async def until(self, what: str, seen: Callable[[], T | None], *, seconds: float) -> T:
-        """Wait until `seen` returns something true, and return it.
+    async def until(self, what: str, condition: Callable[[], T | None], *, seconds: float) -> T:
+        """Wait until `condition` returns a true value, and return that value; `what` describes it in errors.
 
         Raises:
             NotObserved: it did not within the time, or the job failed meanwhile.
         """
         deadline = time.monotonic() + seconds
-        while not (found := seen()):
+        while not (result := condition()):
             if self.job is not None and self.job.status.phase == "Failed":
                 raise NotObserved(f"{what}: the job failed: {self.job.status.message}")
             self._changed.clear()
@@ -105,20 +115,20 @@ class Sight:
                     await self._changed.wait()
             except TimeoutError:
                 raise NotObserved(f"{what}: not seen within {seconds:g} s") from None
-        return found
+        return result
 
-    async def note_registrations(self) -> None:
-        """Ask the master again and again who is registered, for ever: for the time from there to discovery."""
-        access = await master_access(self.kube, self.namespace, self.name)
-        async with access.channel() as channel:
+    async def record_registrations(self) -> None:
+        """Poll the master's list of members until cancelled: measures the time from registration to host discovery."""
+        master = await find_master(self.kube, self.namespace, self.name)
+        async with master.channel() as channel:
             stub = job_pb2_grpc.JobServiceStub(channel)
             while True:
-                found = await stub.GetMembers(job_pb2.GetMembersRequest(), metadata=access.metadata)
-                for member in found.members:
+                answer = await stub.GetMembers(job_pb2.GetMembersRequest(), metadata=master.metadata)
+                for member in answer.members:
                     self.registered_at.setdefault(member.pod_name, time.monotonic())
                 await asyncio.sleep(0.01)
 
-    def _pod(self, before: PodView | None, after: PodView | None) -> None:
+    def _on_pod(self, before: PodView | None, after: PodView | None) -> None:
         pod = after or before
         assert pod is not None
         name = pod.metadata.name
@@ -134,13 +144,13 @@ class Sight:
             self.timeline.event(f"pod {name}: the agent ended with exit code {pod.exit_code}")
         self._changed.set()
 
-    def _job(self, before: ElasticJob | None, after: ElasticJob | None) -> None:
+    def _on_job(self, before: ElasticJob | None, after: ElasticJob | None) -> None:
         self.job = after
         if after is not None and (before is None or before.status.phase != after.status.phase):
             self.timeline.event(f"job {self.name} is [bold]{after.status.phase or 'created'}[/]")
         self._changed.set()
 
-    def _plan(self, before: ScalePlan | None, after: ScalePlan | None) -> None:
+    def _on_plan(self, before: ScalePlan | None, after: ScalePlan | None) -> None:
         if after is None or after.spec.job_name != self.name:
             return
         self.plans[after.metadata.name] = after
@@ -152,17 +162,17 @@ class Sight:
         self._changed.set()
 
     async def _follow_master(self) -> None:
-        """Ask the master itself; it may be away, and it comes and goes with the job."""
+        """Follow the master's streams; connect anew when it was restarted, wait while the job has none."""
         while True:
             try:
-                access = await master_access(self.kube, self.namespace, self.name)
-            except (KubeError, NoMaster):
+                master = await find_master(self.kube, self.namespace, self.name)
+            except (KubeError, MasterUnavailable):
                 await asyncio.sleep(0.1)
                 continue
             try:
-                async with access.channel() as channel, asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._follow_status(channel, access.metadata))
-                    tasks.create_task(self._follow_hosts(channel, access.metadata))
+                async with master.channel() as channel, asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._follow_status(channel, master.metadata))
+                    tasks.create_task(self._follow_hosts(channel, master.metadata))
             except* grpc.aio.AioRpcError:
                 await asyncio.sleep(0.1)
 

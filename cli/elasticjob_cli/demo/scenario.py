@@ -1,4 +1,4 @@
-"""What the demo does, step by step. Every step waits until it is really seen; the first one that is not ends it."""
+"""The demo's steps. Each one waits until its effect is observed; the first one that is not observed ends the demo."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.v1 import job_pb2
 
 from elasticjob_cli.demo.kubectl import Kubectl
-from elasticjob_cli.demo.observer import NotObserved, Sight
+from elasticjob_cli.demo.observer import JobObserver, NotObserved
 from elasticjob_cli.demo.timeline import Timeline
 
 T = TypeVar("T")
 
-LEAVING = "digits-worker-1"
+REMOVED_WORKER = "digits-worker-1"
 """The worker that examples/digits-scale-in.yaml names."""
 COOLDOWN = 2
 """Seconds that a size is measured for, once the job scales by itself: short, for a demo."""
@@ -28,15 +28,15 @@ TRAINING_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
-class Story:
-    """The demo's plot: one job, from its creation to its end."""
+class DemoScenario:
+    """One job from its creation to its end: start, scale out, scale in, auto-scaling, success."""
 
     examples: Path
     kubectl: Kubectl
-    sight: Sight
+    observer: JobObserver
     timeline: Timeline
 
-    async def tell(self) -> None:
+    async def run(self) -> None:
         """Run all steps in order.
 
         Raises:
@@ -45,7 +45,7 @@ class Story:
         await self._start()
         await self._scale_out()
         await self._scale_in()
-        await self._scale_by_itself()
+        await self._auto_scale()
         await self._finish()
 
     async def _start(self) -> None:
@@ -54,52 +54,54 @@ class Story:
         await self.kubectl("apply", "-f", self._file("digits.yaml"))
         await self._until("the master pod runs", lambda: self._running("digits-master"))
         self.timeline.done("master pod up", since=began, proof="pod digits-master is Running")
-        await self._world(2)
-        proof = f"round {self.sight.status.round}, world size 2, step {self.sight.status.progress.step}"
+        await self._wait_for_world(2)
+        proof = f"round {self.observer.status.round}, world size 2, step {self.observer.status.progress.step}"
         self.timeline.done("two workers registered and training", since=began, proof=proof)
-        self._figure("apply → first training step (goal ≤ 10 s)", began)
-        await self._until("progress and rate in the job's status", self._measured)
+        self._record_seconds("apply → first training step (goal ≤ 10 s)", began)
+        await self._until("progress and rate in the job's status", self._has_rate)
         await self.kubectl("get", "ej")
 
     async def _scale_out(self) -> None:
         self.timeline.heading("ScaleOut: two more workers")
         began = time.monotonic()
-        before = set(self.sight.hosts)
-        registrations = asyncio.create_task(self.sight.note_registrations())
+        before = set(self.observer.hosts)
+        registrations = asyncio.create_task(self.observer.record_registrations())
         try:
             await self.kubectl("apply", "-f", self._file("digits-scale-out.yaml"))
-            await self._until("four hosts in discovery", lambda: len(self.sight.hosts) == 4)
+            await self._until("four hosts in discovery", lambda: len(self.observer.hosts) == 4)
         finally:
             registrations.cancel()
             await asyncio.gather(registrations, return_exceptions=True)
-        self.timeline.done("host discovery shows four", since=began, proof=" ".join(self.sight.hosts))
-        await self._until("a world of four", lambda: self.sight.status.world_size == 4)
-        self._figure("ScaleOut applied → new workers in the world (goal ≤ 5 s)", began)
-        await self._world(4)
-        self._figure("ScaleOut applied → the world of four has trained a step", began)
-        self.timeline.done("the new workers train", since=began, proof=f"round {self.sight.status.round}, world size 4")
-        new = [name for host in self.sight.hosts if host not in before and (name := host.partition(":")[0])]
-        registered, listed = self.sight.registered_at, self.sight.listed_at
+        self.timeline.done("host discovery shows four", since=began, proof=" ".join(self.observer.hosts))
+        await self._until("a world of four", lambda: self.observer.status.world_size == 4)
+        self._record_seconds("ScaleOut applied → new workers in the world (goal ≤ 5 s)", began)
+        await self._wait_for_world(4)
+        self._record_seconds("ScaleOut applied → the world of four has trained a step", began)
+        self.timeline.done(
+            "the new workers train", since=began, proof=f"round {self.observer.status.round}, world size 4"
+        )
+        new = [name for host in self.observer.hosts if host not in before and (name := host.partition(":")[0])]
+        registered, listed = self.observer.registered_at, self.observer.listed_at
         slowest = max((listed[name] - registered[name] for name in new if name in registered), default=0.0)
         figure = "worker registered → visible in discovery (goal ≤ 100 ms)"
         self.timeline.figures[figure] = f"{max(slowest, 0.0) * 1000:.0f} ms"
         await self.kubectl("wait", "--for=jsonpath={.status.phase}=ScaleSucceeded", "scaleout/digits-more")
 
     async def _scale_in(self) -> None:
-        self.timeline.heading(f"ScaleIn: {LEAVING} leaves")
+        self.timeline.heading(f"ScaleIn: {REMOVED_WORKER} leaves")
         began = time.monotonic()
         await self.kubectl("apply", "-f", self._file("digits-scale-in.yaml"))
-        code = await self._until("the agent's confirmation", lambda: self._exit_code(LEAVING))
-        await self._until("the pod is deleted", lambda: LEAVING not in self.sight.pods)
+        code = await self._until("the agent's confirmation", lambda: self._exit_code(REMOVED_WORKER))
+        await self._until("the pod is deleted", lambda: REMOVED_WORKER not in self.observer.pods)
         await self.kubectl("wait", "--for=jsonpath={.status.phase}=ScaleSucceeded", "scalein/digits-fewer")
-        plan = next(plan for plan in self.sight.plans.values() if plan.spec.source == "ScaleIn")
+        plan = next(plan for plan in self.observer.plans.values() if plan.spec.source == "ScaleIn")
         if plan.status.forced_pods:
             raise NotObserved(f"a confirmed drain: the pods {plan.status.forced_pods} had to be forced")
-        await self._world(3)
+        await self._wait_for_world(3)
         proof = f"its agent confirmed (exit code {code}) before the pod was deleted; the world is 3"
         self.timeline.done("the named worker was drained", since=began, proof=proof)
 
-    async def _scale_by_itself(self) -> None:
+    async def _auto_scale(self) -> None:
         self.timeline.heading("Auto-scaling: the master decides by what it has measured")
         began = time.monotonic()
         # Until now the cooldown was too long for a measurement. With a single size known, another one is always tried.
@@ -107,14 +109,14 @@ class Story:
         await self.kubectl("patch", "ej", "digits", "--type=merge", "-p", patch)
         plan = await self._until("a ScalePlan from the master", self._auto_plan)
         name = plan.metadata.name
-        await self._until("the plan's success", lambda: self.sight.plans[name].status.phase == "Succeeded")
+        await self._until("the plan's success", lambda: self.observer.plans[name].status.phase == "Succeeded")
         self.timeline.done("the master scaled the job by itself", since=began, proof=plan.spec.reason)
         await self.kubectl("get", "ej,sp,scalein,scaleout")
 
     async def _finish(self) -> None:
         self.timeline.heading("Training goes on to its end")
-        began, sight = time.monotonic(), self.sight
-        await self._until("the job's success", lambda: sight.job and sight.job.status.phase == "Succeeded")
+        began, observer = time.monotonic(), self.observer
+        await self._until("the job's success", lambda: observer.job and observer.job.status.phase == "Succeeded")
         # The accuracy is the training's last report; the master writes it while it ends, after the phase.
         progress = await self._until("the final accuracy in the job's status", self._final_progress)
         accuracy = progress.metrics["accuracy"]
@@ -126,22 +128,22 @@ class Story:
         self.timeline.done("the job succeeded", since=began, proof=proof)
         await self._until("every shard done in the master's ledger", self._all_shards_done)
         ended = time.monotonic()
-        await self._until("no pod left over", lambda: not sight.pods)
+        await self._until("no pod left over", lambda: not observer.pods)
         self.timeline.done("nothing is left over", since=ended, proof="0 pods of the job")
         await self.kubectl("get", "ej,sp,scalein,scaleout")
 
     def _auto_plan(self) -> ScalePlan | None:
-        plan = next((plan for plan in self.sight.plans.values() if plan.spec.source == "Auto"), None)
-        if plan is None and self.sight.job is not None and self.sight.job.status.phase == "Succeeded":
+        plan = next((plan for plan in self.observer.plans.values() if plan.spec.source == "Auto"), None)
+        if plan is None and self.observer.job is not None and self.observer.job.status.phase == "Succeeded":
             raise NotObserved("a ScalePlan from the master: the training ended before; give it more EPOCHS")
         return plan
 
     def _final_progress(self) -> Progress | None:
-        progress = self.sight.job.status.progress if self.sight.job else None
+        progress = self.observer.job.status.progress if self.observer.job else None
         return progress if progress and "accuracy" in progress.metrics else None
 
     def _all_shards_done(self) -> bool:
-        ledgers = self.sight.status.datasets
+        ledgers = self.observer.status.datasets
         self.timeline.figures["shards accounted for"] = ", ".join(
             f"{ledger.dataset}: {ledger.done} of {ledger.total} done, {ledger.leased} leased, {ledger.waiting} waiting"
             for ledger in ledgers
@@ -150,32 +152,32 @@ class Story:
         self.timeline.figures["leases given back at world changes, and leased again"] = str(returned)
         return bool(ledgers) and all(ledger.done == ledger.total for ledger in ledgers)
 
-    async def _world(self, size: int) -> None:
+    async def _wait_for_world(self, size: int) -> None:
         """Wait until a world of this size is formed and has trained a step."""
         training = job_pb2.JOB_PHASE_TRAINING
 
         def formed() -> bool:
-            status = self.sight.status
+            status = self.observer.status
             return status.world_size == size and status.phase == training and status.progress.step > 0
 
         await self._until(f"a training world of {size}", formed)
-        step = self.sight.status.progress.step
-        await self._until("a further step", lambda: self.sight.status.progress.step > step)
+        step = self.observer.status.progress.step
+        await self._until("a further step", lambda: self.observer.status.progress.step > step)
 
-    async def _until(self, what: str, seen: Callable[[], T | None]) -> T:
-        return await self.sight.until(what, seen, seconds=TRAINING_SECONDS)
+    async def _until(self, what: str, condition: Callable[[], T | None]) -> T:
+        return await self.observer.until(what, condition, seconds=TRAINING_SECONDS)
 
     def _running(self, pod: str) -> bool:
-        return pod in self.sight.pods and self.sight.pods[pod].status.phase == "Running"
+        return pod in self.observer.pods and self.observer.pods[pod].status.phase == "Running"
 
     def _exit_code(self, pod: str) -> int | None:
-        return self.sight.ended.get(pod)
+        return self.observer.ended.get(pod)
 
-    def _measured(self) -> bool:
-        job = self.sight.job
+    def _has_rate(self) -> bool:
+        job = self.observer.job
         return bool(job and job.status.progress and job.status.progress.samples_per_second)
 
-    def _figure(self, name: str, began: float) -> None:
+    def _record_seconds(self, name: str, began: float) -> None:
         self.timeline.figures[name] = f"{time.monotonic() - began:.1f} s"
 
     def _file(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""What was seen, and when: the demo's output line by line, and its closing summary."""
+"""The demo's output: a line for every event with its time, and a closing summary of the steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the demo that was really observed: what, the seconds it took, and what proves it."""
+    """One observed step of the demo: its title, the seconds it took, and the observation that proves it."""
 
     title: str
     seconds: float
@@ -28,20 +28,20 @@ class Timeline:
     figures: dict[str, str] = field(default_factory=dict)
 
     def event(self, text: str) -> None:
-        """Print one thing that happened in the cluster."""
+        """Print a change in the cluster."""
         self.console.print(f"[dim]{time.monotonic() - self.began:6.1f} s[/]    {text}", highlight=False)
 
     def heading(self, text: str) -> None:
-        """Print what is done next."""
+        """Print the title of the next step."""
         self.console.print(f"\n[bold cyan]── {text}[/]", highlight=False)
 
     def command(self, line: str, output: str) -> None:
-        """Print a command as a user would type it, and what it answered."""
+        """Print a command as a user would type it, and its output."""
         self.console.print(f"[bold]$ {line}[/]", highlight=False)
         self.console.print(output.rstrip(), highlight=False, markup=False, soft_wrap=True)
 
     def done(self, title: str, *, since: float, proof: str) -> None:
-        """Note a step as observed; `since` is the `time.monotonic()` at which it began."""
+        """Record and print an observed step; `since` is the `time.monotonic()` at which it began."""
         step = Step(title, time.monotonic() - since, proof)
         self.steps.append(step)
         self.console.print(f"[green]✓ {title}[/] in {step.seconds:.1f} s: {proof}", highlight=False)

@@ -24,7 +24,7 @@ from kubernetes.aio.config import ConfigException, list_kube_config_contexts
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from elasticjob_cli.master_client import MasterAccess, NoMaster, master_access
+from elasticjob_cli.master_client import MasterEndpoint, MasterUnavailable, find_master
 from elasticjob_cli.query import topics
 from elasticjob_cli.query.job_view import Snapshot, as_json, as_text
 from elasticjob_cli.query.topics import QUESTIONS, Topic
@@ -78,7 +78,7 @@ def query(
     """Ask a job's master: phase, world, members and shards; or its members, progress, history or plans in detail."""
     try:
         asyncio.run(_query(job, topic, namespace, address, watch=watch, output=output, kubeconfig=kubeconfig))
-    except (QueryError, NoMaster) as error:
+    except (QueryError, MasterUnavailable) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from error
     except KeyboardInterrupt:
@@ -112,11 +112,11 @@ def _present_namespace(kubeconfig: Path | None) -> str:
     return str(active["context"].get("namespace") or "default")
 
 
-async def _access(kube: Kube, target: _Target) -> MasterAccess:
+async def _access(kube: Kube, target: _Target) -> MasterEndpoint:
     """Find the master, or say in the user's terms why not."""
     where = f"{target.namespace}/{target.job}"
     try:
-        return await master_access(kube, target.namespace, target.job, address=target.address)
+        return await find_master(kube, target.namespace, target.job, address=target.address)
     except NotFound as error:
         hint = f"`kubectl get ej -n {target.namespace}` lists the jobs there are"
         raise QueryError(f"job {where}: {error.message}; {hint}") from error
@@ -128,7 +128,7 @@ async def _access(kube: Kube, target: _Target) -> MasterAccess:
 
 
 @asynccontextmanager
-async def _master(access: MasterAccess, target: _Target) -> AsyncIterator[job_pb2_grpc.JobServiceAsyncStub]:
+async def _master(access: MasterEndpoint, target: _Target) -> AsyncIterator[job_pb2_grpc.JobServiceAsyncStub]:
     """Open the master's job service; what goes wrong inside becomes a `QueryError`."""
     try:
         async with access.channel() as channel:
@@ -137,7 +137,7 @@ async def _master(access: MasterAccess, target: _Target) -> AsyncIterator[job_pb
         raise QueryError(_why(error, access, target)) from error
 
 
-def _why(error: grpc.aio.AioRpcError, access: MasterAccess, target: _Target) -> str:
+def _why(error: grpc.aio.AioRpcError, access: MasterEndpoint, target: _Target) -> str:
     where = f"the master of {target.namespace}/{target.job} at {access.address}"
     match error.code():
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -153,7 +153,7 @@ def _why(error: grpc.aio.AioRpcError, access: MasterAccess, target: _Target) -> 
     return f"{where} answered {error.code().name}: {error.details()}"
 
 
-async def _ask(access: MasterAccess, target: _Target, topic: Topic) -> _Answer:
+async def _ask(access: MasterEndpoint, target: _Target, topic: Topic) -> _Answer:
     if topic is Topic.STATUS:
         return _shown(await _snapshot(access, target))
     question = QUESTIONS[topic]
@@ -167,7 +167,7 @@ def _shown(snapshot: Snapshot) -> _Answer:
     return _Answer(as_text(snapshot), as_json(snapshot))
 
 
-async def _snapshot(access: MasterAccess, target: _Target, status: job_pb2.JobStatus | None = None) -> Snapshot:
+async def _snapshot(access: MasterEndpoint, target: _Target, status: job_pb2.JobStatus | None = None) -> Snapshot:
     """Ask for all there is to show; `status` is given when a watch has just told it."""
     async with _master(access, target) as master:
         told, limit = access.metadata, CALL_SECONDS
@@ -194,7 +194,7 @@ async def _watch(kube: Kube, target: _Target, topic: Topic, output: Output) -> N
                         live.update(answer.text, refresh=True)
                     else:
                         _print(answer, output)
-            except NoMaster as error:
+            except MasterUnavailable as error:
                 if not seen:
                     raise
                 typer.echo(str(error), err=True)
@@ -205,7 +205,7 @@ async def _watch(kube: Kube, target: _Target, topic: Topic, output: Output) -> N
             await asyncio.sleep(_RECONNECT_SECONDS)
 
 
-async def _changes(access: MasterAccess, target: _Target, topic: Topic) -> AsyncIterator[_Answer]:
+async def _changes(access: MasterEndpoint, target: _Target, topic: Topic) -> AsyncIterator[_Answer]:
     async with _master(access, target) as master:
         if topic is Topic.STATUS:
             async for status in master.WatchStatus(job_pb2.WatchStatusRequest(), metadata=access.metadata):

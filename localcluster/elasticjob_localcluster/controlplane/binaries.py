@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticjob_localcluster.controlplane.go_toolchain import find_go, go_environment
-from elasticjob_localcluster.errors import DevError
-from elasticjob_localcluster.foreground import last_lines, run_watched
-from elasticjob_localcluster.progress_display import Progress
+from elasticjob_localcluster.errors import LocalClusterError
+from elasticjob_localcluster.foreground import last_lines, run_in_foreground
+from elasticjob_localcluster.progress_display import ProgressDisplay
 from elasticjob_localcluster.state_directory import cache_dir, locked, make_directory
 
 KUBERNETES = "v1.36.3"
@@ -64,10 +64,12 @@ HELM = Program("helm", "helm", "helm.sh/helm/v3/cmd/helm", ("version", "--short"
 
 
 def find_programs(
-    cache: Path, environ: Mapping[str, str], progress: Progress, programs: Sequence[Program] = PROGRAMS
+    cache: Path, environ: Mapping[str, str], progress: ProgressDisplay, programs: Sequence[Program] = PROGRAMS
 ) -> dict[str, Path]:
     """Return the path of every program by its name; build those that are missing (minutes, once)."""
-    found = {program.name: _installed(program, environ) or built(program, cache) for program in programs}
+    found = {
+        program.name: _installed_program(program, environ) or cached_program(program, cache) for program in programs
+    }
     missing = [program for program in programs if found[program.name] is None]
     if missing:
         remedy = "set ELASTICJOB_CACHE to a directory that can be written to"
@@ -75,7 +77,7 @@ def find_programs(
         with locked(
             cache / ".lock",
             seconds=3600,
-            waiting=lambda: progress.say("waiting for another elasticjob command that builds the same programs"),
+            on_wait=lambda: progress.write("waiting for another elasticjob command that builds the same programs"),
         ):
             found |= _build_all(missing, cache, environ, progress)
     return {name: path for name, path in found.items() if path is not None}
@@ -83,19 +85,19 @@ def find_programs(
 
 def find_helm(environ: Mapping[str, str]) -> Path:
     """Return the path of Helm; build it if it is missing."""
-    return find_programs(cache_dir(environ), environ, Progress(), (HELM,))[HELM.name]
+    return find_programs(cache_dir(environ), environ, ProgressDisplay(), (HELM,))[HELM.name]
 
 
-def built(program: Program, cache: Path) -> Path | None:
+def cached_program(program: Program, cache: Path) -> Path | None:
     """Return where the program is in the cache, or None unless all of it is there."""
-    path = _place(program, cache)
+    path = _cache_path(program, cache)
     try:
-        return path if _mark(path).read_text() == str(path.stat().st_size) else None
+        return path if _size_file(path).read_text() == str(path.stat().st_size) else None
     except OSError:
         return None
 
 
-def _installed(program: Program, environ: Mapping[str, str]) -> Path | None:
+def _installed_program(program: Program, environ: Mapping[str, str]) -> Path | None:
     search = os.pathsep.join(filter(None, (environ.get("KUBEBUILDER_ASSETS"), environ.get("PATH"))))
     path = shutil.which(program.name, path=search)
     if path is None:
@@ -108,7 +110,7 @@ def _installed(program: Program, environ: Mapping[str, str]) -> Path | None:
     return Path(path).resolve() if re.search(program.fits, answer.stdout) else None
 
 
-def _place(program: Program, cache: Path) -> Path:
+def _cache_path(program: Program, cache: Path) -> Path:
     """Return the program's path in the cache; it names all that decides the program's content."""
     digest = hashlib.sha256()
     for name in ("go.mod", "go.sum"):
@@ -117,45 +119,45 @@ def _place(program: Program, cache: Path) -> Path:
     return cache / "bin" / f"{program.name}-{digest.hexdigest()[:16]}" / program.name
 
 
-def _mark(path: Path) -> Path:
+def _size_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.size")
 
 
 def _build_all(
-    missing: list[Program], cache: Path, environ: Mapping[str, str], progress: Progress
+    missing: list[Program], cache: Path, environ: Mapping[str, str], progress: ProgressDisplay
 ) -> dict[str, Path | None]:
-    unbuilt = [program for program in missing if built(program, cache) is None]  # others built while we waited
+    unbuilt = [program for program in missing if cached_program(program, cache) is None]  # others built while we waited
     if unbuilt:
         go = find_go(cache, environ, progress)
         settings = go_environment(cache, environ)
         _check_space(go, cache, settings)
-        progress.say(
+        progress.write(
             f"building {len(unbuilt)} programs from source into {cache}; about five minutes on two cores, once"
         )
         for number, program in enumerate(unbuilt, 1):
             with progress.step(f"building {program.name} ({number} of {len(unbuilt)})") as tick:
                 _build(program, go, cache, settings, tick)
-    return {program.name: built(program, cache) for program in missing}
+    return {program.name: cached_program(program, cache) for program in missing}
 
 
 def _build(program: Program, go: Path, cache: Path, settings: Mapping[str, str], tick: Callable[[], None]) -> None:
-    path = _place(program, cache)
+    path = _cache_path(program, cache)
     make_directory(path.parent, what="the cache directory", remedy="set ELASTICJOB_CACHE to another one", mode=0o755)
     partial = path.with_name(f"{path.name}.partial")
     command = [str(go), "build", *_FLAGS, "-ldflags", program.ldflags, "-o", str(partial), program.package]
     try:
-        status, output = run_watched(command, cwd=MODULES / program.module, environ=settings, tick=tick)
+        status, output = run_in_foreground(command, cwd=MODULES / program.module, environ=settings, tick=tick)
         if status != 0:
             raise _failure(program, output)
         with partial.open("rb+") as file:
             os.fsync(file.fileno())
         partial.rename(path)
-        _mark(path).write_text(str(path.stat().st_size))
+        _size_file(path).write_text(str(path.stat().st_size))
     finally:
         partial.unlink(missing_ok=True)
 
 
-def _failure(program: Program, output: str) -> DevError:
+def _failure(program: Program, output: str) -> LocalClusterError:
     detail = last_lines(output, 8)
     if re.search(r"no space left on device|disk quota exceeded", output):
         text = (
@@ -165,7 +167,7 @@ def _failure(program: Program, output: str) -> DevError:
         text = "Go could not download the sources: check the network, or set GOPROXY to a module proxy you can reach"
     else:
         text = "the compiler failed; its last lines follow"
-    return DevError(f"could not build {program.name}: {text}", detail=detail)
+    return LocalClusterError(f"could not build {program.name}: {text}", detail=detail)
 
 
 def _check_space(go: Path, cache: Path, settings: Mapping[str, str]) -> None:
@@ -173,14 +175,14 @@ def _check_space(go: Path, cache: Path, settings: Mapping[str, str]) -> None:
     command = [str(go), "env", "-json", "GOCACHE", "GOMODCACHE"]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=30, env=dict(settings), cwd="/")
     if answer.returncode != 0:
-        raise DevError("`go env` failed; check the Go installation", detail=last_lines(answer.stderr, 5))
+        raise LocalClusterError("`go env` failed; check the Go installation", detail=last_lines(answer.stderr, 5))
     go_cache, modules = (Path(json.loads(answer.stdout)[name]) for name in ("GOCACHE", "GOMODCACHE"))
     need = _WARM if (modules / "k8s.io" / f"kubernetes@{KUBERNETES}").is_dir() else _COLD
     for directory in (cache, go_cache, modules):
         there = next(path for path in (directory, *directory.parents) if path.exists())
         free = shutil.disk_usage(there).free
         if free < need:
-            raise DevError(
+            raise LocalClusterError(
                 f"{there} has {free / _GIGABYTE:.1f} GB free and the build takes {need / _GIGABYTE:.0f} GB: "
                 "free some space, or set ELASTICJOB_CACHE, GOCACHE and GOMODCACHE to another disk"
             )

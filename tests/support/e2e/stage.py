@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import yaml
 from elasticjob_api import names
-from elasticjob_cli.demo.observer import Sight
+from elasticjob_cli.demo.observer import JobObserver
 from elasticjob_cli.demo.timeline import Timeline
 from elasticjob_kube.session import Json, Kube, connect
 from rich.console import Console
@@ -53,9 +53,9 @@ class Stage:
         self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
 
     @asynccontextmanager
-    async def sight(self, job: str) -> AsyncIterator[Sight]:
+    async def observe(self, job: str) -> AsyncIterator[JobObserver]:
         """Watch a job while in the block; what happens is printed."""
-        seen = Sight(self.kube, self.namespace, job, Timeline(Console(width=150)))
+        seen = JobObserver(self.kube, self.namespace, job, Timeline(Console(width=150)))
         watching = asyncio.create_task(seen.watch())
         try:
             yield seen

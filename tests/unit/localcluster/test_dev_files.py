@@ -11,8 +11,8 @@ from cryptography import x509
 from elasticjob_localcluster import daemons, state_directory
 from elasticjob_localcluster.controlplane import binaries, components, go_toolchain, ports
 from elasticjob_localcluster.controlplane.pki import make_pki
-from elasticjob_localcluster.errors import DevError
-from elasticjob_localcluster.progress_display import Progress
+from elasticjob_localcluster.errors import LocalClusterError
+from elasticjob_localcluster.progress_display import ProgressDisplay
 from rich.console import Console
 
 PROGRAMS = {program.name: Path("/programs") / program.name for program in binaries.PROGRAMS}
@@ -87,15 +87,15 @@ def test_a_process_is_not_mistaken_for_another_one_with_its_id(tmp_path: Path) -
 
 def test_only_a_complete_program_counts_as_built(tmp_path: Path) -> None:
     program = binaries.PROGRAMS[0]
-    assert binaries.built(program, tmp_path) is None
-    place = binaries._place(program, tmp_path)
+    assert binaries.cached_program(program, tmp_path) is None
+    place = binaries._cache_path(program, tmp_path)
     place.parent.mkdir(parents=True)
     place.write_bytes(b"12345")
-    assert binaries.built(program, tmp_path) is None
-    binaries._mark(place).write_text("5")
-    assert binaries.built(program, tmp_path) == place
+    assert binaries.cached_program(program, tmp_path) is None
+    binaries._size_file(place).write_text("5")
+    assert binaries.cached_program(program, tmp_path) == place
     place.write_bytes(b"123")
-    assert binaries.built(program, tmp_path) is None
+    assert binaries.cached_program(program, tmp_path) is None
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_program_of_the_machine_is_used_only_in_the_same_minor_version(
     script.chmod(0o755)
     program = next(program for program in binaries.PROGRAMS if program.name == "kube-apiserver")
     environ = {"KUBEBUILDER_ASSETS": str(tmp_path), "PATH": ""}
-    assert binaries._installed(program, environ) == (script.resolve() if fits else None)
+    assert binaries._installed_program(program, environ) == (script.resolve() if fits else None)
 
 
 @pytest.mark.parametrize(
@@ -148,12 +148,12 @@ def test_a_free_port_is_free_and_a_busy_one_is_refused_by_number() -> None:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         port = holder.getsockname()[1]
-        with pytest.raises(DevError, match=rf"port {port} is in use .*--port"):
+        with pytest.raises(LocalClusterError, match=rf"port {port} is in use .*--port"):
             ports.check_port(port)
 
 
 def test_without_a_terminal_progress_is_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(Console(stderr=True, force_terminal=False))
+    progress = ProgressDisplay(Console(stderr=True, force_terminal=False))
     with progress.step("building etcd [1 of 5]") as tick:
         tick()
     assert capsys.readouterr().err == "building etcd [1 of 5]\n"
