@@ -24,7 +24,7 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_kube.resources import ELASTIC_JOBS, SERVICE_ACCOUNTS
 from elasticjob_operator.certificates import new_job_secrets
-from elasticjob_operator.ensure import ensure_infrastructure
+from elasticjob_operator.ensure_infrastructure import ensure_infrastructure
 
 from bench import jobs
 from bench.rig import Rig

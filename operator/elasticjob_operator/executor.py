@@ -21,7 +21,7 @@ from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE
 from elasticjob_kube.session import Json, Kube
 
 from elasticjob_operator.core.model import actions as do
-from elasticjob_operator.ensure import ensure_infrastructure
+from elasticjob_operator.ensure_infrastructure import ensure_infrastructure
 from elasticjob_operator.errors import StaleState
 from elasticjob_operator.events import Events
 from elasticjob_operator.pod_executor import PodExecutor

@@ -20,18 +20,18 @@ from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import PODS, Resource
 from elasticjob_kube.session import Kube, connect
 
-from elasticjob_operator import handlers
+from elasticjob_operator import kopf_watches
 from elasticjob_operator.cluster_watches import watch_limit_ranges, watch_nodes
 from elasticjob_operator.config import Config, parse
 from elasticjob_operator.core.model.observed import Defaults, Pod
-from elasticjob_operator.crds import wait_for_crds
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
+from elasticjob_operator.http_server import Standing, served
 from elasticjob_operator.lease import Candidate, LeaseLost
 from elasticjob_operator.pod_executor import PodExecutor
 from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.store import TYPES, Store
-from elasticjob_operator.web import Standing, served
+from elasticjob_operator.wait_for_crds import wait_for_crds
 from elasticjob_operator.work_queue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -114,8 +114,8 @@ async def _lead(kube: Kube, config: Config, standing: Standing) -> None:
         for key in store.known():
             queue.add(key)
         await kopf.operator(
-            registry=handlers.registry(saw),
-            settings=handlers.settings(),
+            registry=kopf_watches.registry(saw),
+            settings=kopf_watches.settings(),
             standalone=True,
             # kopf would look for one in /etc/passwd, where the user of a container need not be.
             identity=config.identity,  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ from elasticjob_kube.resources import (
 from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster.cluster import Cluster
 from elasticjob_operator.core.manifests.infrastructure import infrastructure_manifests
-from elasticjob_operator.ensure import ensure_infrastructure
+from elasticjob_operator.ensure_infrastructure import ensure_infrastructure
 
 from tests.support.service_accounts import kubeconfig_of, not_forbidden
 

@@ -187,7 +187,7 @@ def _quiet() -> Iterator[None]:
     secrets: Callable[..., Any] = mock.Mock(return_value=dict.fromkeys(keys, b"secret"))
     logging.disable(logging.CRITICAL)
     try:
-        with mock.patch("elasticjob_operator.ensure.new_job_secrets", secrets):
+        with mock.patch("elasticjob_operator.ensure_infrastructure.new_job_secrets", secrets):
             yield
     finally:
         logging.disable(logging.NOTSET)

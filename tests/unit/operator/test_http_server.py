@@ -15,8 +15,8 @@ from elasticjob_kube.access import Access
 from elasticjob_kube.errors import NoAccess
 from elasticjob_kube.resources import ELASTIC_JOBS
 from elasticjob_kube.session import Kube, connect
+from elasticjob_operator.http_server import Standing, served
 from elasticjob_operator.store import JobKey
-from elasticjob_operator.web import Standing, served
 from elasticjob_operator.work_queue import WorkQueue
 from prometheus_client.parser import text_string_to_metric_families
 

@@ -19,11 +19,10 @@ from elasticjob_kube.resources import (
     VOLCANO_POD_GROUPS,
     Resource,
 )
-from elasticjob_operator import ensure
 from elasticjob_operator.certificates import new_job_secrets
 from elasticjob_operator.core.manifests import gang, infrastructure, pods
 from elasticjob_operator.core.manifests.infrastructure import correction_patch
-from elasticjob_operator.ensure import ensure_infrastructure
+from elasticjob_operator.ensure_infrastructure import ensure_infrastructure
 from elasticjob_operator.store import JobKey
 from elasticjob_operator.work_queue import Retry
 
@@ -248,7 +247,7 @@ async def test_what_was_deleted_comes_back_and_a_new_secret_is_told(monkeypatch:
         made_keys.append(job_name)
         return new_job_secrets(job_name, namespace)
 
-    monkeypatch.setattr(ensure, "new_job_secrets", counted)
+    monkeypatch.setattr("elasticjob_operator.ensure_infrastructure.new_job_secrets", counted)
     name = names.master_service(JOB)
     world.kube.remove(SERVICES, name)
     await _again(world)
