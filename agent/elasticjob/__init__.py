@@ -13,7 +13,7 @@ A training loop that takes part, with a checkpoint that all ranks share:
             raise SystemExit(0)
 """
 
-from elasticjob._socket import AgentError
+from elasticjob._agent_connection import AgentError
 from elasticjob.datasets import shards, stream_shards
 from elasticjob.progress import checkpoint_requested, confirm_stop, report_step, should_stop
 from elasticjob.rendezvous import KeyValue, barrier

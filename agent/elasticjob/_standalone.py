@@ -11,7 +11,7 @@ from elasticjob_api.refusals import BadRequest
 from elasticjob_shards import Dataset, Ledger, Ledgers
 from elasticjob_shards.dataset import digest_of
 
-from elasticjob._socket import AgentError
+from elasticjob._agent_connection import AgentError
 
 _ME = "alone"
 _ROUND = 1

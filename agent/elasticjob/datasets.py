@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable
 from typing import Any
 
-from elasticjob._socket import connection
+from elasticjob._agent_connection import connection
 from elasticjob.shards import AnyShard, Shard, Shards, Source
 
 MOST_AHEAD = 10_000

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Mapping
 
-from elasticjob._socket import MOST_METRICS, connection
+from elasticjob._agent_connection import MOST_METRICS, connection
 
 LONGEST_NAME = 64
 _WRITE_SECONDS = 5.0

@@ -12,7 +12,7 @@ import threading
 from collections import Counter
 from typing import Any
 
-from elasticjob._socket import Connection, connection
+from elasticjob._agent_connection import Connection, connection
 
 _KEYS_OF_A_CALL = 1024
 

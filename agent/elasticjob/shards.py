@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from elasticjob._socket import AgentError
+from elasticjob._agent_connection import AgentError
 
 log = logging.getLogger("elasticjob")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from elasticjob._socket import connection
+from elasticjob._agent_connection import connection
 
 
 @dataclass(frozen=True)

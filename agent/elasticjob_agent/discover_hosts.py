@@ -20,7 +20,7 @@ from pathlib import Path
 
 from elasticjob_api import names
 
-from elasticjob_agent import scratch
+from elasticjob_agent import writable_directory
 
 SECONDS = 2.0
 _ERRORS = (OSError, http.client.HTTPException, ValueError, KeyError)
@@ -110,7 +110,7 @@ class _Connection(http.client.HTTPSConnection):
 
 def _cache(environment: Mapping[str, str]) -> Path:
     """Return where the last answer is kept: in a folder that nobody else can write to."""
-    folder = Path(scratch.folder(), f"elasticjob-hosts-{os.getuid()}")
+    folder = Path(writable_directory.path(), f"elasticjob-hosts-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:

@@ -3,7 +3,7 @@
 The worker's image is the user's: it may have another Python or none, another C library, no shell, nothing at all. So
 what is copied is everything from the interpreter down to the dynamic loader, as it is in the image that this runs in:
 
-    bin/elasticjob-agent, bin/discover_hosts, bin/python3    what the kernel can start: launcher.py
+    bin/elasticjob-agent, bin/discover_hosts, bin/python3    what the kernel can start: elf_launcher.py
     lib/ld.so, lib/*.so.*, lib/python                        the loader, the libraries, the interpreter
     lib/python3.X/                                           the standard library and the agent's packages, compiled
     library/                                                 `import elasticjob` for the training process' own Python
@@ -27,7 +27,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 from elasticjob_agent import LIBRARY
-from elasticjob_agent.launcher import MACHINES, launcher
+from elasticjob_agent.elf_launcher import MACHINES, launcher
 
 _SOURCES = ("elasticjob", "elasticjob_api", "elasticjob_shards")
 """What a training process imports, with any Python: as source."""

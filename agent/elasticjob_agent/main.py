@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from elasticjob_agent import LIBRARY, VERSION, child, config, termination
+from elasticjob_agent import LIBRARY, VERSION, config, exec_child, termination
 
 EX_CONFIG = 78
 
@@ -59,7 +59,7 @@ def _run(command: list[str]) -> int:
 
 def _of_the_container() -> dict[str, str]:
     """Return the environment of the training: the container's, and the way to `import elasticjob`, after the user's."""
-    environment = child.environment()
+    environment = exec_child.environment()
     library = Path(sys.prefix, LIBRARY)  # of an installed agent; else the image has the package, or has not
     if library.is_dir():
         users = environment.get("PYTHONPATH")

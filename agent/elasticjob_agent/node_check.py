@@ -14,7 +14,7 @@ import psutil
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 
-from elasticjob_agent import child, node_benchmark
+from elasticjob_agent import exec_child, node_benchmark
 
 CONNECT_SECONDS = 3.0
 CONNECT_ATTEMPTS = 3
@@ -83,7 +83,7 @@ class NodeCheck:
 
     def _start(self, command: Any) -> subprocess.Popen[bytes]:
         python = [sys.executable, "-I", "-S"]
-        arguments = [*python, child.__file__, str(os.getpid()), *python, node_benchmark.__file__, *command]
+        arguments = [*python, exec_child.__file__, str(os.getpid()), *python, node_benchmark.__file__, *command]
         return subprocess.Popen(arguments, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
 
 

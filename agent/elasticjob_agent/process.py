@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 
 import psutil
 
-from elasticjob_agent import child
+from elasticjob_agent import exec_child
 
 TAIL_LINES = 20
 TAIL_BYTES = 2048
@@ -64,7 +64,7 @@ class Processes:
         Raises:
             CannotStart: there is not even a process that could try.
         """
-        arguments = [sys.executable, "-I", "-S", child.__file__, str(os.getpid()), *self._command]
+        arguments = [sys.executable, "-I", "-S", exec_child.__file__, str(os.getpid()), *self._command]
         try:
             popen = subprocess.Popen(  # its end is collected by _collect, which tells it the code
                 arguments, env=environment, stderr=subprocess.PIPE, start_new_session=True

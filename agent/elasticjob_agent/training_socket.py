@@ -19,8 +19,8 @@ from typing import Any
 import grpc.aio
 from elasticjob_api.v1 import agent_pb2
 
-from elasticjob_agent import scratch
-from elasticjob_agent.proxy.requests import BadCall, Calls
+from elasticjob_agent import writable_directory
+from elasticjob_agent.proxy.master_proxy import BadCall, Calls
 from elasticjob_agent.step_reports import Report
 
 LINE_BYTES = 1 << 20
@@ -55,7 +55,7 @@ class Local:
         """Serve calls over a channel to the master, and hand reports on."""
         self._calls = Calls(channel, pod_uid)
         self._on_report = on_report
-        self._folder = Path(tempfile.mkdtemp(prefix="elasticjob-", dir=scratch.folder()))
+        self._folder = Path(tempfile.mkdtemp(prefix="elasticjob-", dir=writable_directory.path()))
         self._peers: set[_Peer] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from elasticjob import _socket
+from elasticjob import _agent_connection
 
-from tests.support.played_agent import PlayedAgent, played_agent
+from tests.support.fake_agent import FakeAgent, fake_agent
 
 os.environ.setdefault("KERAS_BACKEND", "jax")  # read when keras is imported; the others are not installed
 STOP_AT = 7
@@ -22,10 +22,10 @@ pytestmark = pytest.mark.filterwarnings("default")  # those frameworks warn of t
 
 @pytest.fixture
 def _pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_socket, "REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(_agent_connection, "REPORT_SECONDS", 0.0)
 
 
-def check_stop(agent: PlayedAgent) -> int:
+def check_stop(agent: FakeAgent) -> int:
     """Return the last step, after which the process has confirmed."""
     agent.wait(lambda seen: {"stopping": True} in seen.told)
     assert {"stoppable": True} in agent.told
@@ -53,7 +53,7 @@ def test_keras_stops_in_mid_epoch_and_goes_on_from_its_checkpoint(
 
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
     model.compile("adam", "mse")
-    with played_agent(tmp_path, monkeypatch, stop_at=STOP_AT) as agent:
+    with fake_agent(tmp_path, monkeypatch, stop_at=STOP_AT) as agent:
         assert train(model).stopped
         last = check_stop(agent)
         assert agent.sum("samples") == last * BATCH
@@ -62,7 +62,7 @@ def test_keras_stops_in_mid_epoch_and_goes_on_from_its_checkpoint(
     restored = keras.models.load_model(path)
     assert int(restored.optimizer.iterations) == last
     (tmp_path / "agent.sock").unlink()
-    with played_agent(tmp_path, monkeypatch) as agent:
+    with fake_agent(tmp_path, monkeypatch) as agent:
         assert not train(restored).stopped
         agent.wait(lambda seen: seen.reports and seen.reports[-1]["step"] == last + 40)
         assert {"stopping": True} not in agent.told
@@ -105,7 +105,7 @@ def test_a_hugging_face_trainer_saves_stops_and_goes_on(tmp_path: Path, monkeypa
         trainer.train(resume_from_checkpoint=resume)
         return callback, trainer.state.global_step
 
-    with played_agent(tmp_path, monkeypatch, stop_at=STOP_AT) as agent:
+    with fake_agent(tmp_path, monkeypatch, stop_at=STOP_AT) as agent:
         callback, step = train(resume=False)
         assert callback.stopped
         assert check_stop(agent) == step
@@ -113,7 +113,7 @@ def test_a_hugging_face_trainer_saves_stops_and_goes_on(tmp_path: Path, monkeypa
         assert any("loss" in report["metrics"] for report in agent.reports)
     assert (tmp_path / "run" / f"checkpoint-{step}").is_dir()
     (tmp_path / "agent.sock").unlink()
-    with played_agent(tmp_path, monkeypatch) as agent:
+    with fake_agent(tmp_path, monkeypatch) as agent:
         callback, end = train(resume=True)
         assert (callback.stopped, end) == (False, 40)
         agent.wait(lambda seen: seen.reports and seen.reports[-1]["step"] == 40)
@@ -155,7 +155,7 @@ def test_lightning_saves_stops_in_spite_of_min_epochs_and_goes_on(
         trainer.fit(Model(), loader, ckpt_path=checkpoint if resume else None)
         return callback, trainer.global_step
 
-    with played_agent(tmp_path, monkeypatch, stop_at=STOP_AT) as agent:
+    with fake_agent(tmp_path, monkeypatch, stop_at=STOP_AT) as agent:
         callback, step = train(resume=False)
         assert callback.stopped
         assert check_stop(agent) == step
@@ -163,7 +163,7 @@ def test_lightning_saves_stops_in_spite_of_min_epochs_and_goes_on(
         assert "loss" in agent.reports[-1]["metrics"]
     assert checkpoint.is_file()
     (tmp_path / "agent.sock").unlink()
-    with played_agent(tmp_path, monkeypatch) as agent:
+    with fake_agent(tmp_path, monkeypatch) as agent:
         callback, end = train(resume=True)
         assert (callback.stopped, end) == (False, 80)
         agent.wait(lambda seen: seen.reports and seen.reports[-1]["step"] == 80)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from elasticjob_agent.launcher import MACHINES, launcher
+from elasticjob_agent.elf_launcher import MACHINES, launcher
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from elasticjob import _socket
+from elasticjob import _agent_connection
 
 
-class PlayedAgent:
+class FakeAgent:
     """Reads what processes tell, and asks for a stop when a step is reached."""
 
     def __init__(self, path: Path, *, stop_at: int | None, reads: bool) -> None:
@@ -79,17 +79,17 @@ class PlayedAgent:
 
 
 @contextmanager
-def played_agent(
+def fake_agent(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *, stop_at: int | None = None, reads: bool = True
-) -> Iterator[PlayedAgent]:
+) -> Iterator[FakeAgent]:
     """Play the agent of this process, which connects anew."""
     path = folder / "agent.sock"
-    agent = PlayedAgent(path, stop_at=stop_at, reads=reads)
+    agent = FakeAgent(path, stop_at=stop_at, reads=reads)
     monkeypatch.setenv("ELASTICJOB_SOCKET", str(path))
-    _socket._forked()
+    _agent_connection._forked()
     try:
         yield agent
     finally:
         agent.close()
         monkeypatch.delenv("ELASTICJOB_SOCKET")
-        _socket._forked()
+        _agent_connection._forked()

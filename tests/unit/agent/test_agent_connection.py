@@ -13,15 +13,15 @@ from pathlib import Path
 
 import elasticjob
 import pytest
-from elasticjob import _socket
+from elasticjob import _agent_connection
 
-from tests.support.played_agent import played_agent
+from tests.support.fake_agent import fake_agent
 
 
 def test_steps_samples_and_seconds_add_up_however_they_are_merged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with played_agent(tmp_path, monkeypatch) as agent:
+    with fake_agent(tmp_path, monkeypatch) as agent:
         for step in range(10, 5_001, 10):
             elasticjob.report_step(step, total=5_000, samples=3, metrics={"loss": 1 / step}, compute_seconds=0.25)
         agent.wait(lambda seen: seen.reports and seen.reports[-1]["step"] == 5_000)
@@ -35,9 +35,9 @@ def test_steps_samples_and_seconds_add_up_however_they_are_merged(
 def test_an_agent_that_does_not_read_costs_neither_time_nor_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with played_agent(tmp_path, monkeypatch, reads=False):
-        monkeypatch.setattr(_socket, "REPORT_SECONDS", 0.0)  # fills the socket sooner
-        connection = _socket.connection()
+    with fake_agent(tmp_path, monkeypatch, reads=False):
+        monkeypatch.setattr(_agent_connection, "REPORT_SECONDS", 0.0)  # fills the socket sooner
+        connection = _agent_connection.connection()
         assert connection is not None
         step = 0
 
@@ -69,7 +69,7 @@ def test_an_agent_that_does_not_read_costs_neither_time_nor_memory(
 
 def test_without_the_agent_steps_go_on_and_calls_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELASTICJOB_SOCKET", str(tmp_path / "nothing"))
-    _socket._forked()
+    _agent_connection._forked()
     try:
         for step in range(1000):
             elasticjob.report_step(step)
@@ -79,17 +79,17 @@ def test_without_the_agent_steps_go_on_and_calls_say_so(tmp_path: Path, monkeypa
             elasticjob.members()
     finally:
         monkeypatch.delenv("ELASTICJOB_SOCKET")
-        _socket._forked()
+        _agent_connection._forked()
 
 
 def test_a_stop_is_heard_and_a_checkpoint_is_wanted_until_it_is_confirmed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with played_agent(tmp_path, monkeypatch, stop_at=1) as agent:
+    with fake_agent(tmp_path, monkeypatch, stop_at=1) as agent:
         assert not elasticjob.checkpoint_requested()
         agent.wait(lambda seen: {"stoppable": True} in seen.told)
         elasticjob.report_step(1)
-        connection = _socket.connection()
+        connection = _agent_connection.connection()
         assert connection is not None
         while not elasticjob.should_stop():
             time.sleep(0.001)
@@ -102,7 +102,7 @@ def test_a_stop_is_heard_and_a_checkpoint_is_wanted_until_it_is_confirmed(
 def test_what_cannot_be_shown_is_left_out_and_does_not_end_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with played_agent(tmp_path, monkeypatch) as agent:
+    with fake_agent(tmp_path, monkeypatch) as agent:
         elasticjob.report_step(1, metrics={"nan": float("nan"), "x" * 65: 1.0, "loss": 0.5})
         agent.wait(lambda seen: seen.reports)
         assert agent.reports[0]["metrics"] == {"loss": 0.5}
@@ -128,7 +128,7 @@ def _load_data(steps: list[int], parents: str) -> None:
     assert parents not in _open_files(), "the child has taken the parent's connection along"
     for step in steps:
         elasticjob.report_step(step)
-    present = _socket.connection()
+    present = _agent_connection.connection()
     assert present is not None
     present.flush(10)
 
@@ -137,9 +137,9 @@ def _load_data(steps: list[int], parents: str) -> None:
 def test_a_process_of_the_processes_own_has_its_own_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, process: type[BaseProcess]
 ) -> None:
-    with played_agent(tmp_path, monkeypatch) as agent:
+    with fake_agent(tmp_path, monkeypatch) as agent:
         elasticjob.report_step(1)
-        connection = _socket.connection()
+        connection = _agent_connection.connection()
         assert connection is not None
         parents = str(Path(f"/proc/self/fd/{connection._socket.fileno()}").readlink())
         with connection._changed:  # as if another thread reported just now
@@ -156,18 +156,18 @@ def test_a_process_of_the_processes_own_has_its_own_connection(
 def test_a_forked_process_that_ends_without_a_call_waits_for_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with played_agent(tmp_path, monkeypatch, reads=False):
+    with fake_agent(tmp_path, monkeypatch, reads=False):
         elasticjob.report_step(1)
         pid = os.fork()
         if pid == 0:
-            _socket._last_words()
+            _agent_connection._last_words()
             os._exit(7)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 
 
 def test_the_last_step_is_told_before_the_interpreter_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import elasticjob\nfor step in range(1000): elasticjob.report_step(step)"
-    with played_agent(tmp_path, monkeypatch) as agent:
+    with fake_agent(tmp_path, monkeypatch) as agent:
         subprocess.run([sys.executable, "-c", code], check=True, timeout=20)
         agent.wait(lambda seen: seen.ends)
         assert agent.reports[-1]["step"] == 999
@@ -178,18 +178,18 @@ def test_an_agent_that_does_not_read_does_not_keep_the_interpreter_from_ending(
 ) -> None:
     code = """if True:
         import elasticjob
-        from elasticjob import _socket
-        _socket.REPORT_SECONDS = 0.0
-        agent = _socket.connection()
+        from elasticjob import _agent_connection
+        _agent_connection.REPORT_SECONDS = 0.0
+        agent = _agent_connection.connection()
         agent.tell({"filling": "x" * 10_000_000})
         elasticjob.report_step(1)
     """
-    with played_agent(tmp_path, monkeypatch, reads=False):
+    with fake_agent(tmp_path, monkeypatch, reads=False):
         subprocess.run([sys.executable, "-c", code], check=True, timeout=20)
 
 
 def test_the_first_call_can_come_at_the_interpreters_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import atexit, elasticjob\natexit.register(elasticjob.report_step, 1)"
-    with played_agent(tmp_path, monkeypatch):
+    with fake_agent(tmp_path, monkeypatch):
         ended = subprocess.run([sys.executable, "-c", code], check=True, timeout=20, capture_output=True, text=True)
         assert ended.stderr == ""

@@ -5,7 +5,7 @@ no loader, or another C library. Only the kernel can be relied on there, and wha
 static executable. So one is written here, by hand, since no compiler is where the agent is installed from.
 
 It also keeps the image's LD_PRELOAD, LD_LIBRARY_PATH and their like from the agent's interpreter, which has a C library
-of its own: a variable LD_X becomes !D_X, and the last step before the user's command turns it back (child.py).
+of its own: a variable LD_X becomes !D_X, and the last step before the user's command turns it back (exec_child.py).
 """
 
 from __future__ import annotations
