@@ -16,7 +16,7 @@ from statistics import median
 
 import elasticjob
 import grpc.aio
-from elasticjob_agent.training_socket import Local
+from elasticjob_agent.training_socket import TrainingSocket
 
 from bench.figure import Result
 
@@ -77,12 +77,12 @@ async def _agent() -> AsyncIterator[str]:
 async def _serve() -> None:
     """Serve the socket until standard input ends."""
     async with grpc.aio.insecure_channel("127.0.0.1:1") as channel:
-        local = Local(channel=channel, pod_uid="bench", on_report=lambda _: None)
-        await local.open()
-        sys.stdout.write(f"{local.path}\n")
+        training_socket = TrainingSocket(channel=channel, pod_uid="bench", on_report=lambda _: None)
+        await training_socket.open()
+        sys.stdout.write(f"{training_socket.path}\n")
         sys.stdout.flush()
         await asyncio.to_thread(sys.stdin.read)
-        await local.close()
+        await training_socket.close()
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from concurrent.futures import Future
 from typing import Any
 
 REPORT_SECONDS = 0.05
-MOST_METRICS = 64
-_READ_SIZE = 65536
+MAX_METRICS = 64
+_READ_BYTES = 65536
 _LAST_WORDS_SECONDS = 2.0
 _GONE = "the agent is gone"
 
@@ -144,7 +144,7 @@ class Connection:
     def _read(self) -> None:
         rest = b""
         try:
-            while chunk := self._socket.recv(_READ_SIZE):
+            while chunk := self._socket.recv(_READ_BYTES):
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     self._take(json.loads(line))
@@ -180,7 +180,7 @@ def _merge(kept: dict[str, float], fresh: Mapping[str, float]) -> None:
     for name in fresh:
         kept.pop(name, None)
     kept.update(fresh)
-    while len(kept) > MOST_METRICS:
+    while len(kept) > MAX_METRICS:
         del kept[next(iter(kept))]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from elasticjob._agent_connection import connection
 from elasticjob.shards import AnyShard, Shard, Shards, Source
 
-MOST_AHEAD = 10_000
+MAX_PREFETCH = 10_000
 """The master lets nobody hold more shards of a data set."""
 
 
@@ -73,8 +73,8 @@ def open_shards(
     name: str, fields: dict[str, Any], make: Callable[..., AnyShard], *, prefetch: int, restore: bytes | None
 ) -> Shards[AnyShard]:
     """Declare a data set, take it back to a checkpoint if there is one, and begin to lease."""
-    if prefetch > MOST_AHEAD:
-        raise ValueError(f"{prefetch=} must be at most {MOST_AHEAD}")
+    if prefetch > MAX_PREFETCH:
+        raise ValueError(f"{prefetch=} must be at most {MAX_PREFETCH}")
     source: Source | None = connection()
     if source is None:
         from elasticjob._standalone import Alone

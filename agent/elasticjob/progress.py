@@ -6,9 +6,9 @@ import math
 import warnings
 from collections.abc import Mapping
 
-from elasticjob._agent_connection import MOST_METRICS, connection
+from elasticjob._agent_connection import MAX_METRICS, connection
 
-LONGEST_NAME = 64
+MAX_METRIC_NAME_CHARACTERS = 64
 _WRITE_SECONDS = 5.0
 
 
@@ -84,11 +84,11 @@ def confirm_stop() -> None:
 
 
 def _shown(metrics: Mapping[str, float]) -> dict[str, float]:
-    if len(metrics) > MOST_METRICS:
-        warnings.warn(f"{len(metrics)} metrics: only {MOST_METRICS} can be shown", stacklevel=3)
+    if len(metrics) > MAX_METRICS:
+        warnings.warn(f"{len(metrics)} metrics: only {MAX_METRICS} can be shown", stacklevel=3)
     shown: dict[str, float] = {}
     for name, value in metrics.items():
         number = float(value)
-        if math.isfinite(number) and 0 < len(name) <= LONGEST_NAME and len(shown) < MOST_METRICS:
+        if math.isfinite(number) and 0 < len(name) <= MAX_METRIC_NAME_CHARACTERS and len(shown) < MAX_METRICS:
             shown[name] = number
     return shown

@@ -14,7 +14,7 @@ from typing import Any
 
 from elasticjob._agent_connection import Connection, connection
 
-_KEYS_OF_A_CALL = 1024
+_MAX_KEYS_PER_CALL = 1024
 
 
 class KeyValue:
@@ -55,8 +55,8 @@ class KeyValue:
         if self._agent is None:
             return _alone.wait(keys, timeout)
         found: list[bytes] = []
-        for start in range(0, len(keys), _KEYS_OF_A_CALL):
-            some = list(keys[start : start + _KEYS_OF_A_CALL])
+        for start in range(0, len(keys), _MAX_KEYS_PER_CALL):
+            some = list(keys[start : start + _MAX_KEYS_PER_CALL])
             found += [
                 base64.b64decode(value) for value in _in_time(self._agent, "wait_values", timeout, keys=some)["values"]
             ]

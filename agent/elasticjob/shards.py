@@ -23,7 +23,7 @@ log = logging.getLogger("elasticjob")
 
 _POLL_SECONDS = 0.5
 _SILENT_SECONDS = 20.0
-_LONGEST_REASON = 500
+_MAX_REASON_CHARACTERS = 500
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class Shards(Generic[AnyShard]):
         self._check_process()
         with self._changed:
             self._ended[how].extend(shard.id for shard in ended)
-            self._why = why[:_LONGEST_REASON] or self._why
+            self._why = why[:_MAX_REASON_CHARACTERS] or self._why
             self._changed.notify_all()
 
     # --- threads -----------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Any
 from elasticjob.datasets import open_shards
 from elasticjob.shards import Shard, Shards
 
-_MOST_NAMES = 512 * 1024
+_MAX_PATH_CHARACTERS = 512 * 1024
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,10 @@ def text_shards(
     if lines_per_shard < 1 or epochs < 1 or prefetch < 1 or not paths:
         raise ValueError(f"{lines_per_shard=}, {epochs=} and {prefetch=} must be 1 or more, and there must be files")
     names = [os.fspath(path) for path in paths]
-    if (length := sum(map(len, names))) > _MOST_NAMES:
-        raise ValueError(f"paths have {length} characters in all; at most {_MOST_NAMES} are possible: use shorter ones")
+    if (length := sum(map(len, names))) > _MAX_PATH_CHARACTERS:
+        raise ValueError(
+            f"paths have {length} characters in all; at most {_MAX_PATH_CHARACTERS} are possible: use shorter ones"
+        )
     folder = None if index is None else Path(index)
     files = [_counted(path, lines_per_shard, folder) for path in names]
 

@@ -1,6 +1,6 @@
-"""The agent's decisions, as a pure function: what happened and what is known give what to do.
+"""The life of the training process, as a pure function: `decide(state, event)` returns the next state and actions.
 
-The shell around it (agent.py) only carries actions out, so every order of events can be tried without a process.
+agent.py produces the events and executes the actions, so every order of events can be tested without a process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EXIT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Launch:
-    """Action and order: start the training process in the world of a round, whose members are told to who asks."""
+    """Event and action: start the training process in the world of a round. `members` answers its call `members`."""
 
     round: int
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Exited:
-    """How a training process ended. `asked`: it ended because it was told to, not because it was finished."""
+    """How a training process ended. `asked`: it ended because it was asked to stop, not because it was finished."""
 
     round: int
     code: int
@@ -41,7 +41,7 @@ class Exited:
 
 
 @dataclass(frozen=True)
-class StopOrdered:
+class StopRequested:
     """The master wants the process of a round to end; the next Launch follows."""
 
     round: int
@@ -49,7 +49,7 @@ class StopOrdered:
 
 
 @dataclass(frozen=True)
-class DrainOrdered:
+class DrainRequested:
     """The member leaves: the master says so, or the node by SIGTERM."""
 
     grace: float
@@ -57,7 +57,7 @@ class DrainOrdered:
 
 
 @dataclass(frozen=True)
-class ExitOrdered:
+class ExitRequested:
     """The agent ends with its process' exit code, or because of a problem of its node."""
 
     problem: str = ""
@@ -65,7 +65,7 @@ class ExitOrdered:
 
 @dataclass(frozen=True)
 class ProcessEnded:
-    """The training process and all it had started are gone. `confirmed`: it said that it ends for a stop."""
+    """The training process and all its descendants have exited. `confirmed`: it confirmed that it ends for a stop."""
 
     code: int
     message: str
@@ -73,11 +73,11 @@ class ProcessEnded:
 
 
 @dataclass(frozen=True)
-class NoVerdict:
-    """The master has not said in time what becomes of a process that ended by itself."""
+class VerdictTimedOut:
+    """The master has not said in time what becomes of this member, whose process ended by itself."""
 
 
-Event = Launch | StopOrdered | DrainOrdered | ExitOrdered | ProcessEnded | NoVerdict
+Event = Launch | StopRequested | DrainRequested | ExitRequested | ProcessEnded | VerdictTimedOut
 
 
 # --- actions --------------------------------------------------------------------------------------------------------
@@ -91,18 +91,18 @@ class EndProcess:
     kill_after: float
 
 
-AT_ONCE = EndProcess(0.0, 0.0)
+KILL_NOW = EndProcess(0.0, 0.0)
 """SIGKILL, without asking."""
 
 
 @dataclass(frozen=True)
-class TellLeaving:
-    """Tell the master that the node ends this agent."""
+class ReportLeaving:
+    """Report to the master that the node ends this agent."""
 
 
 @dataclass(frozen=True)
 class AwaitVerdict:
-    """Come back with NoVerdict when the master stays silent or away for too long."""
+    """Raise the event VerdictTimedOut when the master sends no command, or stays disconnected, for too long."""
 
 
 @dataclass(frozen=True)
@@ -112,32 +112,32 @@ class Quit:
     code: int
 
 
-Action = Launch | Exited | EndProcess | TellLeaving | AwaitVerdict | Quit
+Action = Launch | Exited | EndProcess | ReportLeaving | AwaitVerdict | Quit
 
 
 @dataclass(frozen=True)
 class State:
-    """All the agent knows between two events.
+    """What the agent remembers between two events.
 
     Attributes:
         running: what runs now.
-        stopping: the running process was told to end.
-        following: what to start as soon as the running process is gone.
+        stopping: the running process was asked to end.
+        next_launch: what to start as soon as the running process is gone.
         draining: no process is started any more; the agent ends with the present one.
         exiting: the master has ended this member; the agent ends with the present process.
-        last: how the latest process ended, told again to a master that comes back until the next Launch.
-        problem: why the node of this agent is not fit.
+        last_exit: how the latest process ended; reported again to a master that reconnects, until the next Launch.
+        node_problem: why the node of this agent is not fit.
         restarts_left: crashes that are still retried in place.
     """
 
     restarts_left: int = 0
     running: Launch | None = None
     stopping: bool = False
-    following: Launch | None = None
+    next_launch: Launch | None = None
     draining: bool = False
     exiting: bool = False
-    last: Exited | None = None
-    problem: str = ""
+    last_exit: Exited | None = None
+    node_problem: str = ""
 
 
 Decision = tuple[State, tuple[Action, ...]]
@@ -148,51 +148,51 @@ def decide(state: State, event: Event) -> Decision:
     match event:
         case Launch():
             return _launch(state, event)
-        case StopOrdered():
+        case StopRequested():
             return _stop(state, event)
-        case DrainOrdered():
+        case DrainRequested():
             return _drain(state, event)
-        case ExitOrdered():
+        case ExitRequested():
             if state.running:
-                return replace(state, exiting=True, stopping=True), (_gently(EXIT_SECONDS),)
+                return replace(state, exiting=True, stopping=True), (_graceful_end(EXIT_SECONDS),)
             if event.problem:
-                return replace(state, exiting=True, problem=event.problem), (Quit(names.EXIT_UNFIT),)
-            return state, (Quit(_code(state)),)
+                return replace(state, exiting=True, node_problem=event.problem), (Quit(names.EXIT_UNFIT),)
+            return state, (Quit(_exit_code(state)),)
         case ProcessEnded():
             return _ended(state, event)
-        case NoVerdict():
-            if state.running or state.last is None:
+        case VerdictTimedOut():
+            if state.running or state.last_exit is None:
                 return state, ()
-            return state, (Quit(_code(state)),)
+            return state, (Quit(_exit_code(state)),)
 
 
-def _launch(state: State, order: Launch) -> Decision:
+def _launch(state: State, launch: Launch) -> Decision:
     if state.draining or state.exiting:
         return state, ()
     if state.running:
-        if state.running.round == order.round:
-            return replace(state, following=None), ()
-        # The master is past the world this process belongs to, so nothing of it can be waited for.
-        return replace(state, following=order, stopping=True), (AT_ONCE,)
-    if state.last and state.last.round == order.round:
-        return state, (state.last,)  # it has run and ended already: the master has missed that
-    return replace(state, running=order, stopping=False, following=None, last=None), (order,)
+        if state.running.round == launch.round:
+            return replace(state, next_launch=None), ()
+        # The master has formed a newer world than this process', so there is nothing to wait for.
+        return replace(state, next_launch=launch, stopping=True), (KILL_NOW,)
+    if state.last_exit and state.last_exit.round == launch.round:
+        return state, (state.last_exit,)  # it has run and ended already: the master has missed that
+    return replace(state, running=launch, stopping=False, next_launch=None, last_exit=None), (launch,)
 
 
-def _stop(state: State, order: StopOrdered) -> Decision:
-    if state.running and state.running.round == order.round:
-        return replace(state, stopping=True, following=None), (EndProcess(order.grace, 2 * order.grace),)
-    if not state.running and state.last and state.last.round == order.round:
-        return state, (state.last,)
+def _stop(state: State, event: StopRequested) -> Decision:
+    if state.running and state.running.round == event.round:
+        return replace(state, stopping=True, next_launch=None), (EndProcess(event.grace, 2 * event.grace),)
+    if not state.running and state.last_exit and state.last_exit.round == event.round:
+        return state, (state.last_exit,)
     return state, ()
 
 
-def _drain(state: State, order: DrainOrdered) -> Decision:
-    tell: tuple[Action, ...] = (TellLeaving(),) if order.by_node and not state.draining else ()
+def _drain(state: State, event: DrainRequested) -> Decision:
+    report: tuple[Action, ...] = (ReportLeaving(),) if event.by_node and not state.draining else ()
     if state.running:
-        return replace(state, draining=True, stopping=True, following=None), (*tell, _gently(order.grace))
-    finished = state.last is not None and not state.last.asked and state.last.code == 0
-    return replace(state, draining=True), (*tell, Quit(0 if finished else names.EXIT_DRAINED))
+        return replace(state, draining=True, stopping=True, next_launch=None), (*report, _graceful_end(event.grace))
+    finished = state.last_exit is not None and not state.last_exit.asked and state.last_exit.code == 0
+    return replace(state, draining=True), (*report, Quit(0 if finished else names.EXIT_DRAINED))
 
 
 def _ended(state: State, event: ProcessEnded) -> Decision:
@@ -200,26 +200,26 @@ def _ended(state: State, event: ProcessEnded) -> Decision:
         return state, ()
     asked = state.stopping or event.confirmed
     exited = Exited(round=state.running.round, code=event.code, asked=asked, message=event.message)
-    after = replace(state, running=None, stopping=False, following=None, last=exited)
+    after = replace(state, running=None, stopping=False, next_launch=None, last_exit=exited)
     if state.draining:
         return after, (exited, Quit(names.EXIT_DRAINED))
     if state.exiting:
-        return after, (exited, Quit(_code(after)))
+        return after, (exited, Quit(_exit_code(after)))
     if asked:
-        if state.following is None:
+        if state.next_launch is None:
             return after, (exited,)
-        return replace(after, running=state.following, last=None), (exited, state.following)
+        return replace(after, running=state.next_launch, last_exit=None), (exited, state.next_launch)
     if event.code not in CANNOT_RUN | {0} and state.restarts_left > 0:
-        again = replace(after, running=state.running, restarts_left=state.restarts_left - 1, last=None)
+        again = replace(after, running=state.running, restarts_left=state.restarts_left - 1, last_exit=None)
         return again, (state.running,)
     return after, (exited, AwaitVerdict())
 
 
-def _gently(seconds: float) -> EndProcess:
+def _graceful_end(seconds: float) -> EndProcess:
     """Return the way to end a process that has to be gone after so many seconds."""
     return EndProcess(0.8 * seconds, seconds)
 
 
-def _code(state: State) -> int:
-    """Return the exit code that tells how the latest process ended; one that was asked to end has not failed."""
-    return 0 if state.last is None or state.last.asked else state.last.code
+def _exit_code(state: State) -> int:
+    """Return the agent's exit code: that of the latest process; one that was asked to end has not failed."""
+    return 0 if state.last_exit is None or state.last_exit.asked else state.last_exit.code

@@ -53,7 +53,7 @@ def _run(command: list[str]) -> int:
 
     from elasticjob_agent import agent, process  # only now: gRPC takes a while to load
 
-    process.collect_orphans()
+    process.become_subreaper()
     return agent.run(settings, command, _of_the_container())
 
 

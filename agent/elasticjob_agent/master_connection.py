@@ -1,7 +1,7 @@
 """The way to the master: registers, keeps one stream open, and comes back for as long as it takes.
 
 While the master is away nothing is lost and nothing grows: reports are merged, and everything else is told anew by the
-greeting of the next stream.
+initial_messages of the next stream.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from elasticjob_api.v1.agent_pb2_grpc import AgentServiceStub
 
 from elasticjob_agent import VERSION
 from elasticjob_agent.config import Config
-from elasticjob_agent.step_reports import Pending, Report
+from elasticjob_agent.step_reports import PendingReports, Report
 
 REGISTER_SECONDS = 5.0
 HEARTBEAT_SECONDS, REPORT_SECONDS = 1.0, 0.2
 """What a master that does not say gets."""
-FIRST_DELAY, LONGEST_DELAY = 0.05, 1.0
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.05, 1.0
 
 Stream = grpc.aio.StreamStreamCall[pb.AgentMessage, pb.MasterMessage]
 
 
-class Member(Protocol):
+class ConnectionHandler(Protocol):
     """Whom the connection serves."""
 
-    async def accepted(self) -> None:
+    async def on_registered(self) -> None:
         """The master has taken this agent as a member."""
 
-    def greeting(self) -> Iterable[pb.AgentMessage]:
+    def initial_messages(self) -> Iterable[pb.AgentMessage]:
         """Return what a master has to know first: a Hello, and what it may have missed."""
 
-    def obey(self, command: pb.MasterMessage) -> None:
+    def handle_command(self, command: pb.MasterMessage) -> None:
         """Carry out a command."""
 
     def usage(self) -> pb.ResourceUsage:
@@ -69,13 +69,13 @@ def open_channel(config: Config) -> grpc.aio.Channel:
     return grpc.aio.secure_channel(target, credentials, options=options)
 
 
-class Master:
+class MasterConnection:
     """The connection of one agent."""
 
-    def __init__(self, config: Config, channel: grpc.aio.Channel, member: Member) -> None:
+    def __init__(self, config: Config, channel: grpc.aio.Channel, handler: ConnectionHandler) -> None:
         """Serve a member over a channel."""
         self._stub = AgentServiceStub(channel)
-        self._member = member
+        self._handler = handler
         self._registration = pb.RegisterRequest(
             pod_name=config.pod_name,
             pod_uid=config.pod_uid,
@@ -88,20 +88,20 @@ class Master:
             agent_version=VERSION,
         )
         self._messages: deque[pb.AgentMessage] = deque()
-        self._reports = Pending()
+        self._reports = PendingReports()
         self._wake = asyncio.Event()
         self._heartbeat_seconds, self._report_seconds = HEARTBEAT_SECONDS, REPORT_SECONDS
         self._closing = False
         self._connected = False
-        self._away_since = time.monotonic()
+        self._disconnected_since = time.monotonic()
 
     @property
-    def away_seconds(self) -> float:
+    def disconnected_seconds(self) -> float:
         """How long there has been no stream."""
-        return 0.0 if self._connected else time.monotonic() - self._away_since
+        return 0.0 if self._connected else time.monotonic() - self._disconnected_since
 
     def send(self, message: pb.AgentMessage) -> None:
-        """Send now, or never: the greeting of the next stream tells what still matters then."""
+        """Send now, or never: the initial_messages of the next stream tells what still matters then."""
         if self._connected:
             self._messages.append(message)
             self._wake.set()
@@ -113,36 +113,36 @@ class Master:
 
     async def run(self) -> None:
         """Stay connected until closed."""
-        delay, told = FIRST_DELAY, ""
+        delay, told = FIRST_RETRY_SECONDS, ""
         while not self._closing:
             try:
-                await self._session()
-                delay, told = FIRST_DELAY, ""
+                await self._run_stream()
+                delay, told = FIRST_RETRY_SECONDS, ""
             except grpc.aio.AioRpcError as error:
                 if self._connected:
-                    delay, told = FIRST_DELAY, ""
+                    delay, told = FIRST_RETRY_SECONDS, ""
                 if (reason := f"{error.code().name}: {error.details()}") != told:
                     sys.stderr.write(f"elasticjob-agent: no connection to the master, trying on ({reason})\n")
                 told = reason
             if self._connected:
-                self._connected, self._away_since = False, time.monotonic()
+                self._connected, self._disconnected_since = False, time.monotonic()
             if not self._closing:
                 await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 (spreads the agents, no secret)
-                delay = min(2 * delay, LONGEST_DELAY)
+                delay = min(2 * delay, MAX_RETRY_SECONDS)
 
     def close(self) -> None:
         """Let `run` end after the messages that wait have been sent and the master has seen the end of the stream."""
         self._closing = True
         self._wake.set()
 
-    async def _session(self) -> None:
+    async def _run_stream(self) -> None:
         terms = await self._stub.Register(self._registration, timeout=REGISTER_SECONDS)
         self._heartbeat_seconds = terms.heartbeat_seconds or HEARTBEAT_SECONDS
         self._report_seconds = terms.report_seconds or REPORT_SECONDS
-        await self._member.accepted()
+        await self._handler.on_registered()
         stream: Stream = self._stub.Connect()
         self._messages.clear()
-        self._messages.extend(self._member.greeting())
+        self._messages.extend(self._handler.initial_messages())
         self._connected = True
         writer = asyncio.create_task(self._write(stream))
         try:
@@ -152,7 +152,7 @@ class Master:
                 if command.HasField("configure"):
                     self._configure(command.configure)
                 else:
-                    self._member.obey(command)
+                    self._handler.handle_command(command)
         finally:
             writer.cancel()
             stream.cancel()
@@ -180,7 +180,7 @@ class Master:
                 await stream.done_writing()
                 return
             elif now >= heartbeat + self._heartbeat_seconds:
-                await stream.write(pb.AgentMessage(heartbeat=pb.Heartbeat(usage=self._member.usage())))
+                await stream.write(pb.AgentMessage(heartbeat=pb.Heartbeat(usage=self._handler.usage())))
                 heartbeat = now
             else:
                 due = report + self._report_seconds if len(self._reports) else math.inf

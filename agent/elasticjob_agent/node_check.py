@@ -30,24 +30,25 @@ class NodeCheck:
         self._result: pb.CheckResult | None = None
         self._work: subprocess.Popen[bytes] | None = None
 
-    async def answer(self, order: pb.Check) -> pb.CheckResult | None:
-        """Return the result of a check; None: who has asked first gets it, or another check has taken its place."""
-        if order.number == self._number:
+    async def run(self, request: pb.Check) -> pb.CheckResult | None:
+        """Run a check and return its result; None: an earlier call returns it, or another check has replaced it."""
+        if request.number == self._number:
             return self._result
         self.end()
-        self._number, self._result = order.number, None
+        self._number, self._result = request.number, None
         problem, seconds = "", 0.0
-        unreached = [peer for peer, reached in zip(order.peers, await _reach(order.peers), strict=True) if not reached]
+        results = await _connect_to_all(request.peers)
+        unreached = [peer for peer, reached in zip(request.peers, results, strict=True) if not reached]
         try:
-            async with asyncio.timeout(order.timeout_seconds):
-                if order.number == self._number:
-                    seconds, problem = await self._measure(order.command)
+            async with asyncio.timeout(request.timeout_seconds):
+                if request.number == self._number:
+                    seconds, problem = await self._measure(request.command)
         except TimeoutError:
-            problem = f"the node check has not ended within {order.timeout_seconds:g} s"
-        if order.number != self._number:
+            problem = f"the node check has not ended within {request.timeout_seconds:g} s"
+        if request.number != self._number:
             return None
         self.end()
-        self._result = pb.CheckResult(number=order.number, seconds=seconds, problem=problem, unreached=unreached)
+        self._result = pb.CheckResult(number=request.number, seconds=seconds, problem=problem, unreached=unreached)
         return self._result
 
     def end(self) -> None:
@@ -105,11 +106,11 @@ async def _read_all(source: int) -> bytes:
     return bytes(data)
 
 
-async def _reach(peers: Any) -> list[bool]:
-    return list(await asyncio.gather(*(_reached(peer) for peer in peers)))
+async def _connect_to_all(peers: Any) -> list[bool]:
+    return list(await asyncio.gather(*(_can_connect(peer) for peer in peers)))
 
 
-async def _reached(address: str) -> bool:
+async def _can_connect(address: str) -> bool:
     """Tell whether a connection to a peer's agent can be made."""
     for attempt in range(CONNECT_ATTEMPTS):
         try:

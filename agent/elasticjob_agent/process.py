@@ -1,7 +1,7 @@
 """The training process: one CMD at a time, in a session of its own, with everything it starts.
 
-The agent is the container's first process, so it also collects the processes that others leave behind. All children
-are collected in one place, on SIGCHLD, because two collectors would take each other's exit codes.
+The agent is the container's first process, so it also reaps orphaned processes. All children are reaped in one place,
+on SIGCHLD, because of two calls of `waitpid` one would take the exit code that the other waits for.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from elasticjob_agent import exec_child
 TAIL_LINES = 20
 TAIL_BYTES = 2048
 _PR_SET_CHILD_SUBREAPER = 36
-_READ_SIZE = 65536
-_LAST_WORDS_SECONDS = 0.5
-_MOST_BYTES = 131_072
-"""Of one argument or variable, its name, the equals sign and its end included: Linux' MAX_ARG_STRLEN."""
+_READ_BYTES = 65536
+_STDERR_SECONDS = 0.5
+_MAX_ARG_STRLEN = 131_072
+"""Bytes of one argument or variable, with its name, the equals sign and the final zero byte: a limit of Linux."""
 
 
-def collect_orphans() -> None:
-    """Make the kernel hand this process what its descendants leave behind, also when it is not process 1."""
+def become_subreaper() -> None:
+    """Make the kernel give orphaned descendants to this process as children, also when it is not process 1."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -46,19 +46,19 @@ class CannotStart(Exception):
         self.code = code
 
 
-class Processes:
-    """Starts CMD and collects every child."""
+class ProcessSupervisor:
+    """Starts CMD and reaps every child."""
 
     def __init__(self, command: Sequence[str]) -> None:
         """Remember the command; nothing is started."""
         self._command = list(command)
-        self._present: Process | None = None
+        self._current: TrainingProcess | None = None
 
-    def watch(self) -> None:
-        """Collect children from now on; needs the running event loop."""
-        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._collect)
+    def watch_children(self) -> None:
+        """Reap children from now on; needs the running event loop."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap_children)
 
-    def start(self, environment: Mapping[str, str]) -> Process:
+    def start(self, environment: Mapping[str, str]) -> TrainingProcess:
         """Start CMD in an environment. A command that cannot be run ends with code 127 or 126, as in a shell.
 
         Raises:
@@ -66,15 +66,15 @@ class Processes:
         """
         arguments = [sys.executable, "-I", "-S", exec_child.__file__, str(os.getpid()), *self._command]
         try:
-            popen = subprocess.Popen(  # its end is collected by _collect, which tells it the code
+            popen = subprocess.Popen(  # reaped by _reap_children, which sets its return code
                 arguments, env=environment, stderr=subprocess.PIPE, start_new_session=True
             )
         except OSError as error:
             raise _cannot_start(error, self._command, environment) from error
-        self._present = Process(popen)
-        return self._present
+        self._current = TrainingProcess(popen)
+        return self._current
 
-    def _collect(self) -> None:
+    def _reap_children(self) -> None:
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -82,11 +82,11 @@ class Processes:
                 return
             if pid == 0:
                 return
-            if self._present is not None and pid == self._present.pid:
-                self._present.ended(os.waitstatus_to_exitcode(status))
+            if self._current is not None and pid == self._current.pid:
+                self._current.ended(os.waitstatus_to_exitcode(status))
 
 
-class Process:
+class TrainingProcess:
     """One run of CMD."""
 
     def __init__(self, popen: subprocess.Popen[bytes]) -> None:
@@ -95,18 +95,21 @@ class Process:
         self._popen = popen
         self._end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._tail = Tail()
-        self._words = threading.Thread(target=self._pass_words, name="stderr", daemon=True)
-        self._words.start()
+        self._stderr_thread = threading.Thread(target=self._copy_stderr, name="stderr", daemon=True)
+        self._stderr_thread.start()
 
     async def wait(self) -> tuple[int, str]:
-        """Wait until CMD and all it started are gone; returns its exit code as a shell tells it, and its last words."""
+        """Wait until CMD and all its descendants have exited.
+
+        Returns its exit code as a shell reports it (128 + signal), and the last lines of its standard error.
+        """
         code = await asyncio.shield(self._end)
         await _kill_leftovers()
-        await asyncio.to_thread(self._words.join, _LAST_WORDS_SECONDS)
+        await asyncio.to_thread(self._stderr_thread.join, _STDERR_SECONDS)
         return (128 - code if code < 0 else code), self._tail.text()
 
     def ended(self, code: int) -> None:
-        """Take note of the end, told by who collected it."""
+        """Record the exit code, found by whoever reaped the process."""
         self._popen.returncode = code
         self._end.set_result(code)
 
@@ -121,16 +124,16 @@ class Process:
             os.killpg(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill CMD and everything below the agent, in whatever group or session it is."""
+        """Kill CMD and all descendants of the agent, in whatever process group or session they are."""
         if not self._end.done():
             os.kill(self.pid, signal.SIGKILL)
         _kill_descendants()
 
-    def _pass_words(self) -> None:
-        """Pass standard error through as it comes, keeping the last lines."""
+    def _copy_stderr(self) -> None:
+        """Copy standard error to the agent's as it comes, keeping the last lines."""
         assert self._popen.stderr is not None
         source = self._popen.stderr.fileno()
-        while chunk := os.read(source, _READ_SIZE):
+        while chunk := os.read(source, _READ_BYTES):
             self._tail.add(chunk)
             _write_all(sys.__stderr__.fileno() if sys.__stderr__ else 2, chunk)
         self._popen.stderr.close()
@@ -162,7 +165,7 @@ def _cannot_start(error: OSError, command: Sequence[str], environment: Mapping[s
         size = sum(len(text.encode()) + 1 for item in environment.items() for text in item)
         why += (
             f": its environment has {size} bytes, most of them {name} with {len(value.encode())}; one variable can "
-            f"have {_MOST_BYTES - len(name) - 2} of them, and all together what `getconf ARG_MAX` tells"
+            f"have {_MAX_ARG_STRLEN - len(name) - 2} of them, and all together what `getconf ARG_MAX` tells"
         )
     passes = error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
     return CannotStart(os.EX_OSERR if passes else 126, f"elasticjob-agent: cannot run {command[0]!r}: {why}")
@@ -173,22 +176,22 @@ def _write_all(target: int, data: bytes) -> None:
         while data:
             data = data[os.write(target, data) :]
     except OSError:
-        pass  # nobody reads our standard error any more; the training goes on
+        pass  # the agent's standard error is closed; the training goes on
 
 
 def _kill_descendants() -> bool:
-    found = False
+    killed = False
     for process in psutil.Process().children(recursive=True):
         try:
             if process.status() != psutil.STATUS_ZOMBIE:
                 process.kill()
-                found = True
+                killed = True
         except psutil.NoSuchProcess:
             continue
-    return found
+    return killed
 
 
 async def _kill_leftovers() -> None:
-    """Kill what CMD has left running: it would hold ports and memory of the next world's process."""
-    while _kill_descendants():  # noqa: ASYNC110 (the kernel tells nobody of grandchildren)
+    """Kill what CMD has left running: it would hold ports and memory that the next world's process needs."""
+    while _kill_descendants():  # noqa: ASYNC110 (there is no event for the end of a grandchild)
         await asyncio.sleep(0.01)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-MOST_ROUNDS = 16
-MOST_METRICS = 64
-MOST_STEPS = 2**53
+MAX_ROUNDS = 16
+MAX_METRICS = 64
+MAX_STEPS = 2**53
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ def merge(older: Report, newer: Report) -> Report:
         total=newer.total or older.total,
         samples=older.samples + newer.samples,
         seconds=older.seconds + newer.seconds,
-        metrics=dict(metrics[-MOST_METRICS:]),
+        metrics=dict(metrics[-MAX_METRICS:]),
         time=newer.time,
-        steps=min(older.steps + newer.steps, MOST_STEPS),
+        steps=min(older.steps + newer.steps, MAX_STEPS),
         compute_seconds=older.compute_seconds + newer.compute_seconds,
     )
 
 
-class Pending:
+class PendingReports:
     """Reports that wait for the master, one a round; the oldest rounds are dropped when there are too many."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Pending:
         """Take a report."""
         older = self._reports.get(report.round)
         self._reports[report.round] = merge(older, report) if older else report
-        while len(self._reports) > MOST_ROUNDS:
+        while len(self._reports) > MAX_ROUNDS:
             del self._reports[next(iter(self._reports))]
 
     def take(self) -> Report | None:

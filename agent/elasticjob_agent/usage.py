@@ -102,7 +102,7 @@ class Sampler(Generic[Reading]):
             self._begun = None
 
 
-class Usages:
+class UsageMonitor:
     """All that is measured on behalf of one agent."""
 
     def __init__(self) -> None:

@@ -465,12 +465,12 @@ async def test_an_end_the_master_has_missed_is_told_when_it_is_back(master: Fake
     assert (await agent.end())[0] == 4
 
 
-IMPATIENT = """
+SHORT_VERDICT_TIMEOUTS = """
 import os, sys
 from elasticjob_agent import agent, config, process
-process.collect_orphans()
-patience = agent.Patience(success=0.3, failure=0.3)
-sys.exit(agent.run(config.load(os.environ), sys.argv[1:], dict(os.environ), patience))
+process.become_subreaper()
+timeouts = agent.VerdictTimeouts(success=0.3, failure=0.3)
+sys.exit(agent.run(config.load(os.environ), sys.argv[1:], dict(os.environ), timeouts))
 """
 
 
@@ -480,7 +480,7 @@ async def test_without_a_master_the_agent_ends_with_the_commands_code_after_a_bo
 ) -> None:
     go = tmp_path / "go"
     script = f"while ! test -e {go}; do sleep 0.05; done; exit {code}"
-    agent = await run("sh", "-c", script, program=(sys.executable, "-c", IMPATIENT))
+    agent = await run("sh", "-c", script, program=(sys.executable, "-c", SHORT_VERDICT_TIMEOUTS))
     await master.begin(1)
     await master.stop()
     go.touch()

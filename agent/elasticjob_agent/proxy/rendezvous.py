@@ -1,6 +1,6 @@
-"""What the training process tells and asks the others of its world, by way of the master.
+"""Calls about values and barriers, which the processes of a world share through the master.
 
-A call waits for a master that is away. One with a time limit of its own ends then with `{"late": why}`.
+A call waits until a master answers. One that has a timeout ends after it with `{"late": why}`.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ import grpc.aio
 from elasticjob_api.v1 import rendezvous_pb2 as pb
 from elasticjob_api.v1.rendezvous_pb2_grpc import RendezvousServiceStub
 
-from elasticjob_agent.proxy.shards import Caller, Persist, Request
+from elasticjob_agent.proxy.master_call import CallError, call_until_answered
+from elasticjob_agent.proxy.shards import Caller, Request
 
 WAIT_SECONDS = 8.0
-"""Of one request to the master: less than the time after which its answer is taken for lost."""
-_LAST_LOOK_SECONDS = 1.0
+"""How long the master may hold one request: less than `CALL_TIMEOUT_SECONDS`."""
+_FINAL_CALL_SECONDS = 1.0
 
 
-class RendezvousCalls:
-    """The calls about values and barriers, in the round of the process that makes them."""
+class RendezvousProxy:
+    """Handles the calls about values and barriers, in the round of the process that makes them."""
 
-    def __init__(self, channel: grpc.aio.Channel, pod_uid: str, persist: Persist, refused: type[Exception]) -> None:
-        """Call over a channel in the name of a pod, by `persist`, which raises `refused` when the master refuses."""
+    def __init__(self, channel: grpc.aio.Channel, pod_uid: str) -> None:
+        """Call over a channel to the master, in the name of a pod."""
         self._stub = RendezvousServiceStub(channel)
         self._pod_uid = pod_uid
-        self._persist = persist
-        self._refused = refused
-        self.calls: dict[str, Callable[[Request, Caller], Awaitable[Request]]] = {
+        self.handlers: dict[str, Callable[[Request, Caller], Awaitable[Request]]] = {
             "set_value": self._set,
             "get_values": self._get,
             "wait_values": self._wait,
@@ -40,7 +39,7 @@ class RendezvousCalls:
             "delete_value": self._delete,
             "barrier": self._barrier,
         }
-        """By name. They raise KeyError, TypeError or ValueError for a bad request."""
+        """By the name of the call. A handler raises KeyError, TypeError or ValueError for a bad request."""
 
     async def _set(self, request: Request, caller: Caller) -> Request:
         expected = request.get("expected")
@@ -51,14 +50,14 @@ class RendezvousCalls:
             expected=None if expected is None else base64.b64decode(expected, validate=True),
             if_absent=bool(request.get("if_absent", False)),
         )
-        answer = await self._persist(self._stub.SetValue, message)
+        answer = await call_until_answered(self._stub.SetValue, message)
         return {"value": _text(answer.value) if answer.present else None}
 
     async def _get(self, request: Request, caller: Caller) -> Request:
         message = pb.GetValuesRequest(round=caller.round, keys=_keys(request))
         try:
-            answer = await self._persist(self._stub.GetValues, message)
-        except self._refused as error:
+            answer = await call_until_answered(self._stub.GetValues, message)
+        except CallError as error:
             cause = error.__cause__
             if isinstance(cause, grpc.aio.AioRpcError) and cause.code() == grpc.StatusCode.NOT_FOUND:
                 return {"values": None}
@@ -67,18 +66,18 @@ class RendezvousCalls:
 
     async def _wait(self, request: Request, caller: Caller) -> Request:
         message = pb.GetValuesRequest(round=caller.round, keys=_keys(request), wait_seconds=WAIT_SECONDS)
-        answer = await self._in_time(self._stub.GetValues, message, request)
+        answer = await self._call_with_timeout(self._stub.GetValues, message, request)
         return answer if isinstance(answer, dict) else {"values": [_text(value) for value in answer.values]}
 
     async def _add(self, request: Request, caller: Caller) -> Request:
         message = pb.AddValueRequest(
             round=caller.round, key=str(request["key"]), amount=int(request["amount"]), request_id=uuid.uuid4().hex
         )
-        return {"value": (await self._persist(self._stub.AddValue, message)).value}
+        return {"value": (await call_until_answered(self._stub.AddValue, message)).value}
 
     async def _delete(self, request: Request, caller: Caller) -> Request:
         message = pb.DeleteValueRequest(round=caller.round, key=str(request["key"]))
-        return {"existed": (await self._persist(self._stub.DeleteValue, message)).existed}
+        return {"existed": (await call_until_answered(self._stub.DeleteValue, message)).existed}
 
     async def _barrier(self, request: Request, caller: Caller) -> Request:
         message = pb.BarrierRequest(
@@ -88,22 +87,22 @@ class RendezvousCalls:
             pod_uid=self._pod_uid,
             wait_seconds=WAIT_SECONDS,
         )
-        answer = await self._in_time(self._stub.Barrier, message, request)
+        answer = await self._call_with_timeout(self._stub.Barrier, message, request)
         return answer if isinstance(answer, dict) else {}
 
-    async def _in_time(self, method: Any, message: Any, request: Request) -> Any:
-        """Call until it has happened; or return, when the caller's time is over, what is missing."""
+    async def _call_with_timeout(self, method: Any, message: Any, request: Request) -> Any:
+        """Call until the awaited event has happened; return `{"late": what is missing}` after the request's timeout."""
         timeout = request.get("timeout")
         seconds = None if timeout is None else float(timeout)
         if seconds is not None and not 0 <= seconds < float("inf"):
             raise ValueError(f"timeout is {seconds:g}; it must be a number of seconds, 0 or more")
         try:
             async with asyncio.timeout(seconds):
-                return await self._persist(method, message)
+                return await call_until_answered(method, message)
         except TimeoutError:
             message.wait_seconds = 0.0
         try:
-            return await method(message, timeout=_LAST_LOOK_SECONDS)
+            return await method(message, timeout=_FINAL_CALL_SECONDS)
         except grpc.aio.AioRpcError as error:
             return {"late": error.details() or error.code().name}
 

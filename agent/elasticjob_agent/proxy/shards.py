@@ -1,8 +1,8 @@
-"""The training process' dealings with its data sets, and what of them must go back when a process is gone.
+"""Calls about data sets, passed on to the master; shards of a closed connection are given back.
 
-The master hears of the end of the training process itself and takes back all it had. Processes that it has forked, such
-as data loaders, end unheard: what such a process has leased, and nobody of this pod has reported, goes back when its
-connection ends.
+The master takes back all shards of a training process when it learns that the process has exited. It does not learn of
+the end of processes that the training process has forked, such as data loaders: what such a process has leased, and no
+process of this pod has reported, is given back when its connection ends.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ import asyncio
 import base64
 import contextlib
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol
 
 import grpc.aio
 from elasticjob_api.v1 import shards_pb2 as pb
 from elasticjob_api.v1.shards_pb2_grpc import ShardServiceStub
 
+from elasticjob_agent.proxy.master_call import CallError, call_until_answered
+
 Request = dict[str, Any]
-Persist = Callable[[Any, Any], Coroutine[Any, Any, Any]]
 
 
 class Caller(Protocol):
@@ -30,19 +31,17 @@ class Caller(Protocol):
         """Return the round of the process."""
 
 
-class ShardCalls:
-    """The calls about data sets."""
+class ShardProxy:
+    """Handles the calls about data sets."""
 
-    def __init__(self, channel: grpc.aio.Channel, pod_uid: str, persist: Persist, refused: type[Exception]) -> None:
-        """Call over a channel in the name of a pod, by `persist`, which raises `refused` when the master refuses."""
+    def __init__(self, channel: grpc.aio.Channel, pod_uid: str) -> None:
+        """Call over a channel to the master, in the name of a pod."""
         self._stub = ShardServiceStub(channel)
         self._pod_uid = pod_uid
-        self._persist = persist
-        self._refused = refused
-        self._leasing = asyncio.Lock()
-        self._held: dict[Caller, dict[str, set[int]]] = {}
+        self._lease_lock = asyncio.Lock()
+        self._leased: dict[Caller, dict[str, set[int]]] = {}
         self._reports: set[asyncio.Task[Any]] = set()
-        self.calls: dict[str, Callable[[Request, Caller], Awaitable[Request]]] = {
+        self.handlers: dict[str, Callable[[Request, Caller], Awaitable[Request]]] = {
             "create_dataset": self._create,
             "lease_shards": self._lease,
             "report_shards": self._report,
@@ -50,11 +49,11 @@ class ShardCalls:
             "get_checkpoint": self._get_checkpoint,
             "restore_checkpoint": self._restore_checkpoint,
         }
-        """By name. They raise KeyError, TypeError or ValueError for a bad request."""
+        """By the name of the call. A handler raises KeyError, TypeError or ValueError for a bad request."""
 
-    async def left(self, caller: Caller) -> None:
+    async def disconnected(self, caller: Caller) -> None:
         """Give back what a connection that has ended had leased."""
-        for dataset, shards in self._held.pop(caller, {}).items():
+        for dataset, shards in self._leased.pop(caller, {}).items():
             if shards:
                 await self._give_back(dataset, sorted(shards), caller)
 
@@ -69,7 +68,7 @@ class ShardCalls:
             parts=[pb.Part(name=str(name), size=int(size)) for name, size in request.get("parts", ())],
             streamed=bool(request.get("streamed", False)),
         )
-        return {"shards": (await self._persist(self._stub.CreateDataset, message)).shards}
+        return {"shards": (await call_until_answered(self._stub.CreateDataset, message)).shards}
 
     async def _lease(self, request: Request, caller: Caller) -> Request:
         dataset = str(request["dataset"])
@@ -80,14 +79,14 @@ class ShardCalls:
             request_id=uuid.uuid4().hex,
             round=caller.round,
         )
-        self._held.setdefault(caller, {})
-        async with self._leasing:  # the master knows a repetition of the latest request only
-            answer = await self._persist(self._stub.LeaseShards, message)
-        held = self._held.get(caller)
-        if held is None:  # it is gone, and nobody would train them
+        self._leased.setdefault(caller, {})
+        async with self._lease_lock:  # the master recognizes a repetition of the latest request only
+            answer = await call_until_answered(self._stub.LeaseShards, message)
+        leased = self._leased.get(caller)
+        if leased is None:  # the connection has ended: nobody would train them
             await self._give_back(dataset, [shard.id for shard in answer.shards], caller)
         elif answer.shards:
-            held.setdefault(dataset, set()).update(shard.id for shard in answer.shards)
+            leased.setdefault(dataset, set()).update(shard.id for shard in answer.shards)
         shards = [
             {"id": shard.id, "epoch": shard.epoch, "start": shard.start, "end": shard.end, "part": shard.part}
             for shard in answer.shards
@@ -105,24 +104,24 @@ class ShardCalls:
             message=str(request.get("message", "")),
             round=caller.round,
         )
-        report = asyncio.create_task(self._persist(self._stub.ReportShards, message))
+        report = asyncio.create_task(call_until_answered(self._stub.ReportShards, message))
         self._reports.add(report)
         report.add_done_callback(self._reports.discard)
         answer = await report
         ended = {*message.done, *message.returned, *message.failed}
-        for held in self._held.values():
-            held.get(dataset, set()).difference_update(ended)
+        for leased in self._leased.values():
+            leased.get(dataset, set()).difference_update(ended)
         return {"stale": list(answer.stale)}
 
     async def _extend(self, request: Request, _caller: Caller) -> Request:
         message = pb.ExtendDatasetRequest(
             dataset=str(request["dataset"]), size=int(request["size"]), final=bool(request.get("final", False))
         )
-        return {"size": (await self._persist(self._stub.ExtendDataset, message)).size}
+        return {"size": (await call_until_answered(self._stub.ExtendDataset, message)).size}
 
     async def _get_checkpoint(self, request: Request, _caller: Caller) -> Request:
         message = pb.GetCheckpointRequest(dataset=str(request["dataset"]))
-        answer = await self._persist(self._stub.GetCheckpoint, message)
+        answer = await call_until_answered(self._stub.GetCheckpoint, message)
         return {"state": base64.b64encode(answer.state).decode()}
 
     async def _restore_checkpoint(self, request: Request, caller: Caller) -> Request:
@@ -132,12 +131,12 @@ class ShardCalls:
             round=caller.round,
             pod_uid=self._pod_uid,
         )
-        if self._reports:  # of processes that ran here before: what they have trained is not in the checkpoint
+        if self._reports:  # of earlier processes of this pod: what they have trained is not in the checkpoint
             await asyncio.wait(tuple(self._reports))
-        return {"waiting": (await self._persist(self._stub.RestoreCheckpoint, message)).waiting}
+        return {"waiting": (await call_until_answered(self._stub.RestoreCheckpoint, message)).waiting}
 
     async def _give_back(self, dataset: str, shards: Iterable[int], caller: Caller) -> None:
         message = pb.ReportShardsRequest(dataset=dataset, pod_uid=self._pod_uid, returned=shards, round=caller.round)
         if message.returned:
-            with contextlib.suppress(self._refused):  # the master knows them no more
-                await self._persist(self._stub.ReportShards, message)
+            with contextlib.suppress(CallError):  # the master has taken them back already
+                await call_until_answered(self._stub.ReportShards, message)

@@ -166,8 +166,8 @@ class Agent:
         link = self.link = Link(self, master)
         running = self.state.running.round if self.state.running else 0
         self.job.spawn(link.serve(running, self.state.draining))
-        if self.state.last is not None:
-            self._tell_exit(self.state.last)
+        if self.state.last_exit is not None:
+            self._tell_exit(self.state.last_exit)
         beats = self.job.spawn(self._beat(link))
         while not self.gone and (command := await link.take(link.down, AGENT_NOTICES)) is not None:
             if not self.gone:
@@ -195,11 +195,11 @@ class Agent:
                 self.job.began(command.round, self.link.master.controller.rendezvous.world, self)
                 self.handle(Launch(command.round))
             case Stop():
-                self.handle(lifecycle.StopOrdered(command.round, command.grace_seconds))
+                self.handle(lifecycle.StopRequested(command.round, command.grace_seconds))
             case Drain():
-                self.handle(lifecycle.DrainOrdered(command.grace_seconds))
+                self.handle(lifecycle.DrainRequested(command.grace_seconds))
             case Exit():
-                self.handle(lifecycle.ExitOrdered(command.problem))
+                self.handle(lifecycle.ExitRequested(command.problem))
             case Check():
                 number = command.number
                 self.tell(lambda job, member: job.checked(member, number, 1.0, "", ()))
@@ -216,7 +216,7 @@ class Agent:
                     self._tell_exit(action)
                 case lifecycle.EndProcess() if self.process is not None:
                     self.process.end(action.kill_after)
-                case lifecycle.TellLeaving():
+                case lifecycle.ReportLeaving():
                     self.tell(lambda job, member: job.leaving(member))
                 case lifecycle.AwaitVerdict():
                     self.job.spawn(self._await_verdict())
@@ -229,15 +229,15 @@ class Agent:
         self.process = Process(self, process_round)
 
     async def _await_verdict(self) -> None:
-        last = self.state.last
+        last = self.state.last_exit
         assert last is not None
         if last.code == 0:
             await asyncio.sleep(10.0)
         else:
             while self.link is not None or self.job.loop.time() - self.away_since < 60.0:
                 await asyncio.sleep(1.0)
-        if self.state.last is last:
-            self.handle(lifecycle.NoVerdict())
+        if self.state.last_exit is last:
+            self.handle(lifecycle.VerdictTimedOut())
 
     async def _quit(self, code: int) -> None:
         await asyncio.sleep(0.3)  # the last words
@@ -462,7 +462,7 @@ class SoakedJob:
         elif what in ("pod", "node"):
             agent.die(137, heard=what == "pod")
         elif what == "drain":
-            agent.handle(lifecycle.DrainOrdered(grace=GRACE, by_node=True))
+            agent.handle(lifecycle.DrainRequested(grace=GRACE, by_node=True))
         elif agent.process is not None:
             if what == "crash":
                 agent.process.die(self.rng.choice((1, 139)))
@@ -475,7 +475,8 @@ class SoakedJob:
             return "no master"
         rendezvous = self.master.controller.rendezvous
         agents = {
-            a.uid: (a.process.round if a.process else 0, a.state.last, a.link is not None) for a in self.agents.values()
+            a.uid: (a.process.round if a.process else 0, a.state.last_exit, a.link is not None)
+            for a in self.agents.values()
         }
         members = list(self.master.controller.members)
         ledgers = [(ledger.account(), ledger.holders()) for ledger in self.master.controller.ledgers]

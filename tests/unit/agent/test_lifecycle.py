@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from elasticjob_agent import lifecycle
 from elasticjob_agent.lifecycle import (
-    AT_ONCE,
+    KILL_NOW,
     AwaitVerdict,
-    DrainOrdered,
+    DrainRequested,
     EndProcess,
     Event,
     Exited,
-    ExitOrdered,
+    ExitRequested,
     Launch,
-    NoVerdict,
     ProcessEnded,
     Quit,
+    ReportLeaving,
     State,
-    StopOrdered,
-    TellLeaving,
+    StopRequested,
+    VerdictTimedOut,
     decide,
 )
 from elasticjob_api import names
@@ -27,11 +27,11 @@ from hypothesis import strategies as st
 rounds = st.integers(1, 4)
 events = st.one_of(
     st.builds(Launch, rounds),
-    st.builds(StopOrdered, rounds, st.sampled_from([0.0, 5.0])),
-    st.builds(DrainOrdered, st.just(5.0), by_node=st.booleans()),
-    st.just(ExitOrdered()),
+    st.builds(StopRequested, rounds, st.sampled_from([0.0, 5.0])),
+    st.builds(DrainRequested, st.just(5.0), by_node=st.booleans()),
+    st.just(ExitRequested()),
     st.builds(ProcessEnded, st.sampled_from([0, 1, 127, 143]), st.just("words"), confirmed=st.booleans()),
-    st.just(NoVerdict()),
+    st.just(VerdictTimedOut()),
 )
 
 
@@ -69,7 +69,7 @@ def test_no_process_is_started_once_the_member_is_leaving(history: list[Event]) 
     state, left = State(restarts_left=1), False
     for event in history:
         state, actions = decide(state, event)
-        left = left or isinstance(event, DrainOrdered)
+        left = left or isinstance(event, DrainRequested)
         assert not (left and any(isinstance(action, Launch) for action in actions))
 
 
@@ -84,38 +84,38 @@ def test_an_order_that_is_repeated_starts_nothing_twice(history: list[Event], ev
 
 
 def test_a_stop_of_another_round_is_not_meant() -> None:
-    state, actions = after(Launch(2), StopOrdered(1, 0))
+    state, actions = after(Launch(2), StopRequested(1, 0))
     assert (state.stopping, actions) == (False, ())
 
 
 def test_a_broken_worlds_process_is_killed_without_asking() -> None:
-    assert after(Launch(1), StopOrdered(1, 0))[1] == (AT_ONCE,)
+    assert after(Launch(1), StopRequested(1, 0))[1] == (KILL_NOW,)
 
 
 def test_a_stop_asks_then_terminates_then_kills() -> None:
-    assert after(Launch(1), StopOrdered(1, 10))[1] == (EndProcess(10, 20),)
+    assert after(Launch(1), StopRequested(1, 10))[1] == (EndProcess(10, 20),)
 
 
 def test_a_drain_is_over_within_its_seconds() -> None:
-    assert after(Launch(1), DrainOrdered(10))[1] == (EndProcess(8, 10),)
+    assert after(Launch(1), DrainRequested(10))[1] == (EndProcess(8, 10),)
 
 
 def test_only_the_nodes_drain_is_told_to_the_master_and_once() -> None:
-    leave = DrainOrdered(10, by_node=True)
-    assert after(Launch(1), leave)[1][0] == TellLeaving()
-    assert TellLeaving() not in after(Launch(1), leave, leave)[1]
-    assert TellLeaving() not in after(Launch(1), DrainOrdered(10), leave)[1]
+    leave = DrainRequested(10, by_node=True)
+    assert after(Launch(1), leave)[1][0] == ReportLeaving()
+    assert ReportLeaving() not in after(Launch(1), leave, leave)[1]
+    assert ReportLeaving() not in after(Launch(1), DrainRequested(10), leave)[1]
 
 
 def test_a_success_waits_for_the_masters_word() -> None:
     told = Exited(1, 0, asked=False, message="")
     assert after(Launch(1), ProcessEnded(0, ""))[1] == (told, AwaitVerdict())
-    assert after(Launch(1), ProcessEnded(0, ""), NoVerdict())[1] == (Quit(0),)
+    assert after(Launch(1), ProcessEnded(0, ""), VerdictTimedOut())[1] == (Quit(0),)
 
 
 def test_a_finished_member_that_is_drained_has_still_succeeded() -> None:
-    assert after(Launch(1), ProcessEnded(0, ""), DrainOrdered(5))[1] == (Quit(0),)
-    assert after(Launch(1), ProcessEnded(1, ""), DrainOrdered(5))[1] == (Quit(143),)
+    assert after(Launch(1), ProcessEnded(0, ""), DrainRequested(5))[1] == (Quit(0),)
+    assert after(Launch(1), ProcessEnded(1, ""), DrainRequested(5))[1] == (Quit(143),)
 
 
 def test_a_command_that_cannot_run_is_not_retried() -> None:
@@ -124,7 +124,7 @@ def test_a_command_that_cannot_run_is_not_retried() -> None:
 
 
 def test_a_verdict_that_comes_as_a_new_world_ends_the_waiting() -> None:
-    state, actions = after(Launch(1), ProcessEnded(1, ""), Launch(2), NoVerdict())
+    state, actions = after(Launch(1), ProcessEnded(1, ""), Launch(2), VerdictTimedOut())
     assert (state.running, actions) == (Launch(2), ())
 
 
@@ -133,11 +133,11 @@ def test_a_process_that_ended_for_a_stop_has_not_succeeded() -> None:
 
 
 def test_a_member_ended_by_the_master_ends_with_its_process() -> None:
-    assert after(Launch(1), ExitOrdered(), ProcessEnded(143, ""))[1][-1] == Quit(0)
-    assert after(Launch(1), ProcessEnded(3, ""), ExitOrdered())[1] == (Quit(3),)
+    assert after(Launch(1), ExitRequested(), ProcessEnded(143, ""))[1][-1] == Quit(0)
+    assert after(Launch(1), ProcessEnded(3, ""), ExitRequested())[1] == (Quit(3),)
 
 
 def test_a_member_whose_node_is_not_fit_ends_with_a_code_of_its_own() -> None:
-    state, actions = after(ExitOrdered(problem="no GPU"))
-    assert (state.problem, actions) == ("no GPU", (Quit(names.EXIT_UNFIT),))
-    assert after(Launch(1), ExitOrdered(problem="no GPU"), ProcessEnded(143, ""))[1][-1] == Quit(0), "it has trained"
+    state, actions = after(ExitRequested(problem="no GPU"))
+    assert (state.node_problem, actions) == ("no GPU", (Quit(names.EXIT_UNFIT),))
+    assert after(Launch(1), ExitRequested(problem="no GPU"), ProcessEnded(143, ""))[1][-1] == Quit(0), "it has trained"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from elasticjob_agent import config, lifecycle, termination
-from elasticjob_agent.process import TAIL_BYTES, TAIL_LINES, CannotStart, Processes, Tail
-from elasticjob_agent.step_reports import MOST_METRICS, MOST_ROUNDS, Pending, Report
+from elasticjob_agent.process import TAIL_BYTES, TAIL_LINES, CannotStart, ProcessSupervisor, Tail
+from elasticjob_agent.step_reports import MAX_METRICS, MAX_ROUNDS, PendingReports, Report
 from elasticjob_api import names
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,7 +58,7 @@ def test_a_token_is_never_sent_without_tls(given_: str, missing: str) -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 1000), st.floats(0, 10)), max_size=50))
 def test_merged_reports_keep_the_newest_step_and_all_samples(told: list[tuple[int, int, float]]) -> None:
-    pending = Pending()
+    pending = PendingReports()
     for round_, step, samples in told:
         pending.add(Report(round=round_, step=step, samples=samples))
     taken = {}
@@ -71,11 +71,11 @@ def test_merged_reports_keep_the_newest_step_and_all_samples(told: list[tuple[in
 
 
 def test_waiting_reports_are_bounded_and_the_newest_round_stays() -> None:
-    pending = Pending()
+    pending = PendingReports()
     for round_ in range(100):
         pending.add(Report(round=round_, step=round_))
-    assert len(pending) == MOST_ROUNDS
-    assert [pending.take() for _ in range(MOST_ROUNDS)][-1] == Report(round=99, step=99)
+    assert len(pending) == MAX_ROUNDS
+    assert [pending.take() for _ in range(MAX_ROUNDS)][-1] == Report(round=99, step=99)
 
 
 @given(st.binary(max_size=5000), st.lists(st.integers(0, 5000), max_size=10))
@@ -110,7 +110,7 @@ def test_a_process_that_cannot_be_started_for_want_of_the_nodes_resources_may_be
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # no file can be opened any more
     try:
         with pytest.raises(CannotStart, match="cannot run 'true': too many open files") as failure:
-            Processes(["true"]).start({})
+            ProcessSupervisor(["true"]).start({})
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert failure.value.code == os.EX_OSERR
@@ -119,10 +119,10 @@ def test_a_process_that_cannot_be_started_for_want_of_the_nodes_resources_may_be
 
 @given(st.lists(st.dictionaries(st.integers(0, 200).map(str), st.floats(0, 1), max_size=64), max_size=6))
 def test_merged_reports_keep_a_bounded_number_of_metrics_and_all_of_the_newest(told: list[dict[str, float]]) -> None:
-    pending = Pending()
+    pending = PendingReports()
     for metrics in told:
         pending.add(Report(round=1, step=1, metrics=metrics))
     report = pending.take()
     if report is not None:
-        assert len(report.metrics) <= MOST_METRICS
+        assert len(report.metrics) <= MAX_METRICS
         assert report.metrics.items() >= told[-1].items()

@@ -40,10 +40,10 @@ LIMITS: dict[str, tuple[int, ...]] = {
     "Bytes of a value; of all keys and values": (key_value.LONGEST_VALUE, key_value.MOST_BYTES),
     "Barriers of a round; that are waited at, at a time": (barrier.MOST_BARRIERS, barrier.MOST_WAITING),
     "Open HTTP connections": (http_server.MOST_CONNECTIONS,),
-    "Connections to the agent's socket": (training_socket.MOST_PEERS,),
-    "A line on the agent's socket": (training_socket.LINE_BYTES,),
-    "Answers a training process does not read": (training_socket.UNREAD_BYTES,),
-    "Calls of a training process at a time, on one connection": (training_socket.MOST_CALLS,),
+    "Connections to the agent's socket": (training_socket.MAX_CONNECTIONS,),
+    "A line on the agent's socket": (training_socket.MAX_LINE_BYTES,),
+    "Answers a training process does not read": (training_socket.MAX_UNREAD_BYTES,),
+    "Calls of a training process at a time, on one connection": (training_socket.MAX_CONCURRENT_CALLS,),
 }
 
 
