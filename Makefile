@@ -11,11 +11,14 @@ READY := $(VENV)/.ready
 demo: $(READY)
 	@$(BIN)/elasticjob dev demo $(if $(KEEP),--keep)
 
+# Four processes at a time, because most tests wait more than they compute; a file's tests stay in one process.
+PARALLEL = -n $(or $(WORKERS),4) --dist loadfile --no-loadscope-reorder --durations=10
+
 test: $(READY)
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest $(PARALLEL) tests
 
 unit integration: $(READY)
-	$(BIN)/python -m pytest tests/$@
+	$(BIN)/python -m pytest $(PARALLEL) tests/$@
 
 # On the embedded cluster, or on the one of KUBECONFIG: docs/testing.md. TESTS="file ..." runs some of them.
 e2e: $(READY)

@@ -1,13 +1,16 @@
-"""Clusters for the tests that need a real API server; each is started once per session, when a test first asks."""
+"""Clusters for the tests that need a real API server; each is started once per test run, when a test first asks."""
 
 import asyncio
+import fcntl
+import os
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from elasticjob_kube.errors import NotFound
 from elasticjob_kube.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Resource
-from elasticjob_kube.session import Kube, connect
+from elasticjob_kube.session import Json, Kube, connect
 from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.crds import apply_crds
 from hypothesis import settings
@@ -27,17 +30,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clusters.Cluster]:
     """A cluster without a node and with our CRDs: pods stay Pending, a test sets their status itself."""
-    with clusters.up(tmp_path_factory.mktemp("control-plane"), control_plane_only=True) as cluster:
-        asyncio.run(apply_crds(cluster.kubeconfig, REPOSITORY / "crds"))
+    with shared_cluster(tmp_path_factory, "control-plane", control_plane_only=True) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def node_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clusters.Cluster]:
     """A cluster whose process node runs the pods, with our CRDs."""
-    with clusters.up(tmp_path_factory.mktemp("node-cluster"), capacity={"cpu": "64"}) as cluster:
-        asyncio.run(apply_crds(cluster.kubeconfig, REPOSITORY / "crds"))
+    with shared_cluster(tmp_path_factory, "node-cluster", capacity={"cpu": "64"}) as cluster:
         yield cluster
+
+
+@contextmanager
+def shared_cluster(
+    factory: pytest.TempPathFactory, name: str, *, control_plane_only: bool = False, capacity: Json | None = None
+) -> Iterator[clusters.Cluster]:
+    """A cluster for all worker processes of a test run: the first to ask starts it, and stops it after the last."""
+    base = factory.getbasetemp()
+    run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # a worker's directory is in that of the run
+    with (run / f"{name}.users").open("w") as users:
+        fcntl.flock(users, fcntl.LOCK_SH)
+        cluster = clusters.up(run / name, control_plane_only=control_plane_only, capacity=capacity)
+        try:
+            asyncio.run(apply_crds(cluster.kubeconfig, REPOSITORY / "crds"))
+            yield cluster
+        finally:
+            if cluster.children:  # it was started here
+                fcntl.flock(users, fcntl.LOCK_EX)  # waits for the other workers
+                cluster.down()
 
 
 @pytest.fixture

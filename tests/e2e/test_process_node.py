@@ -572,7 +572,7 @@ def test_exec_is_refused_with_a_reason(space: Space) -> None:
 
 @pytest.fixture
 def mortal(cluster: Target, space: Space, tmp_path: Path) -> Iterator[SecondNode]:
-    node = SecondNode(cluster.kubeconfig, tmp_path, "mortal-node")
+    node = SecondNode(cluster.kubeconfig, tmp_path, "mortal-node", taints=["elasticjob.dev/mortal=:NoSchedule"])
     yield node
     space.kubectl("delete", "pods", "--all", "--force", "--grace-period=0")
     node.end(signal.SIGTERM)
