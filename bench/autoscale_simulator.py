@@ -14,8 +14,8 @@ from itertools import pairwise
 
 from elasticjob_master.core.autoscale import pending
 from elasticjob_master.core.autoscale.decide import decide
-from elasticjob_master.core.autoscale.decision import Bounds, Decision, Role, Situation, Use
-from elasticjob_master.core.autoscale.memory import Measurement, Memory, remember
+from elasticjob_master.core.autoscale.decision import Bounds, MemberUsage, RoleUsage, ScalingDecision, ScalingInputs
+from elasticjob_master.core.autoscale.scaling_memory import Measurement, ScalingMemory, with_measurement
 
 Curve = Callable[[int], float]
 COOLDOWN = 300.0
@@ -129,7 +129,7 @@ class Simulation:
     def __init__(self, case: Case, seed: int) -> None:
         self.case = case
         self._random = random.Random(f"{case.name} {seed}")  # noqa: S311 - a simulation
-        self.memory = Memory()
+        self.memory = ScalingMemory()
         self.time = 0.0
         self.size = case.start
         self.cores = case.servers.cores if case.servers else 0.0
@@ -158,13 +158,13 @@ class Simulation:
         while self.time < self.case.seconds:
             self._pass(COOLDOWN)
             rate = self.curve()(self.size) * max(0.05, self._random.gauss(1.0, self.case.noise))
-            self.memory = remember(self.memory, self.size, Measurement(rate, lost))
+            self.memory = with_measurement(self.memory, self.size, Measurement(rate, lost))
             lost = None
             decision = decide(self.memory, self.situation())
-            if not decision.stays:
+            if not decision.changes_nothing:
                 self._change(decision)
                 lost = self.case.cost
-            self.memory = decision.memory if decision.stays else self.memory
+            self.memory = decision.memory if decision.changes_nothing else self.memory
         end = self.outcome
         end.best = self._best()
         end.ratio = min(1.0, self.curve()(self.size) / self.curve()(end.best))
@@ -172,17 +172,17 @@ class Simulation:
         end.regret = 1 - self._trained / self._possible
         return end
 
-    def situation(self) -> Situation:
+    def situation(self) -> ScalingInputs:
         """What the master would see."""
         case, roles, room = self.case, {}, {}
         if case.servers is not None:
             load = self.curve()(self.size) / (2 * self.cores * case.servers.per_core)
             uses = tuple(
-                Use(f"ps-{index}", cpu=load * self.cores, cpu_peak=load * self.cores, cpu_request=self.cores)
+                MemberUsage(f"ps-{index}", cpu=load * self.cores, cpu_peak=load * self.cores, cpu_request=self.cores)
                 for index in range(2)
             )
-            roles, room = {"ps": Role(uses)}, {"cpu": 2 * (case.servers.room - self.cores + case.servers.cores)}
-        return Situation(
+            roles, room = {"ps": RoleUsage(uses)}, {"cpu": 2 * (case.servers.room - self.cores + case.servers.cores)}
+        return ScalingInputs(
             role="worker",
             size=self.size,
             bounds=case.bounds,
@@ -191,7 +191,7 @@ class Simulation:
             wall=self.time,
             roles=roles,
             servers=("ps",),
-            room=room,
+            free_resources=room,
             setting=f"{self.cores}",
         )
 
@@ -202,7 +202,7 @@ class Simulation:
             self._known_best[key] = best_size(self.curve(), self.bounds(), self.case.objective)
         return self._known_best[key]
 
-    def _change(self, decision: Decision) -> None:
+    def _change(self, decision: ScalingDecision) -> None:
         case, end = self.case, self.outcome
         end.reasons.append(decision.reason)
         asked_before = self.memory.moves
@@ -218,11 +218,11 @@ class Simulation:
             if wanted > case.pods:
                 self._pass(TIMEOUT)
                 self.size = max(self.size, case.pods)
-                self.memory = pending.unfulfilled(self.memory, self.size, self.time)
+                self.memory = pending.after_unfulfilled_plan(self.memory, self.size, self.time)
                 end.plans[-1] -= 1
             else:
                 self.size = wanted
-                self.memory = pending.fulfilled(self.memory, wanted)
+                self.memory = pending.after_fulfilled_plan(self.memory, wanted)
             end.sizes[-1].append(self.size)
         self._pass(case.cost, works=False)
 

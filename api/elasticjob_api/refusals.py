@@ -10,21 +10,21 @@ class BadRequest(Exception):
     """A request that makes no sense."""
 
 
-class Full(Exception):
+class LimitReached(Exception):
     """There is no room for more."""
 
 
-class Refused(Exception):
+class NotCurrent(Exception):
     """A request of, or about, a process or a world that has no say any more."""
 
 
-class Unknown(Exception):
+class UnknownName(Exception):
     """What the request is about is not there."""
 
 
-class Differs(Exception):
+class DeclaredDifferently(Exception):
     """What was declared before is declared otherwise."""
 
 
-class NotYet(Exception):
+class NotReadyYet(Exception):
     """A master that has just restarted has not been told enough: the caller tries again."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from elasticjob_master.core.rendezvous.commands import Command, Configure, Removed
-from elasticjob_master.core.report_intervals import Intervals, worth_telling
+from elasticjob_master.core.rendezvous.commands import Command, Configure, MemberRemoved
+from elasticjob_master.core.report_intervals import Intervals, differ_much
 
 Send = Callable[[Command], None]
 
@@ -24,7 +24,7 @@ class Streams:
         """Take a member's stream, in place of an older one."""
         older = self._send.get(uid)
         if older is not None and older is not send:
-            older(Removed(uid))
+            older(MemberRemoved(uid))
         self._send[uid] = send
 
     def close(self, uid: str, send: Send) -> bool:
@@ -36,14 +36,14 @@ class Streams:
 
     def send(self, command: Command) -> None:
         """Tell a member, if it is connected; one that is removed is reached no more."""
-        take = self._send.pop if isinstance(command, Removed) else self._send.get
+        take = self._send.pop if isinstance(command, MemberRemoved) else self._send.get
         send = take(command.uid, None)
         if send is not None:
             send(command)
 
     def tell_intervals(self, now: Intervals) -> None:
         """Tell all how often to tell, if that has changed by much; who joins hears it from Register."""
-        if worth_telling(self._told, now):
+        if differ_much(self._told, now):
             self._told = now
             for uid, send in self._send.items():
                 send(Configure(uid, now.heartbeat, now.report))

@@ -20,18 +20,18 @@ from elasticjob_shards import Ledgers
 from elasticjob_master.agent_streams import Send, Streams
 from elasticjob_master.broadcast import Broadcast
 from elasticjob_master.core.history import History
-from elasticjob_master.core.plans import Plan
+from elasticjob_master.core.plan_summary import PlanSummary
 from elasticjob_master.core.progress import Progress, Report
 from elasticjob_master.core.rendezvous import host_discovery, node_check
-from elasticjob_master.core.rendezvous.commands import Command, Release, Removed
+from elasticjob_master.core.rendezvous.commands import Command, MemberRemoved, ReleaseLeases
 from elasticjob_master.core.rendezvous.host_discovery import HostList
 from elasticjob_master.core.rendezvous.members import Identity, Member, Members, Usage
 from elasticjob_master.core.rendezvous.rendezvous import Rendezvous
 from elasticjob_master.core.rendezvous.rules import Phase, RoleSize, Rules, Timing
-from elasticjob_master.core.report_intervals import Intervals, intervals
-from elasticjob_master.core.stall import Stall
+from elasticjob_master.core.report_intervals import Intervals, intervals_for
+from elasticjob_master.core.stall import StallDetector
 from elasticjob_master.core.sync.barrier import Barriers
-from elasticjob_master.core.sync.key_value import KeyValue
+from elasticjob_master.core.sync.key_value import KeyValueStore
 from elasticjob_master.monitors.autoscaler import Scaler
 from elasticjob_master.monitors.health import HealthWatcher
 from elasticjob_master.monitors.history_recorder import Historian
@@ -55,18 +55,18 @@ class Controller:
         self, *, framework: str, sizes: Mapping[str, RoleSize] | None = None, timing: Timing | None = None
     ) -> None:
         self.framework = FRAMEWORKS[framework]
-        rules = Rules(adapts_itself=self.framework.adapts_itself, deciding_role=self.framework.deciding_role)
+        rules = Rules(in_process_elastic=self.framework.in_process_elastic, deciding_role=self.framework.deciding_role)
         self.members = Members()
         self.rendezvous = Rendezvous(self.members, rules=rules, timing=timing)
         self.rendezvous.sizes = sizes
         self.progress = Progress()
         self.ledgers = Ledgers()
-        self.keyvalue = KeyValue()
+        self.keyvalue = KeyValueStore()
         self.barriers = Barriers()
         self.history = History()
-        self.plans: Sequence[Plan] = ()
+        self.plans: Sequence[PlanSummary] = ()
         self.health = Health()
-        self.stall = Stall()
+        self.stall = StallDetector()
         self.stragglers: tuple[str, ...] = ()
         self.health_watcher = HealthWatcher(self)
         self.historian = Historian(self)
@@ -84,9 +84,9 @@ class Controller:
     # --- agents ------------------------------------------------------------------------------------------------------
 
     def register(self, identity: Identity) -> None:
-        """Make a pod a member. Raises `Refused`."""
+        """Make a pod a member. Raises `NotCurrent`."""
         known = self.members.get(identity.pod_uid) is not None
-        self.rendezvous.registered(identity, self.now())
+        self.rendezvous.register(identity, self.now())
         if not known:
             log.info("registered %s at %s", identity.pod_name, identity.address)
             self.note("MemberRegistered", f"{identity.pod_name} at {identity.address}")
@@ -111,61 +111,61 @@ class Controller:
     def heartbeat(self, member: Member, usage: Usage) -> None:
         """A member lives."""
         self.heartbeats += 1
-        member.heard_at = self.now()
+        member.last_heard_at = self.now()
         member.usage = usage
 
     def step(self, member: Member, report: Report) -> None:
         """A member has trained."""
-        problem = report.problem()
+        problem = report.validation_error()
         if problem is None and report.round > self.rendezvous.round:
             problem = f"round is {report.round}; it must be at most {self.rendezvous.round}, the present one"
         if problem is not None:
             log.warning("%s: step report ignored: %s", member.identity.pod_name, problem)
             return
-        member.heard_at = now = self.now()
-        if self.framework.adapts_itself:
+        member.last_heard_at = now = self.now()
+        if self.framework.in_process_elastic:
             report = replace(report, round=self.rendezvous.round)  # its process goes on from world to world
         wall = time.time()
-        stepped = self.progress.report(member.uid, report, now=now, wall=wall)
+        stepped = self.progress.add_report(member.uid, report, now=now, wall=wall)
         self.health_watcher.reported(member, report, now=now, wall=wall, stepped=stepped)
         member.step = report.step
 
     def started(self, member: Member, process_round: int) -> None:
         """A training process runs."""
-        member.heard_at = self.now()
-        self.rendezvous.started(member.uid, process_round)
+        member.last_heard_at = self.now()
+        self.rendezvous.process_started(member.uid, process_round)
         self._decide_soon()
 
     def exited(self, member: Member, process_round: int, exit_code: int, *, asked: bool) -> None:
         """A training process has ended."""
-        member.heard_at = now = self.now()
+        member.last_heard_at = now = self.now()
         if exit_code and not asked and member.process_round == process_round:
             self.note("ProcessFailed", f"{member.identity.pod_name} in round {process_round}: exit code {exit_code}")
-        self.rendezvous.exited(member.uid, process_round, exit_code, now, asked=asked)
+        self.rendezvous.process_exited(member.uid, process_round, exit_code, now, requested=asked)
         self._decide_soon()
 
     def leaving(self, member: Member) -> None:
         """A member's node ends it."""
         log.info("%s is told by its node to end", member.identity.pod_name)
-        self.rendezvous.leaving(member.uid, self.now())
+        self.rendezvous.member_leaving(member.uid, self.now())
         self._decide_soon()
 
     def checked(self, member: Member, number: int, seconds: float, problem: str, unreached: Sequence[str]) -> None:
         """A member has measured its node."""
-        member.heard_at = self.now()
-        node_check.answered(member, number, seconds=seconds, problem=problem, unreached=unreached)
+        member.last_heard_at = self.now()
+        node_check.record_answer(member, number, seconds=seconds, problem=problem, unreached=unreached)
         self._decide_soon()
 
     # --- the job -----------------------------------------------------------------------------------------------------
 
     def drain(self, pods: Mapping[str, float]) -> None:
         """These pods, and no others, shall leave by order of the operator."""
-        self.rendezvous.drain(pods, self.now())
+        self.rendezvous.set_draining(pods, self.now())
         self._decide_soon()
 
     def stand_by(self, places: frozenset[tuple[str, int]]) -> None:
         """The members of these roles and indices, and no others, wait for the ones they replace."""
-        if self.rendezvous.stand_by(places):
+        if self.rendezvous.set_standby(places):
             log.info("standing by: %s", ", ".join(f"{role} {index}" for role, index in sorted(places)) or "nobody")
             self._decide_soon()
 
@@ -187,7 +187,7 @@ class Controller:
 
     def note(self, reason: str, message: str) -> None:
         """Something has happened that people may ask about later."""
-        self.history.event(reason, message, time.time())
+        self.history.add_event(reason, message, time.time())
         self.changed()
 
     def unfit(self) -> dict[str, str]:
@@ -207,7 +207,7 @@ class Controller:
     @property
     def intervals(self) -> Intervals:
         """How often the agents tell."""
-        return intervals(len(self.members), lost=self.rendezvous.timing.lost)
+        return intervals_for(len(self.members), lost=self.rendezvous.timing.lost)
 
     def now(self) -> float:
         """Return the clock of all decisions."""
@@ -222,7 +222,7 @@ class Controller:
             now = self.now()
             if now - last > _STOOD_STILL_SECONDS:
                 log.warning("stood still for %.1f s; silence in that time is nobody's fault", now - last)
-                self.rendezvous.excuse(now - last)
+                self.rendezvous.extend_deadlines(now - last)
                 await asyncio.sleep(0)  # what arrived meanwhile comes first
             last = now
             self._advance()
@@ -261,8 +261,8 @@ class Controller:
         if before != after:
             log.info("round %d, %s: %d members in the world", after[1], after[0], len(self.rendezvous.world))
         if self.keyvalue.round != after[1]:
-            self.keyvalue.begin(after[1])
-            self.barriers.begin(after[1])
+            self.keyvalue.begin_round(after[1])
+            self.barriers.begin_round(after[1])
             self.on_round()
         if before != after or commands:
             self.scaler.disturbed()
@@ -275,11 +275,11 @@ class Controller:
         self._decided_in = time.thread_time() - began
 
     def _carry_out(self, command: Command) -> None:
-        if isinstance(command, Release):
+        if isinstance(command, ReleaseLeases):
             self.ledgers.release(command.uid)
-            self.progress.forget(command.uid)
+            self.progress.remove_member(command.uid)
             return
-        if isinstance(command, Removed):
+        if isinstance(command, MemberRemoved):
             log.info("pod %s is no member any more", command.uid)
         self.streams.send(command)
 
@@ -287,8 +287,8 @@ class Controller:
         published = self.hosts.value
         role = names.ROLE_WORKER if self.framework.roles else None
         # Where the agents restart the training, nobody takes a list while a world forms, so none has to wait for it.
-        settled = self.rendezvous.formed or not self.framework.adapts_itself
-        fresh = host_discovery.next_list(published, self.members, role=role, settled=settled)
+        settled = self.rendezvous.world_settled or not self.framework.in_process_elastic
+        fresh = host_discovery.next_host_list(published, self.members, role=role, settled=settled)
         if fresh is not published:
             self.hosts.publish(fresh)
             self.changed()

@@ -18,7 +18,7 @@ from elasticjob_kube.errors import KubeError, NoAccess
 
 from elasticjob_master.config import Config, ConfigError, load
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.stored_state import Unreadable, decode
+from elasticjob_master.core.stored_state import UnreadableState, decode
 from elasticjob_master.persistence import snapshot
 from elasticjob_master.persistence.state_writer import Keeper
 from elasticjob_master.persistence.store import ConfigMapStore, Failed, FileStore, NoStore, Store, TakenOver
@@ -103,7 +103,7 @@ async def _remember(controller: Controller, store: Store, config: Config, stop: 
         return
     try:
         state = decode(data)
-    except Unreadable as error:
+    except UnreadableState as error:
         log.error("starting anew: %s", error)
         return
     if state.job_uid != config.job_uid:

@@ -1,7 +1,7 @@
 """Data sets cut into shards, leased to members and accounted for one by one.
 
 Every shard ends done or failed exactly once, whoever is lost: waiting + leased + done + failed is always the total.
-The modules, from the inside out: `order` (in which the shards of an epoch are handed out), `dataset` (what a shard is),
+The modules, from the inside out: `shuffle` (the order in which an epoch is handed out), `dataset` (what a shard is),
 `runs` (sets of numbers in few bytes), `account` (what is told of a data set), `ledger` (who holds what), `checkpoint`
 (the account as bytes, to be kept with a model), `ledgers` (all data sets, and the bounds they share).
 """

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from elasticjob_api.refusals import BadRequest
 
-from elasticjob_shards.order import shuffled, unshuffled
+from elasticjob_shards.shuffle import shuffled, unshuffled
 
 MOST_PARTS = 20_000
 _NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")

@@ -20,7 +20,7 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from elasticjob_api.refusals import BadRequest, Refused
+from elasticjob_api.refusals import BadRequest, NotCurrent
 
 from elasticjob_shards import checkpoint
 from elasticjob_shards.account import Account, Holder
@@ -164,13 +164,13 @@ class Ledger:
 
         Raises:
             BadRequest: it is no checkpoint of this data set.
-            Refused: this round has gone back to another checkpoint, or a later round has to any.
+            NotCurrent: this round has gone back to another checkpoint, or a later round has to any.
         """
         name = checkpoint.digest(state)
         if round_ < self.restored_round or (round_ == self.restored_round and not only):
             if (round_, name) == (self.restored_round, self.restored_from):
                 return
-            raise Refused(
+            raise NotCurrent(
                 f"round is {round_}, but round {self.restored_round} has taken {self.dataset.name} back to a "
                 "checkpoint already: all processes of a round must restore the same one"
             )
@@ -178,9 +178,9 @@ class Ledger:
         self.restored_round, self.restored_from = round_, name
         self.returned += len(self._leases)
         self._holders, self._leases = {}, {}
-        self.resume(fresh=position.fresh, waiting=position.undone, failed=position.failed)
+        self.resume_from(fresh=position.fresh, waiting=position.undone, failed=position.failed)
 
-    def resume(self, *, fresh: int, waiting: Iterable[int], failed: Iterable[int]) -> None:
+    def resume_from(self, *, fresh: int, waiting: Iterable[int], failed: Iterable[int]) -> None:
         """Take the account from where it was kept: it may be behind what has been handed out since then."""
         self.fresh, self._waiting, self.failed = fresh, set(waiting), set(failed)
         self._next = sorted(self._waiting)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from elasticjob_api.refusals import BadRequest, Differs, Unknown
+from elasticjob_api.refusals import BadRequest, DeclaredDifferently, UnknownName
 
 from elasticjob_shards.dataset import MOST_PARTS, Dataset
 from elasticjob_shards.ledger import MOST_COUNT, Ledger
@@ -35,15 +35,15 @@ class Ledgers:
             known = self._by_name[dataset.name] = Ledger(dataset)
         if known.dataset.declaration != dataset.declaration:
             difference = _difference(known.dataset.declaration, dataset.declaration)
-            raise Differs(f"data set {dataset.name} was declared with {difference}")
+            raise DeclaredDifferently(f"data set {dataset.name} was declared with {difference}")
         if dataset.streamed and not known.dataset.ended:
             known.extend(dataset.size, final=False)
         return known
 
     def get(self, name: str) -> Ledger:
-        """Return a ledger; raises `Unknown`."""
+        """Return a ledger; raises `UnknownName`."""
         if name not in self._by_name:
-            raise Unknown(f"data set {name[:80]!r} was not declared; call CreateDataset first")
+            raise UnknownName(f"data set {name[:80]!r} was not declared; call CreateDataset first")
         return self._by_name[name]
 
     def restore(self, ledger: Ledger) -> None:
@@ -55,7 +55,7 @@ class Ledgers:
         for ledger in self._by_name.values():
             ledger.release(uid)
 
-    def share(self, members: int) -> int:
+    def lease_limit(self, members: int) -> int:
         """Return how many shards of one data set one of so many members may hold."""
         return max(1, min(MOST_COUNT, MOST_LEASES // (max(1, members) * max(1, len(self)))))
 

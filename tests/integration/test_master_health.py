@@ -12,7 +12,7 @@ import grpc.aio
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
-from elasticjob_master.core.stored_state import State, decode
+from elasticjob_master.core.stored_state import StoredState, decode
 
 from tests.support.master_process import Agent, run_master, until
 
@@ -37,7 +37,7 @@ def progress(channel: grpc.aio.Channel) -> Callable[[], Awaitable[job_pb2.Progre
     return lambda: JobServiceStub(channel).GetProgress(job_pb2.GetProgressRequest())
 
 
-def stored(path: Path) -> State:
+def stored(path: Path) -> StoredState:
     """Return what the master has stored."""
     return decode(path.read_bytes())
 

@@ -12,4 +12,6 @@ def environment(world: Sequence[Peer]) -> Environment:
     return lambda rank: {"HOROVOD_HOSTNAME": world[rank].name, "HOROVOD_ELASTIC": "1"}
 
 
-HOROVOD = Framework(roles=("launcher", "worker"), environment=environment, deciding_role="launcher", adapts_itself=True)
+HOROVOD = Framework(
+    roles=("launcher", "worker"), environment=environment, deciding_role="launcher", in_process_elastic=True
+)

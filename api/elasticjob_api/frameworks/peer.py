@@ -29,13 +29,13 @@ class Framework:
         roles: role names it knows; empty means any.
         environment: prepares what all ranks of a world share, once, and returns what renders the variables of each.
         deciding_role: the role whose members end the job when they succeed; None means every role.
-        adapts_itself: the training process takes world changes itself; the agent does not restart it.
+        in_process_elastic: the training process takes world changes itself; the agent does not restart it.
     """
 
     roles: tuple[str, ...]
     environment: Callable[[Sequence[Peer]], Environment]
     deciding_role: str | None = None
-    adapts_itself: bool = False
+    in_process_elastic: bool = False
 
 
 def of_role(world: Sequence[Peer], role: str) -> list[Peer]:

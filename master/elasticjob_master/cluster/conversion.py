@@ -12,7 +12,7 @@ from elasticjob_api.scaleplan import FINISHED, ScalePlan
 from elasticjob_api.times import format_time, parse_time
 
 from elasticjob_master.core import progress as core
-from elasticjob_master.core.plans import MOST_PLANS, Plan
+from elasticjob_master.core.plan_summary import MOST_PLANS, PlanSummary
 from elasticjob_master.core.rendezvous.rules import RoleSize
 
 _MOST_PODS = 100
@@ -81,10 +81,10 @@ def progress(
         "step": source.step,
         "lastReportTime": format_time(source.reported_at),
         "metrics": {name: _rounded(value, 6) for name, value in source.metrics.items()},
-        "steps": core.people_steps(source.step, source.total_steps),
+        "steps": core.format_steps(source.step, source.total_steps),
     }
     if rate > 0:  # between two worlds, and after the end, there is none
-        told |= {"samplesPerSecond": _rounded(rate), "rate": core.people_rate(rate)}
+        told |= {"samplesPerSecond": _rounded(rate), "rate": core.format_rate(rate)}
     if source.total_steps:
         told["totalSteps"] = source.total_steps
     if eta is not None:
@@ -92,7 +92,7 @@ def progress(
     return told | found
 
 
-def plans(known: Iterable[ScalePlan]) -> list[Plan]:
+def plans(known: Iterable[ScalePlan]) -> list[PlanSummary]:
     """Return the plans as they are told, oldest first: if there are too many, the oldest finished ones are left out."""
     latest = heapq.nlargest(
         MOST_PLANS,
@@ -104,7 +104,7 @@ def plans(known: Iterable[ScalePlan]) -> list[Plan]:
         ),
     )
     told = [
-        Plan(
+        PlanSummary(
             name=each.metadata.name,
             source=each.spec.source,
             phase=each.status.phase or "Pending",

@@ -23,7 +23,7 @@ from elasticjob_kube.session import Kube, connect
 from elasticjob_master.cluster import conversion, plans
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.autoscale.decision import Decision
+from elasticjob_master.core.autoscale.decision import ScalingDecision
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Job:
         self._job: ElasticJob | None = None
         self._told: dict[str, Any] = {}
         self._written_at = 0.0
-        self._asked: asyncio.Queue[tuple[str, Decision]] = asyncio.Queue()
+        self._asked: asyncio.Queue[tuple[str, ScalingDecision]] = asyncio.Queue()
         self._jobs = Informer(
             kube,
             ELASTIC_JOBS,
@@ -113,11 +113,11 @@ class Job:
         name, spec, status, history = plan.metadata.name, plan.spec, plan.status, self._controller.history
         made = f"{name} ({spec.source}): {spec.reason}" if spec.reason else f"{name} ({spec.source})"
         if status.phase not in FINISHED:
-            if not history.knows("PlanMade", made):
+            if not history.has_event("PlanMade", made):
                 self._controller.note("PlanMade", made)
-        elif history.knows("PlanMade", made):
+        elif history.has_event("PlanMade", made):
             ended = f"{name}: {status.phase}; {status.message}" if status.message else f"{name}: {status.phase}"
-            if not history.knows("PlanEnded", ended):
+            if not history.has_event("PlanEnded", ended):
                 self._controller.note("PlanEnded", ended)
 
     def _update(self) -> None:
@@ -196,7 +196,7 @@ class Job:
             return
         self._told = progress
 
-    def _ask(self, role: str, decision: Decision) -> None:
+    def _ask(self, role: str, decision: ScalingDecision) -> None:
         self._asked.put_nowait((role, decision))
 
     async def _make_plans(self) -> None:

@@ -15,9 +15,9 @@ from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
 
 from elasticjob_master.cluster.conversion import desired
 from elasticjob_master.config import Config
-from elasticjob_master.core.autoscale.decision import Bounds, Decision
-from elasticjob_master.core.autoscale.job_scaling import Ended, Scaling, Shares
-from elasticjob_master.core.autoscale.resources import requests, share
+from elasticjob_master.core.autoscale.container_resources import pod_requests, training_container_resources
+from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision
+from elasticjob_master.core.autoscale.job_scaling import EndedPlan, JobScaling, RoleResources
 
 _LONGEST_REASON = 1024
 _MOST = 10_000
@@ -26,7 +26,7 @@ _TIMES_THE_TEMPLATE = 4
 """How far the operator lets memory grow when maxMemory is not set."""
 
 
-def scaling(job: ElasticJob, *, plan_unfinished: bool) -> Scaling | None:
+def scaling(job: ElasticJob, *, plan_unfinished: bool) -> JobScaling | None:
     """Return how the auto-scaler may scale; None when it has no role to scale."""
     wanted = job.spec.autoscaling
     spec = job.spec.replica_specs.get(wanted.role)
@@ -34,7 +34,7 @@ def scaling(job: ElasticJob, *, plan_unfinished: bool) -> Scaling | None:
         return None
     status = job.status.replica_statuses.get(wanted.role, ReplicaStatus())
     others = [role for role in job.spec.replica_specs if role != wanted.role and desired(job, role)]
-    return Scaling(
+    return JobScaling(
         role=wanted.role,
         desired=desired(job, wanted.role),
         bounds=bounds(job, wanted.role),
@@ -44,7 +44,7 @@ def scaling(job: ElasticJob, *, plan_unfinished: bool) -> Scaling | None:
         plan_unfinished=plan_unfinished or job.status.current_plan is not None,
         indices=parse_indices(status.indices) - parse_indices(status.succeeded_indices),
         roles={role: _shares(job, role) for role, each in job.spec.replica_specs.items() if each.auto_scale},
-        room=_room(job),
+        free_resources=_room(job),
         setting=", ".join(f"{role} {desired(job, role)} x {float(_total(job, role, 'cpu')):g}" for role in others),
     )
 
@@ -63,7 +63,7 @@ def bounds(job: ElasticJob, role: str) -> Bounds:
     return Bounds(max(1, spec.min_replicas), maximum, limit)
 
 
-def plan(config: Config, number: int, role: str, decision: Decision) -> dict[str, Any]:
+def plan(config: Config, number: int, role: str, decision: ScalingDecision) -> dict[str, Any]:
     """Return the ScalePlan of a decision; members that cannot be had in time are not waited for any longer."""
     owner = {
         "apiVersion": ELASTIC_JOBS.api_version,
@@ -113,16 +113,16 @@ def auto_number(plan: ScalePlan, config: Config) -> int | None:
     return int(number)
 
 
-def ended(job: ElasticJob, plan: ScalePlan, number: int) -> Ended:
+def ended(job: ElasticJob, plan: ScalePlan, number: int) -> EndedPlan:
     """Return what there is to learn from a finished plan of the auto-scaler."""
     role = job.spec.autoscaling.role
     wish = plan.spec.replica_resource_specs.get(role)
     reached = plan.status.targets.get(role)
-    return Ended(
+    return EndedPlan(
         number=number,
         phase=plan.status.phase or "",
-        wanted=wanted_size(job, plan),
-        had=desired(job, role) if wish is None or reached is None else len(parse_indices(reached)),
+        requested_size=wanted_size(job, plan),
+        reached_size=desired(job, role) if wish is None or reached is None else len(parse_indices(reached)),
         message=plan.status.message,
     )
 
@@ -140,16 +140,18 @@ def _resource(wanted: Mapping[str, float]) -> dict[str, str]:
     }
 
 
-def _shares(job: ElasticJob, role: str) -> Shares:
+def _shares(job: ElasticJob, role: str) -> RoleResources:
     spec, status = job.spec.replica_specs[role], job.status.replica_statuses.get(role, ReplicaStatus())
-    template = share(spec.template)
-    each = template.changed(status.resources)
+    template = training_container_resources(spec.template)
+    each = template.with_plan_resources(status.resources)
     if spec.max_memory is not None:
         most, bound = int(parse_quantity(spec.max_memory)), f"{role}.maxMemory {spec.max_memory}"
     else:
         most, bound = _TIMES_THE_TEMPLATE * (template.memory or 0), f"{_TIMES_THE_TEMPLATE} times the template's"
-    by_index = {int(index): each.changed(resources) for index, resources in status.resources_by_index.items()}
-    return Shares(each, by_index, most, bound)
+    by_index = {
+        int(index): each.with_plan_resources(resources) for index, resources in status.resources_by_index.items()
+    }
+    return RoleResources(each, by_index, most, bound)
 
 
 def _room(job: ElasticJob) -> dict[str, float]:
@@ -186,4 +188,4 @@ def _request(job: ElasticJob, role: str, resource: str) -> Decimal:
     planned = status.resources.get(resource) if status is not None else None
     if planned is not None:
         return parse_quantity(planned)
-    return requests(job.spec.replica_specs[role].template).get(resource, Decimal(0))
+    return pod_requests(job.spec.replica_specs[role].template).get(resource, Decimal(0))

@@ -30,7 +30,7 @@ class Sample(NamedTuple):
     step: int
     samples_per_second: float
 
-    def says_as(self, other: Sample) -> bool:
+    def same_values_as(self, other: Sample) -> bool:
         """Tell whether it says what another one says, but for the time."""
         return self[2:] == other[2:]
 
@@ -54,13 +54,13 @@ class History:
 
     def __init__(self) -> None:
         self.number = 0
-        self.totals: Counter[str] = Counter()
+        self.event_totals: Counter[str] = Counter()
         """Events by reason, of this master's time only."""
         self._samples: list[Sample] = []
         self._events: dict[str, deque[Event]] = {}
         self._kept = 0
 
-    def event(self, reason: str, message: str, wall: float) -> None:
+    def add_event(self, reason: str, message: str, wall: float) -> None:
         """Note what has happened; the same once more replaces the last of its reason and is counted.
 
         Args:
@@ -70,7 +70,7 @@ class History:
         """
         reason, message = _line(reason, LONGEST_REASON), _line(message, LONGEST_MESSAGE)
         self.number += 1
-        self.totals[reason] += 1
+        self.event_totals[reason] += 1
         kept = self._events.setdefault(reason, deque())
         if kept and kept[-1].message == message:
             last = kept.pop()
@@ -85,17 +85,17 @@ class History:
             if not self._events[most]:
                 del self._events[most]
 
-    def sample(self, *, wall: float, world_round: int, world_size: int, step: int, rate: float) -> None:
+    def add_sample(self, *, wall: float, world_round: int, world_size: int, step: int, rate: float) -> None:
         """Note how the job goes, unless it went just like that before."""
         fresh = Sample(self.number + 1, wall, world_round, world_size, step, rate)
-        if self._samples and fresh.says_as(self._samples[-1]):
+        if self._samples and fresh.same_values_as(self._samples[-1]):
             return
         self.number += 1
         self._samples.append(fresh)
         if len(self._samples) > MOST_SAMPLES:
             self._thin_out()
 
-    def knows(self, reason: str, message: str) -> bool:
+    def has_event(self, reason: str, message: str) -> bool:
         """Tell whether an event is kept, as it would be noted now."""
         text = _line(message, LONGEST_MESSAGE)
         return any(event.message == text for event in self._events.get(reason, ()))

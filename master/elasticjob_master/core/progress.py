@@ -37,7 +37,7 @@ class Report:
     steps: int = 0
     compute_seconds: float = 0.0
 
-    def problem(self) -> str | None:
+    def validation_error(self) -> str | None:
         """Return what is wrong with it: field, value and bound; None when nothing is."""
         for name, value in (("step", self.step), ("total_steps", self.total_steps), ("steps", self.steps)):
             if not 0 <= value <= _LARGEST_STEP:
@@ -55,7 +55,7 @@ class Report:
 
 
 @dataclass(slots=True)
-class Speed:
+class MemberSpeed:
     """Recent samples and steps of one member: sums that fade with the seconds they stand for.
 
     A report whose steps took far longer, or far less, than usual is odd. A single one is left out: it was a pause. Two
@@ -111,9 +111,9 @@ class Progress:
         self.samples = 0.0
         self.metrics: dict[str, float] = {}
         self.reported_at: float | None = None
-        self._speeds: dict[str, Speed] = {}
+        self._speeds: dict[str, MemberSpeed] = {}
 
-    def report(self, uid: str, report: Report, *, now: float, wall: float) -> bool:
+    def add_report(self, uid: str, report: Report, *, now: float, wall: float) -> bool:
         """Take a member's report, whose `problem` is None. One of an earlier round counts its samples only.
 
         Returns whether the member has finished a step of this round.
@@ -132,7 +132,7 @@ class Progress:
             self.round, self.step, self._speeds = report.round, report.step, {}
         speed = self._speeds.get(uid)
         if speed is None:
-            speed = self._speeds[uid] = Speed(step=max(0, report.step - 1), told_at=now - report.seconds)
+            speed = self._speeds[uid] = MemberSpeed(step=max(0, report.step - 1), told_at=now - report.seconds)
         stepped = report.step != speed.step
         speed.add(report, now)
         self.step = max(self.step, report.step)
@@ -143,11 +143,11 @@ class Progress:
                 self.metrics[name] = value
         return stepped
 
-    def forget(self, uid: str) -> None:
+    def remove_member(self, uid: str) -> None:
         """A member's process is gone: it adds nothing to the rate any more."""
         self._speeds.pop(uid, None)
 
-    def reporters(self) -> int:
+    def reporter_count(self) -> int:
         """Return how many members have reported in this round."""
         return len(self._speeds)
 
@@ -166,11 +166,11 @@ class Progress:
             return None
         return max(0, self.total_steps - self.step) / rate
 
-    def _telling(self, now: float) -> list[Speed]:
+    def _telling(self, now: float) -> list[MemberSpeed]:
         return [p for p in self._speeds.values() if p.seconds > _LEAST_SECONDS and not p.silent(now)]
 
 
-def people_rate(rate: float) -> str:
+def format_rate(rate: float) -> str:
     """Return a rate for a printed column, such as `950/s` or `1.2k/s`."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if rate >= limit:
@@ -178,6 +178,6 @@ def people_rate(rate: float) -> str:
     return f"{rate:.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
 
 
-def people_steps(step: int, total: int) -> str:
+def format_steps(step: int, total: int) -> str:
     """Return steps for a printed column, such as `123/480`, or `123` when the total is not known."""
     return f"{step}/{total}" if total else str(step)

@@ -22,7 +22,7 @@ class Intervals:
     report: float
 
 
-def intervals(agents: int, *, lost: float) -> Intervals:
+def intervals_for(agents: int, *, lost: float) -> Intervals:
     """Return what so many agents are told; `lost` is the silence in seconds after which one is taken for lost."""
     share = agents / MESSAGES_PER_SECOND
     return Intervals(
@@ -31,7 +31,7 @@ def intervals(agents: int, *, lost: float) -> Intervals:
     )
 
 
-def worth_telling(told: Intervals, now: Intervals) -> bool:
+def differ_much(told: Intervals, now: Intervals) -> bool:
     """Tell whether the difference is worth a message to every agent: more than half, either way."""
     return any(
         max(before, after) > _NEWS * min(before, after)

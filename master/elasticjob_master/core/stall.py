@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Watch = Literal["live", "held", "over"]
+TrainingActivity = Literal["live", "held", "over"]
 """The world trains and all its members are there; something keeps it from training; there is nothing to train."""
 
 MOST_RESTARTS = 5
@@ -22,7 +22,7 @@ _WELL = 10
 
 
 @dataclass(frozen=True)
-class Rule:
+class StallRule:
     """When training is stalled, and whether that starts it anew: `spec.health`."""
 
     factor: float = 10.0
@@ -31,7 +31,7 @@ class Rule:
 
 
 @dataclass
-class Stall:
+class StallDetector:
     """The time since the last step.
 
     Attributes:
@@ -59,7 +59,7 @@ class Stall:
     _watched: float = 0.0
     _ticked_at: float | None = field(default=None, repr=False)
 
-    def stepped(self, seconds: float, wall: float, *, process_round: int) -> bool:
+    def step_finished(self, seconds: float, wall: float, *, process_round: int) -> bool:
         """Take a report of steps that stands for so many seconds; return whether that ends a stall."""
         self._enter(process_round)
         if self.first:
@@ -72,12 +72,12 @@ class Stall:
         self.stepped_at, self.since, self.idle, self.first = wall, None, 0.0, False
         return ended
 
-    def limit(self, rule: Rule) -> float:
+    def limit(self, rule: StallRule) -> float:
         """Return the seconds without a step after which the training is stalled."""
         longest = max(rule.factor * self.usual, rule.seconds)
         return _START_UP * max(longest, self.start_up) if self.first else longest
 
-    def tick(self, now: float, wall: float, *, watch: Watch, process_round: int, rule: Rule) -> bool:
+    def advance(self, now: float, wall: float, *, watch: TrainingActivity, process_round: int, rule: StallRule) -> bool:
         """Let time pass; return whether the training is to be started anew now.
 
         Args:

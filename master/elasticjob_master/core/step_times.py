@@ -17,18 +17,18 @@ class StepTimes:
     """The time of one member's own steps in this round, and what is made of it.
 
     Attributes:
-        by_itself: the time is what the member works without waiting for others.
-        turning_since: since when it has looked like the opposite of `straggler`.
+        own_work: the time is what the member works without waiting for others.
+        change_pending_since: since when it has looked like the opposite of `straggler`.
     """
 
     round: int = 0
     steps: float = 0.0
     seconds: float = 0.0
-    by_itself: bool = False
+    own_work: bool = False
     reported_at: float = 0.0
     interval: float = 0.0
     straggler: bool = False
-    turning_since: float | None = None
+    change_pending_since: float | None = None
 
     @property
     def step_seconds(self) -> float:
@@ -38,8 +38,8 @@ class StepTimes:
     def add(self, report: Report, steps: int, now: float) -> None:
         """Take a report that stands for so many steps. The first of a round has the start-up in it and is left out."""
         by_itself = report.compute_seconds > 0
-        if report.round != self.round or by_itself != self.by_itself:
-            self.round, self.by_itself = report.round, by_itself
+        if report.round != self.round or by_itself != self.own_work:
+            self.round, self.own_work = report.round, by_itself
             self.steps = self.seconds = 0.0
             return
         seconds = report.compute_seconds or report.seconds

@@ -15,11 +15,11 @@ VERSION = 2
 _LARGEST = 256 * 1024 * 1024
 
 
-class TooLarge(Exception):
+class StateTooLarge(Exception):
     """What must be stored does not fit; the message says how much there is and how much fits."""
 
 
-class Unreadable(Exception):
+class UnreadableState(Exception):
     """The stored bytes are no state of this version; the message says what is wrong."""
 
 
@@ -140,7 +140,7 @@ class StoredMemory(_Part, frozen=True):
     judged: int = 0
 
 
-class State(msgspec.Struct, frozen=True):
+class StoredState(msgspec.Struct, frozen=True):
     """All of it."""
 
     version: int = VERSION
@@ -172,14 +172,14 @@ class _Versioned(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedState:
     """A stored form, and what is not in it for want of room."""
 
     data: bytes
     left_out: tuple[str, ...] = ()
 
 
-def encode(state: State) -> bytes:
+def encode(state: StoredState) -> bytes:
     """Return the state as compressed JSON.
 
     UIDs are what it consists of, for they are random. So each is in it once, with its member, and is named by the
@@ -189,11 +189,11 @@ def encode(state: State) -> bytes:
     return zlib.compress(msgspec.json.encode(_renamed(state, short)), 1)
 
 
-def fit(state: State, largest: int | None) -> Encoded:
+def encode_within(state: StoredState, largest: int | None) -> EncodedState:
     """Return the stored form in at most `largest` bytes (None: any number), without what is least needed if need be.
 
     Raises:
-        TooLarge: what cannot be left out takes more.
+        StateTooLarge: what cannot be left out takes more.
     """
     data, left_out = encode(state), []
     for name, lesser in _DISPENSABLE:
@@ -203,14 +203,14 @@ def fit(state: State, largest: int | None) -> Encoded:
         left_out.append(name)
         data = encode(state)
     if largest is not None and len(data) > largest:
-        raise TooLarge(
+        raise StateTooLarge(
             f"the state takes {len(data)} bytes; {largest} is the most that is stored (there are {len(state.members)} "
             f"members and {len(state.ledgers)} data sets; larger shards make a smaller state)"
         )
-    return Encoded(data, tuple(left_out))
+    return EncodedState(data, tuple(left_out))
 
 
-_DISPENSABLE: tuple[tuple[str, Callable[[State], State]], ...] = (
+_DISPENSABLE: tuple[tuple[str, Callable[[StoredState], StoredState]], ...] = (
     ("samples", lambda state: replace(state, samples=[])),
     ("events", lambda state: replace(state, events=[])),
     ("metrics", lambda state: replace(state, progress=replace(state.progress, metrics={}))),
@@ -218,21 +218,21 @@ _DISPENSABLE: tuple[tuple[str, Callable[[State], State]], ...] = (
 """Least needed first: what was, and the last values of what is told again with the next report."""
 
 
-def decode(data: bytes) -> State:
-    """Return a stored state. Raises `Unreadable`."""
+def decode(data: bytes) -> StoredState:
+    """Return a stored state. Raises `UnreadableState`."""
     try:
         inflater = zlib.decompressobj()
         text = inflater.decompress(data, _LARGEST)
         version = msgspec.json.decode(text, type=_Versioned).version
         if version != VERSION:
-            raise Unreadable(f"the stored state has version {version}; this master reads version {VERSION}")
-        state = msgspec.json.decode(text, type=State)
+            raise UnreadableState(f"the stored state has version {version}; this master reads version {VERSION}")
+        state = msgspec.json.decode(text, type=StoredState)
         return _renamed(state, {f":{number}": member.pod_uid for number, member in enumerate(state.members)})
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Unreadable(f"the stored state is damaged: {error}") from error
+        raise UnreadableState(f"the stored state is damaged: {error}") from error
 
 
-def _renamed(state: State, names: Mapping[str, str]) -> State:
+def _renamed(state: StoredState, names: Mapping[str, str]) -> StoredState:
     """Return the state with other names for the members of the world and the holders of leases."""
     ledgers = [
         replace(ledger, holders=[replace(holder, uid=names.get(holder.uid, holder.uid)) for holder in ledger.holders])

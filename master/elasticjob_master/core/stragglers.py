@@ -16,7 +16,7 @@ LEAST_MEMBERS = 3
 """With fewer nobody can say which of them is the odd one."""
 
 
-def judge(members: Iterable[Member], *, factor: float, seconds: float, now: float) -> list[Member]:
+def update_stragglers(members: Iterable[Member], *, factor: float, seconds: float, now: float) -> list[Member]:
     """Mark who has been over `factor` times the median of its role for so many seconds; return whose mark has changed.
 
     A mark goes when the member has been nearer to the median than half of what made it one, for as long.
@@ -24,9 +24,9 @@ def judge(members: Iterable[Member], *, factor: float, seconds: float, now: floa
     telling: dict[tuple[str, bool], list[Member]] = {}
     for member in members:
         if member.step_times.is_known(now):
-            telling.setdefault((member.identity.role, member.step_times.by_itself), []).append(member)
+            telling.setdefault((member.identity.role, member.step_times.own_work), []).append(member)
         else:
-            member.step_times.turning_since = None
+            member.step_times.change_pending_since = None
     usual = _medians(telling)
     changed = []
     for group, present in telling.items():
@@ -50,11 +50,11 @@ def _medians(telling: Mapping[tuple[str, bool], list[Member]]) -> dict[tuple[str
 
 def _turns(step_times: StepTimes, slow: bool, seconds: float, now: float) -> bool:
     if slow == step_times.straggler:
-        step_times.turning_since = None
+        step_times.change_pending_since = None
         return False
-    if step_times.turning_since is None:
-        step_times.turning_since = now
-    if now - step_times.turning_since < seconds:
+    if step_times.change_pending_since is None:
+        step_times.change_pending_since = now
+    if now - step_times.change_pending_since < seconds:
         return False
-    step_times.straggler, step_times.turning_since = slow, None
+    step_times.straggler, step_times.change_pending_since = slow, None
     return True

@@ -13,7 +13,7 @@ _SHARE_OF_TIME = 0.1
 """That taking a snapshot may have, however large the state is."""
 
 
-class Pace:
+class WriteBudget:
     """The times of the writes. `now` is any clock that does not go back."""
 
     def __init__(self, *, pause: float, burst: float) -> None:
@@ -32,13 +32,13 @@ class Pace:
         self._full = 0.0
         """When the budget is full again."""
 
-    def wrote(self, now: float, *, snapshot_seconds: float) -> None:
+    def record_write(self, now: float, *, snapshot_seconds: float) -> None:
         """Note a write, and what taking the snapshot for it took."""
         self._next = now + max(TOGETHER_SECONDS, (1 / _SHARE_OF_TIME - 1) * snapshot_seconds)
         self._seldom = now + self._pause
         self._full = max(self._full, now) + self._pause
 
-    def wait(self, now: float, *, waited_for: bool) -> float:
+    def seconds_until_write(self, now: float, *, waited_for: bool) -> float:
         """Return the seconds until the next write; 0: now."""
         due = self._full - (self._burst - 1) * self._pause if waited_for else self._seldom
         return max(0.0, due - now, self._next - now)

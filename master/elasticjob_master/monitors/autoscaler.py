@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from elasticjob_master.core.autoscale import pending
+from elasticjob_master.core.autoscale.container_resources import ContainerResources
 from elasticjob_master.core.autoscale.decide import decide
-from elasticjob_master.core.autoscale.decision import Decision, Role, Situation
-from elasticjob_master.core.autoscale.job_scaling import Ended, Scaling
-from elasticjob_master.core.autoscale.memory import Memory, placed, remember
-from elasticjob_master.core.autoscale.resources import Share
-from elasticjob_master.core.autoscale.servers import ROLES
-from elasticjob_master.core.autoscale.usage import Looks
-from elasticjob_master.core.autoscale.window import Window
+from elasticjob_master.core.autoscale.decision import RoleUsage, ScalingDecision, ScalingInputs
+from elasticjob_master.core.autoscale.job_scaling import EndedPlan, JobScaling
+from elasticjob_master.core.autoscale.measurement_window import MeasurementWindow
+from elasticjob_master.core.autoscale.parameter_servers import SERVER_ROLES
+from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory, adjusted_to, with_measurement
+from elasticjob_master.core.autoscale.usage import UsageSamples
 from elasticjob_master.core.rendezvous.members import Member
 
 if TYPE_CHECKING:
@@ -35,22 +35,22 @@ class Scaler:
 
     def __init__(self, job: Controller) -> None:
         self._job = job
-        self._window = Window()
-        self._looks = Looks()
+        self._window = MeasurementWindow()
+        self._looks = UsageSamples()
         self._looked_at = 0.0
-        self._roles: dict[str, Role] = {}
+        self._roles: dict[str, RoleUsage] = {}
         self._missing_since: float | None = None
-        self._considered: Scaling | None = None
+        self._considered: JobScaling | None = None
         self._told = ""
         self.asking = False  # a plan is being made
-        self.memory = Memory()
+        self.memory = ScalingMemory()
         self.plans_emitted = 0
-        self.scaling: Scaling | None = None
-        self.ask: Callable[[str, Decision], None] | None = None
+        self.scaling: JobScaling | None = None
+        self.ask: Callable[[str, ScalingDecision], None] | None = None
 
     # --- plans -------------------------------------------------------------------------------------------------------
 
-    def answered(self, decision: Decision | None) -> None:
+    def answered(self, decision: ScalingDecision | None) -> None:
         """The plan that was asked for exists, or (None) could not be made."""
         self.asking, self._considered = False, None
         if decision is not None:
@@ -69,20 +69,20 @@ class Scaler:
         self.memory = replace(memory, moves=memory.moves + 1)
         self._job.changed()
 
-    def ended(self, plan: Ended) -> None:
+    def ended(self, plan: EndedPlan) -> None:
         """Learn, once, from the end of the latest plan."""
         if plan.number != self.plans_emitted or plan.number <= self.memory.judged:
             return
         memory, wall = self.memory, time.time()
         unmet = plan.phase in ("Failed", "PartiallySucceeded")
         if unmet:
-            log.warning("ScalePlan %d was not fulfilled: %s", plan.number, plan.message)
-        if unmet and plan.wanted is None:
-            memory = pending.not_changed(memory, wall)
-        elif unmet and plan.wanted is not None and plan.had < plan.wanted:
-            memory = pending.unfulfilled(memory, plan.had, wall)
-        elif plan.phase == "Succeeded" and plan.wanted is not None:
-            memory = pending.fulfilled(memory, plan.wanted)
+            log.warning("ScalePlan %d was not after_fulfilled_plan: %s", plan.number, plan.message)
+        if unmet and plan.requested_size is None:
+            memory = pending.after_failed_resource_plan(memory, wall)
+        elif unmet and plan.requested_size is not None and plan.reached_size < plan.requested_size:
+            memory = pending.after_unfulfilled_plan(memory, plan.reached_size, wall)
+        elif plan.phase == "Succeeded" and plan.requested_size is not None:
+            memory = pending.after_fulfilled_plan(memory, plan.requested_size)
         self.memory = replace(memory, judged=plan.number)
         self._considered = None
         self._job.changed()
@@ -96,7 +96,7 @@ class Scaler:
     def tick(self, now: float) -> None:
         """Go on measuring; ask for a change when it is time."""
         scaling, progress = self.scaling, self._job.progress
-        self._window.note(world_round=progress.round, samples=progress.samples, now=now)
+        self._window.record_samples(world_round=progress.round, samples=progress.samples, now=now)
         if scaling is None:
             return
         here = self._here()
@@ -111,10 +111,10 @@ class Scaler:
             size=scaling.desired, samples=progress.samples, cooldown=scaling.cooldown, now=now
         )
         if measured is not None and measured.rate > 0:
-            memory = placed(self.memory, size=scaling.desired, setting=scaling.setting)
+            memory = adjusted_to(self.memory, size=scaling.desired, setting=scaling.setting)
             if scaling.desired not in memory.rates:
                 log.info("measured: %d members train %.1f samples/s", scaling.desired, measured.rate)
-            self.memory = remember(memory, scaling.desired, measured)
+            self.memory = with_measurement(memory, scaling.desired, measured)
             self._roles = self._use(scaling, here)
             self._looks.clear()
             self._considered = None
@@ -123,12 +123,12 @@ class Scaler:
             self._considered = scaling
             self._tell(scaling, decide(self.memory, self._situation(scaling, now)))
 
-    def _may_ask(self, scaling: Scaling) -> bool:
+    def _may_ask(self, scaling: JobScaling) -> bool:
         return scaling.enabled and not scaling.plan_unfinished and not self.asking and self.ask is not None
 
-    def _tell(self, scaling: Scaling, decision: Decision) -> None:
+    def _tell(self, scaling: JobScaling, decision: ScalingDecision) -> None:
         """Ask for what was decided, or remember that nothing is to be done."""
-        if decision.stays:
+        if decision.changes_nothing:
             if decision.memory != self.memory:
                 self.memory = decision.memory
                 self._job.changed()
@@ -140,7 +140,7 @@ class Scaler:
             self.asking = True
             self.ask(scaling.role, decision)
 
-    def _watch_missing(self, scaling: Scaling, here: list[Member], now: float) -> None:
+    def _watch_missing(self, scaling: JobScaling, here: list[Member], now: float) -> None:
         """Fall back to those who are there when the others have been missing for too long."""
         job = self._job
         there = {member.identity.index for member in here if member.identity.role == scaling.role}
@@ -153,7 +153,9 @@ class Scaler:
         if now - self._missing_since < pending.MISSING_SECONDS or not self._may_ask(scaling):
             return
         self._missing_since = now
-        decision = pending.give_up(self.memory, missing, size=scaling.desired, bounds=scaling.bounds, wall=time.time())
+        decision = pending.fall_back(
+            self.memory, missing, size=scaling.desired, bounds=scaling.bounds, wall=time.time()
+        )
         if decision is not None:
             self._tell(scaling, decision)
 
@@ -163,35 +165,35 @@ class Scaler:
         members = self._job.members
         return [m for m in map(members.get, self._job.rendezvous.world) if m is not None and m.available]
 
-    def _steady(self, scaling: Scaling, here: list[Member]) -> bool:
+    def _steady(self, scaling: JobScaling, here: list[Member]) -> bool:
         """The whole job trains at its size and everything is in place."""
         job, rendezvous = self._job, self._job.rendezvous
-        if rendezvous.phase != "training" or rendezvous.confirmed_at is None or job.members.away:
+        if rendezvous.phase != "training" or rendezvous.confirmed_at is None or job.members.disconnected:
             return False
-        if job.progress.round != rendezvous.round or not job.progress.reporters():
+        if job.progress.round != rendezvous.round or not job.progress.reporter_count():
             return False
         return sum(m.identity.role == scaling.role for m in here) == scaling.desired
 
-    def _look(self, scaling: Scaling, here: list[Member], now: float) -> None:
+    def _look(self, scaling: JobScaling, here: list[Member], now: float) -> None:
         if now - self._looked_at >= min(_LONGEST_LOOK, scaling.cooldown / _LOOKS):
             self._looked_at = now
-            self._looks.look(here, {m.uid: self._share(scaling, m) for m in here})
+            self._looks.add(here, {m.uid: self._share(scaling, m) for m in here})
 
-    def _share(self, scaling: Scaling, member: Member) -> Share:
+    def _share(self, scaling: JobScaling, member: Member) -> ContainerResources:
         shares = scaling.roles.get(member.identity.role)
-        return shares.of(member) if shares is not None else Share()
+        return shares.of_member(member) if shares is not None else ContainerResources()
 
-    def _use(self, scaling: Scaling, here: list[Member]) -> dict[str, Role]:
+    def _use(self, scaling: JobScaling, here: list[Member]) -> dict[str, RoleUsage]:
         """Return what the members have used in the window that is over, by role."""
-        found: dict[str, Role] = {}
+        found: dict[str, RoleUsage] = {}
         for role, shares in scaling.roles.items():
-            uses = [self._looks.use(m, shares.of(m)) for m in here if m.identity.role == role]
-            found[role] = Role(tuple(use for use in uses if use), shares.most_memory, shares.memory_bound)
+            uses = [self._looks.usage_of(m, shares.of_member(m)) for m in here if m.identity.role == role]
+            found[role] = RoleUsage(tuple(use for use in uses if use), shares.most_memory, shares.memory_bound)
         return found
 
-    def _situation(self, scaling: Scaling, now: float) -> Situation:
+    def _situation(self, scaling: JobScaling, now: float) -> ScalingInputs:
         eta = self._job.progress.eta_seconds(now)
-        return Situation(
+        return ScalingInputs(
             role=scaling.role,
             size=scaling.desired,
             bounds=scaling.bounds,
@@ -199,7 +201,7 @@ class Scaler:
             horizon=_HORIZON if eta is None else eta,
             wall=time.time(),
             roles=self._roles,
-            servers=tuple(role for role in ROLES if role in scaling.roles and role != scaling.role),
-            room=scaling.room,
+            servers=tuple(role for role in SERVER_ROLES if role in scaling.roles and role != scaling.role),
+            free_resources=scaling.free_resources,
             setting=scaling.setting,
         )

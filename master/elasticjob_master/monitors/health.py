@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from elasticjob_master.core import stragglers
 from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.members import Member
-from elasticjob_master.core.stall import MOST_RESTARTS, Rule, Watch
+from elasticjob_master.core.stall import MOST_RESTARTS, StallRule, TrainingActivity
 
 if TYPE_CHECKING:
     from elasticjob_master.controller import Controller
@@ -38,7 +38,7 @@ class HealthWatcher:
         member.step_times.add(report, report.steps or max(0, report.step - member.step), now)
         if not stepped or report.round != job.rendezvous.round:
             return  # what was trained before says nothing of the present world
-        if job.stall.stepped(report.seconds, wall, process_round=job.rendezvous.round):
+        if job.stall.step_finished(report.seconds, wall, process_round=job.rendezvous.round):
             self._tell("Resumed", f"step {report.step} is finished")
 
     def tick(self, now: float) -> None:
@@ -53,8 +53,8 @@ class HealthWatcher:
     def _look_for_a_stall(self, now: float) -> None:
         job, health = self._job, self._job.health
         stall, before = job.stall, job.stall.since
-        rule = Rule(health.stall_factor, float(health.stall_seconds), restart=health.on_stall == "Restart")
-        restart = stall.tick(now, time.time(), watch=self._watch(), process_round=job.rendezvous.round, rule=rule)
+        rule = StallRule(health.stall_factor, float(health.stall_seconds), restart=health.on_stall == "Restart")
+        restart = stall.advance(now, time.time(), watch=self._watch(), process_round=job.rendezvous.round, rule=rule)
         if before is None and stall.since is not None:
             limit = stall.limit(rule)
             self._tell("Stalled", f"no step for {limit:.0f} s; the last one is {job.progress.step}", warning=True)
@@ -63,20 +63,20 @@ class HealthWatcher:
         if restart:
             what = f"starting all processes anew, {stall.restarts} of at most {MOST_RESTARTS} times in a row"
             self._tell("RestartedForStall", what, warning=True)
-            job.rendezvous.restart()
+            job.rendezvous.restart_training()
 
-    def _watch(self) -> Watch:
+    def _watch(self) -> TrainingActivity:
         job, rendezvous = self._job, self._job.rendezvous
         if not len(job.members) or rendezvous.finished_at is not None:
             return "over"
-        quiet = job.members.away or any(member.suspected for member in job.members)
+        quiet = job.members.disconnected or any(member.suspected for member in job.members)
         if rendezvous.phase != "training" or rendezvous.confirmed_at is None or quiet:
             return "held"
         return "live"
 
     def _look_for_stragglers(self, now: float) -> None:
         job, health = self._job, self._job.health
-        changed = stragglers.judge(
+        changed = stragglers.update_stragglers(
             job.members, factor=health.straggler_factor, seconds=float(health.straggler_seconds), now=now
         )
         for member in changed:

@@ -29,7 +29,7 @@ class Historian:
         for command in commands:
             if isinstance(command, Exit) and command.problem:
                 self._unfit(command)
-        gone, job.members.gone = job.members.gone, []
+        gone, job.members.removed = job.members.removed, []
         for member in gone:
             self._gone(member)
 
@@ -39,7 +39,7 @@ class Historian:
         if now < self._sample_due or not rendezvous.round:
             return
         self._sample_due = now + SAMPLE_SECONDS
-        self._job.history.sample(
+        self._job.history.add_sample(
             wall=round(time.time(), 1),
             world_round=rendezvous.round,
             world_size=len(rendezvous.world),
@@ -50,15 +50,15 @@ class Historian:
     def _unfit(self, command: Exit) -> None:
         member = self._job.members.get(command.uid)
         who = command.uid if member is None else member.identity.pod_name
-        if not self._job.history.knows("NodeUnfit", f"{who}: {command.problem}"):  # it is told again on a new stream
+        if not self._job.history.has_event("NodeUnfit", f"{who}: {command.problem}"):  # a new stream repeats it
             self._job.note("NodeUnfit", f"{who}: {command.problem}")
 
     def _gone(self, member: Member) -> None:
         pod = member.identity.pod_name
         if not member.leaving:
-            silent = max(0.0, self._job.now() - member.heard_at)
+            silent = max(0.0, self._job.now() - member.last_heard_at)
             self._job.note("MemberLost", f"{pod}: last heard of {silent:.1f} s ago")
-        elif member.check.stage == "failed":
+        elif member.node_check.stage == "failed":
             self._job.note("MemberLeft", f"{pod}: its node is not fit")
         else:
             how = "succeeded" if member.succeeded else "ended with its process" if member.exiting else "drained"

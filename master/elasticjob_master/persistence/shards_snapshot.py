@@ -56,7 +56,7 @@ def ledger(kept: StoredLedger, members: Members) -> Ledger:
     holders = [(stored.uid, _holder(stored)) for stored in kept.holders]
     orphaned = [position for uid, holder in holders if members.get(uid) is None for position in holder.leased]
     waiting = [*unpack(kept.waiting, most=_MOST), *orphaned]
-    account.resume(fresh=kept.fresh, waiting=waiting, failed=unpack(kept.failed, most=_MOST))
+    account.resume_from(fresh=kept.fresh, waiting=waiting, failed=unpack(kept.failed, most=_MOST))
     account.returned = kept.returned + len(orphaned)
     account.restored_round, account.restored_from = kept.restored_round, kept.restored_from
     for uid, holder in holders:

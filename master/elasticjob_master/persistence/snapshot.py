@@ -8,28 +8,28 @@ from typing import get_args
 from elasticjob_master.controller import Controller
 from elasticjob_master.core import stored_state as stored
 from elasticjob_master.core.rendezvous.host_discovery import Host, HostList
-from elasticjob_master.core.rendezvous.members import Check, Identity, Member
+from elasticjob_master.core.rendezvous.members import Identity, Member, NodeCheckState
 from elasticjob_master.core.rendezvous.rules import Phase
-from elasticjob_master.core.stall import Stall
+from elasticjob_master.core.stall import StallDetector
 from elasticjob_master.core.step_times import StepTimes
-from elasticjob_master.core.stored_state import State, StoredKeyValue, StoredMember, StoredProgress, StoredStall
+from elasticjob_master.core.stored_state import StoredKeyValue, StoredMember, StoredProgress, StoredStall, StoredState
 from elasticjob_master.persistence.autoscaler_snapshot import memory, store_memory
 from elasticjob_master.persistence.shards_snapshot import ledger, store_ledger
 
 
-def take(controller: Controller, *, job_uid: str) -> State:
+def take(controller: Controller, *, job_uid: str) -> StoredState:
     """Return all that a later master must know."""
     rendezvous, progress = controller.rendezvous, controller.progress
-    return State(
+    return StoredState(
         job_uid=job_uid,
         master_starts=controller.starts,
         phase=rendezvous.phase,
         round=rendezvous.round,
         world=list(rendezvous.world),
         finished=rendezvous.finished_at is not None,
-        broken=rendezvous.broken,
-        uneven=rendezvous.uneven,
-        standing_by=sorted(rendezvous.standing_by),
+        broken=rendezvous.world_failed,
+        uneven=rendezvous.world_incomplete,
+        standing_by=sorted(rendezvous.standby),
         members=[_store_member(member) for member in controller.members],
         host_version=controller.hosts.value.version,
         hosts=[(host.name, host.slots, host.address) for host in controller.hosts.value.hosts],
@@ -50,18 +50,18 @@ def take(controller: Controller, *, job_uid: str) -> State:
         keyvalue=StoredKeyValue(
             round=controller.keyvalue.round,
             values=controller.keyvalue.values(),
-            answers=controller.keyvalue.answers(),
-            barriers=controller.barriers.passed(),
+            answers=controller.keyvalue.addition_results(),
+            barriers=controller.barriers.passed_counts(),
         ),
         unfit=[(*place, *found) for place, found in rendezvous.unfit.items()],
     )
 
 
-def restore(controller: Controller, state: State) -> None:
+def restore(controller: Controller, state: StoredState) -> None:
     """Go on from a stored state."""
     now = controller.now()
     for kept in state.members:
-        controller.members.put(_member(kept, now))
+        controller.members.insert(_member(kept, now))
     phase: Phase = next((phase for phase in get_args(Phase) if phase == state.phase), "waiting")
     controller.rendezvous.restore(
         phase=phase,
@@ -69,10 +69,10 @@ def restore(controller: Controller, state: State) -> None:
         world=tuple(state.world),
         finished=state.finished,
         now=now,
-        broken=state.broken,
-        uneven=state.uneven,
+        world_failed=state.broken,
+        world_incomplete=state.uneven,
     )
-    controller.rendezvous.standing_by = frozenset(state.standing_by)
+    controller.rendezvous.standby = frozenset(state.standing_by)
     controller.keyvalue.restore(state.keyvalue.round, state.keyvalue.values, state.keyvalue.answers)
     controller.barriers.restore(state.keyvalue.round, state.keyvalue.barriers)
     controller.rendezvous.unfit = {(role, index): (pod, problem) for role, index, pod, problem in state.unfit}
@@ -95,9 +95,9 @@ def restore(controller: Controller, state: State) -> None:
     controller.starts = state.master_starts + 1
 
 
-def encode(controller: Controller, *, job_uid: str, largest: int | None = None) -> stored.Encoded:
-    """Return the stored form, in at most `largest` bytes. Raises `TooLarge`."""
-    return stored.fit(take(controller, job_uid=job_uid), largest)
+def encode(controller: Controller, *, job_uid: str, largest: int | None = None) -> stored.EncodedState:
+    """Return the stored form, in at most `largest` bytes. Raises `StateTooLarge`."""
+    return stored.encode_within(take(controller, job_uid=job_uid), largest)
 
 
 def _store_member(member: Member) -> StoredMember:
@@ -122,9 +122,9 @@ def _store_member(member: Member) -> StoredMember:
         succeeded=member.succeeded,
         step=member.step,
         straggler=member.step_times.straggler,
-        check=member.check.stage if member.check.stage in ("passed", "failed") else "",
-        check_seconds=member.check.seconds,
-        check_problem=member.check.problem,
+        check=member.node_check.stage if member.node_check.stage in ("passed", "failed") else "",
+        check_seconds=member.node_check.seconds,
+        check_problem=member.node_check.problem,
     )
 
 
@@ -142,7 +142,7 @@ def _member(kept: StoredMember, now: float) -> Member:
     return Member(
         identity,
         kept.order,
-        away_since=now,
+        disconnected_since=now,
         process_round=kept.process_round,
         started=kept.started,
         last_round=kept.last_round,
@@ -151,23 +151,23 @@ def _member(kept: StoredMember, now: float) -> Member:
         drain_seconds=kept.drain_seconds,
         exiting=kept.exiting,
         succeeded=kept.succeeded,
-        heard_at=now,
+        last_heard_at=now,
         step=kept.step,
         step_times=StepTimes(straggler=kept.straggler),
-        check=_check(kept),
+        node_check=_check(kept),
     )
 
 
-def _check(kept: StoredMember) -> Check:
+def _check(kept: StoredMember) -> NodeCheckState:
     """Return a check that was judged; one that was not begins anew, and the agent answers at once what it knows."""
     match kept.check:
         case "passed" | "failed":
-            return Check(kept.check, seconds=kept.check_seconds, problem=kept.check_problem)
+            return NodeCheckState(kept.check, seconds=kept.check_seconds, problem=kept.check_problem)
         case _:
-            return Check()
+            return NodeCheckState()
 
 
-def _store_stall(stall: Stall) -> StoredStall:
+def _store_stall(stall: StallDetector) -> StoredStall:
     return StoredStall(
         stepped_at=stall.stepped_at,
         usual=stall.usual,
@@ -178,9 +178,9 @@ def _store_stall(stall: Stall) -> StoredStall:
     )
 
 
-def _stall(state: State) -> Stall:
+def _stall(state: StoredState) -> StallDetector:
     kept = state.stall
-    stall = Stall(
+    stall = StallDetector(
         state.round,
         stepped_at=kept.stepped_at,
         usual=kept.usual,

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from elasticjob_master.core.stored_state import Encoded, TooLarge
-from elasticjob_master.core.write_budget import Pace
+from elasticjob_master.core.stored_state import EncodedState, StateTooLarge
+from elasticjob_master.core.write_budget import WriteBudget
 from elasticjob_master.persistence.store import Failed, Store
 
 log = logging.getLogger(__name__)
@@ -25,10 +25,10 @@ class NotStored(Exception):
 class Keeper:
     """Writes the state when it has changed, and lets others wait until it is stored."""
 
-    def __init__(self, store: Store, snapshot: Callable[[], Encoded]) -> None:
+    def __init__(self, store: Store, snapshot: Callable[[], EncodedState]) -> None:
         self._store = store
         self._snapshot = snapshot
-        self._pace = Pace(pause=store.pause, burst=store.burst)
+        self._pace = WriteBudget(pause=store.pause, burst=store.burst)
         self._changes = 0
         self._stored = 0
         self._waited_for = 0
@@ -84,7 +84,7 @@ class Keeper:
             self._wake.clear()
             wait: float | None = None
             if self._changes != self._stored:
-                wait = self._pace.wait(self._now(), waited_for=self._waited_for > self._stored)
+                wait = self._pace.seconds_until_write(self._now(), waited_for=self._waited_for > self._stored)
                 if not wait:
                     return
             with suppress(TimeoutError):
@@ -99,7 +99,7 @@ class Keeper:
             taken = self._take()
             snapshot_seconds = time.monotonic() - taken_at
             await self._store.save(taken.data)
-            self._pace.wrote(self._now(), snapshot_seconds=snapshot_seconds)
+            self._pace.record_write(self._now(), snapshot_seconds=snapshot_seconds)
             self._stored = changes
             self._unstored_since = None if changes == self._changes else taken_at
             self.stored_bytes, self.writes = len(taken.data), self.writes + 1
@@ -109,11 +109,11 @@ class Keeper:
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def _take(self) -> Encoded:
+    def _take(self) -> EncodedState:
         """Return the present state as it is to be stored. Raises `Failed` when it does not fit."""
         try:
             taken = self._snapshot()
-        except TooLarge as error:
+        except StateTooLarge as error:
             raise Failed(str(error)) from error
         if taken.left_out != self.left_out:
             self.left_out = taken.left_out

@@ -14,7 +14,7 @@ from elasticjob_api.v1 import shards_pb2 as shards
 from elasticjob_shards import Ledger
 
 from elasticjob_master.core.history import Event, Sample
-from elasticjob_master.core.plans import Plan
+from elasticjob_master.core.plan_summary import PlanSummary
 from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.host_discovery import HostList
 from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
@@ -94,7 +94,7 @@ def member(source: Member) -> agent.Member:
         step=source.step,
         step_seconds=source.step_times.step_seconds,
         straggler=source.step_times.straggler,
-        check_problem=source.check.problem,
+        check_problem=source.node_check.problem,
         usage=agent.ResourceUsage(
             cpu_cores=used.cpu_cores,
             memory_bytes=used.memory_bytes,
@@ -148,7 +148,7 @@ def history(samples: Iterable[Sample], events: Iterable[Event]) -> job.History:
     )
 
 
-def plan(source: Plan) -> job.Plan:
+def plan(source: PlanSummary) -> job.Plan:
     """Return a ScalePlan, in short."""
     return job.Plan(
         name=source.name,

@@ -15,8 +15,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.plans import Plan
-from elasticjob_master.core.rendezvous.members import State
+from elasticjob_master.core.plan_summary import PlanSummary
+from elasticjob_master.core.rendezvous.members import MemberState
 from elasticjob_master.persistence.state_writer import Keeper
 
 _PLACES = ("done", "leased", "waiting", "failed")
@@ -60,7 +60,10 @@ class Metrics(Collector):
         controller = self._controller
         states = Counter(member.state for member in controller.members)
         yield _gauges(
-            "elasticjob_members", "Members by state.", "state", {state: states[state] for state in get_args(State)}
+            "elasticjob_members",
+            "Members by state.",
+            "state",
+            {state: states[state] for state in get_args(MemberState)},
         )
         yield _gauge("elasticjob_connected_agents", "Agents with an open stream.", len(controller.streams))
         yield _gauge("elasticjob_round", "The present world's round.", controller.rendezvous.round)
@@ -68,7 +71,10 @@ class Metrics(Collector):
         yield _counter("elasticjob_plans_emitted", "ScalePlans made by this job.", controller.scaler.plans_emitted)
         yield _gauges("elasticjob_plans", "The job's ScalePlans by phase.", "phase", _phases(controller.plans))
         yield _counters(
-            "elasticjob_events", "What has happened since this master's start.", "reason", controller.history.totals
+            "elasticjob_events",
+            "What has happened since this master's start.",
+            "reason",
+            controller.history.event_totals,
         )
 
     def _training(self) -> Iterator[Metric]:
@@ -108,7 +114,7 @@ class Metrics(Collector):
         yield _gauge("elasticjob_state_unstored_seconds", "Age of the oldest change that is not stored.", unstored)
 
 
-def _phases(plans: Iterable[Plan]) -> Counter[str]:
+def _phases(plans: Iterable[PlanSummary]) -> Counter[str]:
     return Counter(plan.phase for plan in plans)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from elasticjob_api.refusals import Refused
-from elasticjob_master.core.rendezvous.commands import Command, Drain, Exit, Release, Removed, Start, Stop
+from elasticjob_api.refusals import NotCurrent
+from elasticjob_master.core.rendezvous.commands import Command, Drain, Exit, MemberRemoved, ReleaseLeases, Start, Stop
 from elasticjob_master.core.rendezvous.members import Identity, Members
 from elasticjob_master.core.rendezvous.rendezvous import Rendezvous
 from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
@@ -55,8 +55,8 @@ class Job:
     def connect(self, agent: FakeAgent) -> None:
         uid = agent.identity.pod_uid
         try:
-            self.rendezvous.registered(agent.identity, self.now)
-        except Refused:
+            self.rendezvous.register(agent.identity, self.now)
+        except NotCurrent:
             agent.gone = True  # the operator has replaced it
             return
         agent.connected = True
@@ -64,7 +64,7 @@ class Job:
         self.rendezvous.connected(uid, self.now, running_round=agent.running, draining=agent.draining)
         if agent.running == 0 and agent.unreported is not None:
             process_round, code, asked = agent.unreported
-            self.rendezvous.exited(uid, process_round, code, self.now, asked=asked)
+            self.rendezvous.process_exited(uid, process_round, code, self.now, requested=asked)
         self.advance()
 
     def disconnect(self, agent: FakeAgent) -> None:
@@ -82,7 +82,7 @@ class Job:
         process_round, agent.running = agent.running, 0
         agent.unreported = (process_round, code, asked)
         if agent.connected:
-            self.rendezvous.exited(agent.identity.pod_uid, process_round, code, self.now, asked=asked)
+            self.rendezvous.process_exited(agent.identity.pod_uid, process_round, code, self.now, requested=asked)
             self.advance()
 
     def advance(self, seconds: float = 0.0) -> None:
@@ -90,14 +90,14 @@ class Job:
         for agent in self.agents.values():
             member = self.members.get(agent.identity.pod_uid)
             if agent.connected and member is not None:
-                member.heard_at = self.now
+                member.last_heard_at = self.now
         for command in self.rendezvous.advance(self.now):
             self.check(command)
-            if isinstance(command, Release):
+            if isinstance(command, ReleaseLeases):
                 self.leases_lost.append(command.uid)
                 continue
             agent = self.agents[command.uid]
-            if isinstance(command, Removed):
+            if isinstance(command, MemberRemoved):
                 agent.connected = False
                 agent.inbox.clear()
             elif agent.connected:
@@ -108,7 +108,7 @@ class Job:
         self.now += seconds
         for member in self.members:
             if member.uid != agent.identity.pod_uid:
-                member.heard_at = self.now
+                member.last_heard_at = self.now
         return self.rendezvous.advance(self.now)
 
     def check(self, command: Command) -> None:
@@ -139,7 +139,7 @@ class Job:
                     agent.running = agent.last = command.round
                     agent.unreported = None
                     agent.starts.append(command.round)
-                    self.rendezvous.started(agent.identity.pod_uid, command.round)
+                    self.rendezvous.process_started(agent.identity.pod_uid, command.round)
                     self.advance()
             case Stop():
                 if agent.running == command.round:

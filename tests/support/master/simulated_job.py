@@ -16,11 +16,11 @@ import grpc
 from elasticjob_agent import lifecycle
 from elasticjob_agent.lifecycle import Event, Launch, State, decide
 from elasticjob_api.health import Health
-from elasticjob_api.refusals import Refused
+from elasticjob_api.refusals import NotCurrent
 from elasticjob_api.v1 import shards_pb2 as pb
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.progress import Report
-from elasticjob_master.core.rendezvous.commands import Check, Command, Drain, Exit, Removed, Start, Stop
+from elasticjob_master.core.rendezvous.commands import Check, Command, Drain, Exit, MemberRemoved, Start, Stop
 from elasticjob_master.core.rendezvous.members import Identity, Member
 from elasticjob_master.core.rendezvous.rules import RoleSize
 from elasticjob_master.core.stored_state import decode
@@ -105,7 +105,7 @@ class Link:
         master.links.add(self)
 
     def send(self, command: Command) -> None:
-        self.down.put_nowait(None if isinstance(command, Removed) else command)
+        self.down.put_nowait(None if isinstance(command, MemberRemoved) else command)
 
     async def serve(self, running: int, draining: bool) -> None:
         """Be the master's end of the stream."""
@@ -147,7 +147,7 @@ class Agent:
         self.process: Process | None = None
         self.link: Link | None = None
         self.cut = self.gone = False
-        self.away_since = 0.0
+        self.disconnected_since = 0.0
         job.spawn(self._live())
 
     async def _live(self) -> None:
@@ -158,7 +158,7 @@ class Agent:
                 continue
             try:
                 master.controller.register(self.identity)
-            except Refused:
+            except NotCurrent:
                 continue
             await self._session(master)
 
@@ -173,7 +173,7 @@ class Agent:
             if not self.gone:
                 self._obey(command)
         beats.cancel()
-        self.link, self.away_since = None, self.job.loop.time()
+        self.link, self.disconnected_since = None, self.job.loop.time()
         link.up.put_nowait(None)
 
     async def _beat(self, link: Link) -> None:
@@ -234,7 +234,7 @@ class Agent:
         if last.code == 0:
             await asyncio.sleep(10.0)
         else:
-            while self.link is not None or self.job.loop.time() - self.away_since < 60.0:
+            while self.link is not None or self.job.loop.time() - self.disconnected_since < 60.0:
                 await asyncio.sleep(1.0)
         if self.state.last_exit is last:
             self.handle(lifecycle.VerdictTimedOut())
@@ -482,5 +482,6 @@ class SoakedJob:
         ledgers = [(ledger.account(), ledger.holders()) for ledger in self.master.controller.ledgers]
         return (
             f"{ledgers}\nphase {rendezvous.phase} round {rendezvous.round} world {rendezvous.world}\n"
-            f"broken {rendezvous.broken} uneven {rendezvous.uneven} agents {agents}\nmembers {members}"
+            f"failed {rendezvous.world_failed} incomplete {rendezvous.world_incomplete} agents {agents}\n"
+            f"members {members}"
         )

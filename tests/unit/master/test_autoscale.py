@@ -7,13 +7,20 @@ from typing import Any
 
 import msgspec
 import pytest
-from elasticjob_master.core.autoscale import memory_rule, pending, servers
+from elasticjob_master.core.autoscale import parameter_servers, pending, resource_rules
+from elasticjob_master.core.autoscale.container_resources import ContainerResources, training_container_resources
 from elasticjob_master.core.autoscale.curve import fit
 from elasticjob_master.core.autoscale.decide import decide
-from elasticjob_master.core.autoscale.decision import Bounds, Decision, Role, Situation, Use
-from elasticjob_master.core.autoscale.memory import MOST_SIZES, Measurement, Memory, Rate, placed, remember
-from elasticjob_master.core.autoscale.resources import Share, share
-from elasticjob_master.core.autoscale.window import Window
+from elasticjob_master.core.autoscale.decision import Bounds, MemberUsage, RoleUsage, ScalingDecision, ScalingInputs
+from elasticjob_master.core.autoscale.measurement_window import MeasurementWindow
+from elasticjob_master.core.autoscale.scaling_memory import (
+    MOST_SIZES,
+    MeasuredRate,
+    Measurement,
+    ScalingMemory,
+    adjusted_to,
+    with_measurement,
+)
 from elasticjob_master.core.stored_state import StoredMemory
 from elasticjob_master.persistence.autoscaler_snapshot import memory as restored
 from elasticjob_master.persistence.autoscaler_snapshot import store_memory
@@ -22,13 +29,13 @@ MIB = 1024**2
 HUNDRED: Any = pytest.approx(100.0)
 
 
-def measured(*rates: tuple[int, float], windows: int = 4) -> Memory:
+def measured(*rates: tuple[int, float], windows: int = 4) -> ScalingMemory:
     """A memory with these sizes and rates; the last one is the present size, as somebody else chose it."""
-    return Memory(rates={size: Rate(rate, windows) for size, rate in rates}, asked=rates[-1][0])
+    return ScalingMemory(rates={size: MeasuredRate(rate, windows) for size, rate in rates}, asked=rates[-1][0])
 
 
-def situation(size: int, low: int = 1, high: int = 64, **more: Any) -> Situation:
-    return replace(Situation(role="worker", size=size, bounds=Bounds(low, high)), **more)
+def situation(size: int, low: int = 1, high: int = 64, **more: Any) -> ScalingInputs:
+    return replace(ScalingInputs(role="worker", size=size, bounds=Bounds(low, high)), **more)
 
 
 # --- members ---------------------------------------------------------------------------------------------------------
@@ -68,7 +75,7 @@ def test_the_best_size_between_two_measured_ones_is_found() -> None:
 def test_a_size_is_measured_again_while_it_is_not_clear_what_to_do() -> None:
     memory = replace(measured((4, 400.0), (8, 560.0), windows=1), heading=1, moves=1)
     first = decide(memory, situation(8))
-    assert first.stays
+    assert first.changes_nothing
     assert "measuring 8 again" in first.reason
 
 
@@ -76,27 +83,27 @@ def test_a_rescale_that_does_not_pay_in_the_time_left_is_not_made() -> None:
     memory = replace(measured((4, 400.0)), costs=(60.0,))
     assert decide(memory, situation(4, horizon=600.0)).size == 8
     refused = decide(memory, situation(4, horizon=100.0))
-    assert refused.stays
+    assert refused.changes_nothing
     assert "a rescale costs 60 s" in refused.reason
 
 
 def test_what_has_settled_stays_and_somebody_elses_size_opens_the_question_again() -> None:
     memory = replace(measured((2, 200.0), (4, 400.0)), settled=4, reference=400.0)
-    assert decide(memory, situation(4)).stays
-    memory = remember(placed(memory, size=8, setting=""), 8, Measurement(800.0))
+    assert decide(memory, situation(4)).changes_nothing
+    memory = with_measurement(adjusted_to(memory, size=8, setting=""), 8, Measurement(800.0))
     assert decide(memory, situation(8)).size == 16
 
 
 def test_another_setting_makes_old_rates_worthless() -> None:
-    memory = placed(replace(measured((2, 200.0), (4, 210.0)), settled=2), size=4, setting="ps 2 x 8")
+    memory = adjusted_to(replace(measured((2, 200.0), (4, 210.0)), settled=2), size=4, setting="ps 2 x 8")
     assert memory.rates == {}
     assert memory.settled is None
 
 
 def test_repeated_windows_count_together_and_tell_the_noise() -> None:
-    memory = Memory()
+    memory = ScalingMemory()
     for rate in (90.0, 110.0) * 10:
-        memory = remember(memory, 4, Measurement(rate))
+        memory = with_measurement(memory, 4, Measurement(rate))
     assert memory.rates[4].mean == pytest.approx(100.0, rel=0.05)
     assert memory.noise == pytest.approx(0.1, rel=0.3)
 
@@ -104,25 +111,25 @@ def test_repeated_windows_count_together_and_tell_the_noise() -> None:
 def test_a_lasting_change_opens_the_question_again_and_a_short_one_does_not() -> None:
     memory = replace(measured((2, 200.0), (4, 400.0)), settled=4, reference=400.0)
     for rate in (200.0, 200.0, 400.0, 200.0, 200.0):
-        memory = remember(memory, 4, Measurement(rate))
+        memory = with_measurement(memory, 4, Measurement(rate))
     assert memory.settled == 4
     assert memory.rates[4].mean == pytest.approx(400.0), "strays are not averaged in"
-    memory = remember(memory, 4, Measurement(200.0))
+    memory = with_measurement(memory, 4, Measurement(200.0))
     assert memory.settled is None
-    assert memory.rates == {4: Rate(200.0, 3)}
+    assert memory.rates == {4: MeasuredRate(200.0, 3)}
     assert decide(memory, situation(4)).size == 2, "after a loss it looks downwards first"
 
 
 def test_only_so_many_sizes_are_remembered() -> None:
-    memory = Memory()
+    memory = ScalingMemory()
     for size in range(1, 3 * MOST_SIZES):
-        memory = remember(memory, size, Measurement(1.0))
+        memory = with_measurement(memory, size, Measurement(1.0))
     assert len(memory.rates) == MOST_SIZES
     assert min(memory.rates) == 2 * MOST_SIZES
 
 
 def test_a_fit_through_amdahls_law_knows_it() -> None:
-    found = fit({n: Rate(100.0 * n / (1 + 0.05 * (n - 1)), 8) for n in (1, 2, 4, 8, 16)}, 0.01)
+    found = fit({n: MeasuredRate(100.0 * n / (1 + 0.05 * (n - 1)), 8) for n in (1, 2, 4, 8, 16)}, 0.01)
     assert found.rate(32) == pytest.approx(100.0 * 32 / (1 + 0.05 * 31), rel=0.08)
 
 
@@ -130,10 +137,10 @@ def test_a_fit_through_amdahls_law_knows_it() -> None:
 
 
 def test_a_size_is_measured_only_when_held_and_after_its_first_steps() -> None:
-    window = Window()
+    window = MeasurementWindow()
 
     def observe(now: float, samples: float, size: int = 2, world_round: int = 1) -> Measurement | None:
-        window.note(world_round=world_round, samples=samples, now=now)
+        window.record_samples(world_round=world_round, samples=samples, now=now)
         return window.observe(size=size, samples=samples, cooldown=10.0, now=now)
 
     assert observe(0.0, 0.0) is None
@@ -148,7 +155,7 @@ def test_a_size_is_measured_only_when_held_and_after_its_first_steps() -> None:
 
 
 def test_a_cooldown_that_is_made_shorter_is_measured_from_then_on() -> None:
-    window = Window()
+    window = MeasurementWindow()
     assert window.observe(size=2, samples=0.0, cooldown=300.0, now=0.0) is None
     assert window.observe(size=2, samples=5_000.0, cooldown=300.0, now=50.0) is None
     found = [window.observe(size=2, samples=100.0 * now, cooldown=10.0, now=float(now)) for now in range(51, 60)]
@@ -156,16 +163,16 @@ def test_a_cooldown_that_is_made_shorter_is_measured_from_then_on() -> None:
 
 
 def test_the_cost_of_a_rescale_is_the_time_in_which_the_new_rate_was_not_reached() -> None:
-    window = Window()
+    window = MeasurementWindow()
     found = []
     for second in range(60):
         # 100 samples/s up to second 20, nothing for 8 seconds, then 200 samples/s.
         samples = 100.0 * min(second, 20) + 200.0 * max(0, second - 28)
-        window.note(world_round=1 if second <= 20 else 2, samples=samples, now=float(second))
+        window.record_samples(world_round=1 if second <= 20 else 2, samples=samples, now=float(second))
         if second <= 20 or second >= 28:
             size = 2 if second <= 20 else 4
             found.append(window.observe(size=size, samples=samples, cooldown=10.0, now=float(second)))
-    costs = [each.lost_seconds for each in found if each is not None]
+    costs = [each.rescale_seconds for each in found if each is not None]
     assert costs == [None, None, pytest.approx(8.0), None, None]
 
 
@@ -175,9 +182,9 @@ def test_the_cost_of_a_rescale_is_the_time_in_which_the_new_rate_was_not_reached
 def test_after_a_plan_that_was_not_fulfilled_growth_is_tried_again_after_a_growing_pause() -> None:
     memory, pauses, wall = measured((4, 400.0)), [], 1_000.0
     for _ in range(8):
-        memory = pending.unfulfilled(memory, 4, wall)
+        memory = pending.after_unfulfilled_plan(memory, 4, wall)
         waiting = decide(memory, situation(4, wall=wall + memory.pause - 1))
-        assert waiting.stays
+        assert waiting.changes_nothing
         assert "no more than 4 could be had" in waiting.reason
         pauses.append(memory.pause)
         wall = memory.retry_at
@@ -186,27 +193,27 @@ def test_after_a_plan_that_was_not_fulfilled_growth_is_tried_again_after_a_growi
         memory = again.memory
     assert pauses[:3] == [600.0, 1200.0, 2400.0]
     assert pauses[-1] == 6 * 3600.0
-    assert pending.fulfilled(memory, 8).had is None
+    assert pending.after_fulfilled_plan(memory, 8).had is None
 
 
 def test_members_that_stay_missing_are_given_up_by_index_down_to_the_minimum() -> None:
-    decision = pending.give_up(Memory(asked=8), {1, 5, 6}, size=8, bounds=Bounds(2, 64), wall=0.0)
+    decision = pending.fall_back(ScalingMemory(asked=8), {1, 5, 6}, size=8, bounds=Bounds(2, 64), wall=0.0)
     assert decision is not None
     assert decision.remove == (1, 5, 6)
     assert decision.memory.asked == 5
     assert "3 of 8 members have been missing for 900 s (index 1, 5, 6): fall back to 5" in decision.reason
-    assert pending.give_up(Memory(), {1}, size=2, bounds=Bounds(2, 64), wall=0.0) is None
+    assert pending.fall_back(ScalingMemory(), {1}, size=2, bounds=Bounds(2, 64), wall=0.0) is None
 
 
 # --- CPU and memory --------------------------------------------------------------------------------------------------
 
 
-def used(memory: int, limit: int, tight: float, **more: float) -> Role:
-    use = Use("job-worker-0", memory=memory * MIB, memory_limit=limit * MIB, tight=tight, **more)
-    return Role((use,) * 4, most_memory=4096 * MIB)
+def used(memory: int, limit: int, tight: float, **more: float) -> RoleUsage:
+    use = MemberUsage("job-worker-0", memory=memory * MIB, memory_limit=limit * MIB, near_limit=tight, **more)
+    return RoleUsage((use,) * 4, most_memory=4096 * MIB)
 
 
-def resources(role: Role, *, settled: bool = False, **more: Any) -> Decision:
+def resources(role: RoleUsage, *, settled: bool = False, **more: Any) -> ScalingDecision:
     memory = measured((2, 200.0), (4, 400.0))
     memory = replace(memory, settled=4, reference=400.0) if settled else memory
     return decide(memory, situation(4, roles={"worker": role}, **more))
@@ -221,7 +228,7 @@ def test_memory_that_is_nearly_used_up_for_most_of_the_time_grows_before_a_membe
 
 def test_memory_grows_no_further_than_max_memory_and_resource_limits() -> None:
     assert resources(used(3800, 4000, 1.0)).resources == {}, "4096 MiB would be no help"
-    bounded = resources(used(950, 1024, 1.0), room={"memory": 4.0 * 256 * MIB})
+    bounded = resources(used(950, 1024, 1.0), free_resources={"memory": 4.0 * 256 * MIB})
     assert bounded.resources == {"worker": {"memory": 1280 * MIB}}
     assert "allow no more" in bounded.reason
 
@@ -234,11 +241,11 @@ def test_what_nobody_uses_is_given_back_once_the_size_has_settled_and_if_it_pays
     lowered = resources(roomy, settled=True)
     assert lowered.resources == {"worker": {"cpu": 0.8, "memory": 448 * MIB}}
     fitting = used(200, 448, 0.0, cpu_peak=0.5, cpu_request=0.8)
-    assert resources(fitting, settled=True).stays
+    assert resources(fitting, settled=True).changes_nothing
 
 
 def test_after_a_failed_plan_for_resources_none_is_made_for_an_hour() -> None:
-    memory = pending.not_changed(measured((2, 200.0), (4, 400.0)), 1_000.0)
+    memory = pending.after_failed_resource_plan(measured((2, 200.0), (4, 400.0)), 1_000.0)
     roles = {"worker": used(950, 1024, 0.8)}
     assert not decide(memory, situation(4, roles=roles, wall=4_599.0)).resources
     assert decide(memory, situation(4, roles=roles, wall=4_600.0)).resources
@@ -248,19 +255,25 @@ def test_the_share_is_that_of_the_container_that_trains() -> None:
     def template(**resources: dict[str, str]) -> dict[str, object]:
         return {"spec": {"containers": [{"resources": resources}, {"resources": {"requests": {"cpu": "9"}}}]}}
 
-    assert share(template(requests={"cpu": "500m", "memory": "1Gi"})) == Share(0.5, 1024 * MIB)
-    assert share(template(limits={"cpu": "2", "memory": "1Gi"})) == Share(2.0, 1024 * MIB)
-    assert share(template(requests={"memory": "1Gi"}, limits={"memory": "2Gi"})) == Share(None, 2048 * MIB)
-    assert share({}) == Share()
-    assert share(template()).changed({"cpu": 3}) == Share(3.0, None)
+    assert training_container_resources(template(requests={"cpu": "500m", "memory": "1Gi"})) == ContainerResources(
+        0.5, 1024 * MIB
+    )
+    assert training_container_resources(template(limits={"cpu": "2", "memory": "1Gi"})) == ContainerResources(
+        2.0, 1024 * MIB
+    )
+    assert training_container_resources(
+        template(requests={"memory": "1Gi"}, limits={"memory": "2Gi"})
+    ) == ContainerResources(None, 2048 * MIB)
+    assert training_container_resources({}) == ContainerResources()
+    assert training_container_resources(template()).with_plan_resources({"cpu": 3}) == ContainerResources(3.0, None)
 
 
 # --- parameter servers -----------------------------------------------------------------------------------------------
 
 
-def served(*loads: float, **more: Any) -> Situation:
-    uses = tuple(Use(f"job-ps-{n}", cpu=4.0 * load, cpu_request=4.0) for n, load in enumerate(loads))
-    return situation(4, roles={"ps": Role(uses)}, servers=("ps",), **more)
+def served(*loads: float, **more: Any) -> ScalingInputs:
+    uses = tuple(MemberUsage(f"job-ps-{n}", cpu=4.0 * load, cpu_request=4.0) for n, load in enumerate(loads))
+    return situation(4, roles={"ps": RoleUsage(uses)}, servers=("ps",), **more)
 
 
 def test_when_all_servers_are_hot_the_role_gets_more_cpu_and_a_single_hot_one_is_migrated() -> None:
@@ -273,29 +286,29 @@ def test_when_all_servers_are_hot_the_role_gets_more_cpu_and_a_single_hot_one_is
 
 
 def test_hot_servers_that_can_get_no_more_cpu_bound_the_workers() -> None:
-    decision = decide(measured((2, 200.0), (4, 390.0)), served(0.95, 0.92, room={"cpu": 0.5}))
-    assert decision.stays
+    decision = decide(measured((2, 200.0), (4, 390.0)), served(0.95, 0.92, free_resources={"cpu": 0.5}))
+    assert decision.changes_nothing
     assert "job-ps-0, which uses 95% of its 4 cores and can get no more," in decision.reason
 
 
 def test_cpu_that_has_not_helped_is_not_given_again() -> None:
     memory = replace(measured((2, 200.0), (4, 390.0)), relieved=(4, 380.0))
-    assert servers.relieve(memory, served(0.95, 0.95), Bounds(1, 64)) is None
+    assert parameter_servers.more_cpu(memory, served(0.95, 0.95), Bounds(1, 64)) is None
     memory = replace(memory, relieved=(4, 300.0))
-    assert servers.relieve(memory, served(0.95, 0.95), Bounds(1, 64)) is not None
+    assert parameter_servers.more_cpu(memory, served(0.95, 0.95), Bounds(1, 64)) is not None
 
 
 def test_idle_servers_change_nothing() -> None:
     assert decide(measured((2, 200.0), (4, 390.0)), served(0.5, 0.4)).size == 8
-    assert memory_rule.less(measured((4, 400.0)), served(0.5)) is None
+    assert resource_rules.lower_requests(measured((4, 400.0)), served(0.5)) is None
 
 
 # --- what is stored --------------------------------------------------------------------------------------------------
 
 
 def test_all_of_the_memory_is_stored_and_comes_back() -> None:
-    memory = Memory(
-        rates={4: Rate(400.0, 3.0), 2: Rate(200.0, 1.0)},
+    memory = ScalingMemory(
+        rates={4: MeasuredRate(400.0, 3.0), 2: MeasuredRate(200.0, 1.0)},
         setting="ps 2 x 8",
         asked=4,
         settled=4,
@@ -318,6 +331,6 @@ def test_all_of_the_memory_is_stored_and_comes_back() -> None:
     back = restored(msgspec.json.decode(text, type=StoredMemory))
     assert back == memory
     assert list(back.rates) == [4, 2]
-    assert restored(msgspec.json.decode(b'{"rates": {"2": 200.0}, "asked": 2}', type=StoredMemory)) == Memory(
-        rates={2: Rate(200.0)}, asked=2
+    assert restored(msgspec.json.decode(b'{"rates": {"2": 200.0}, "asked": 2}', type=StoredMemory)) == ScalingMemory(
+        rates={2: MeasuredRate(200.0)}, asked=2
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from elasticjob_master.core.rendezvous import world_formation
-from elasticjob_master.core.rendezvous.commands import Removed, Start, Stop
-from elasticjob_master.core.rendezvous.host_discovery import HostList, next_list
+from elasticjob_master.core.rendezvous.commands import MemberRemoved, Start, Stop
+from elasticjob_master.core.rendezvous.host_discovery import HostList, next_host_list
 from elasticjob_master.core.rendezvous.members import Identity, Member
 from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
 from hypothesis import given
@@ -14,7 +14,9 @@ from tests.support.master.simulated_agents import Job, world_of
 
 
 def member(number: int, node: str) -> Member:
-    return Member(Identity(f"p{number}", f"u{number}", "worker", number, node_name=node), number, away_since=None)
+    return Member(
+        Identity(f"p{number}", f"u{number}", "worker", number, node_name=node), number, disconnected_since=None
+    )
 
 
 @st.composite
@@ -31,18 +33,18 @@ def test_survivors_keep_their_ranks_order_and_everybody_is_in_the_world_once(
     crowd: tuple[list[Member], list[str]],
 ) -> None:
     members, last = crowd
-    world = world_formation.order(last, members)
+    world = world_formation.rank_order(last, members)
     survivors = [uid for uid in last if not uid.startswith("gone")]
     assert list(world[: len(survivors)]) == survivors
     assert sorted(world) == sorted(m.uid for m in members)
-    assert world == world_formation.order(last, members), "the same facts make the same world"
+    assert world == world_formation.rank_order(last, members), "the same facts make the same world"
 
 
 @given(crowds())
 def test_joiners_of_one_node_are_side_by_side(crowd: tuple[list[Member], list[str]]) -> None:
     members, last = crowd
     nodes = {m.uid: m.identity.node_name for m in members}
-    joiners = [nodes[uid] for uid in world_formation.order(last, members) if uid not in last]
+    joiners = [nodes[uid] for uid in world_formation.rank_order(last, members) if uid not in last]
     for node in set(joiners) - {""}:
         first, count = joiners.index(node), joiners.count(node)
         assert joiners[first : first + count] == [node] * count
@@ -50,11 +52,11 @@ def test_joiners_of_one_node_are_side_by_side(crowd: tuple[list[Member], list[st
 
 def test_a_joiner_on_the_last_survivors_node_is_next_to_it() -> None:
     members = [member(0, "a"), member(1, "b"), member(2, "c"), member(3, "a"), member(4, "b"), member(5, "c")]
-    assert world_formation.order(["u0", "u1"], members) == ("u0", "u1", "u4", "u3", "u2", "u5")
+    assert world_formation.rank_order(["u0", "u1"], members) == ("u0", "u1", "u4", "u3", "u2", "u5")
 
 
 def test_members_of_an_unknown_node_stay_in_the_order_in_which_they_came() -> None:
-    assert world_formation.order([], [member(0, ""), member(1, "a"), member(2, ""), member(3, "a")]) == (
+    assert world_formation.rank_order([], [member(0, ""), member(1, "a"), member(2, ""), member(3, "a")]) == (
         "u0",
         "u1",
         "u3",
@@ -100,7 +102,7 @@ def test_below_the_minimum_no_world_is_formed_however_long_it_takes() -> None:
 
 def test_a_restart_kills_all_processes_at_once_and_starts_the_same_members_anew() -> None:
     job, agents = world_of(3)
-    job.rendezvous.restart()
+    job.rendezvous.restart_training()
     job.advance()
     assert [agent.inbox[0] for agent in agents] == [Stop(a.identity.pod_uid, 1, 0.0) for a in agents]
     job.calm()
@@ -109,10 +111,10 @@ def test_a_restart_kills_all_processes_at_once_and_starts_the_same_members_anew(
 
 
 def test_a_restart_reaches_also_processes_that_adapt_to_changes() -> None:
-    job = Job(minimum=1, desired=2, rules=Rules(adapts_itself=True))
+    job = Job(minimum=1, desired=2, rules=Rules(in_process_elastic=True))
     agents = [job.join(0), job.join(1)]
     job.calm()
-    job.rendezvous.restart()
+    job.rendezvous.restart_training()
     job.calm()
     assert (job.rendezvous.round, job.rendezvous.phase) == (2, "training")
     assert [agent.starts for agent in agents] == [[1, 2]] * 2
@@ -120,7 +122,7 @@ def test_a_restart_reaches_also_processes_that_adapt_to_changes() -> None:
 
 def test_a_restart_that_fails_one_process_more_blames_nobody() -> None:
     job, agents = world_of(2)
-    job.rendezvous.restart()
+    job.rendezvous.restart_training()
     job.end_process(agents[0], 134, asked=False)
     job.calm()
     assert not agents[0].gone
@@ -143,7 +145,7 @@ def test_an_open_but_silent_stream_has_three_times_the_patience_of_one_that_is_g
     assert job.rendezvous.in_world("1.0")
     assert job.rendezvous.phase == "training"
     removed = job.silence(agents[1], 31.0)
-    assert Removed("1.0") in removed
+    assert MemberRemoved("1.0") in removed
 
 
 def test_a_member_that_is_away_for_a_while_is_suspected_and_stays_what_it_was() -> None:
@@ -165,7 +167,7 @@ def test_a_thousand_members_get_one_and_the_same_world() -> None:
     rendezvous, members = job.rendezvous, job.members
     for index in range(1000):
         identity = Identity(f"p{index}", f"u{index}", "worker", index, 0, f"10.0.{index >> 8}.{index & 255}")
-        rendezvous.registered(identity, job.now)
+        rendezvous.register(identity, job.now)
         rendezvous.connected(identity.pod_uid, job.now)
     rendezvous.sizes = {"worker": RoleSize(1, 1000)}
     commands = rendezvous.advance(job.now)
@@ -185,16 +187,16 @@ def test_a_job_whose_members_come_and_go_for_ever_keeps_nothing_of_those_who_are
     kept = job.rendezvous
     assert len(job.members) == 3
     assert len(kept.world) <= 3
-    assert len(job.members.away) <= 3
+    assert len(job.members.disconnected) <= 3
     assert not kept.unfit
 
 
 def test_a_member_that_is_cut_off_stays_a_host_as_long_as_it_is_not_lost() -> None:
     job, agents = world_of(2)
-    before = next_list(HostList(), job.members, role="worker", settled=True)
+    before = next_host_list(HostList(), job.members, role="worker", settled=True)
     job.disconnect(agents[1])
     job.advance(9.0)
-    assert next_list(before, job.members, role="worker", settled=True) is before
+    assert next_host_list(before, job.members, role="worker", settled=True) is before
     job.advance(2.0)
-    after = next_list(before, job.members, role="worker", settled=True)
+    after = next_host_list(before, job.members, role="worker", settled=True)
     assert [host.name for host in after.hosts] == [agents[0].identity.pod_name]

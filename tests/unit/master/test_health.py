@@ -49,7 +49,7 @@ class Job(Controller):
             self.clock += 1.0
             for member in self.members:
                 if not silent:
-                    member.heard_at = self.clock
+                    member.last_heard_at = self.clock
             self.obey()
             self.health_watcher.tick(self.clock)
 
@@ -125,4 +125,4 @@ async def test_a_process_that_goes_on_from_world_to_world_keeps_its_steps() -> N
     job.rendezvous.round = 2  # beside the running world, as when a member joins
     job.train(5)
     assert job.progress.step == 20
-    assert job.progress.reporters() == 2
+    assert job.progress.reporter_count() == 2

@@ -18,7 +18,7 @@ from elasticjob_master.core.history import (
     Sample,
 )
 from elasticjob_master.core.rendezvous.members import Identity
-from elasticjob_master.core.stored_state import State, encode
+from elasticjob_master.core.stored_state import StoredState, encode
 from elasticjob_master.persistence import snapshot
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,7 +29,7 @@ MOST_BYTES = 128 * 1024
 
 def sampled(history: History, moments: list[float]) -> None:
     for step, moment in enumerate(moments):
-        history.sample(wall=moment, world_round=1, world_size=2, step=step, rate=float(step))
+        history.add_sample(wall=moment, world_round=1, world_size=2, step=step, rate=float(step))
 
 
 def test_the_last_minutes_are_told_in_seconds_and_the_first_day_in_hours() -> None:
@@ -61,7 +61,7 @@ def test_samples_are_bounded_and_in_order_whatever_the_clock_does(moments: list[
 def test_a_job_at_rest_adds_no_samples() -> None:
     history = History()
     for tick in range(100):
-        history.sample(wall=5.0 * tick, world_round=3, world_size=2, step=7, rate=0.0)
+        history.add_sample(wall=5.0 * tick, world_round=3, world_size=2, step=7, rate=0.0)
     assert len(history.samples()) == 1
 
 
@@ -74,21 +74,21 @@ def test_events_are_bounded_ordered_and_none_is_lost_before_that(told: list[tupl
     told = told * times
     history = History()
     for moment, (reason, message) in enumerate(told):
-        history.event(reason, message, float(moment))
+        history.add_event(reason, message, float(moment))
     events = history.events()
     assert len(events) <= MOST_EVENTS
     assert [event.number for event in events] == sorted({event.number for event in events})
     assert all(len(event.message.encode()) <= LONGEST_MESSAGE and event.message.isprintable() for event in events)
-    assert history.totals == Counter(reason for reason, _ in told)
+    assert history.event_totals == Counter(reason for reason, _ in told)
     if len(told) <= MOST_EVENTS:
         assert sum(event.times for event in events) == len(told)
 
 
 def test_a_thousand_registrations_do_not_push_out_the_one_stall() -> None:
     history = History()
-    history.event("Stalled", "no step for 300 s", 1.0)
+    history.add_event("Stalled", "no step for 300 s", 1.0)
     for pod in range(1000):
-        history.event("MemberRegistered", f"job-worker-{pod}", 2.0 + pod)
+        history.add_event("MemberRegistered", f"job-worker-{pod}", 2.0 + pod)
     events = history.events()
     assert events[0].reason == "Stalled"
     assert events[-1].message == "job-worker-999"
@@ -97,10 +97,10 @@ def test_a_thousand_registrations_do_not_push_out_the_one_stall() -> None:
 
 def test_the_same_again_is_counted_and_told_as_news() -> None:
     history = History()
-    history.event("MemberLost", "job-worker-3", 1.0)
+    history.add_event("MemberLost", "job-worker-3", 1.0)
     seen = history.number
     for moment in (2.0, 3.0):
-        history.event("MemberLost", "job-worker-3", moment)
+        history.add_event("MemberLost", "job-worker-3", moment)
     [event] = history.events(after=seen)
     assert (event.text(), event.time) == ("job-worker-3 (3 times)", 3.0)
     assert len(history.events()) == 1
@@ -109,10 +109,10 @@ def test_the_same_again_is_counted_and_told_as_news() -> None:
 def test_what_is_kept_fits_into_the_stored_state_even_at_its_largest() -> None:
     history = History()
     for number in range(2 * MOST_EVENTS):
-        history.event(f"{number % 7}" * 40, f"{number}" + '"' * 400, 1.7e9 + number / 3)
+        history.add_event(f"{number % 7}" * 40, f"{number}" + '"' * 400, 1.7e9 + number / 3)
     sampled(history, [1.7e9 + number / 3 for number in range(2 * MOST_SAMPLES)])
-    state = State(samples=history.samples(), events=history.events())
-    empty = len(encode(State()))
+    state = StoredState(samples=history.samples(), events=history.events())
+    empty = len(encode(StoredState()))
     assert len(encode(state)) - empty < MOST_BYTES
     worst = sum(len(str(tuple(each))) for each in (*state.samples, *state.events))
     assert worst < MOST_BYTES, "also if it cannot be compressed"
@@ -121,15 +121,15 @@ def test_what_is_kept_fits_into_the_stored_state_even_at_its_largest() -> None:
 async def test_history_goes_on_after_the_masters_death() -> None:
     before = Controller(framework="jax", sizes={})
     before.register(Identity("job-worker-0", "uid-0", "worker", 0))
-    before.history.sample(wall=5.0, world_round=1, world_size=1, step=10, rate=3.5)
-    before.history.event("Stalled", "no step", 6.0)
-    before.history.event("Stalled", "no step", 7.0)
+    before.history.add_sample(wall=5.0, world_round=1, world_size=1, step=10, rate=3.5)
+    before.history.add_event("Stalled", "no step", 6.0)
+    before.history.add_event("Stalled", "no step", 7.0)
     after = Controller(framework="jax", sizes={})
     snapshot.restore(after, snapshot.take(before, job_uid=""))
     assert after.history.samples() == before.history.samples() == [Sample(2, 5.0, 1, 1, 10, 3.5)]
     assert after.history.events() == before.history.events()
     assert after.history.events()[-1] == Event(4, 7.0, "Stalled", "no step", 2)
-    after.history.event("Resumed", "step 11 is finished", 8.0)
+    after.history.add_event("Resumed", "step 11 is finished", 8.0)
     assert after.history.events()[-1].number == before.history.number + 1, "who watches by number misses nothing"
 
 

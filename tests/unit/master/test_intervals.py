@@ -9,7 +9,7 @@ from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.commands import Command, Configure
 from elasticjob_master.core.rendezvous.members import Identity
 from elasticjob_master.core.rendezvous.rules import RoleSize
-from elasticjob_master.core.report_intervals import MESSAGES_PER_SECOND, Intervals, intervals, worth_telling
+from elasticjob_master.core.report_intervals import MESSAGES_PER_SECOND, Intervals, differ_much, intervals_for
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,50 +18,50 @@ LOST = st.floats(min_value=5, max_value=3600)
 
 
 def test_few_agents_tell_often_and_many_seldom() -> None:
-    assert intervals(1, lost=30) == Intervals(2.0, 0.2)
-    assert intervals(200, lost=30) == Intervals(2.0, 0.2)
-    assert intervals(2_000, lost=30) == Intervals(2.0, 2.0)
-    assert intervals(10_000, lost=30) == Intervals(10.0, 5.0)
+    assert intervals_for(1, lost=30) == Intervals(2.0, 0.2)
+    assert intervals_for(200, lost=30) == Intervals(2.0, 0.2)
+    assert intervals_for(2_000, lost=30) == Intervals(2.0, 2.0)
+    assert intervals_for(10_000, lost=30) == Intervals(10.0, 5.0)
 
 
 @given(agents=SIZES, lost=LOST)
 def test_three_heartbeats_must_be_missing_before_a_member_is_lost(agents: int, lost: float) -> None:
-    assert 3 * intervals(agents, lost=lost).heartbeat <= lost + 1e-9
+    assert 3 * intervals_for(agents, lost=lost).heartbeat <= lost + 1e-9
 
 
 @given(agents=st.integers(min_value=1, max_value=10_000))
 def test_all_agents_together_send_a_thousand_heartbeats_a_second_at_most(agents: int) -> None:
-    assert agents / intervals(agents, lost=30).heartbeat <= MESSAGES_PER_SECOND + 1e-6
+    assert agents / intervals_for(agents, lost=30).heartbeat <= MESSAGES_PER_SECOND + 1e-6
 
 
 @given(agents=st.integers(min_value=1, max_value=5_000))
 def test_all_agents_together_send_a_thousand_reports_a_second_at_most(agents: int) -> None:
-    assert agents / intervals(agents, lost=30).report <= MESSAGES_PER_SECOND + 1e-6
+    assert agents / intervals_for(agents, lost=30).report <= MESSAGES_PER_SECOND + 1e-6
 
 
 @given(fewer=SIZES, more=SIZES, lost=LOST)
 def test_more_agents_never_tell_more_often(fewer: int, more: int, lost: float) -> None:
     fewer, more = sorted((fewer, more))
-    before, after = intervals(fewer, lost=lost), intervals(more, lost=lost)
+    before, after = intervals_for(fewer, lost=lost), intervals_for(more, lost=lost)
     assert before.heartbeat <= after.heartbeat
     assert before.report <= after.report
 
 
 def test_only_a_change_by_more_than_half_is_told() -> None:
-    told = intervals(2_000, lost=30)
-    assert not worth_telling(told, told)
-    assert not worth_telling(told, intervals(2_900, lost=30))
-    assert worth_telling(told, intervals(3_100, lost=30))
-    assert worth_telling(intervals(3_100, lost=30), told)
-    assert worth_telling(told, intervals(2_000, lost=3))
+    told = intervals_for(2_000, lost=30)
+    assert not differ_much(told, told)
+    assert not differ_much(told, intervals_for(2_900, lost=30))
+    assert differ_much(told, intervals_for(3_100, lost=30))
+    assert differ_much(intervals_for(3_100, lost=30), told)
+    assert differ_much(told, intervals_for(2_000, lost=3))
 
 
 @given(st.lists(SIZES, min_size=2, max_size=50))
 def test_nobody_is_further_than_half_from_what_holds_now(sizes: list[int]) -> None:
-    told = intervals(sizes[0], lost=30)
+    told = intervals_for(sizes[0], lost=30)
     for agents in sizes:
-        now = intervals(agents, lost=30)
-        if worth_telling(told, now):
+        now = intervals_for(agents, lost=30)
+        if differ_much(told, now):
             told = now
         assert now.heartbeat / 1.5 <= told.heartbeat <= now.heartbeat * 1.5
         assert now.report / 1.5 <= told.report <= now.report * 1.5

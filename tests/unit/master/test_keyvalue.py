@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from elasticjob_api.refusals import BadRequest, Full
+from elasticjob_api.refusals import BadRequest, LimitReached
 from elasticjob_master.core.sync import key_value
 from elasticjob_master.core.sync.barrier import MOST_BARRIERS, MOST_WAITING, Barriers
-from elasticjob_master.core.sync.key_value import KeyValue
+from elasticjob_master.core.sync.key_value import KeyValueStore
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -20,7 +20,7 @@ class Values(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.store, self.model, self.sums = KeyValue(), dict[str, bytes](), dict[str, int]()
+        self.store, self.model, self.sums = KeyValueStore(), dict[str, bytes](), dict[str, int]()
 
     @rule(key=KEYS, value=VALUES)
     def set(self, key: str, value: bytes) -> None:
@@ -59,27 +59,27 @@ class Values(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        again = KeyValue()
-        again.restore(self.store.round, self.store.values(), self.store.answers())
+        again = KeyValueStore()
+        again.restore(self.store.round, self.store.values(), self.store.addition_results())
         self.store = again
 
     @rule()
     def next_round(self) -> None:
-        self.store.begin(self.store.round + 1)
+        self.store.begin_round(self.store.round + 1)
         self.model, self.sums = {}, {}
 
     @invariant()
     def all_is_there_and_nothing_else(self) -> None:
         assert self.store.values() == self.model
         for key in ("a", "b", "ü"):
-            assert (self.store.missing([key]) is None) == (key in self.model)
+            assert (self.store.first_missing([key]) is None) == (key in self.model)
 
 
 TestValues = Values.TestCase
 
 
 def test_every_bound_is_refused_by_name_and_changes_nothing() -> None:
-    store = KeyValue()
+    store = KeyValueStore()
     for request, message in (
         (lambda: store.set("", b""), "key has 0 characters; it must have 1 to 128"),
         (lambda: store.set("k" * 129, b""), "key has 129 characters"),
@@ -96,33 +96,33 @@ def test_every_bound_is_refused_by_name_and_changes_nothing() -> None:
 
 
 def test_the_store_is_bounded_in_keys_and_bytes_and_has_room_again_after_a_delete() -> None:
-    store = KeyValue()
+    store = KeyValueStore()
     for number in range(key_value.MOST_KEYS):
         store.set(f"{number}", b"")
-    with pytest.raises(Full, match="4096 keys already; key 'more' is one too many"):
+    with pytest.raises(LimitReached, match="4096 keys already; key 'more' is one too many"):
         store.set("more", b"")
-    store.begin(1)
+    store.begin_round(1)
     for name in ("a", "b", "c"):
         store.set(name, bytes(key_value.LONGEST_VALUE))
     store.set("d", bytes(key_value.LONGEST_VALUE - 4))
-    with pytest.raises(Full, match="bytes; the bound is 262144"):
+    with pytest.raises(LimitReached, match="bytes; the bound is 262144"):
         store.set("e", b"")
     assert store.delete("a")
     store.set("e", bytes(key_value.LONGEST_VALUE))
 
 
 def test_a_sum_beyond_64_bits_is_refused() -> None:
-    store = KeyValue()
+    store = KeyValueStore()
     store.set("n", str(2**63 - 1).encode())
     with pytest.raises(BadRequest, match="it must be at most 9223372036854775807"):
         store.add("n", 1, "")
 
 
 def test_answers_to_additions_are_bounded() -> None:
-    store = KeyValue()
+    store = KeyValueStore()
     for number in range(key_value.MOST_ANSWERS + 10):
         store.add("n", 1, f"r{number}")
-    assert len(store.answers()) == key_value.MOST_ANSWERS
+    assert len(store.addition_results()) == key_value.MOST_ANSWERS
 
 
 @given(st.integers(1, 5), st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=60))
@@ -132,7 +132,7 @@ def test_nobody_passes_a_barrier_before_all_have_come_as_often(size: int, calls:
     for caller, restart in calls:
         if restart:  # of the master: who waits calls again
             again = Barriers()
-            again.restore(0, barriers.passed())
+            again.restore(0, barriers.passed_counts())
             barriers = again
             passed_by_all = min(came.values())
             came = {uid: min(count, passed_by_all) for uid, count in came.items()}
@@ -155,12 +155,12 @@ def test_barriers_are_bounded() -> None:
     barriers, world = Barriers(), ["u0", "u1"]
     for number in range(MOST_WAITING):
         barriers.arrive(f"w{number}", 0, "u0", world)
-    with pytest.raises(Full, match="64 barriers are waited at already; 'x' is one too many"):
+    with pytest.raises(LimitReached, match="64 barriers are waited at already; 'x' is one too many"):
         barriers.arrive("x", 0, "u0", world)
-    barriers.begin(1)
+    barriers.begin_round(1)
     for number in range(MOST_BARRIERS):
         barriers.arrive(f"{number}", 0, "u0", ["u0"])
-    with pytest.raises(Full, match="1024 barriers already"):
+    with pytest.raises(LimitReached, match="1024 barriers already"):
         barriers.arrive("x", 0, "u0", ["u0"])
     assert barriers.arrive("7", 1, "u0", ["u0"]), "a known one can be used as often as one likes"
     for name, number, message in (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from elasticjob_agent import training_socket
-from elasticjob_api.refusals import Refused
+from elasticjob_api.refusals import NotCurrent
 from elasticjob_master.controller import Controller
 from elasticjob_master.core import progress, stored_state
 from elasticjob_master.core.history import Event, Sample
@@ -73,9 +73,9 @@ def noise(size: int) -> str:
     return random.Random(size).randbytes(size // 2).hex()
 
 
-def full() -> stored_state.State:
+def full() -> stored_state.StoredState:
     """Return a state whose parts are large, the ones that are least needed most of all."""
-    return stored_state.State(
+    return stored_state.StoredState(
         samples=[Sample(number, float(number), 1, 1, number, random.Random(number).random()) for number in range(3000)],
         events=[Event(1, 1.0, "Told", noise(20_000))],
         progress=stored_state.StoredProgress(step=7, metrics={noise(10_000): 1.0}),
@@ -87,27 +87,27 @@ def test_of_a_state_that_is_too_large_the_least_needed_is_left_out_first_and_the
     whole = full()
     size = len(stored_state.encode(whole))
     assert (
-        stored_state.fit(whole, None)
-        == stored_state.fit(whole, size)
-        == stored_state.Encoded(stored_state.encode(whole))
+        stored_state.encode_within(whole, None)
+        == stored_state.encode_within(whole, size)
+        == stored_state.EncodedState(stored_state.encode(whole))
     )
     seen = []
     for largest in range(size - 1, 5_000, -500):
-        kept = stored_state.fit(whole, largest)
+        kept = stored_state.encode_within(whole, largest)
         assert len(kept.data) <= largest
         decoded = stored_state.decode(kept.data)
         assert decoded.ledgers == whole.ledgers
         assert decoded.progress.step == 7
         if kept.left_out not in seen:
             seen.append(kept.left_out)
-    with pytest.raises(stored_state.TooLarge, match=r"100 is the most that is stored .*1 data sets"):
-        stored_state.fit(whole, 100)
+    with pytest.raises(stored_state.StateTooLarge, match=r"100 is the most that is stored .*1 data sets"):
+        stored_state.encode_within(whole, 100)
     assert seen == [("samples",), ("samples", "events"), ("samples", "events", "metrics")]
 
 
 async def test_a_state_that_does_not_fit_is_told_and_not_taken_for_stored() -> None:
-    def snapshot() -> stored_state.Encoded:
-        return stored_state.fit(full(), 10)
+    def snapshot() -> stored_state.EncodedState:
+        return stored_state.encode_within(full(), 10)
 
     keeper = Keeper(NoStore(), snapshot)
     keeper.changed()
@@ -139,31 +139,31 @@ def test_a_job_takes_so_many_members_and_no_more(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(core_members, "MOST_MEMBERS", 3)
     members = Members()
     for index in range(3):
-        members.check(identity(index))
+        members.check_registration(identity(index))
         members.add(identity(index), 0.0)
-    members.check(identity(1))
-    with pytest.raises(Refused, match="3 members already; a job can have at most 3"):
-        members.check(identity(3))
+    members.check_registration(identity(1))
+    with pytest.raises(NotCurrent, match="3 members already; a job can have at most 3"):
+        members.check_registration(identity(3))
 
 
 def test_a_pod_keeps_its_role_and_index() -> None:
     members = Members()
     members.add(identity(1), 0.0)
-    with pytest.raises(Refused, match="uid-1-0 is worker 1; it cannot become worker 2"):
-        members.check(Identity("job-worker-1-0", "uid-1-0", "worker", 2))
+    with pytest.raises(NotCurrent, match="uid-1-0 is worker 1; it cannot become worker 2"):
+        members.check_registration(Identity("job-worker-1-0", "uid-1-0", "worker", 2))
 
 
 def test_a_member_that_is_lost_before_its_start_has_reached_it_breaks_the_world() -> None:
     rendezvous = Rendezvous(Members())
     rendezvous.sizes = {"worker": RoleSize(1, 2)}
     for index in (0, 1):
-        rendezvous.registered(identity(index), 0.0)
+        rendezvous.register(identity(index), 0.0)
         rendezvous.connected(f"uid-{index}-0", 0.0)
     rendezvous.advance(1.0)
-    rendezvous.started("uid-0-0", 1)
+    rendezvous.process_started("uid-0-0", 1)
     rendezvous.disconnected("uid-1-0", 1.1)
     rendezvous.connected("uid-1-0", 1.2, running_round=0)  # its Start got lost with the stream
-    rendezvous.leaving("uid-1-0", 1.2)
+    rendezvous.member_leaving("uid-1-0", 1.2)
     rendezvous.disconnected("uid-1-0", 1.2)
     assert [command for command in rendezvous.advance(1.3) if isinstance(command, Stop)] == [Stop("uid-0-0", 1, 0.0)]
 

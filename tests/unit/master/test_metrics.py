@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.plans import Plan
+from elasticjob_master.core.plan_summary import PlanSummary
 from elasticjob_master.core.rendezvous.members import Identity
-from elasticjob_master.core.stored_state import Encoded
+from elasticjob_master.core.stored_state import EncodedState
 from elasticjob_master.persistence.state_writer import Keeper
 from elasticjob_master.persistence.store import NoStore
 from elasticjob_master.server.metrics import Calls, Metrics
@@ -30,10 +30,10 @@ async def _served() -> dict[str, tuple[str, tuple[str, ...]]]:
     controller = Controller(framework="jax", sizes={})
     controller.register(Identity("job-worker-0", "uid-0", "worker", 0))
     controller.ledgers.declare(Dataset("d", 4, 1))
-    controller.plans = [Plan("p", "Auto", "Pending")]
+    controller.plans = [PlanSummary("p", "Auto", "Pending")]
     calls = Calls()
     calls.taken["elasticjob.v1.JobService/GetStatus"] += 1
-    body, _ = Metrics(controller, Keeper(NoStore(), lambda: Encoded(b"")), calls).render()
+    body, _ = Metrics(controller, Keeper(NoStore(), lambda: EncodedState(b"")), calls).render()
     found = {}
     for family in text_string_to_metric_families(body.decode()):
         name = f"{family.name}_total" if family.type == "counter" else family.name

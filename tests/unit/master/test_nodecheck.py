@@ -7,8 +7,7 @@ from elasticjob_api.health import NodeCheck
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous import node_check
 from elasticjob_master.core.rendezvous.commands import Check, Exit, Start
-from elasticjob_master.core.rendezvous.members import Check as State
-from elasticjob_master.core.rendezvous.members import Identity, Member, Members
+from elasticjob_master.core.rendezvous.members import Identity, Member, Members, NodeCheckState
 from elasticjob_master.core.rendezvous.rendezvous import Rendezvous
 from elasticjob_master.core.rendezvous.rules import RoleSize
 from elasticjob_master.core.stored_state import decode, encode
@@ -35,21 +34,21 @@ class Job:
         identity = Identity(
             f"p{index}.{incarnation}", uid, "worker", index, incarnation, f"10.0.0.{index}", f"n{index}"
         )
-        member = self.rendezvous.registered(identity, self.now)
+        member = self.rendezvous.register(identity, self.now)
         self.rendezvous.connected(uid, self.now)
         return member
 
     def advance(self, seconds: float = 0.0) -> list[object]:
         self.now += seconds
         for member in self.members:
-            member.heard_at = self.now
+            member.last_heard_at = self.now
         self.commands = list(self.rendezvous.advance(self.now))
         return self.commands
 
     def answer(
         self, member: Member, *, seconds: float = 0.1, problem: str = "", unreached: tuple[str, ...] = ()
     ) -> None:
-        node_check.answered(member, member.order, seconds=seconds, problem=problem, unreached=unreached)
+        node_check.record_answer(member, member.order, seconds=seconds, problem=problem, unreached=unreached)
 
 
 def test_nobody_is_in_a_world_before_all_who_came_together_have_passed() -> None:
@@ -90,7 +89,7 @@ def test_a_node_whose_check_fails_leaves_with_the_reason_and_the_others_train() 
     assert job.rendezvous.unfit, "it is still known when the pod is gone"
     again = job.join(1, incarnation=1)
     job.advance(1.5)
-    assert again.check.stage == "running"
+    assert again.node_check.stage == "running"
     job.answer(again)
     job.advance(2.0)
     assert job.rendezvous.unfit == {}, "another pod there is fit"
@@ -103,10 +102,10 @@ def test_a_node_twice_as_slow_as_the_others_is_not_fit() -> None:
     for member in members:
         job.answer(member, seconds=0.35 if member is members[2] else 0.1)
     job.advance()
-    assert members[2].check.problem == (
+    assert members[2].node_check.problem == (
         "its node took 0.350 s for the measured work, over 2 times the median of 4 members of role worker (0.100 s)"
     )
-    assert [m.check.stage for m in members] == ["passed", "passed", "failed", "passed"]
+    assert [m.node_check.stage for m in members] == ["passed", "passed", "failed", "passed"]
 
 
 def test_the_list_of_pods_that_are_not_fit_is_bounded_and_the_oldest_go_first() -> None:
@@ -135,7 +134,7 @@ def test_a_node_that_does_not_answer_is_not_fit_after_its_time() -> None:
     job.advance(60.0 + node_check.ANSWER_SECONDS - 1)
     assert job.rendezvous.round == 0
     job.advance(2.0)
-    assert members[0].check.problem == "the node check was not answered in time"
+    assert members[0].node_check.problem == "the node check was not answered in time"
     assert job.rendezvous.world == ("u1.0", "u2.0")
 
 
@@ -146,7 +145,7 @@ def test_who_comes_to_a_running_world_is_checked_while_it_trains_on() -> None:
         job.answer(member)
     job.advance()
     for member in job.members:
-        job.rendezvous.started(member.uid, 1)
+        job.rendezvous.process_started(member.uid, 1)
     late = job.join(2)
     assert [type(c) for c in job.advance(2.0)] == [Check]
     phase = job.rendezvous.phase
@@ -165,7 +164,7 @@ def test_a_check_is_told_again_to_an_agent_that_comes_back_and_not_to_one_that_t
     assert [type(c) for c in job.advance()] == [Check]
     job.rendezvous.connected(first.uid, job.now, running_round=4)
     job.advance()
-    assert first.check.stage == "none", "it trains already, as a restarted master has just been told"
+    assert first.node_check.stage == "none", "it trains already, as a restarted master has just been told"
 
 
 def test_a_wish_taken_back_lets_all_go() -> None:
@@ -179,36 +178,41 @@ def test_a_late_or_foreign_answer_changes_nothing() -> None:
     job = Job(2)
     job.advance()
     first, second = job.members
-    node_check.answered(first, 77, seconds=1.0, problem="not mine", unreached=())
-    assert first.check.stage == "running"
+    node_check.record_answer(first, 77, seconds=1.0, problem="not mine", unreached=())
+    assert first.node_check.stage == "running"
     job.answer(second, seconds=float("nan"), problem="x" * 5000)
     job.answer(second, problem="")
-    assert (second.check.seconds, len(second.check.problem)) == (0.0, node_check.LONGEST_PROBLEM)
+    assert (second.node_check.seconds, len(second.node_check.problem)) == (0.0, node_check.LONGEST_PROBLEM)
 
 
 def test_what_was_found_and_told_outlives_the_master() -> None:
     before, after = Controller(framework="jax"), Controller(framework="jax")
     for index, stage in enumerate(("passed", "failed", "running")):
         identity = Identity(f"p{index}", f"u{index}", "worker", index, 0, f"10.0.0.{index}")
-        before.members.add(identity, 0.0).check = State(stage, seconds=0.1, problem="bad" if index == 1 else "")  # type: ignore[arg-type]
+        problem = "bad" if index == 1 else ""
+        before.members.add(identity, 0.0).node_check = NodeCheckState(stage, seconds=0.1, problem=problem)  # type: ignore[arg-type]
     before.rendezvous.unfit = {("worker", 1): ("p1", "bad")}
     before.keyvalue.restore(3, {"k": bytes(range(256))}, {"request": 7})
     before.barriers.restore(3, {"b": 2})
     snapshot.restore(after, decode(encode(snapshot.take(before, job_uid="uid"))))
-    checks = [(m.check.stage, m.check.problem) for m in after.members]
+    checks = [(m.node_check.stage, m.node_check.problem) for m in after.members]
     assert checks == [("passed", ""), ("failed", "bad"), ("none", "")]
     assert after.unfit() == {"p1": "bad"}
     assert (after.keyvalue.round, after.keyvalue.values()) == (3, {"k": bytes(range(256))})
-    assert (after.keyvalue.answers(), after.barriers.passed()) == ({"request": 7}, {"b": 2})
+    assert (after.keyvalue.addition_results(), after.barriers.passed_counts()) == ({"request": 7}, {"b": 2})
 
 
 def ring(count: int, broken: set[int]) -> list[Member]:
     """Return members that each have connected to the next two; nobody reaches a broken one, and it reaches nobody."""
-    members = [Member(Identity(f"p{n}", f"u{n}", "worker", n, 0, f"a{n}"), n, away_since=None) for n in range(count)]
+    members = [
+        Member(Identity(f"p{n}", f"u{n}", "worker", n, 0, f"a{n}"), n, disconnected_since=None) for n in range(count)
+    ]
     for n, member in enumerate(members):
         peers = [(n + step) % count for step in (1, 2) if (n + step) % count != n]
         bad = tuple(f"a{p}" for p in dict.fromkeys(peers) if n in broken or p in broken)
-        member.check = State("answered", peers=tuple(f"a{p}" for p in dict.fromkeys(peers)), unreached=bad, seconds=0.1)
+        member.node_check = NodeCheckState(
+            "answered", peers=tuple(f"a{p}" for p in dict.fromkeys(peers)), unreached=bad, seconds=0.1
+        )
     return members
 
 
@@ -216,8 +220,8 @@ def ring(count: int, broken: set[int]) -> list[Member]:
 def test_a_node_nobody_reaches_is_found_and_no_other(count: int, data: st.DataObject) -> None:
     broken = data.draw(st.integers(0, count - 1))
     members = ring(count, {broken})
-    node_check.judge(members, members)
-    assert [m.check.stage == "failed" for m in members] == [n == broken for n in range(count)]
+    node_check.evaluate_group(members, members)
+    assert [m.node_check.stage == "failed" for m in members] == [n == broken for n in range(count)]
 
 
 @given(st.integers(2, 12), st.data())
@@ -226,39 +230,39 @@ def test_whoever_is_broken_somebody_is_left_and_all_connections_among_the_fit_wo
 ) -> None:
     broken = set(data.draw(st.lists(st.integers(0, count - 1), unique=True, max_size=count)))
     members = ring(count, broken)
-    node_check.judge(members, members)
-    fit = [m for m in members if m.check.stage == "passed"]
+    node_check.evaluate_group(members, members)
+    fit = [m for m in members if m.node_check.stage == "passed"]
     assert len(fit) >= 1
     addresses = {m.identity.address for m in fit}
     for member in fit:
-        failed = [p for p in member.check.unreached if p in addresses]
-        assert 2 * len(failed) <= max(2, len(member.check.peers)), "at most one of its two connections"
+        failed = [p for p in member.node_check.unreached if p in addresses]
+        assert 2 * len(failed) <= max(2, len(member.node_check.peers)), "at most one of its two connections"
 
 
 def test_of_two_that_do_not_reach_each_other_the_younger_is_to_blame() -> None:
     members = ring(2, {0, 1})
-    node_check.judge(members, members)
-    assert [m.check.stage for m in members] == ["passed", "failed"]
-    assert members[1].check.problem == "2 of 2 connections between its node and other members failed"
+    node_check.evaluate_group(members, members)
+    assert [m.node_check.stage for m in members] == ["passed", "failed"]
+    assert members[1].node_check.problem == "2 of 2 connections between its node and other members failed"
 
 
 def test_members_at_work_are_never_to_blame() -> None:
     members = ring(2, set())
     worker, newcomer = members
-    worker.check = State("passed", seconds=0.1)
-    newcomer.check = State("answered", peers=("a0",), unreached=("a0",), seconds=0.1)
-    node_check.judge([newcomer], members)
-    assert (worker.check.stage, newcomer.check.stage) == ("passed", "failed")
+    worker.node_check = NodeCheckState("passed", seconds=0.1)
+    newcomer.node_check = NodeCheckState("answered", peers=("a0",), unreached=("a0",), seconds=0.1)
+    node_check.evaluate_group([newcomer], members)
+    assert (worker.node_check.stage, newcomer.node_check.stage) == ("passed", "failed")
 
 
 @pytest.mark.parametrize("nodes", [["a", "a", "b", "b"], ["a", "a", "a", "b"]])
 def test_peers_on_other_nodes_come_first(nodes: list[str]) -> None:
     members = [
-        Member(Identity(f"p{n}", f"u{n}", "worker", n, 0, f"10.0.0.{n}", node), n, away_since=None)
+        Member(Identity(f"p{n}", f"u{n}", "worker", n, 0, f"10.0.0.{n}", node), n, disconnected_since=None)
         for n, node in enumerate(nodes)
     ]
-    node_check.begin(members, members, NodeCheck(enabled=True), 0.0)
+    node_check.begin_checks(members, members, NodeCheck(enabled=True), 0.0)
     by_address = {m.identity.address: m.identity.node_name for m in members}
     for member in members:
-        assert by_address[member.check.peers[0]] != member.identity.node_name
-        assert len(member.check.peers) == node_check.PEERS
+        assert by_address[member.node_check.peers[0]] != member.identity.node_name
+        assert len(member.node_check.peers) == node_check.PEERS

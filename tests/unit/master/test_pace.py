@@ -8,8 +8,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from elasticjob_master.core.stored_state import Encoded
-from elasticjob_master.core.write_budget import TOGETHER_SECONDS, Pace
+from elasticjob_master.core.stored_state import EncodedState
+from elasticjob_master.core.write_budget import TOGETHER_SECONDS, WriteBudget
 from elasticjob_master.persistence.state_writer import Keeper
 from elasticjob_master.persistence.store import Failed
 from hypothesis import given
@@ -53,7 +53,7 @@ class Kept:
 
     def __init__(self, **options: float) -> None:
         self.store = Stored(**options)
-        self.keeper = Keeper(self.store, lambda: Encoded(b"state"))
+        self.keeper = Keeper(self.store, lambda: EncodedState(b"state"))
         self.task = asyncio.create_task(self.keeper.run())
 
     async def change(self) -> None:
@@ -166,15 +166,15 @@ WISHES = st.lists(st.tuples(st.floats(0, 3), st.booleans(), st.floats(0, 0.05)),
 def test_in_no_time_there_are_more_writes_than_the_budget_and_one_in_a_pause(
     wishes: list[tuple[float, bool, float]],
 ) -> None:
-    pace, at, writes = Pace(pause=PAUSE, burst=BURST), 5.0, list[float]()
+    pace, at, writes = WriteBudget(pause=PAUSE, burst=BURST), 5.0, list[float]()
     for idle, waited_for, snapshot_seconds in wishes:
         at += idle
-        at += pace.wait(at, waited_for=waited_for)
-        assert pace.wait(at, waited_for=waited_for) <= 1e-9
+        at += pace.seconds_until_write(at, waited_for=waited_for)
+        assert pace.seconds_until_write(at, waited_for=waited_for) <= 1e-9
         if writes:
             assert at - writes[-1] >= TOGETHER_SECONDS - 1e-9
         writes.append(at)
-        pace.wrote(at, snapshot_seconds=snapshot_seconds)
+        pace.record_write(at, snapshot_seconds=snapshot_seconds)
     for first in range(len(writes)):
         for last in range(first, len(writes)):
             assert last - first + 1 <= BURST + (writes[last] - writes[first]) / PAUSE + 1e-6
@@ -182,6 +182,6 @@ def test_in_no_time_there_are_more_writes_than_the_budget_and_one_in_a_pause(
 
 @given(st.floats(0, 10), st.booleans())
 def test_taking_snapshots_has_a_tenth_of_the_time_at_most(snapshot_seconds: float, waited_for: bool) -> None:
-    pace = Pace(pause=PAUSE, burst=math.inf)
-    pace.wrote(100.0, snapshot_seconds=snapshot_seconds)
-    assert pace.wait(100.0, waited_for=waited_for) >= 9 * snapshot_seconds - 1e-6
+    pace = WriteBudget(pause=PAUSE, burst=math.inf)
+    pace.record_write(100.0, snapshot_seconds=snapshot_seconds)
+    assert pace.seconds_until_write(100.0, waited_for=waited_for) >= 9 * snapshot_seconds - 1e-6

@@ -5,7 +5,7 @@ from __future__ import annotations
 from elasticjob_api.meta import ObjectMeta
 from elasticjob_api.scaleplan import PlanPhase, ScalePlan, ScalePlanSpec, ScalePlanStatus
 from elasticjob_master.cluster import conversion
-from elasticjob_master.core.plans import MOST_PLANS
+from elasticjob_master.core.plan_summary import MOST_PLANS
 
 
 def plan(number: int, phase: PlanPhase | None) -> ScalePlan:

@@ -30,7 +30,7 @@ class Member:
         self.step += steps
         self.now += seconds + late
         report = Report(self.round, self.step, 1_000_000, SAMPLES * steps, seconds, steps=steps)
-        self.progress.report(self.uid, report, now=self.now, wall=self.now)
+        self.progress.add_report(self.uid, report, now=self.now, wall=self.now)
 
     @property
     def rate(self) -> float:
@@ -112,9 +112,9 @@ def test_a_change_of_the_world_leaves_no_trace_of_the_old_rate() -> None:
 def test_a_burst_of_reports_without_their_seconds_is_no_spike() -> None:
     progress = Progress()
     for second in range(30):
-        progress.report("a", Report(1, second + 1, 0, SAMPLES), now=float(second), wall=0.0)
+        progress.add_report("a", Report(1, second + 1, 0, SAMPLES), now=float(second), wall=0.0)
     for step in range(31, 51):  # twenty seconds of a cut network, told at once
-        progress.report("a", Report(1, step, 0, SAMPLES), now=49.0, wall=0.0)
+        progress.add_report("a", Report(1, step, 0, SAMPLES), now=49.0, wall=0.0)
     assert progress.samples_per_second(49.0) <= SAMPLES * 1.1
 
 
@@ -122,7 +122,7 @@ def test_only_a_step_that_is_new_to_its_member_counts_as_finished() -> None:
     progress = Progress()
 
     def told(uid: str, step: int, process_round: int = 1) -> bool:
-        return progress.report(uid, Report(process_round, step, seconds=1.0), now=1.0, wall=1.0)
+        return progress.add_report(uid, Report(process_round, step, seconds=1.0), now=1.0, wall=1.0)
 
     assert not told("a", 0), "it has only begun"
     assert told("a", 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from elasticjob_api.refusals import Refused
+from elasticjob_api.refusals import NotCurrent
 from elasticjob_master.core.rendezvous.commands import Drain, Exit, Stop
 from elasticjob_master.core.rendezvous.members import Members
 from elasticjob_master.core.rendezvous.rendezvous import Rendezvous
@@ -18,11 +18,11 @@ from tests.support.master.simulated_agents import MINIMUM, FakeAgent, Job, world
 class Worlds(RuleBasedStateMachine):
     """Any history: the promises about worlds hold at every moment, and calm brings a formed world."""
 
-    adapts_itself = False
+    in_process_elastic = False
 
     @initialize(desired=st.integers(MINIMUM, 4), present=st.integers(0, 4), calm=st.booleans())
     def begin(self, desired: int, present: int, calm: bool) -> None:
-        self.job = Job(desired=desired, rules=Rules(adapts_itself=self.adapts_itself))
+        self.job = Job(desired=desired, rules=Rules(in_process_elastic=self.in_process_elastic))
         self.finished = False
         for index in range(present):
             self.job.join(index)
@@ -73,7 +73,7 @@ class Worlds(RuleBasedStateMachine):
     def drain(self, number: int) -> None:
         agent = self.pick(number, self.job.alive())
         if agent:
-            self.job.rendezvous.drain({agent.identity.pod_name: 5.0}, self.job.now)
+            self.job.rendezvous.set_draining({agent.identity.pod_name: 5.0}, self.job.now)
             self.job.advance()
 
     @rule(number=st.integers(0, 9))
@@ -81,7 +81,7 @@ class Worlds(RuleBasedStateMachine):
         agent = self.pick(number, [a for a in self.job.alive() if a.connected])
         if agent:
             agent.draining = True
-            self.job.rendezvous.leaving(agent.identity.pod_uid, self.job.now)
+            self.job.rendezvous.member_leaving(agent.identity.pod_uid, self.job.now)
             self.job.advance()
 
     @rule(seconds=st.sampled_from([0.1, 0.5, 1.0, 2.5, 11.0]))
@@ -112,14 +112,14 @@ class Worlds(RuleBasedStateMachine):
             assert job.rendezvous.phase == "training", state
             assert job.rendezvous.confirmed_at is not None, state
             assert set(job.rendezvous.world) == set(present), state
-            if not self.adapts_itself:
+            if not self.in_process_elastic:
                 assert set(job.running()) == set(present), state
-        elif not self.finished and not self.adapts_itself:
+        elif not self.finished and not self.in_process_elastic:
             assert not [a for a in job.alive() if a.running], state
 
 
 class WorldsThatAdapt(Worlds):
-    adapts_itself = True
+    in_process_elastic = True
 
 
 TestWorlds = Worlds.TestCase
@@ -165,7 +165,7 @@ def test_joins_that_come_together_make_one_new_world() -> None:
 
 def test_a_drained_member_stops_with_the_others_and_leaves() -> None:
     job, agents = world_of(3)
-    job.rendezvous.drain({agents[1].identity.pod_name: 10.0}, job.now)
+    job.rendezvous.set_draining({agents[1].identity.pod_name: 10.0}, job.now)
     job.advance()
     assert [type(agent.inbox[0]) for agent in agents] == [Stop, Drain, Stop]
     assert all(c.grace_seconds > 0 for a in agents for c in a.inbox if isinstance(c, (Stop, Drain)))
@@ -177,12 +177,12 @@ def test_a_drained_member_stops_with_the_others_and_leaves() -> None:
 def test_a_migrated_member_and_its_replacement_change_places_in_one_change_of_the_world() -> None:
     job, agents = world_of(2, desired=3)
     before = job.rendezvous.round
-    job.rendezvous.stand_by(frozenset({("worker", 2)}))
+    job.rendezvous.set_standby(frozenset({("worker", 2)}))
     job.join(2)
     job.calm()
     assert job.rendezvous.round == before, "training was interrupted before the old member left"
-    job.rendezvous.stand_by(frozenset())
-    job.rendezvous.drain({agents[1].identity.pod_name: 10.0}, job.now)
+    job.rendezvous.set_standby(frozenset())
+    job.rendezvous.set_draining({agents[1].identity.pod_name: 10.0}, job.now)
     job.calm()
     assert job.rendezvous.round == before + 1
     assert job.rendezvous.world == ("0.0", "2.0")
@@ -190,7 +190,7 @@ def test_a_migrated_member_and_its_replacement_change_places_in_one_change_of_th
 
 def test_who_stands_by_takes_the_place_of_one_that_is_lost_meanwhile() -> None:
     job, agents = world_of(2, desired=3)
-    job.rendezvous.stand_by(frozenset({("worker", 2)}))
+    job.rendezvous.set_standby(frozenset({("worker", 2)}))
     job.join(2)
     job.end_process(agents[1], 1, asked=False)
     job.calm()
@@ -199,7 +199,7 @@ def test_who_stands_by_takes_the_place_of_one_that_is_lost_meanwhile() -> None:
 
 def test_an_agreed_stop_is_no_success_even_if_the_agent_had_not_heard_of_it() -> None:
     job, agents = world_of(2)
-    job.rendezvous.drain({agents[1].identity.pod_name: 10.0}, job.now)
+    job.rendezvous.set_draining({agents[1].identity.pod_name: 10.0}, job.now)
     job.advance()
     job.end_process(agents[0], 0, asked=False)
     job.calm()
@@ -254,8 +254,8 @@ def test_a_newer_incarnation_takes_the_place_of_a_silent_one_at_once() -> None:
 def test_an_older_incarnation_is_refused() -> None:
     job, agents = world_of(2)
     newer = job.join(1)
-    with pytest.raises(Refused, match=r"incarnation 1\); pod j-worker-1\.0 \(0\) is not newer"):
-        job.rendezvous.registered(agents[1].identity, job.now)
+    with pytest.raises(NotCurrent, match=r"incarnation 1\); pod j-worker-1\.0 \(0\) is not newer"):
+        job.rendezvous.register(agents[1].identity, job.now)
     assert job.members.get(newer.identity.pod_uid) is not None
 
 
@@ -300,7 +300,7 @@ def test_a_world_without_a_member_whose_start_got_lost_is_made_anew(how: str) ->
     job.rendezvous.disconnected("0.0", job.now)
     job.rendezvous.connected("0.0", job.now)
     if how == "leaves":
-        job.rendezvous.leaving("0.0", job.now)
+        job.rendezvous.member_leaving("0.0", job.now)
     job.kill(agents[0])
     job.calm()
     assert job.rendezvous.world == ("1.0",)
@@ -317,7 +317,7 @@ def test_a_process_that_ended_without_a_report_makes_a_new_world() -> None:
 
 def test_a_draining_process_that_fails_is_no_crash() -> None:
     job, agents = world_of(2)
-    job.rendezvous.drain({agents[1].identity.pod_name: 5.0}, job.now)
+    job.rendezvous.set_draining({agents[1].identity.pod_name: 5.0}, job.now)
     job.advance()
     job.end_process(agents[1], 134, asked=False)
     assert isinstance(agents[1].inbox[0], Drain)
@@ -339,7 +339,7 @@ def test_a_member_that_does_not_stop_is_taken_for_lost() -> None:
 def test_members_that_leave_a_finishing_job_change_no_world() -> None:
     job, agents = world_of(3)
     job.end_process(agents[0], 0, asked=False)
-    job.rendezvous.drain({agents[2].identity.pod_name: 5.0}, job.now)
+    job.rendezvous.set_draining({agents[2].identity.pod_name: 5.0}, job.now)
     job.calm()
     assert job.rendezvous.round == 1
     assert agents[1].running == 1
@@ -362,8 +362,8 @@ def test_a_restarted_master_goes_on_with_the_world_it_finds() -> None:
     old = job.rendezvous
     members = Members()
     for member in job.members:
-        member.away_since, member.told = job.now, None
-        members.put(member)
+        member.disconnected_since, member.last_command = job.now, None
+        members.insert(member)
     job.members = members
     job.rendezvous = Rendezvous(members)
     job.rendezvous.sizes = old.sizes
@@ -392,7 +392,7 @@ def test_a_master_without_memory_uses_no_round_twice() -> None:
 
 def test_a_master_that_stood_still_blames_nobody() -> None:
     job, _ = world_of(2)
-    job.rendezvous.excuse(60.0)
+    job.rendezvous.extend_deadlines(60.0)
     job.now += 60.0
     assert job.rendezvous.advance(job.now) == []
     assert len(job.members) == 2

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.autoscale.decision import Bounds, Decision
-from elasticjob_master.core.autoscale.job_scaling import Ended, Scaling
-from elasticjob_master.core.autoscale.memory import Memory
+from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision
+from elasticjob_master.core.autoscale.job_scaling import EndedPlan, JobScaling
 from elasticjob_master.core.autoscale.pending import MISSING_SECONDS
+from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.members import Identity, Member
 
@@ -25,14 +25,16 @@ class Job:
         uids = tuple(str(index) for index in range(members))
         for index, uid in enumerate(uids):
             identity = Identity(pod_name=f"j-worker-{index}", pod_uid=uid, role="worker", index=index)
-            self.controller.members.put(Member(identity, index + 1, away_since=None, process_round=1, started=True))
+            self.controller.members.insert(
+                Member(identity, index + 1, disconnected_since=None, process_round=1, started=True)
+            )
         rendezvous = self.controller.rendezvous
         rendezvous.restore(phase="training", process_round=1, world=uids, finished=False, now=0.0)
         rendezvous.confirmed_at = 0.0
         self.uids = uids
-        self.asked: list[Decision] = []
+        self.asked: list[ScalingDecision] = []
         self.scaler.ask = lambda role, decision: self.asked.append(decision)
-        self.scaler.scaling = Scaling(
+        self.scaler.scaling = JobScaling(
             role="worker",
             desired=desired,
             bounds=Bounds(1, 16),
@@ -46,7 +48,7 @@ class Job:
         for second in range(start, end):
             for uid in self.uids:
                 report = Report(round=1, step=second, samples=rate / len(self.uids), seconds=1.0)
-                self.controller.progress.report(uid, report, now=float(second), wall=float(second))
+                self.controller.progress.add_report(uid, report, now=float(second), wall=float(second))
             self.scaler.tick(float(second))
 
 
@@ -88,23 +90,23 @@ def test_members_that_stay_missing_while_the_others_train_are_given_up() -> None
 def test_the_end_of_a_plan_is_learned_from_once() -> None:
     job = Job(members=2, desired=2)
     job.scaler.plans_emitted = 3
-    unmet = Ended(number=3, phase="PartiallySucceeded", wanted=8, had=5, message="no room")
+    unmet = EndedPlan(number=3, phase="PartiallySucceeded", requested_size=8, reached_size=5, message="no room")
     for _ in range(2):
         job.scaler.ended(unmet)
     assert (job.scaler.memory.had, job.scaler.memory.pause) == (5, 600.0)
-    job.scaler.ended(replace(unmet, number=2, had=1))
+    job.scaler.ended(replace(unmet, number=2, reached_size=1))
     assert job.scaler.memory.had == 5, "an older plan tells nothing new"
     job.scaler.plans_emitted = 4
-    job.scaler.ended(replace(unmet, number=4, wanted=None))
+    job.scaler.ended(replace(unmet, number=4, requested_size=None))
     assert job.scaler.memory.resources_at > 0
     job.scaler.plans_emitted = 5
-    job.scaler.ended(Ended(number=5, phase="Succeeded", wanted=8, had=8, message=""))
+    job.scaler.ended(EndedPlan(number=5, phase="Succeeded", requested_size=8, reached_size=8, message=""))
     assert job.scaler.memory.had is None
 
 
 def test_a_plan_that_is_found_counts_as_asked_for() -> None:
     job = Job(members=2, desired=2)
-    job.scaler.memory = Memory(asked=4, heading=1)
+    job.scaler.memory = ScalingMemory(asked=4, heading=1)
     job.scaler.adopt(7, 2)
     memory = job.scaler.memory
     assert (job.scaler.plans_emitted, memory.asked, memory.moves) == (7, 2, 1)

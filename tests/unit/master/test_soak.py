@@ -35,11 +35,11 @@ async def live(job: SoakedJob) -> None:
     assert rendezvous.phase == "training", job.state()
     assert set(rendezvous.world) == there, job.state()
     running = {a.uid: a.process.round for a in job.agents.values() if a.process is not None}
-    rounds = {rendezvous.round} if not controller.framework.adapts_itself else set(running.values())
+    rounds = {rendezvous.round} if not controller.framework.in_process_elastic else set(running.values())
     assert set(running) == there, job.state()
     assert set(running.values()) == rounds, job.state()
 
-    if controller.framework.adapts_itself:
+    if controller.framework.in_process_elastic:
         return  # its end is decided by another role
     job.may_finish = True
     for _ in range(END_SECONDS):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from elasticjob_master.core.stall import MOST_RESTARTS, Rule, Stall, Watch
+from elasticjob_master.core.stall import MOST_RESTARTS, StallDetector, StallRule, TrainingActivity
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,11 +15,11 @@ EPOCH = 1_700_000_000.0
 class Training:
     """A world that steps, and a master that looks every second."""
 
-    def __init__(self, rule: Rule | None = None) -> None:
-        self.rule = rule or Rule(factor=10, seconds=60)
-        self.stall = Stall(round=1)
+    def __init__(self, rule: StallRule | None = None) -> None:
+        self.rule = rule or StallRule(factor=10, seconds=60)
+        self.stall = StallDetector(round=1)
         self.now, self.round = 0.0, 1
-        self.watch: Watch = "live"
+        self.watch: TrainingActivity = "live"
         self.restarted: list[float] = []
 
     @property
@@ -30,14 +30,14 @@ class Training:
         """Let time pass without a step."""
         for _ in range(int(seconds)):
             self.now += 1.0
-            due = self.stall.tick(self.now, self.wall, watch=self.watch, process_round=self.round, rule=self.rule)
+            due = self.stall.advance(self.now, self.wall, watch=self.watch, process_round=self.round, rule=self.rule)
             if due:
                 self.restarted.append(self.now)
                 self.round += 1
 
     def step(self, seconds: float = 1.0) -> bool:
         """Finish a step; return whether that ends a stall."""
-        return self.stall.stepped(seconds, self.wall, process_round=self.round)
+        return self.stall.step_finished(seconds, self.wall, process_round=self.round)
 
     def train(self, steps: int, seconds: float = 1.0) -> None:
         for _ in range(steps):
@@ -99,7 +99,7 @@ def test_a_step_that_comes_before_anybody_has_looked_at_the_new_world_is_its_fir
 
 
 @pytest.mark.parametrize("watch", ["held", "over"])
-def test_time_in_which_nobody_could_step_does_not_count(watch: Watch) -> None:
+def test_time_in_which_nobody_could_step_does_not_count(watch: TrainingActivity) -> None:
     training = Training()
     training.train(20)
     for _ in range(20):
@@ -150,7 +150,7 @@ def test_training_whose_steps_stay_within_the_time_never_stalls(times: list[floa
 
 
 def test_a_pause_hardly_changes_what_is_usual() -> None:
-    training = Training(Rule(factor=10, seconds=1))
+    training = Training(StallRule(factor=10, seconds=1))
     training.train(50, seconds=2)
     before = training.stall.limit(training.rule)
     training.step(100_000.0)
@@ -158,7 +158,7 @@ def test_a_pause_hardly_changes_what_is_usual() -> None:
 
 
 def test_a_restart_is_made_once_a_stall_with_ever_more_patience_and_not_for_ever() -> None:
-    training = Training(Rule(factor=10, seconds=60, restart=True))
+    training = Training(StallRule(factor=10, seconds=60, restart=True))
     training.train(20)
     training.wait(20_000)
     assert len(training.restarted) == MOST_RESTARTS
@@ -168,7 +168,7 @@ def test_a_restart_is_made_once_a_stall_with_ever_more_patience_and_not_for_ever
 
 
 def test_after_a_long_time_of_training_restarts_are_there_again() -> None:
-    training = Training(Rule(factor=10, seconds=60, restart=True))
+    training = Training(StallRule(factor=10, seconds=60, restart=True))
     training.train(20)
     training.wait(61)
     assert training.stall.restarts == 1
@@ -184,7 +184,7 @@ def test_a_new_master_gives_the_members_time_to_tell_what_they_did_without_it(aw
     training.train(20)
     training.wait(55)
     old = training.stall
-    training.stall = Stall(1, stepped_at=old.stepped_at, usual=old.usual)
+    training.stall = StallDetector(1, stepped_at=old.stepped_at, usual=old.usual)
     training.now += away
     training.stall.restore(training.wall, stepped_in_round=True)
     training.wait(9)
@@ -194,9 +194,9 @@ def test_a_new_master_gives_the_members_time_to_tell_what_they_did_without_it(aw
 
 
 def test_a_new_master_knows_of_a_stall_and_of_restarts_that_were_made() -> None:
-    stall = Stall(3, stepped_at=EPOCH, since=EPOCH, restarts=MOST_RESTARTS, restarted_at=EPOCH)
+    stall = StallDetector(3, stepped_at=EPOCH, since=EPOCH, restarts=MOST_RESTARTS, restarted_at=EPOCH)
     stall.restore(EPOCH + 100, stepped_in_round=False)
-    rule = Rule(restart=True)
-    due = [stall.tick(float(n), EPOCH + n, watch="live", process_round=3, rule=rule) for n in range(5000)]
+    rule = StallRule(restart=True)
+    due = [stall.advance(float(n), EPOCH + n, watch="live", process_round=3, rule=rule) for n in range(5000)]
     assert not any(due)
     assert stall.since == EPOCH

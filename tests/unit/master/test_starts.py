@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 def members(number: int) -> list[Member]:
     return [
-        Member(Identity(f"job-worker-{i}", f"uid-{i}", "worker", i, address=f"10.0.0.{i}"), i + 1, away_since=None)
+        Member(
+            Identity(f"job-worker-{i}", f"uid-{i}", "worker", i, address=f"10.0.0.{i}"), i + 1, disconnected_since=None
+        )
         for i in range(number)
     ]
 

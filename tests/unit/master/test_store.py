@@ -11,7 +11,7 @@ from elasticjob_api.v1 import shards_pb2
 from elasticjob_master.config import load
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.members import Identity
-from elasticjob_master.core.stored_state import Encoded
+from elasticjob_master.core.stored_state import EncodedState
 from elasticjob_master.main import serve
 from elasticjob_master.persistence import snapshot
 from elasticjob_master.persistence.state_writer import Keeper, NotStored
@@ -46,7 +46,7 @@ async def test_a_lease_of_somebody_who_is_no_member_any_more_is_free_after_a_res
 
 async def test_a_data_set_is_confirmed_when_it_is_stored_and_then_at_once() -> None:
     controller = Controller(framework="jax", sizes={})
-    keeper = Keeper(NoStore(), lambda: Encoded(b""))
+    keeper = Keeper(NoStore(), lambda: EncodedState(b""))
     controller.on_change = keeper.changed
     service = ShardService(controller, keeper)
     request = shards_pb2.CreateDatasetRequest(dataset="d", size=4, shard_size=1, epochs=1)
@@ -60,7 +60,7 @@ async def test_a_data_set_is_confirmed_when_it_is_stored_and_then_at_once() -> N
 
 
 async def test_who_waits_for_a_change_waits_for_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    keeper = Keeper(NoStore(), lambda: Encoded(b""))
+    keeper = Keeper(NoStore(), lambda: EncodedState(b""))
     keeper.changed()
     early = keeper.changes
     waiting = asyncio.create_task(keeper.stored(early))

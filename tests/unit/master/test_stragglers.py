@@ -21,7 +21,7 @@ class Workers:
         self.alone, self.now, self.round = alone, 0.0, 1
         self.changes = 0
         self.members = [
-            Member(Identity(f"worker-{n}", f"u{n}", "worker", n), n + 1, away_since=None) for n in range(count)
+            Member(Identity(f"worker-{n}", f"u{n}", "worker", n), n + 1, disconnected_since=None) for n in range(count)
         ]
 
     def train(self, seconds: int, times: Mapping[int, float] | None = None, silent: tuple[int, ...] = ()) -> list[str]:
@@ -35,7 +35,7 @@ class Workers:
                     own = took[n] if self.alone else 0.0
                     report = Report(self.round, 1, seconds=whole, steps=1, compute_seconds=own)
                     member.step_times.add(report, 1, self.now)
-            self.changes += len(stragglers.judge(self.members, factor=2.0, seconds=SECONDS, now=self.now))
+            self.changes += len(stragglers.update_stragglers(self.members, factor=2.0, seconds=SECONDS, now=self.now))
         return [member.identity.pod_name for member in self.members if member.step_times.straggler]
 
 

@@ -11,9 +11,9 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_master.cluster import conversion, plans
 from elasticjob_master.config import Config
-from elasticjob_master.core.autoscale.decision import Decision
-from elasticjob_master.core.autoscale.memory import Memory
-from elasticjob_master.core.autoscale.resources import Share
+from elasticjob_master.core.autoscale.container_resources import ContainerResources
+from elasticjob_master.core.autoscale.decision import ScalingDecision
+from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 from elasticjob_master.core.progress import Progress, Report
 from elasticjob_master.core.rendezvous.rules import RoleSize
 
@@ -73,9 +73,9 @@ def test_what_the_auto_scaler_may_know_of_a_role() -> None:
     )
     assert found is not None
     assert found.indices == {0, 2}
-    assert found.room == {"cpu": 2.0}
+    assert found.free_resources == {"cpu": 2.0}
     shares = found.roles["worker"]
-    assert (shares.each, shares.by_index) == (Share(0.5, 1024**3), {2: Share(2.0, 1024**3)})
+    assert (shares.each, shares.by_index) == (ContainerResources(0.5, 1024**3), {2: ContainerResources(2.0, 1024**3)})
     assert (shares.most_memory, shares.memory_bound) == (4 * 1024**3, "4 times the template's")
 
 
@@ -96,7 +96,9 @@ def config(job_name: str, job_uid: str) -> Config:
 
 def test_a_decision_becomes_one_plan() -> None:
     resources = {"ps": {"cpu": 1.5, "memory": 1024.0**3}}
-    decision = Decision("why", Memory(), size=4, resources=resources, migrate={"j-ps-1": {"cpu": 2.0}}, remove=(3,))
+    decision = ScalingDecision(
+        "why", ScalingMemory(), size=4, resources=resources, migrate={"j-ps-1": {"cpu": 2.0}}, remove=(3,)
+    )
     plan = plans.plan(config("j", "u"), 7, "worker", decision)
     assert plan["metadata"]["name"] == "j-auto-7"
     assert plan["spec"] == {
@@ -128,7 +130,7 @@ def test_what_is_learned_from_the_end_of_a_plan(phase: str, targets: dict[str, s
         "status": {"phase": phase, "targets": targets},
     }
     ended = plans.ended(job(), msgspec.convert(body, ScalePlan), 3)
-    assert (ended.number, ended.phase, ended.wanted, ended.had) == (3, phase, wanted, had)
+    assert (ended.number, ended.phase, ended.requested_size, ended.reached_size) == (3, phase, wanted, had)
 
 
 def test_leaving_pods_have_the_plans_time_or_their_roles() -> None:
@@ -154,8 +156,8 @@ def test_a_role_whose_name_begins_with_anothers_has_its_own_time_to_leave() -> N
 def test_progress_is_written_for_programs_and_for_people() -> None:
     progress = Progress()
     assert conversion.progress(progress, 0.0) == {}
-    progress.report("a", Report(1, 5, 10, 1234.0, 1.0, {"loss": 0.123456789}), now=0.0, wall=0.0)
-    progress.report("a", Report(1, 6, 10, 1234.0, 1.0), now=1.0, wall=1.5)
+    progress.add_report("a", Report(1, 5, 10, 1234.0, 1.0, {"loss": 0.123456789}), now=0.0, wall=0.0)
+    progress.add_report("a", Report(1, 6, 10, 1234.0, 1.0), now=1.0, wall=1.5)
     assert conversion.progress(progress, 1.0) == {
         "step": 6,
         "totalSteps": 10,
@@ -171,7 +173,7 @@ def test_progress_is_written_for_programs_and_for_people() -> None:
 def test_what_is_wrong_with_the_training_is_written_within_the_bounds_of_the_schema() -> None:
     progress = Progress()
     assert conversion.progress(progress, 0.0, unfit={"j-worker-1": "no GPU"}) == {"unfit": {"j-worker-1": "no GPU"}}
-    progress.report("a", Report(1, 5, seconds=1.0), now=0.0, wall=60.0)
+    progress.add_report("a", Report(1, 5, seconds=1.0), now=0.0, wall=60.0)
     pods = [f"j-worker-{n:03}" for n in range(200)]
     told = conversion.progress(
         progress, 0.0, stalled_since=60.0, stragglers=pods, unfit=dict.fromkeys(pods, "x" * 5000)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import pytest
-from elasticjob_api.refusals import BadRequest, Refused
+from elasticjob_api.refusals import BadRequest, NotCurrent
 from elasticjob_master.core import stored_state
 from elasticjob_master.core.rendezvous.members import Identity, Members
 from elasticjob_master.persistence.shards_snapshot import ledger as load_ledger
@@ -87,7 +87,7 @@ class History:
     # --- what the master does ----------------------------------------------------------------------------------------
 
     def store(self) -> None:
-        kept = stored_state.encode(stored_state.State(ledgers=[store_ledger(self.ledger)]))
+        kept = stored_state.encode(stored_state.StoredState(ledgers=[store_ledger(self.ledger)]))
         self.stored = (kept, self.model.copy(), dict(self.processes))
 
     def kill_the_master(self) -> None:
@@ -223,9 +223,9 @@ class History:
         if self.chance.random() < 0.3:
             self.kill_the_master()
         self.ledger.restore(held_back, self.round)  # by the next process: changes nothing
-        with pytest.raises(Refused):
+        with pytest.raises(NotCurrent):
             self.ledger.restore(b"another one", self.round)
-        with pytest.raises(Refused):
+        with pytest.raises(NotCurrent):
             self.ledger.restore(held_back, self.round - 1)
 
     # --- chance and truth --------------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ def test_a_million_shards_and_thousands_of_leases_are_stored_in_little(shuffle: 
         held[worker] += [shard.id for shard in again]
     for worker in workers[:100]:
         ledger.release(worker)
-    kept = stored_state.encode(stored_state.State(ledgers=[store_ledger(ledger)]))
+    kept = stored_state.encode(stored_state.StoredState(ledgers=[store_ledger(ledger)]))
     print(f"{len(kept):,} bytes for {ledger.account()}")
     assert ledger.account().leased == 900 * 64
     assert len(kept) < 500_000
@@ -336,7 +336,7 @@ def test_a_checkpoint_of_another_data_set_is_refused_by_field() -> None:
     longer = Ledger(replace(dataset, epochs=3))
     longer.restore(saved, 1)
     assert longer.account().waiting == 30
-    for damaged in (b"x", saved[:-5], saved + b"x", stored_state.encode(stored_state.State())):
+    for damaged in (b"x", saved[:-5], saved + b"x", stored_state.encode(stored_state.StoredState())):
         fresh = Ledger(dataset)
         with pytest.raises(BadRequest, match=r"state (is no checkpoint|has version 2; this master reads version 1)"):
             fresh.restore(damaged, 1)

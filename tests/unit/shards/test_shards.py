@@ -6,13 +6,13 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from elasticjob_api.refusals import BadRequest, Differs, Refused, Unknown
+from elasticjob_api.refusals import BadRequest, DeclaredDifferently, NotCurrent, UnknownName
 from elasticjob_shards import Dataset, Ledger, Ledgers
 from elasticjob_shards.dataset import MOST_PARTS
 from elasticjob_shards.ledger import MOST_FAILED
 from elasticjob_shards.ledgers import MOST_DATASETS, MOST_LEASES
-from elasticjob_shards.order import shuffled, unshuffled
 from elasticjob_shards.runs import pack, unpack
+from elasticjob_shards.shuffle import shuffled, unshuffled
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -89,11 +89,11 @@ def test_a_data_set_that_makes_no_sense_is_refused(dataset: Dataset, message: st
 def test_declaring_twice_is_harmless_and_otherwise_refused_by_field() -> None:
     ledgers = Ledgers()
     assert ledgers.declare(Dataset("d", 10, 3)) is ledgers.declare(Dataset("d", 10, 3))
-    with pytest.raises(Differs, match="shard_size=3 before, and with shard_size=4 now"):
+    with pytest.raises(DeclaredDifferently, match="shard_size=3 before, and with shard_size=4 now"):
         ledgers.declare(Dataset("d", 10, 4))
-    with pytest.raises(Differs, match="0 parts before, and with 2 or others now"):
+    with pytest.raises(DeclaredDifferently, match="0 parts before, and with 2 or others now"):
         ledgers.declare(Dataset("d", 10, 3, parts=(5, 5), parts_digest="x"))
-    with pytest.raises(Unknown, match="CreateDataset"):
+    with pytest.raises(UnknownName, match="CreateDataset"):
         ledgers.get("e")
 
 
@@ -179,7 +179,7 @@ def test_a_round_restores_one_checkpoint_and_what_earlier_processes_report_is_vo
     ledger.restore(saved, 2)
     assert ledger.account().leased == 2, "a repetition changes nothing"
     for state, round_ in ((b"", 2), (saved, 1)):
-        with pytest.raises(Refused, match="round 2 has taken d back"):
+        with pytest.raises(NotCurrent, match="round 2 has taken d back"):
             ledger.restore(state, round_)
     ledger.restore(b"", 3)
     assert ledger.account().waiting == 10, "back to the beginning"
@@ -190,7 +190,7 @@ def test_a_round_restores_one_checkpoint_and_what_earlier_processes_report_is_vo
 
 def test_what_a_master_has_forgotten_to_have_handed_out_counts_when_it_is_reported() -> None:
     ledger = Ledger(Dataset("d", 10**6, 1))
-    ledger.resume(fresh=10, waiting=[3], failed=[])
+    ledger.resume_from(fresh=10, waiting=[3], failed=[])
     assert ledger.report("a", [12]) == []
     account = ledger.account()
     assert (account.done, ledger.waiting()) == (10, [3, 10, 11])
@@ -216,7 +216,7 @@ def test_what_cannot_be_kept_is_refused_with_its_bound() -> None:
 def test_all_workers_together_hold_no_more_than_can_be_stored_and_each_gets_its_share() -> None:
     ledgers = Ledgers()
     ledger = ledgers.declare(Dataset("d", 10**9, 1))
-    share = ledgers.share(1000)
+    share = ledgers.lease_limit(1000)
     assert 64 < share <= MOST_LEASES // 1000
     for worker in range(1000):
         ledger.lease(str(worker), 10_000, most=share)
@@ -224,4 +224,4 @@ def test_all_workers_together_hold_no_more_than_can_be_stored_and_each_gets_its_
     assert ledger.lease("0", 1, most=share) == []
     ledger.report("0", [0])
     assert len(ledger.lease("0", 5, most=share)) == 1
-    assert ledgers.share(10**6) == 1, "never nothing"
+    assert ledgers.lease_limit(10**6) == 1, "never nothing"

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import mul
 
-from elasticjob_master.core.autoscale.memory import Rate
+from elasticjob_master.core.autoscale.scaling_memory import MeasuredRate
 
 _SHARPNESS = (1.0, 2.0, 4.0, 10.0, 40.0)
 _FINE, _COARSE, _CROWD_STEP = 1.05, 1.2, 1.1
@@ -123,7 +123,7 @@ class Answers:
         return sum(answer.weight for answer in self.likely if answer.best * _WASTE + 1 < size)
 
 
-def fit(rates: Mapping[int, Rate], noise: float) -> Fit:
+def fit(rates: Mapping[int, MeasuredRate], noise: float) -> Fit:
     """Return the curves that explain the measured rates; sizes without throughput say nothing."""
     known = sorted((size, rate) for size, rate in rates.items() if rate.mean > 0)
     # The fewer the windows of a size, the less they say themselves how noisy they are: a single one counts half.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from elasticjob_master.core.autoscale.memory import Memory
+from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 
 
 @dataclass(frozen=True)
@@ -24,27 +24,27 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Use:
+class MemberUsage:
     """What one member has used while a size was held, beside what it may use; cores and bytes, None: not bounded.
 
     Attributes:
         cpu: cores in use, the mean.
         cpu_peak: the most cores seen.
         memory: the most bytes seen.
-        tight: part of the looks at which memory was nearly used up.
+        near_limit: part of the looks at which memory was nearly used up.
     """
 
     name: str
     cpu: float = 0.0
     cpu_peak: float = 0.0
     memory: int = 0
-    tight: float = 0.0
+    near_limit: float = 0.0
     cpu_request: float | None = None
     memory_limit: int | None = None
 
 
 @dataclass(frozen=True)
-class Role:
+class RoleUsage:
     """The members of a role, and how far their resources may grow.
 
     Attributes:
@@ -52,13 +52,13 @@ class Role:
         memory_bound: the field that says so.
     """
 
-    uses: tuple[Use, ...] = ()
+    uses: tuple[MemberUsage, ...] = ()
     most_memory: int = 0
     memory_bound: str = "maxMemory"
 
 
 @dataclass(frozen=True)
-class Situation:
+class ScalingInputs:
     """The job as it is held and measured.
 
     Attributes:
@@ -69,7 +69,7 @@ class Situation:
         wall: seconds since the epoch.
         roles: all roles, for the rules about CPU and memory.
         servers: the roles that serve parameters.
-        room: what resourceLimits leave, by resource; a resource without a limit is missing.
+        free_resources: what resourceLimits leave, by resource; a resource without a limit is missing.
         setting: what else the throughput depends on.
     """
 
@@ -79,14 +79,14 @@ class Situation:
     objective: float = 0.5
     horizon: float = 3600.0
     wall: float = 0.0
-    roles: Mapping[str, Role] = field(default_factory=dict)
+    roles: Mapping[str, RoleUsage] = field(default_factory=dict)
     servers: tuple[str, ...] = ()
-    room: Mapping[str, float] = field(default_factory=dict)
+    free_resources: Mapping[str, float] = field(default_factory=dict)
     setting: str = ""
 
 
 @dataclass(frozen=True)
-class Decision:
+class ScalingDecision:
     """What to do and why; without `size`, `resources`, `migrate` and `remove` it means: stay.
 
     Attributes:
@@ -98,13 +98,13 @@ class Decision:
     """
 
     reason: str
-    memory: Memory
+    memory: ScalingMemory
     size: int | None = None
     resources: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     migrate: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     remove: tuple[int, ...] = ()
 
     @property
-    def stays(self) -> bool:
+    def changes_nothing(self) -> bool:
         """Nothing shall change."""
         return self.size is None and not self.resources and not self.migrate and not self.remove

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from elasticjob_master.core.autoscale.container_resources import ContainerResources
 from elasticjob_master.core.autoscale.decision import Bounds
-from elasticjob_master.core.autoscale.resources import Share
 from elasticjob_master.core.rendezvous.members import Member
 
 
 @dataclass(frozen=True)
-class Shares:
+class RoleResources:
     """What the members of a role may use, and how far that may grow.
 
     Attributes:
@@ -20,18 +20,18 @@ class Shares:
         most_memory: the most bytes of one member, and what sets that.
     """
 
-    each: Share = field(default_factory=Share)
-    by_index: Mapping[int, Share] = field(default_factory=dict)
+    each: ContainerResources = field(default_factory=ContainerResources)
+    by_index: Mapping[int, ContainerResources] = field(default_factory=dict)
     most_memory: int = 0
     memory_bound: str = "maxMemory"
 
-    def of(self, member: Member) -> Share:
+    def of_member(self, member: Member) -> ContainerResources:
         """Return one member's share."""
         return self.by_index.get(member.identity.index, self.each)
 
 
 @dataclass(frozen=True)
-class Scaling:
+class JobScaling:
     """What the ElasticJob says about its scaling, and how it stands.
 
     Attributes:
@@ -39,7 +39,7 @@ class Scaling:
         plan_unfinished: a ScalePlan waits or is being executed.
         indices: of the members of the role that have not succeeded.
         roles: what the members of each role may use.
-        room: what resourceLimits leave, by resource.
+        free_resources: what resourceLimits leave, by resource.
         setting: what else the throughput depends on.
     """
 
@@ -51,22 +51,22 @@ class Scaling:
     cooldown: float = 300.0
     plan_unfinished: bool = False
     indices: frozenset[int] = frozenset()
-    roles: Mapping[str, Shares] = field(default_factory=dict)
-    room: Mapping[str, float] = field(default_factory=dict)
+    roles: Mapping[str, RoleResources] = field(default_factory=dict)
+    free_resources: Mapping[str, float] = field(default_factory=dict)
     setting: str = ""
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedPlan:
     """The end of a plan of ours.
 
     Attributes:
-        wanted: the size it asked for; None when it was about something else.
-        had: the size there was at its end.
+        requested_size: the size it asked for; None when it was about something else.
+        reached_size: the size there was at its end.
     """
 
     number: int
     phase: str
-    wanted: int | None
-    had: int
+    requested_size: int | None
+    reached_size: int
     message: str

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from elasticjob_master.core.autoscale.decision import Use
-from elasticjob_master.core.autoscale.memory_rule import NEARLY_USED_UP
-from elasticjob_master.core.autoscale.resources import Share
+from elasticjob_master.core.autoscale.container_resources import ContainerResources
+from elasticjob_master.core.autoscale.decision import MemberUsage
+from elasticjob_master.core.autoscale.resource_rules import NEARLY_USED_UP
 from elasticjob_master.core.rendezvous.members import Member
 
 
@@ -22,7 +22,7 @@ class Seen:
     tight: int = 0
 
 
-class Looks:
+class UsageSamples:
     """One look at every member now and then; forgotten when a member is not there any more."""
 
     def __init__(self) -> None:
@@ -32,29 +32,29 @@ class Looks:
         """Begin anew."""
         self._seen = {}
 
-    def look(self, members: Iterable[Member], shares: dict[str, Share]) -> None:
+    def add(self, members: Iterable[Member], shares: dict[str, ContainerResources]) -> None:
         """Add what the members use now; `shares` are what they may use, by pod UID."""
         before, self._seen = self._seen, {}
         for member in members:
             seen = self._seen[member.uid] = before.get(member.uid, Seen())
-            usage, limit = member.usage, shares.get(member.uid, Share()).memory
+            usage, limit = member.usage, shares.get(member.uid, ContainerResources()).memory
             seen.looks += 1
             seen.cpu += usage.cpu_cores
             seen.cpu_peak = max(seen.cpu_peak, usage.cpu_cores)
             seen.memory = max(seen.memory, usage.memory_bytes)
             seen.tight += limit is not None and usage.memory_bytes >= NEARLY_USED_UP * limit
 
-    def use(self, member: Member, share: Share) -> Use | None:
+    def usage_of(self, member: Member, share: ContainerResources) -> MemberUsage | None:
         """Return what a member has used, beside what it may."""
         seen = self._seen.get(member.uid)
         if seen is None:
             return None
-        return Use(
+        return MemberUsage(
             name=member.identity.pod_name,
             cpu=seen.cpu / seen.looks,
             cpu_peak=seen.cpu_peak,
             memory=seen.memory,
-            tight=seen.tight / seen.looks,
+            near_limit=seen.tight / seen.looks,
             cpu_request=share.cpu,
             memory_limit=share.memory,
         )

@@ -59,17 +59,17 @@ class Configure:
 
 
 @dataclass(frozen=True)
-class Release:
+class ReleaseLeases:
     """The member's training process is gone: whatever was leased to it is free again."""
 
     uid: str
 
 
 @dataclass(frozen=True)
-class Removed:
+class MemberRemoved:
     """The member is forgotten; its stream, if any, is closed and it may register again."""
 
     uid: str
 
 
-Command = Start | Stop | Drain | Exit | Check | Configure | Release | Removed
+Command = Start | Stop | Drain | Exit | Check | Configure | ReleaseLeases | MemberRemoved

@@ -33,7 +33,7 @@ class HostList:
         return "".join(f"{host.name}:{host.slots}\n" for host in self.hosts)
 
 
-def next_list(published: HostList, members: Iterable[Member], *, role: str | None, settled: bool) -> HostList:
+def next_host_list(published: HostList, members: Iterable[Member], *, role: str | None, settled: bool) -> HostList:
     """Return what is to be published now: the same object when nothing changes or the last change is still taken in.
 
     Args:

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from elasticjob_api.refusals import Refused
+from elasticjob_api.refusals import NotCurrent
 
 from elasticjob_master.core.step_times import StepTimes
 
-State = Literal["waiting", "training", "draining", "suspected", "succeeded"]
-HELD = ("waiting", "running", "answered")
+MemberState = Literal["waiting", "training", "draining", "suspected", "succeeded"]
+UNFINISHED_STAGES = ("waiting", "running", "answered")
 """Stages of a node check in which a member belongs to no world yet."""
 MOST_MEMBERS = 20_000
 """Twice as many as a role can have, so that nobody who has the token fills the memory."""
@@ -46,7 +46,7 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class Told:
+class LastCommand:
     """The last command sent on the present stream; the same command is not sent twice on one stream."""
 
     command: Literal["start", "stop", "drain", "exit", "check"]
@@ -55,12 +55,12 @@ class Told:
 
 
 @dataclass(slots=True)
-class Check:
+class NodeCheckState:
     """A member's node check, see `nodecheck`; there is none unless the job asks for it.
 
     Attributes:
         peers: addresses it connects to.
-        due: when the answer must be there.
+        deadline: when the answer must be there.
         seconds: what the measured work took; 0 when not known.
         problem: what is wrong with the node; empty: nothing.
         unreached: the peers it could not connect to.
@@ -68,7 +68,7 @@ class Check:
 
     stage: Literal["none", "waiting", "running", "answered", "passed", "failed"] = "none"
     peers: tuple[str, ...] = ()
-    due: float = 0.0
+    deadline: float = 0.0
     seconds: float = 0.0
     problem: str = ""
     unreached: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class Member:
 
     Attributes:
         order: grows with every registration; the lowest is the longest-serving member.
-        away_since: when its stream ended (or was first waited for); None while it is connected.
+        disconnected_since: when its stream ended (or was first waited for); None while it is connected.
         process_round: the round of its training process; 0 when none runs or is being started.
         started: the agent has confirmed the start of that process.
         last_round: the last round it has run a process in; no round is started twice on one member.
@@ -94,7 +94,7 @@ class Member:
 
     identity: Identity
     order: int
-    away_since: float | None
+    disconnected_since: float | None
     process_round: int = 0
     started: bool = False
     last_round: int = 0
@@ -105,11 +105,11 @@ class Member:
     drain_seconds: float = 0.0
     exiting: bool = False
     succeeded: bool = False
-    told: Told | None = None
+    last_command: LastCommand | None = None
     joined_at: float | None = None
     suspected: bool = False
-    check: Check = field(default_factory=Check)
-    heard_at: float = 0.0
+    node_check: NodeCheckState = field(default_factory=NodeCheckState)
+    last_heard_at: float = 0.0
     step: int = 0
     usage: Usage = field(default_factory=Usage)
     step_times: StepTimes = field(default_factory=StepTimes)
@@ -127,10 +127,10 @@ class Member:
     @property
     def available(self) -> bool:
         """It can be, or is, part of a world."""
-        return self.away_since is None and not self.leaving and self.check.stage not in HELD
+        return self.disconnected_since is None and not self.leaving and self.node_check.stage not in UNFINISHED_STAGES
 
     @property
-    def state(self) -> State:
+    def state(self) -> MemberState:
         """What others are told of it."""
         if self.succeeded:
             return "succeeded"
@@ -140,7 +140,7 @@ class Member:
             return "suspected"
         return "training" if self.process_round else "waiting"
 
-    def process_gone(self) -> None:
+    def process_ended(self) -> None:
         """Note that its training process has ended."""
         self.last_round = max(self.last_round, self.process_round)
         self.process_round, self.started = 0, False
@@ -160,9 +160,9 @@ class Members:
         self._by_uid: dict[str, Member] = {}
         self._by_place: dict[tuple[str, int], str] = {}
         self._next_order = 1
-        self.away: set[str] = set()
+        self.disconnected: set[str] = set()
         """Who has no stream and is waited for; one that has succeeded need not come back."""
-        self.gone: list[Member] = []
+        self.removed: list[Member] = []
         """Who was forgotten, until somebody has taken note of it."""
 
     def __iter__(self) -> Iterator[Member]:
@@ -175,59 +175,59 @@ class Members:
         """Return a member, or None."""
         return self._by_uid.get(uid)
 
-    def holder(self, identity: Identity) -> Member | None:
+    def member_at(self, identity: Identity) -> Member | None:
         """Return who has this role and index now."""
         return self._by_uid.get(self._by_place.get((identity.role, identity.index), ""))
 
-    def check(self, identity: Identity) -> None:
-        """Raise `Refused` when the role and index belong to a newer pod, or to another that is still connected.
+    def check_registration(self, identity: Identity) -> None:
+        """Raise `NotCurrent` when the role and index belong to a newer pod, or to another that is still connected.
 
         So does one pod that comes back with another role or index, and one that would be a member too many.
         """
         known = self._by_uid.get(identity.pod_uid)
         if known is None and len(self) >= MOST_MEMBERS:
-            raise Refused(f"there are {len(self)} members already; a job can have at most {MOST_MEMBERS}")
+            raise NotCurrent(f"there are {len(self)} members already; a job can have at most {MOST_MEMBERS}")
         if known is not None and (known.identity.role, known.identity.index) != (identity.role, identity.index):
-            raise Refused(
+            raise NotCurrent(
                 f"pod UID {identity.pod_uid} is {known.identity.role} {known.identity.index}; it cannot become "
                 f"{identity.role} {identity.index}"
             )
-        old = self.holder(identity)
+        old = self.member_at(identity)
         if old is None or old.uid == identity.pod_uid:
             return
         newer = old.identity.incarnation > identity.incarnation
-        if newer or (old.identity.incarnation == identity.incarnation and old.away_since is None):
-            raise Refused(
+        if newer or (old.identity.incarnation == identity.incarnation and old.disconnected_since is None):
+            raise NotCurrent(
                 f"{identity.role} {identity.index} is pod {old.identity.pod_name} (incarnation "
                 f"{old.identity.incarnation}); pod {identity.pod_name} ({identity.incarnation}) is not newer"
             )
 
     def add(self, identity: Identity, now: float) -> Member:
         """Add a member, which is away until it connects; its place must be free."""
-        member = Member(identity, self._next_order, away_since=now, heard_at=now)
-        self.put(member)
+        member = Member(identity, self._next_order, disconnected_since=now, last_heard_at=now)
+        self.insert(member)
         return member
 
-    def put(self, member: Member) -> None:
+    def insert(self, member: Member) -> None:
         """Take a member as it is, as after a restart of the master."""
         self._next_order = max(self._next_order, member.order + 1)
         self._by_uid[member.uid] = member
         self._by_place[member.identity.role, member.identity.index] = member.uid
-        self.set_away(member, member.away_since)
+        self.set_disconnected(member, member.disconnected_since)
 
     def remove(self, member: Member) -> None:
         """Forget a member."""
         if self._by_uid.pop(member.uid, None) is not None:
-            self.gone.append(member)
-        self.away.discard(member.uid)
+            self.removed.append(member)
+        self.disconnected.discard(member.uid)
         place = (member.identity.role, member.identity.index)
         if self._by_place.get(place) == member.uid:
             del self._by_place[place]
 
-    def set_away(self, member: Member, since: float | None) -> None:
+    def set_disconnected(self, member: Member, since: float | None) -> None:
         """Note that the member's stream ended, or that it has one."""
-        member.away_since = since
+        member.disconnected_since = since
         if since is None or member.succeeded:
-            self.away.discard(member.uid)
+            self.disconnected.discard(member.uid)
         else:
-            self.away.add(member.uid)
+            self.disconnected.add(member.uid)

@@ -14,8 +14,8 @@ from statistics import median
 from elasticjob_api.health import NodeCheck
 
 from elasticjob_master.core.rendezvous import world_formation
-from elasticjob_master.core.rendezvous.members import HELD, Check, Member
-from elasticjob_master.core.rendezvous.state import Situation
+from elasticjob_master.core.rendezvous.members import UNFINISHED_STAGES, Member, NodeCheckState
+from elasticjob_master.core.rendezvous.state import RendezvousState
 
 PEERS = 2
 """Others that each member connects to: with two, the end that a failed connection is to be blamed on can be told."""
@@ -29,50 +29,50 @@ _LOOK_AROUND = 64
 """Members that are looked at to find peers on other nodes."""
 
 
-def advance(job: Situation, now: float) -> None:
+def advance(job: RendezvousState, now: float) -> None:
     """Begin and judge checks, and let those who are not fit leave."""
     if not job.node_check.enabled:
         for member in job.members:
-            if member.check.stage in HELD:
-                member.check = Check()
+            if member.node_check.stage in UNFINISHED_STAGES:
+                member.node_check = NodeCheckState()
         return
     for member in job.members:
-        if member.check.stage == "none" and member.last_round == 0 and member.process_round == 0:
-            member.check.stage = "waiting"
-        elif member.check.stage in HELD and member.process_round:
-            member.check = Check()  # it trains already, as a restarted master has just been told
-        elif member.check.stage == "running":
+        if member.node_check.stage == "none" and member.last_round == 0 and member.process_round == 0:
+            member.node_check.stage = "waiting"
+        elif member.node_check.stage in UNFINISHED_STAGES and member.process_round:
+            member.node_check = NodeCheckState()  # it trains already, as a restarted master has just been told
+        elif member.node_check.stage == "running":
             _expire(member, now)
     present = [m for m in job.members if not m.leaving]
-    group = [m for m in present if m.check.stage in ("running", "answered")]
+    group = [m for m in present if m.node_check.stage in ("running", "answered")]
     if not group:
-        _begin_if_gathered(job, [m for m in present if m.away_since is None], now)
-    elif all(m.check.stage == "answered" for m in group):
-        judge(group, present)
+        _begin_if_gathered(job, [m for m in present if m.disconnected_since is None], now)
+    elif all(m.node_check.stage == "answered" for m in group):
+        evaluate_group(group, present)
         for member in group:
             _carry_out(job, member)
 
 
-def _begin_if_gathered(job: Situation, connected: list[Member], now: float) -> None:
-    newcomers = [m for m in connected if m.check.stage == "waiting"]
+def _begin_if_gathered(job: RendezvousState, connected: list[Member], now: float) -> None:
+    newcomers = [m for m in connected if m.node_check.stage == "waiting"]
     if not newcomers or job.sizes is None:
         return
-    complete = world_formation.enough(connected, job.sizes, all_desired=True)
-    if complete or world_formation.settled(newcomers, timing=job.timing, first_world=job.round == 0, now=now):
-        begin(newcomers, connected, job.node_check, now)
+    complete = world_formation.has_enough_members(connected, job.sizes, all_desired=True)
+    if complete or world_formation.joins_settled(newcomers, timing=job.timing, first_world=job.round == 0, now=now):
+        begin_checks(newcomers, connected, job.node_check, now)
 
 
-def _carry_out(job: Situation, member: Member) -> None:
+def _carry_out(job: RendezvousState, member: Member) -> None:
     place = (member.identity.role, member.identity.index)
     job.unfit.pop(place, None)
-    if member.check.stage == "failed":
+    if member.node_check.stage == "failed":
         member.exiting = True
-        job.unfit[place] = (member.identity.pod_name, member.check.problem)
+        job.unfit[place] = (member.identity.pod_name, member.node_check.problem)
         if len(job.unfit) > MOST_UNFIT:
             del job.unfit[next(iter(job.unfit))]
 
 
-def begin(newcomers: Iterable[Member], members: Sequence[Member], check: NodeCheck, now: float) -> None:
+def begin_checks(newcomers: Iterable[Member], members: Sequence[Member], check: NodeCheck, now: float) -> None:
     """Begin the check of a group.
 
     Args:
@@ -84,16 +84,16 @@ def begin(newcomers: Iterable[Member], members: Sequence[Member], check: NodeChe
     position = {member.uid: number for number, member in enumerate(members)}
     for member in newcomers:
         if member.uid in position:
-            member.check = Check(
+            member.node_check = NodeCheckState(
                 "running",
                 peers=_peers(member, members, position[member.uid]),
-                due=now + check.timeout_seconds + ANSWER_SECONDS,
+                deadline=now + check.timeout_seconds + ANSWER_SECONDS,
             )
 
 
-def answered(member: Member, number: int, *, seconds: float, problem: str, unreached: Sequence[str]) -> None:
+def record_answer(member: Member, number: int, *, seconds: float, problem: str, unreached: Sequence[str]) -> None:
     """Take a member's answer; one to another check, or a second one, changes nothing."""
-    check = member.check
+    check = member.node_check
     if check.stage == "running" and number == member.order:
         check.stage, check.problem = "answered", problem[:LONGEST_PROBLEM]
         check.seconds = seconds if 0 < seconds < float("inf") else 0.0
@@ -102,20 +102,20 @@ def answered(member: Member, number: int, *, seconds: float, problem: str, unrea
 
 def _expire(member: Member, now: float) -> None:
     """End the wait for an answer that does not come."""
-    check = member.check
-    if check.stage == "running" and now > check.due:
+    check = member.node_check
+    if check.stage == "running" and now > check.deadline:
         check.stage, check.problem = "answered", "the node check was not answered in time"
 
 
-def judge(group: Sequence[Member], members: Iterable[Member]) -> None:
+def evaluate_group(group: Sequence[Member], members: Iterable[Member]) -> None:
     """Judge a group of which everybody has answered: afterwards each check has passed or failed."""
     times: dict[str, list[float]] = {}
     for member in members:
-        if member.check.seconds and not member.check.problem:
-            times.setdefault(member.identity.role, []).append(member.check.seconds)
+        if member.node_check.seconds and not member.node_check.problem:
+            times.setdefault(member.identity.role, []).append(member.node_check.seconds)
     bad_links = _blame(group)
     for member in group:
-        check, peers = member.check, times.get(member.identity.role, [])
+        check, peers = member.node_check, times.get(member.identity.role, [])
         usual = median(peers) if len(peers) >= LEAST_TO_COMPARE else 0.0
         if not check.problem and usual and check.seconds > SLOW_FACTOR * usual:
             check.problem = (
@@ -146,11 +146,11 @@ def _blame(group: Sequence[Member]) -> dict[str, tuple[int, int]]:
     say nothing of the other ends. The end goes on until nobody has more than half of its connections failed. Members
     at work are never to blame.
     """
-    by_address = {member.identity.address: member for member in group if member.check.peers}
+    by_address = {member.identity.address: member for member in group if member.node_check.peers}
     links: dict[str, list[tuple[str, bool]]] = {member.uid: [] for member in group}
     for member in group:
-        for address in member.check.peers if not member.check.problem else ():
-            failed = address in member.check.unreached
+        for address in member.node_check.peers if not member.node_check.problem else ():
+            failed = address in member.node_check.unreached
             other = by_address.get(address)
             links[member.uid].append((other.uid if other else "", failed))
             if other is not None:

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from elasticjob_master.core.rendezvous import desired_commands, failure_detection, node_check, world_changes
-from elasticjob_master.core.rendezvous.commands import Command, Release, Removed
+from elasticjob_master.core.rendezvous.commands import Command, MemberRemoved, ReleaseLeases
 from elasticjob_master.core.rendezvous.members import Identity, Member, Members
 from elasticjob_master.core.rendezvous.rules import Phase, Rules, Timing
-from elasticjob_master.core.rendezvous.state import Situation
+from elasticjob_master.core.rendezvous.state import RendezvousState
 
 _LOOK_SECONDS = 0.5
 """Between two looks for members whose time is over."""
@@ -25,7 +25,7 @@ _ROUNDS_IN_A_WRITE = 1
 """So many worlds can be formed until the first of them is stored, where storing works."""
 
 
-class Rendezvous(Situation):
+class Rendezvous(RendezvousState):
     """The state machine. `now` is any clock that does not go back."""
 
     def __init__(self, members: Members, *, rules: Rules | None = None, timing: Timing | None = None) -> None:
@@ -36,10 +36,10 @@ class Rendezvous(Situation):
 
     # --- events ------------------------------------------------------------------------------------------------------
 
-    def registered(self, identity: Identity, now: float) -> Member:
-        """An agent registers. Raises `Refused` when its place belongs to somebody else."""
-        self.members.check(identity)
-        holder = self.members.holder(identity)
+    def register(self, identity: Identity, now: float) -> Member:
+        """An agent registers. Raises `NotCurrent` when its place belongs to somebody else."""
+        self.members.check_registration(identity)
+        holder = self.members.member_at(identity)
         if holder is not None and holder.uid != identity.pod_uid:
             self._lose(holder)
         member = self.members.get(identity.pod_uid)
@@ -55,12 +55,12 @@ class Rendezvous(Situation):
         member = self.members.get(uid)
         if member is None:
             return
-        self.members.set_away(member, None)
-        member.told, member.heard_at, member.suspected = None, now, False
+        self.members.set_disconnected(member, None)
+        member.last_command, member.last_heard_at, member.suspected = None, now, False
         self._reconcile(member, running_round, now)
         if draining:
             member.drain(self.timing.stop, now)
-        member.joined_at = None if uid in self.inside else now
+        member.joined_at = None if uid in self.world_uids else now
 
     def disconnected(self, uid: str, now: float) -> None:
         """The stream of an agent has ended."""
@@ -70,15 +70,15 @@ class Rendezvous(Situation):
         if member.leaving and not member.succeeded and not member.process_round:
             self._lose(member)  # it has left, as it was asked to
         else:
-            self.members.set_away(member, now)
+            self.members.set_disconnected(member, now)
 
-    def started(self, uid: str, process_round: int) -> None:
+    def process_started(self, uid: str, process_round: int) -> None:
         """An agent has started its training process."""
         member = self.members.get(uid)
         if member is not None and member.process_round == process_round:
             member.started = True
 
-    def exited(self, uid: str, process_round: int, exit_code: int, now: float, *, asked: bool) -> None:
+    def process_exited(self, uid: str, process_round: int, exit_code: int, now: float, *, requested: bool) -> None:
         """A training process has ended. Repeating the report changes nothing."""
         member = self.members.get(uid)
         if member is None or process_round == 0 or member.process_round != process_round:
@@ -86,21 +86,21 @@ class Rendezvous(Situation):
         self._process_gone(member)
         if member.leaving:
             return
-        adapts = self.rules.adapts_itself
-        if desired_commands.stopping(process_round, round_=self.round, phase=self.phase, adapts_itself=adapts):
+        adapts = self.rules.in_process_elastic
+        if desired_commands.must_stop(process_round, round_=self.round, phase=self.phase, in_process_elastic=adapts):
             return  # the members agreed to stop, maybe before this agent had heard of it
-        if asked:
-            self.uneven = True
+        if requested:
+            self.world_incomplete = True
         elif exit_code == 0:
             member.succeeded = True
-            self.success = True
+            self.member_finished = True
             if self.rules.deciding_role in (None, member.identity.role):
                 self.phase = "finishing"
                 self.finished_at = now if self.finished_at is None else self.finished_at
         else:
             member.crashed_at = now
 
-    def drain(self, pods: Mapping[str, float], now: float) -> None:
+    def set_draining(self, pods: Mapping[str, float], now: float) -> None:
         """These pods shall leave: name to seconds. The whole set every time; pods not registered yet may be in it."""
         self._draining = dict(pods)
         for member in self.members if pods else ():
@@ -108,38 +108,38 @@ class Rendezvous(Situation):
             if seconds is not None:
                 member.drain(seconds, now)
 
-    def stand_by(self, places: frozenset[tuple[str, int]]) -> bool:
+    def set_standby(self, places: frozenset[tuple[str, int]]) -> bool:
         """These roles and indices replace members that are still at work: only with the end of those a world is formed.
 
         So a migration costs one change of the world, not two. A world that is formed for another reason takes them in.
         Returns whether this is news.
         """
-        before, self.standing_by = self.standing_by, places
+        before, self.standby = self.standby, places
         return before != places
 
-    def leaving(self, uid: str, now: float) -> None:
+    def member_leaving(self, uid: str, now: float) -> None:
         """An agent tells that it has to leave, as on SIGTERM."""
         member = self.members.get(uid)
         if member is not None:
             member.drain(self.timing.stop, now)
 
-    def restart(self) -> None:
+    def restart_training(self) -> None:
         """Have all training processes stopped at once and a new world formed, as when they hang."""
         if self.phase == "training":
             self.phase = "reforming"
-        self.broken = self.hurt = True
+        self.world_failed = self.member_lost = True
 
-    def excuse(self, seconds: float) -> None:
+    def extend_deadlines(self, seconds: float) -> None:
         """The master itself stood still for so long: nobody is to blame for silence in that time."""
         for member in self.members:
-            member.heard_at += seconds
-            member.check.due += seconds
+            member.last_heard_at += seconds
+            member.node_check.deadline += seconds
             if member.stop_due is not None:
                 member.stop_due += seconds
             if member.exit_due is not None:
                 member.exit_due += seconds
-            if member.away_since is not None:
-                member.away_since += seconds
+            if member.disconnected_since is not None:
+                member.disconnected_since += seconds
 
     # --- decisions ---------------------------------------------------------------------------------------------------
 
@@ -153,16 +153,16 @@ class Rendezvous(Situation):
         before = None
         while before != (self.phase, self.round):  # at most: training -> reforming -> waiting -> training
             before = (self.phase, self.round)
-            world_changes.step(self, now)
+            world_changes.apply_transitions(self, now)
         moment = desired_commands.Moment(
-            now, self.round, self.phase, self.inside, self.rules.adapts_itself, at_once=self.stop_at_once
+            now, self.round, self.phase, self.world_uids, self.rules.in_process_elastic, at_once=self.stop_without_grace
         )
         for member in self.members:
-            if member.away_since is None:
-                told = desired_commands.wanted(member, moment)
-                if told is not None and told is not member.told and told != member.told:
+            if member.disconnected_since is None:
+                told = desired_commands.desired_command(member, moment)
+                if told is not None and told is not member.last_command and told != member.last_command:
                     self._out.append(
-                        desired_commands.tell(member, told, now=now, timing=self.timing, check=self.node_check)
+                        desired_commands.issue_command(member, told, now=now, timing=self.timing, check=self.node_check)
                     )
         out, self._out = self._out, []
         return out
@@ -175,39 +175,39 @@ class Rendezvous(Situation):
         world: tuple[str, ...],
         finished: bool,
         now: float,
-        broken: bool = False,
-        uneven: bool = False,
+        world_failed: bool = False,
+        world_incomplete: bool = False,
     ) -> None:
         """Go on where an earlier master stopped; nobody is lost until its agent had time to reconnect."""
         self.phase, self.round = phase, process_round
-        self.broken = self.hurt = broken
-        self.uneven, self.success = uneven, phase == "finishing"
-        self.forgotten = _ROUNDS_IN_A_WRITE if process_round else 0
+        self.world_failed = self.member_lost = world_failed
+        self.world_incomplete, self.member_finished = world_incomplete, phase == "finishing"
+        self.unstored_rounds = _ROUNDS_IN_A_WRITE if process_round else 0
         self.set_world(world)
         self.formed_at = now if world else None
         self.finished_at = now if finished else None
-        self.resume_until = now + self.timing.lost
+        self.reconnect_deadline = now + self.timing.lost
 
     def _look(self, now: float) -> None:
         """Find those whose time is over."""
         for member in list(self.members):
-            member.suspected = failure_detection.suspected(member, self.timing, now)
-            if failure_detection.lost(member, self.timing, now):
+            member.suspected = failure_detection.is_suspected(member, self.timing, now)
+            if failure_detection.is_lost(member, self.timing, now):
                 self._lose(member)
             elif member.exit_due is not None and now > member.exit_due:
                 self._process_gone(member)
-                self.uneven = True
+                self.world_incomplete = True
 
     def _judge_crashes(self, now: float) -> None:
         crashed = [m for m in self.members if m.crashed_at is not None]
         if not crashed:
             return
-        away = any(m.away_since is not None for m in self.world_members())
-        found = failure_detection.culprits(
+        away = any(m.disconnected_since is not None for m in self.world_members())
+        found = failure_detection.members_at_fault(
             crashed,
             alone=len(self.world) <= 1,
-            excused=self.hurt or self.success or away or self.phase in ("reforming", "waiting"),
-            adapts_itself=self.rules.adapts_itself,
+            excused=self.member_lost or self.member_finished or away or self.phase in ("reforming", "waiting"),
+            in_process_elastic=self.rules.in_process_elastic,
             timing=self.timing,
             now=now,
         )
@@ -216,7 +216,7 @@ class Rendezvous(Situation):
         for member in crashed:
             member.crashed_at = None
             member.exiting = member in found
-        self.broken = True
+        self.world_failed = True
 
     # --- facts -------------------------------------------------------------------------------------------------------
 
@@ -224,7 +224,7 @@ class Rendezvous(Situation):
         """Take the agent's word for what runs there."""
         if running_round > self.round:
             # A world this master has forgotten, so who belongs to it is not known: form the next one in its place.
-            self.round, self.uneven = running_round, True
+            self.round, self.world_incomplete = running_round, True
         if running_round:
             if member.process_round not in (0, running_round):
                 self._process_gone(member)  # an earlier process, whose end a restarted master has forgotten
@@ -237,13 +237,13 @@ class Rendezvous(Situation):
         member.stop_due = None
 
     def _process_gone(self, member: Member) -> None:
-        member.process_gone()
-        self._out.append(Release(member.uid))
+        member.process_ended()
+        self._out.append(ReleaseLeases(member.uid))
 
     def _lose(self, member: Member) -> None:
         # Also one whose process has not been started yet: the others wait for it.
         missing = bool(member.process_round) or member.crashed_at is not None or member.last_round < self.round
-        if member.uid in self.inside and missing and not self.rules.adapts_itself:
-            self.broken = self.hurt = True
+        if member.uid in self.world_uids and missing and not self.rules.in_process_elastic:
+            self.world_failed = self.member_lost = True
         self.members.remove(member)
-        self._out += [Release(member.uid), Removed(member.uid)]
+        self._out += [ReleaseLeases(member.uid), MemberRemoved(member.uid)]

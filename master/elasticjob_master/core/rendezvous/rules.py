@@ -19,13 +19,13 @@ class Timing:
         settle: after a join, in which others may join the same world; nobody waits once all desired members are there.
         settle_first: the same before the first world, when pods of one job start at different speeds.
         settle_limit: the longest a world waits for joins that keep coming.
-        crash: after a failure, in which the loss of another member may turn out to be its cause.
+        fault_window: after a failure, in which the loss of another member may turn out to be its cause.
         start: until a world counts as formed although not every member has confirmed its start.
         stop: grace of a stop, unless the job says otherwise.
-        margin: beyond the grace until a member that does not stop is taken for lost.
+        stop_margin: beyond the grace until a member that does not stop is taken for lost.
         exit_report: for the report of a process that ended while its agent was not connected.
         finishing: that members left over by a finished world have to end by themselves.
-        hold: between two changes of a world that adapts itself: it loses a change made while it takes another.
+        world_interval: between two changes of an in-process elastic world, which loses a change made during another.
     """
 
     lost: float = 30.0
@@ -33,13 +33,13 @@ class Timing:
     settle: float = 1.0
     settle_first: float = 2.0
     settle_limit: float = 5.0
-    crash: float = 2.0
+    fault_window: float = 2.0
     start: float = 30.0
     stop: float = 30.0
-    margin: float = 10.0
+    stop_margin: float = 10.0
     exit_report: float = 5.0
     finishing: float = 60.0
-    hold: float = 6.0
+    world_interval: float = 6.0
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,6 @@ class RoleSize:
 class Rules:
     """What the framework and the job's policy decide about worlds."""
 
-    adapts_itself: bool = False
+    in_process_elastic: bool = False
     deciding_role: str | None = None
     all_ready: bool = False

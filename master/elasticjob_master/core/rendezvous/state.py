@@ -13,7 +13,7 @@ from elasticjob_master.core.rendezvous.rules import Phase, RoleSize, Rules, Timi
 
 
 @dataclass
-class Situation:
+class RendezvousState:
     """Facts. Every decision is made from them, and they are all there is.
 
     Attributes:
@@ -22,14 +22,14 @@ class Situation:
         world: the present world's members by rank; of the last one while none is there.
         confirmed_at: when all of the world had started.
         finished_at: when the first member had finished.
-        resume_until: until when a restarted master waits for members that are not back yet.
-        broken: a member of the world has failed or is lost: the others' processes can save nothing any more.
-        uneven: what runs is not the whole world.
-        hurt: the world has lost a member, reason enough for others to fail.
-        success: a member of this world has finished.
-        stop_at_once: those who are being stopped get no time.
-        forgotten: rounds that an earlier master may have begun and not stored; none of their numbers is used again.
-        standing_by: roles and indices that wait for the end of those they replace.
+        reconnect_deadline: until when a restarted master waits for members that are not back yet.
+        world_failed: a member of the world has failed or is lost: the others' processes can save nothing any more.
+        world_incomplete: what runs is not the whole world.
+        member_lost: the world has lost a member, reason enough for others to fail.
+        member_finished: a member of this world has finished.
+        stop_without_grace: those who are being stopped get no time.
+        unstored_rounds: rounds that an earlier master may have begun without storing them; their numbers are skipped.
+        standby: roles and indices that wait for the end of those they replace.
     """
 
     members: Members
@@ -44,28 +44,28 @@ class Situation:
     formed_at: float | None = None
     confirmed_at: float | None = None
     finished_at: float | None = None
-    resume_until: float | None = None
-    broken: bool = False
-    uneven: bool = False
-    hurt: bool = False
-    success: bool = False
-    stop_at_once: bool = False
-    forgotten: int = 0
-    standing_by: frozenset[tuple[str, int]] = frozenset()
-    inside: frozenset[str] = frozenset()
+    reconnect_deadline: float | None = None
+    world_failed: bool = False
+    world_incomplete: bool = False
+    member_lost: bool = False
+    member_finished: bool = False
+    stop_without_grace: bool = False
+    unstored_rounds: int = 0
+    standby: frozenset[tuple[str, int]] = frozenset()
+    world_uids: frozenset[str] = frozenset()
 
     @property
-    def formed(self) -> bool:
+    def world_settled(self) -> bool:
         """No world change is going on: the published hosts may change."""
         return self.phase in ("waiting", "finishing") or (self.phase == "training" and self.confirmed_at is not None)
 
     def in_world(self, uid: str) -> bool:
         """Tell whether a pod belongs to the present world."""
-        return uid in self.inside
+        return uid in self.world_uids
 
     def set_world(self, world: tuple[str, ...]) -> None:
         """Make these the present world's members, by rank."""
-        self.world, self.inside = world, frozenset(world)
+        self.world, self.world_uids = world, frozenset(world)
 
     def world_members(self) -> Iterator[Member]:
         """Return the members of the present world that are still there, by rank."""
@@ -73,15 +73,17 @@ class Situation:
 
     def joiners(self) -> list[Member]:
         """Return who waits for the next world, without those who wait for somebody's end."""
-        others = (m for m in self.members if m.uid not in self.inside and m.available)
-        return [m for m in others if (m.identity.role, m.identity.index) not in self.standing_by]
+        others = (m for m in self.members if m.uid not in self.world_uids and m.available)
+        return [m for m in others if (m.identity.role, m.identity.index) not in self.standby]
 
-    def counted(self) -> Iterator[Member]:
+    def counted_members(self) -> Iterator[Member]:
         """Return who counts for the size of a role: also who has done its part already, for nobody takes its place."""
         return (m for m in self.members if m.available or m.succeeded)
 
-    def settled(self, now: float) -> bool:
+    def joins_settled(self, now: float) -> bool:
         """Tell whether nobody has to be waited for: all are there, or those who have joined have waited enough."""
-        if self.sizes is not None and world_formation.enough(self.counted(), self.sizes, all_desired=True):
+        if self.sizes is not None and world_formation.has_enough_members(
+            self.counted_members(), self.sizes, all_desired=True
+        ):
             return True
-        return world_formation.settled(self.joiners(), timing=self.timing, first_world=self.round == 0, now=now)
+        return world_formation.joins_settled(self.joiners(), timing=self.timing, first_world=self.round == 0, now=now)

@@ -9,7 +9,7 @@ from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.core.rendezvous.rules import RoleSize, Timing
 
 
-def order(world: Sequence[str], fresh: Sequence[Member]) -> tuple[str, ...]:
+def rank_order(world: Sequence[str], fresh: Sequence[Member]) -> tuple[str, ...]:
     """Return the next world's members by rank.
 
     Survivors keep their order, so the longest-serving one is rank 0 and has the state the others take over. Joiners
@@ -33,7 +33,7 @@ def order(world: Sequence[str], fresh: Sequence[Member]) -> tuple[str, ...]:
     return (*survivors, *(member.uid for member in joiners))
 
 
-def settled(joiners: Iterable[Member], *, timing: Timing, first_world: bool, now: float) -> bool:
+def joins_settled(joiners: Iterable[Member], *, timing: Timing, first_world: bool, now: float) -> bool:
     """Tell whether those who have joined need not wait for more: it is quiet, or has been busy for long enough."""
     times = [member.joined_at for member in joiners if member.joined_at is not None]
     if not times:
@@ -42,7 +42,7 @@ def settled(joiners: Iterable[Member], *, timing: Timing, first_world: bool, now
     return now - max(times) >= quiet or now - min(times) >= timing.settle_limit
 
 
-def enough(present: Iterable[Member], sizes: Mapping[str, RoleSize], *, all_desired: bool) -> bool:
+def has_enough_members(present: Iterable[Member], sizes: Mapping[str, RoleSize], *, all_desired: bool) -> bool:
     """Tell whether every role has its least number of members, or all it shall have."""
     counts = Counter(member.identity.role for member in present)
     return all(counts[role] >= (size.desired if all_desired else size.minimum) for role, size in sizes.items())

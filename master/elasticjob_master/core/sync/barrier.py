@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from elasticjob_api.refusals import BadRequest, Full
+from elasticjob_api.refusals import BadRequest, LimitReached
 
 MOST_BARRIERS = 1024
 MOST_WAITING = 64
@@ -24,7 +24,7 @@ class Barriers:
         self._passed: dict[str, int] = {}
         self._arrived: dict[str, set[str]] = {}
 
-    def begin(self, round_: int) -> None:
+    def begin_round(self, round_: int) -> None:
         """Forget everything: another round has begun."""
         self.restore(round_)
 
@@ -32,7 +32,7 @@ class Barriers:
         """Go on with what was stored."""
         self.round, self._passed, self._arrived = round_, dict(passed or {}), {}
 
-    def passed(self) -> dict[str, int]:
+    def passed_counts(self) -> dict[str, int]:
         """Return how often each barrier was passed, which is to be stored."""
         return dict(self._passed)
 
@@ -40,7 +40,7 @@ class Barriers:
         """Note that a member of the world has come; tell whether this use is passed: all members have come.
 
         Raises:
-            BadRequest, Full: the request makes no sense, or a bound is exceeded.
+            BadRequest, LimitReached: the request makes no sense, or a bound is exceeded.
         """
         if not 1 <= len(name) <= LONGEST_NAME:
             raise BadRequest(f"name has {len(name)} characters; it must have 1 to {LONGEST_NAME}")
@@ -52,9 +52,11 @@ class Barriers:
         arrived = self._arrived.get(name)
         if arrived is None:
             if name not in self._passed and len(self._passed.keys() | self._arrived.keys()) >= MOST_BARRIERS:
-                raise Full(f"there are {MOST_BARRIERS} barriers already; {name!r} is one too many in this round")
+                raise LimitReached(
+                    f"there are {MOST_BARRIERS} barriers already; {name!r} is one too many in this round"
+                )
             if len(self._arrived) >= MOST_WAITING:
-                raise Full(f"{MOST_WAITING} barriers are waited at already; {name!r} is one too many")
+                raise LimitReached(f"{MOST_WAITING} barriers are waited at already; {name!r} is one too many")
             arrived = self._arrived[name] = set()
         arrived.add(uid)
         if len(arrived) < len(world):  # only members of the world come here
@@ -63,7 +65,7 @@ class Barriers:
         del self._arrived[name]
         return True
 
-    def times(self, name: str) -> int:
+    def times_passed(self, name: str) -> int:
         """Return how often a barrier was passed."""
         return self._passed.get(name, 0)
 

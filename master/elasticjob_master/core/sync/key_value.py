@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from elasticjob_api.refusals import BadRequest, Full
+from elasticjob_api.refusals import BadRequest, LimitReached
 
 MOST_KEYS = 4096
 MOST_KEYS_OF_A_REQUEST = 1024
@@ -22,7 +22,7 @@ _MOST = 2**63 - 1
 _LONGEST_NUMBER = 20
 
 
-class KeyValue:
+class KeyValueStore:
     """The values of one round."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class KeyValue:
         self._answers: dict[str, int] = {}
         self._bytes = 0
 
-    def begin(self, round_: int) -> None:
+    def begin_round(self, round_: int) -> None:
         """Forget everything: another round has begun."""
         self.restore(round_)
 
@@ -47,7 +47,7 @@ class KeyValue:
         """Return what is to be stored."""
         return dict(self._values)
 
-    def answers(self) -> dict[str, int]:
+    def addition_results(self) -> dict[str, int]:
         """Return the answers to additions, which are to be stored too."""
         return dict(self._answers)
 
@@ -61,7 +61,7 @@ class KeyValue:
             if_absent: set it only if there is none.
 
         Raises:
-            BadRequest, Full: a bound is exceeded.
+            BadRequest, LimitReached: a bound is exceeded.
         """
         check_key(key)
         if len(value) > LONGEST_VALUE:
@@ -72,11 +72,11 @@ class KeyValue:
         self._put(key, value)
         return value
 
-    def missing(self, keys: Sequence[str], start: int = 0) -> int | None:
+    def first_missing(self, keys: Sequence[str], start: int = 0) -> int | None:
         """Return the position of the first key, from a start on, that has no value; None: all have one."""
         return next((i for i in range(start, len(keys)) if keys[i] not in self._values), None)
 
-    def get(self, keys: Iterable[str]) -> list[bytes]:
+    def get_all(self, keys: Iterable[str]) -> list[bytes]:
         """Return the values of keys that are all there."""
         return [self._values[key] for key in keys]
 
@@ -84,7 +84,7 @@ class KeyValue:
         """Add to a number, 0 if there is none, and return the sum; the repetition of a request gets its first answer.
 
         Raises:
-            BadRequest, Full: a bound is exceeded, or the value is no number.
+            BadRequest, LimitReached: a bound is exceeded, or the value is no number.
         """
         check_key(key)
         if len(request_id) > LONGEST_KEY:
@@ -119,10 +119,10 @@ class KeyValue:
     def _put(self, key: str, value: bytes) -> None:
         present = self._values.get(key)
         if present is None and len(self._values) >= MOST_KEYS:
-            raise Full(f"there are {MOST_KEYS} keys already; key {key!r} is one too many: delete some")
+            raise LimitReached(f"there are {MOST_KEYS} keys already; key {key!r} is one too many: delete some")
         total = self._bytes + _size(key, value) - (0 if present is None else _size(key, present))
         if total > MOST_BYTES:
-            raise Full(f"with {key!r} all keys and values would have {total} bytes; the bound is {MOST_BYTES}")
+            raise LimitReached(f"with {key!r} all keys and values would have {total} bytes; the bound is {MOST_BYTES}")
         self._values[key], self._bytes = value, total
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import grpc
-from elasticjob_api.refusals import BadRequest, Unknown
+from elasticjob_api.refusals import BadRequest, UnknownName
 from elasticjob_api.v1 import agent_pb2 as pb
 
 from elasticjob_master.agent_streams import Send
@@ -20,8 +20,8 @@ from elasticjob_master.core.rendezvous.commands import (
     Configure,
     Drain,
     Exit,
-    Release,
-    Removed,
+    MemberRemoved,
+    ReleaseLeases,
     Start,
     Stop,
 )
@@ -96,7 +96,7 @@ class AgentService:
             raise BadRequest(f"running_round is {round_}; it must be at most {LATEST_ROUND}")
         member = self._controller.connect(uid, send, running_round=round_, draining=first.hello.draining)
         if member is None:
-            raise Unknown(f"pod UID {uid[:128]!r} is no member of this job; call Register first")
+            raise UnknownName(f"pod UID {uid[:128]!r} is no member of this job; call Register first")
         return member
 
     def _take(self, member: Member, message: pb.AgentMessage) -> None:
@@ -153,7 +153,7 @@ class AgentService:
                     heartbeat_seconds=command.heartbeat_seconds, report_seconds=command.report_seconds
                 )
                 return pb.MasterMessage(command_id=number, configure=configure).SerializeToString
-            case Release() | Removed():
+            case ReleaseLeases() | MemberRemoved():
                 return None
 
     def _starts_with(self, uid: str) -> Starts:

@@ -7,19 +7,19 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
-from elasticjob_api.refusals import BadRequest, Differs, Full, NotYet, Refused, Unknown
+from elasticjob_api.refusals import BadRequest, DeclaredDifferently, LimitReached, NotCurrent, NotReadyYet, UnknownName
 
 from elasticjob_master.persistence.state_writer import NotStored
 
 _CODES: dict[type[Exception], grpc.StatusCode] = {
     BadRequest: grpc.StatusCode.INVALID_ARGUMENT,
-    Full: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    Refused: grpc.StatusCode.FAILED_PRECONDITION,
-    Unknown: grpc.StatusCode.NOT_FOUND,
-    Differs: grpc.StatusCode.ALREADY_EXISTS,
+    LimitReached: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    NotCurrent: grpc.StatusCode.FAILED_PRECONDITION,
+    UnknownName: grpc.StatusCode.NOT_FOUND,
+    DeclaredDifferently: grpc.StatusCode.ALREADY_EXISTS,
     TimeoutError: grpc.StatusCode.DEADLINE_EXCEEDED,
     # Agents try again what is unavailable, as they do while there is no master at all.
-    NotYet: grpc.StatusCode.UNAVAILABLE,
+    NotReadyYet: grpc.StatusCode.UNAVAILABLE,
     NotStored: grpc.StatusCode.UNAVAILABLE,
 }
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from elasticjob_api.refusals import BadRequest, Full, NotYet, Refused, Unknown
+from elasticjob_api.refusals import BadRequest, LimitReached, NotCurrent, NotReadyYet, UnknownName
 from elasticjob_api.v1 import rendezvous_pb2 as pb
 from elasticjob_api.v1.rendezvous_pb2_grpc import RendezvousServiceServicer
 
@@ -53,14 +53,14 @@ class RendezvousService(RendezvousServiceServicer):
             keys, store = list(request.keys), self._controller.keyvalue
             check_keys(keys)
             self._check_round(request.round)
-            while (absent := store.missing(keys)) is not None:
+            while (absent := store.first_missing(keys)) is not None:
                 if request.wait_seconds == 0:
-                    raise Unknown(f"key {keys[absent]!r} has no value")
+                    raise UnknownName(f"key {keys[absent]!r} has no value")
                 while absent is not None:  # goes on where it has come to: many may wait for many keys
                     await self._wait("key", keys[absent])
                     self._check_round(request.round)
-                    absent = store.missing(keys, absent)
-            values = store.get(keys)
+                    absent = store.first_missing(keys, absent)
+            values = store.get_all(keys)
             await self._stored()
             return pb.GetValuesResponse(values=values)
 
@@ -85,7 +85,7 @@ class RendezvousService(RendezvousServiceServicer):
         async with errors.told(context):
             self._check_round(request.round)
             if not self._controller.rendezvous.in_world(request.pod_uid):
-                raise Refused(f"pod UID {request.pod_uid[:128]!r} is not in the world of round {request.round}")
+                raise NotCurrent(f"pod UID {request.pod_uid[:128]!r} is not in the world of round {request.round}")
             try:
                 async with _within(request.wait_seconds):
                     await self._pass(request)
@@ -97,9 +97,9 @@ class RendezvousService(RendezvousServiceServicer):
     async def _pass(self, request: pb.BarrierRequest) -> None:
         barriers, name = self._controller.barriers, request.name
         while True:
-            before = barriers.times(name)
+            before = barriers.times_passed(name)
             passed = barriers.arrive(name, request.number, request.pod_uid, self._controller.rendezvous.world)
-            if barriers.times(name) > before:
+            if barriers.times_passed(name) > before:
                 self._changed("barrier", name)
             if passed:
                 return
@@ -117,9 +117,9 @@ class RendezvousService(RendezvousServiceServicer):
     def _check_round(self, round_: int) -> None:
         present = self._controller.keyvalue.round
         if round_ > present:
-            raise NotYet(f"round is {round_}; this master knows of {present} so far")
+            raise NotReadyYet(f"round is {round_}; this master knows of {present} so far")
         if round_ < present:
-            raise Refused(f"round is {round_}; it is over, the present one is {present}")
+            raise NotCurrent(f"round is {round_}; it is over, the present one is {present}")
 
     def _changed(self, kind: str, name: str) -> None:
         self._controller.changed()
@@ -133,7 +133,7 @@ class RendezvousService(RendezvousServiceServicer):
     async def _wait(self, kind: str, name: str) -> None:
         """Wait until something happens there."""
         if self._count >= MOST_WAITING:
-            raise Full(f"{MOST_WAITING} requests are waiting already")
+            raise LimitReached(f"{MOST_WAITING} requests are waiting already")
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiters = self._waiting.setdefault((kind, name), set())
         waiters.add(waiter)

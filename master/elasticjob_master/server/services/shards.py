@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from elasticjob_api.refusals import BadRequest, NotYet, Refused
+from elasticjob_api.refusals import BadRequest, NotCurrent, NotReadyYet
 from elasticjob_api.v1 import shards_pb2 as pb
 from elasticjob_api.v1.shards_pb2_grpc import ShardServiceServicer
 from elasticjob_shards import Dataset
@@ -47,7 +47,7 @@ class ShardService(ShardServiceServicer):
         async with errors.told(context):
             ledger = self._ledgers.get(request.dataset)
             self._check_process(request.pod_uid, request.round)
-            most = self._ledgers.share(len(self._controller.members))
+            most = self._ledgers.lease_limit(len(self._controller.members))
             leased = ledger.lease(request.pod_uid, request.count, request.request_id, most=most)
             if leased:
                 self._controller.changed()
@@ -104,11 +104,13 @@ class ShardService(ShardServiceServicer):
         """A lease must have a holder whose end is noticed."""
         member = self._controller.members.get(uid)
         if member is None:
-            raise NotYet(f"pod UID {uid[:128]!r} is no member of this job; call Register first")
+            raise NotReadyYet(f"pod UID {uid[:128]!r} is no member of this job; call Register first")
         if not self._runs(uid, round_):
-            if member.away_since is not None:
-                raise NotYet(f"round is {round_}; pod {member.identity.pod_name} has not told yet what runs there")
-            raise Refused(f"round is {round_}; pod {member.identity.pod_name} runs no process of that round any more")
+            if member.disconnected_since is not None:
+                raise NotReadyYet(f"round is {round_}; pod {member.identity.pod_name} has not told yet what runs there")
+            raise NotCurrent(
+                f"round is {round_}; pod {member.identity.pod_name} runs no process of that round any more"
+            )
 
     def _runs(self, uid: str, round_: int) -> bool:
         """Tell whether the process of a round, if one is named, is the one that runs on a member."""

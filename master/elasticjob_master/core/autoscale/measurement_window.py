@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from elasticjob_master.core.autoscale.memory import Measurement
+from elasticjob_master.core.autoscale.scaling_memory import Measurement
 
 _WARM_UP = 0.2
 """The part of the first window that is not measured: compilation and first steps."""
 
 
 @dataclass
-class Window:
+class MeasurementWindow:
     """From the first step of a world on, until anything changes.
 
     Attributes:
@@ -33,7 +33,7 @@ class Window:
         self.held_from = self.measured_from = None
         self.windows = 0
 
-    def note(self, *, world_round: int, samples: float, now: float) -> None:
+    def record_samples(self, *, world_round: int, samples: float, now: float) -> None:
         """Take note of the samples trained so far, whether or not the world is complete."""
         if world_round != self.round:
             self.round, self.before, self.grew = world_round, self.grew, None

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from elasticjob_master.core.autoscale.decision import Bounds, Decision, Situation, Use
-from elasticjob_master.core.autoscale.memory import Memory
+from elasticjob_master.core.autoscale.decision import Bounds, MemberUsage, ScalingDecision, ScalingInputs
+from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 
-ROLES = ("ps", "server")
+SERVER_ROLES = ("ps", "server")
 _HOT = 0.9
 """CPU in use, as a part of the request, from which on a server holds the workers up."""
 _MOST = 2.0
@@ -19,7 +19,7 @@ _HELPED = 0.1
 """What more CPU must have added to the throughput, or it is not the CPU that is short."""
 
 
-def relieve(memory: Memory, now: Situation, bounds: Bounds) -> Decision | None:
+def more_cpu(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds) -> ScalingDecision | None:
     """Give hot servers more CPU while the question of the size is open; None if none is hot or none can get more."""
     found = _hottest(now)
     if found is None or memory.settled is not None or memory.turned or _in_vain(memory, now):
@@ -27,7 +27,7 @@ def relieve(memory: Memory, now: Situation, bounds: Bounds) -> Decision | None:
     role, hot, everybody = found
     request = max(use.cpu_request or 0.0 for use in hot)
     factor = min(_MOST, max(_LEAST, bounds.maximum / now.size))
-    room = now.room.get("cpu", math.inf) / len(hot)
+    room = now.free_resources.get("cpu", math.inf) / len(hot)
     cpu = math.floor(min(request * factor, request + room) * 10) / 10
     if cpu < request * _LEAST:
         return None
@@ -39,12 +39,12 @@ def relieve(memory: Memory, now: Situation, bounds: Bounds) -> Decision | None:
     )
     after = replace(memory, relieved=(now.size, rate), moves=memory.moves + 1)
     if len(hot) == len(everybody):
-        return Decision(f"{facts}: every {role} gets {cpu:g}", after, resources={role: {"cpu": cpu}})
+        return ScalingDecision(f"{facts}: every {role} gets {cpu:g}", after, resources={role: {"cpu": cpu}})
     names = ", ".join(use.name for use in hot)
-    return Decision(f"{facts}: {names} get {cpu:g}", after, migrate={use.name: {"cpu": cpu} for use in hot})
+    return ScalingDecision(f"{facts}: {names} get {cpu:g}", after, migrate={use.name: {"cpu": cpu} for use in hot})
 
 
-def bounded(bounds: Bounds, now: Situation) -> Bounds:
+def narrowed_bounds(bounds: Bounds, now: ScalingInputs) -> Bounds:
     """Return the bounds while a server has no CPU left: workers beyond the present ones would wait for it."""
     found = _hottest(now)
     if found is None or bounds.maximum <= now.size:
@@ -54,14 +54,14 @@ def bounded(bounds: Bounds, now: Situation) -> Bounds:
     return replace(bounds, maximum=max(now.size, bounds.minimum), limit=limit)
 
 
-def _in_vain(memory: Memory, now: Situation) -> bool:
+def _in_vain(memory: ScalingMemory, now: ScalingInputs) -> bool:
     """Whether servers were given more CPU at this size and it has not helped."""
     if memory.relieved is None or memory.relieved[0] != now.size:
         return False
     return memory.rates[now.size].mean < memory.relieved[1] * (1 + _HELPED)
 
 
-def _hottest(now: Situation) -> tuple[str, Sequence[Use], Sequence[Use]] | None:
+def _hottest(now: ScalingInputs) -> tuple[str, Sequence[MemberUsage], Sequence[MemberUsage]] | None:
     """Return the role, its hot members and all of them."""
     for role in now.servers:
         uses = now.roles[role].uses if role in now.roles else ()
@@ -71,5 +71,5 @@ def _hottest(now: Situation) -> tuple[str, Sequence[Use], Sequence[Use]] | None:
     return None
 
 
-def _load(use: Use) -> float:
+def _load(use: MemberUsage) -> float:
     return use.cpu / use.cpu_request if use.cpu_request else 0.0

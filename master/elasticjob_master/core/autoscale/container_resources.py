@@ -10,7 +10,7 @@ from typing import Any
 from elasticjob_api.quantity import parse_quantity
 
 
-def requests(template: Mapping[str, Any]) -> dict[str, Decimal]:
+def pod_requests(template: Mapping[str, Any]) -> dict[str, Decimal]:
     """Return what a pod of this template requests, by resource; a limit without a request is requested too.
 
     Only what a scheduler adds up is read: the containers' resources. Malformed parts count as nothing; the API
@@ -37,19 +37,21 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True)
-class Share:
+class ContainerResources:
     """What the training container of one member may use: cores it requests, bytes at which it is killed; None: open."""
 
     cpu: float | None = None
     memory: int | None = None
 
-    def changed(self, resources: Mapping[str, Any]) -> Share:
+    def with_plan_resources(self, resources: Mapping[str, Any]) -> ContainerResources:
         """Return the share with what a plan has set, which are request and limit at once."""
         cpu, memory = _quantity(resources.get("cpu")), _quantity(resources.get("memory"))
-        return Share(self.cpu if cpu is None else float(cpu), self.memory if memory is None else int(memory))
+        return ContainerResources(
+            self.cpu if cpu is None else float(cpu), self.memory if memory is None else int(memory)
+        )
 
 
-def share(template: Mapping[str, Any]) -> Share:
+def training_container_resources(template: Mapping[str, Any]) -> ContainerResources:
     """Return the share of the first container, which is the one that trains; a request without a limit counts too."""
     spec = template.get("spec")
     containers = spec.get("containers") if isinstance(spec, Mapping) else None
@@ -58,7 +60,7 @@ def share(template: Mapping[str, Any]) -> Share:
     asked, limits = _mapping(resources.get("requests")), _mapping(resources.get("limits"))
     # The scheduler counts requests; what a member is killed for is the limit.
     cpu, memory = asked.get("cpu", limits.get("cpu")), limits.get("memory", asked.get("memory"))
-    return Share().changed({"cpu": cpu, "memory": memory})
+    return ContainerResources().with_plan_resources({"cpu": cpu, "memory": memory})
 
 
 def _quantity(value: Any) -> Decimal | None:

@@ -13,8 +13,8 @@ import math
 from dataclasses import replace
 
 from elasticjob_master.core.autoscale.curve import Answers, Fit, fit
-from elasticjob_master.core.autoscale.decision import Bounds, Decision, Situation
-from elasticjob_master.core.autoscale.memory import Memory
+from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision, ScalingInputs
+from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 
 _MOST_MOVES = 8
 """Plans for one question."""
@@ -35,7 +35,7 @@ _CAREFUL, _LIKELY, _BOLD = 0.97, 0.9, 0.2
 """How likely the size to go to must be enough: with no way back, with another step to come, and with a way back."""
 
 
-def next_size(memory: Memory, now: Situation, bounds: Bounds) -> Decision:
+def next_size(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds) -> ScalingDecision:
     """Decide for a size that is measured and held.
 
     Args:
@@ -45,12 +45,12 @@ def next_size(memory: Memory, now: Situation, bounds: Bounds) -> Decision:
     """
     size = now.size
     if memory.settled is not None:
-        return Decision(f"{_measured(memory, size)}; settled at {size}", memory)
+        return ScalingDecision(f"{_measured(memory, size)}; settled at {size}", memory)
     if bounds.maximum <= bounds.minimum or size < bounds.minimum:
         return _stay(memory, now, bounds, f"{_measured(memory, size)}; {bounds.limit} allows no other size")
     known = {n: rate for n, rate in memory.rates.items() if rate.mean > 0}
     if size not in known:
-        return Decision(f"{size} members train nothing", memory)
+        return ScalingDecision(f"{size} members train nothing", memory)
     found = fit(known, memory.noise)
     if len(known) == 1:
         return _first(memory, now, bounds, found)
@@ -59,7 +59,7 @@ def next_size(memory: Memory, now: Situation, bounds: Bounds) -> Decision:
     down = answers.too_large(size) if size > bounds.minimum else 0.0
     facts = f"{_compared(memory, size)}; {_marginal(found, now)}"
     if not _is_clear(memory, size, up, down):
-        return Decision(f"{facts}; not clear yet, measuring {size} again", memory)
+        return ScalingDecision(f"{facts}; not clear yet, measuring {size} again", memory)
     if memory.moves < _MOST_MOVES:
         facts += f"; a larger size is better with a likelihood of {up:.0%}, a smaller one with {down:.0%}"
         way = _way(memory, up, down, lowest=size <= bounds.minimum)
@@ -69,7 +69,7 @@ def next_size(memory: Memory, now: Situation, bounds: Bounds) -> Decision:
     return _stay(memory, now, bounds, facts)
 
 
-def _way(memory: Memory, up: float, down: float, *, lowest: bool) -> int:
+def _way(memory: ScalingMemory, up: float, down: float, *, lowest: bool) -> int:
     """Return where to go, 1 up, -1 down or 0 to stay, by how likely the best size is there. It turns once at most."""
     if memory.turned:
         return int(up > _TRY) if memory.heading > 0 else -int(down > _TURN)
@@ -79,13 +79,13 @@ def _way(memory: Memory, up: float, down: float, *, lowest: bool) -> int:
     return 1 if up > _TRY and (memory.heading > 0 or up > down) else -int(down > _TURN)
 
 
-def _is_exact(memory: Memory, size: int) -> bool:
+def _is_exact(memory: ScalingMemory, size: int) -> bool:
     """Whether a size has been measured often enough, as noisy as it is, for what cannot be taken back."""
     windows = memory.rates[size].weight
     return windows >= _MOST_WINDOWS or windows >= max(_LEAST_WINDOWS, (memory.noise / _EXACT) ** 2)
 
 
-def _is_clear(memory: Memory, size: int, up: float, down: float) -> bool:
+def _is_clear(memory: ScalingMemory, size: int, up: float, down: float) -> bool:
     """Whether it is known well enough what to do; to grow, one window is enough."""
     if memory.rates[size].weight >= _MOST_WINDOWS:
         return True
@@ -93,7 +93,7 @@ def _is_clear(memory: Memory, size: int, up: float, down: float) -> bool:
     return most >= _SURE and ((memory.heading >= 0 and most == up) or _is_exact(memory, size))
 
 
-def _higher(memory: Memory, size: int, bounds: Bounds, answers: Answers) -> int:
+def _higher(memory: ScalingMemory, size: int, bounds: Bounds, answers: Answers) -> int:
     """Return the size to grow to: up to twice as many if there is a way back, else a short step."""
     if memory.heading >= 0 and not memory.turned:
         return min(2 * size, bounds.maximum, max(size + 1, answers.enough(_CAREFUL)))
@@ -102,23 +102,23 @@ def _higher(memory: Memory, size: int, bounds: Bounds, answers: Answers) -> int:
     return min(bounds.maximum, max(size + 1, min(answers.enough(_LIKELY), math.floor(highest * step))))
 
 
-def _lower(memory: Memory, size: int, bounds: Bounds, answers: Answers) -> int:
+def _lower(memory: ScalingMemory, size: int, bounds: Bounds, answers: Answers) -> int:
     """Return the size to shrink to: down to the half if there is a way back, else only where it is enough."""
     if memory.heading < 0 and not memory.turned:
         return max(bounds.minimum, size // 2, min(size - 1, answers.enough(_BOLD)))
     return max(bounds.minimum, answers.enough(_CAREFUL))
 
 
-def _first(memory: Memory, now: Situation, bounds: Bounds, found: Fit) -> Decision:
+def _first(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, found: Fit) -> ScalingDecision:
     """With one size known there is nothing to compare it with: try twice as many, or fewer where that tells more."""
     size, facts = now.size, f"{_measured(memory, now.size)}, no other size is known"
     if not _is_exact(memory, size):
-        return Decision(f"{facts}; measuring {size} again", memory)
+        return ScalingDecision(f"{facts}; measuring {size} again", memory)
     target = min(2 * size, bounds.maximum)
     if size >= bounds.maximum:
         facts += f"; {bounds.limit} allows no more than {bounds.maximum}"
         if bounds.limit_is_temporary:
-            return Decision(facts, memory)
+            return ScalingDecision(facts, memory)
     if size >= bounds.maximum or (memory.heading < 0 and size > bounds.minimum):
         target = max(bounds.minimum, size // 2)
     elif not memory.heading and _is_middle(size, bounds):
@@ -132,7 +132,9 @@ def _is_middle(size: int, bounds: Bounds) -> bool:
     return size - bounds.minimum >= _MOST_MOVES and bounds.maximum <= _MIDDLE * size
 
 
-def _move(memory: Memory, now: Situation, bounds: Bounds, found: Fit, target: int, facts: str) -> Decision:
+def _move(
+    memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, found: Fit, target: int, facts: str
+) -> ScalingDecision:
     """Ask for a size if the change pays in the time that is left."""
     size, cost = now.size, memory.cost
     grows = target > size
@@ -143,25 +145,25 @@ def _move(memory: Memory, now: Situation, bounds: Bounds, found: Fit, target: in
     if saved * max(0.0, now.horizon - cost) < cost:
         kind = "throughput" if grows or gain >= saved else "members"
         why = f"a rescale costs {cost:.0f} s, more than {max(0.0, saved):.0%} of {kind} save in {now.horizon:.0f} s"
-        return Decision(f"{facts}; {target} members would be tried, but {why}", memory)
+        return ScalingDecision(f"{facts}; {target} members would be tried, but {why}", memory)
     turned = memory.turned or memory.heading == -heading
     after = replace(memory, asked=target, heading=heading, turned=turned, moves=memory.moves + 1)
     bound = f", bounded by {bounds.limit}" if grows and target == bounds.maximum < 2 * size else ""
     expected = f"{found.rate(target):.1f} samples/s expected" if len(memory.rates) > 1 else "to see what they add"
     word = "grow to" if grows else "back to" if target in memory.rates else "shrink to"
-    return Decision(f"{facts}: {word} {target}{bound}, {expected}", after, size=target)
+    return ScalingDecision(f"{facts}: {word} {target}{bound}, {expected}", after, size=target)
 
 
-def _stay(memory: Memory, now: Situation, bounds: Bounds, facts: str) -> Decision:
+def _stay(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, facts: str) -> ScalingDecision:
     if bounds.limit_is_temporary and now.size >= bounds.maximum:
-        return Decision(f"{facts}; {bounds.limit}", memory)
+        return ScalingDecision(f"{facts}; {bounds.limit}", memory)
     reference = memory.rates[now.size].mean
     after = replace(memory, settled=now.size, reference=reference, strays=())
     bound = f"; {bounds.limit} allows no more than {bounds.maximum}" if now.size == bounds.maximum else ""
-    return Decision(f"{facts}{bound}; settled at {now.size}", after)
+    return ScalingDecision(f"{facts}{bound}; settled at {now.size}", after)
 
 
-def _marginal(found: Fit, now: Situation) -> str:
+def _marginal(found: Fit, now: ScalingInputs) -> str:
     """What the last member adds by the expected curve, beside the objective."""
     before = max(1, now.size - 1)
     gain = before * (found.rate(before + 1) / found.rate(before) - 1)
@@ -170,12 +172,12 @@ def _marginal(found: Fit, now: Situation) -> str:
     return f"{fitted}, {word} minMarginalEfficiency {now.objective:.0%}"
 
 
-def _compared(memory: Memory, size: int) -> str:
+def _compared(memory: ScalingMemory, size: int) -> str:
     """The present size and its nearest neighbours, with their rates."""
     others = [n for n in memory.rates if n != size]
     near = [max((n for n in others if n < size), default=None), min((n for n in others if n > size), default=None)]
     return ", ".join(_measured(memory, n) for n in sorted({size, *(n for n in near if n is not None)}))
 
 
-def _measured(memory: Memory, size: int) -> str:
+def _measured(memory: ScalingMemory, size: int) -> str:
     return f"{size} members: {memory.rates[size].mean:.1f} samples/s"

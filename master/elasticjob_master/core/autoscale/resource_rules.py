@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from elasticjob_master.core.autoscale.decision import Decision, Role, Situation
-from elasticjob_master.core.autoscale.memory import Memory
+from elasticjob_master.core.autoscale.decision import RoleUsage, ScalingDecision, ScalingInputs
+from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 
 NEARLY_USED_UP = 0.9
 """Memory in use, as a part of the limit, at which a look counts as tight."""
@@ -26,29 +26,29 @@ _WORTH = 0.05
 _SETTLED_WINDOWS = 3.0
 
 
-def more_memory(memory: Memory, now: Situation) -> Decision | None:
+def more_memory(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | None:
     """Give a role more memory if a member has nearly used up its own for most of the time."""
     for name, role in sorted(now.roles.items()):
-        tight = [use for use in role.uses if use.memory_limit and use.tight >= _SUSTAINED]
+        tight = [use for use in role.uses if use.memory_limit and use.near_limit >= _SUSTAINED]
         if not tight:
             continue
         worst = max(tight, key=lambda use: use.memory)
         had = max(use.memory_limit or 0 for use in role.uses)
         wanted = _rounded(worst.memory * _MORE_MEMORY)
-        room = now.room.get("memory", math.inf) / len(role.uses)
+        room = now.free_resources.get("memory", math.inf) / len(role.uses)
         possible = int(min(wanted, role.most_memory, had + room)) // 1024**2 * 1024**2
         if possible < had * 1.05:
             continue
         bound = f" ({role.memory_bound} or resourceLimits.memory allow no more)" if possible < wanted else ""
         reason = (
             f"{worst.name} uses {_mib(worst.memory)} of its {_mib(worst.memory_limit or 0)} memory and was above "
-            f"{NEARLY_USED_UP:.0%} in {worst.tight:.0%} of the looks: {name} gets {_mib(possible)} each{bound}"
+            f"{NEARLY_USED_UP:.0%} in {worst.near_limit:.0%} of the looks: {name} gets {_mib(possible)} each{bound}"
         )
-        return Decision(reason, memory, resources={name: {"memory": possible}})
+        return ScalingDecision(reason, memory, resources={name: {"memory": possible}})
     return None
 
 
-def less(memory: Memory, now: Situation) -> Decision | None:
+def lower_requests(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | None:
     """Lower requests that are far above what is used, once the size has settled.
 
     Only if it pays even where the cluster has to replace every member for it.
@@ -61,25 +61,25 @@ def less(memory: Memory, now: Situation) -> Decision | None:
         lower = {**_less_cpu(role), **_less_memory(role)}
         if lower:
             told = [_told(role, resource, value) for resource, value in lower.items()]
-            return Decision(f"{name}: {'; '.join(told)}", memory, resources={name: lower})
+            return ScalingDecision(f"{name}: {'; '.join(told)}", memory, resources={name: lower})
     return None
 
 
-def _less_cpu(role: Role) -> dict[str, float]:
+def _less_cpu(role: RoleUsage) -> dict[str, float]:
     requested = min((use.cpu_request or 0.0 for use in role.uses), default=0.0)
     peak = max(use.cpu_peak for use in role.uses)
     needed = max(_LEAST_CPU, math.ceil(peak * _CPU_RESERVE * 10) / 10)
     return {"cpu": needed} if peak > 0 and needed <= requested * _ROOMY else {}
 
 
-def _less_memory(role: Role) -> dict[str, float]:
+def _less_memory(role: RoleUsage) -> dict[str, float]:
     limit = min((use.memory_limit or 0 for use in role.uses), default=0)
     peak = max(use.memory for use in role.uses)
     needed = max(_LEAST_MEMORY, _rounded(peak * _MEMORY_RESERVE))
     return {"memory": needed} if peak > 0 and needed <= limit * _ROOMY else {}
 
 
-def _told(role: Role, resource: str, value: float) -> str:
+def _told(role: RoleUsage, resource: str, value: float) -> str:
     if resource == "cpu":
         peak, had = max(use.cpu_peak for use in role.uses), max(use.cpu_request or 0 for use in role.uses)
         return f"at most {peak:.2f} of {had:g} cores are used: {value:g} each"

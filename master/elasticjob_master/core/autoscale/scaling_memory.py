@@ -22,7 +22,7 @@ _UNKNOWN_COST = 30.0
 
 
 @dataclass(frozen=True)
-class Rate:
+class MeasuredRate:
     """Samples a second at one size: the mean of the windows measured there.
 
     Attributes:
@@ -32,14 +32,14 @@ class Rate:
     mean: float
     weight: float = 1.0
 
-    def with_window(self, rate: float) -> Rate:
+    def with_window(self, rate: float) -> MeasuredRate:
         """Return the mean with one window more."""
         before = min(self.weight, _MOST_WINDOWS - 1)
-        return Rate((self.mean * before + rate) / (before + 1), before + 1)
+        return MeasuredRate((self.mean * before + rate) / (before + 1), before + 1)
 
 
 @dataclass(frozen=True)
-class Memory:
+class ScalingMemory:
     """All of it. A "question" is the search for the best size, from its beginning until it settles.
 
     Attributes:
@@ -61,7 +61,7 @@ class Memory:
         judged: number of the last plan whose end is known.
     """
 
-    rates: Mapping[int, Rate] = field(default_factory=dict)
+    rates: Mapping[int, MeasuredRate] = field(default_factory=dict)
     setting: str = ""
     asked: int | None = None
     settled: int | None = None
@@ -91,44 +91,44 @@ class Measurement:
     """One window: samples a second, and what the rescale before it has cost, if there was one."""
 
     rate: float
-    lost_seconds: float | None = None
+    rescale_seconds: float | None = None
 
 
-def open_question(memory: Memory, size: int, *, heading: int = 0) -> Memory:
+def begin_search(memory: ScalingMemory, size: int, *, heading: int = 0) -> ScalingMemory:
     """Return the memory at the beginning of a new search that starts from a size."""
     return replace(memory, asked=size, settled=None, strays=(), heading=heading, turned=False, moves=0)
 
 
-def placed(memory: Memory, *, size: int, setting: str) -> Memory:
+def adjusted_to(memory: ScalingMemory, *, size: int, setting: str) -> ScalingMemory:
     """Return the memory for a size and setting as they are; if somebody else has changed them, the search begins anew.
 
     Another setting makes the old rates worthless. Servers that got more CPU at this size were what held it up: so up.
     """
     if setting != memory.setting:
         heading = 1 if memory.relieved is not None and memory.relieved[0] == size else 0
-        memory = open_question(replace(memory, rates={}, setting=setting), size, heading=heading)
+        memory = begin_search(replace(memory, rates={}, setting=setting), size, heading=heading)
     if memory.asked is not None and size != memory.asked:
-        memory = open_question(memory, size)
+        memory = begin_search(memory, size)
     return memory if memory.asked is not None else replace(memory, asked=size)
 
 
-def remember(memory: Memory, size: int, measured: Measurement) -> Memory:
+def with_measurement(memory: ScalingMemory, size: int, measured: Measurement) -> ScalingMemory:
     """Return the memory with one window more at a size."""
     rate, known = measured.rate, memory.rates.get(size)
-    if measured.lost_seconds is not None:
-        memory = replace(memory, costs=(*memory.costs, measured.lost_seconds)[-_COSTS:])
+    if measured.rescale_seconds is not None:
+        memory = replace(memory, costs=(*memory.costs, measured.rescale_seconds)[-_COSTS:])
     if known is not None and memory.settled == size and memory.reference > 0:
         memory = _watch(memory, rate)
         if len(memory.strays) == _DRIFT_WINDOWS:
-            new = Rate(fmean(memory.strays), _DRIFT_WINDOWS)
+            new = MeasuredRate(fmean(memory.strays), _DRIFT_WINDOWS)
             heading = 1 if new.mean > memory.reference else -1
-            return open_question(replace(memory, rates={size: new}), size, heading=heading)
+            return begin_search(replace(memory, rates={size: new}), size, heading=heading)
         if memory.strays:
             return memory
     if known is not None:
         memory = _with_noise(memory, known, rate)
     rates = {n: r for n, r in memory.rates.items() if n != size}
-    rates[size] = known.with_window(rate) if known is not None else Rate(rate)
+    rates[size] = known.with_window(rate) if known is not None else MeasuredRate(rate)
     for oldest in list(rates)[:-MOST_SIZES]:
         del rates[oldest]
     if memory.settled == size and known is not None and known.weight < _MOST_WINDOWS:
@@ -136,7 +136,7 @@ def remember(memory: Memory, size: int, measured: Measurement) -> Memory:
     return replace(memory, rates=rates)
 
 
-def _watch(memory: Memory, rate: float) -> Memory:
+def _watch(memory: ScalingMemory, rate: float) -> ScalingMemory:
     """Count windows in a row that are, all to the same side, too far from the rate at which the search settled."""
     away = rate / memory.reference - 1
     if abs(away) <= max(_DRIFT, _DRIFT_NOISES * memory.noise):
@@ -145,7 +145,7 @@ def _watch(memory: Memory, rate: float) -> Memory:
     return replace(memory, strays=(*memory.strays, rate) if same else (rate,))
 
 
-def _with_noise(memory: Memory, known: Rate, rate: float) -> Memory:
+def _with_noise(memory: ScalingMemory, known: MeasuredRate, rate: float) -> ScalingMemory:
     # The difference to a mean of w windows has (w + 1) / w times the variance of one window.
     square = (rate / known.mean - 1) ** 2 * known.weight / (known.weight + 1) if known.mean > 0 else 0.0
     prior, most = _NOISE_WINDOWS

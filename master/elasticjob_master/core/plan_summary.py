@@ -8,7 +8,7 @@ MOST_PLANS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlanSummary:
     """A ScalePlan, in short. Times are seconds since the epoch; 0: not yet."""
 
     name: str
