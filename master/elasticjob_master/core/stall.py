@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-TrainingActivity = Literal["live", "held", "over"]
+TrainingActivity = Literal["training", "paused", "finished"]
 """The world trains and all its members are there; something keeps it from training; there is nothing to train."""
 
 MOST_RESTARTS = 5
@@ -77,22 +77,24 @@ class StallDetector:
         longest = max(rule.factor * self.usual, rule.seconds)
         return _START_UP * max(longest, self.start_up) if self.first else longest
 
-    def advance(self, now: float, wall: float, *, watch: TrainingActivity, process_round: int, rule: StallRule) -> bool:
+    def advance(
+        self, now: float, wall: float, *, activity: TrainingActivity, process_round: int, rule: StallRule
+    ) -> bool:
         """Let time pass; return whether the training is to be started anew now.
 
         Args:
             now: the clock of the decisions.
             wall: seconds since the epoch.
-            watch: whether a step could be told.
+            activity: whether a step could be told.
             process_round: of the present world.
             rule: what the job says.
         """
         passed = 0.0 if self._ticked_at is None else min(now - self._ticked_at, _LONGEST_TICK)
         self._ticked_at = now
         self._enter(process_round)
-        if watch == "over":
+        if activity == "finished":
             self.since, self.idle = None, 0.0
-        if watch != "live":
+        if activity != "training":
             return False
         self.idle += passed
         self._watched += passed

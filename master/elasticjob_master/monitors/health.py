@@ -54,7 +54,9 @@ class HealthWatcher:
         job, health = self._job, self._job.health
         stall, before = job.stall, job.stall.since
         rule = StallRule(health.stall_factor, float(health.stall_seconds), restart=health.on_stall == "Restart")
-        restart = stall.advance(now, time.time(), watch=self._watch(), process_round=job.rendezvous.round, rule=rule)
+        restart = stall.advance(
+            now, time.time(), activity=self._activity(), process_round=job.rendezvous.round, rule=rule
+        )
         if before is None and stall.since is not None:
             limit = stall.limit(rule)
             self._tell("Stalled", f"no step for {limit:.0f} s; the last one is {job.progress.step}", warning=True)
@@ -65,14 +67,14 @@ class HealthWatcher:
             self._tell("RestartedForStall", what, warning=True)
             job.rendezvous.restart_training()
 
-    def _watch(self) -> TrainingActivity:
+    def _activity(self) -> TrainingActivity:
         job, rendezvous = self._job, self._job.rendezvous
         if not len(job.members) or rendezvous.finished_at is not None:
-            return "over"
+            return "finished"
         quiet = job.members.disconnected or any(member.suspected for member in job.members)
         if rendezvous.phase != "training" or rendezvous.confirmed_at is None or quiet:
-            return "held"
-        return "live"
+            return "paused"
+        return "training"
 
     def _look_for_stragglers(self, now: float) -> None:
         job, health = self._job, self._job.health

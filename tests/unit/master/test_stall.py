@@ -19,7 +19,7 @@ class Training:
         self.rule = rule or StallRule(factor=10, seconds=60)
         self.stall = StallDetector(round=1)
         self.now, self.round = 0.0, 1
-        self.watch: TrainingActivity = "live"
+        self.activity: TrainingActivity = "training"
         self.restarted: list[float] = []
 
     @property
@@ -30,7 +30,9 @@ class Training:
         """Let time pass without a step."""
         for _ in range(int(seconds)):
             self.now += 1.0
-            due = self.stall.advance(self.now, self.wall, watch=self.watch, process_round=self.round, rule=self.rule)
+            due = self.stall.advance(
+                self.now, self.wall, activity=self.activity, process_round=self.round, rule=self.rule
+            )
             if due:
                 self.restarted.append(self.now)
                 self.round += 1
@@ -98,15 +100,15 @@ def test_a_step_that_comes_before_anybody_has_looked_at_the_new_world_is_its_fir
     assert training.stalled, "it is not the first step that is waited for"
 
 
-@pytest.mark.parametrize("watch", ["held", "over"])
-def test_time_in_which_nobody_could_step_does_not_count(watch: TrainingActivity) -> None:
+@pytest.mark.parametrize("activity", ["paused", "finished"])
+def test_time_in_which_nobody_could_step_does_not_count(activity: TrainingActivity) -> None:
     training = Training()
     training.train(20)
     for _ in range(20):
         training.wait(50)
-        training.watch = watch
+        training.activity = activity
         training.wait(500)
-        training.watch = "live"
+        training.activity = "training"
         training.step()
     assert not training.stalled
 
@@ -116,9 +118,9 @@ def test_interruptions_do_not_hide_a_stall() -> None:
     training.train(20)
     for _ in range(7):
         training.wait(9)
-        training.watch = "held"
+        training.activity = "paused"
         training.wait(20)
-        training.watch = "live"
+        training.activity = "training"
     assert training.stalled
 
 
@@ -135,7 +137,7 @@ def test_the_end_of_the_training_is_no_stall() -> None:
     training.train(20)
     training.wait(100)
     assert training.stalled
-    training.watch = "over"
+    training.activity = "finished"
     training.wait(1)
     assert not training.stalled
 
@@ -197,6 +199,6 @@ def test_a_new_master_knows_of_a_stall_and_of_restarts_that_were_made() -> None:
     stall = StallDetector(3, stepped_at=EPOCH, since=EPOCH, restarts=MOST_RESTARTS, restarted_at=EPOCH)
     stall.restore(EPOCH + 100, stepped_in_round=False)
     rule = StallRule(restart=True)
-    due = [stall.advance(float(n), EPOCH + n, watch="live", process_round=3, rule=rule) for n in range(5000)]
+    due = [stall.advance(float(n), EPOCH + n, activity="training", process_round=3, rule=rule) for n in range(5000)]
     assert not any(due)
     assert stall.since == EPOCH
