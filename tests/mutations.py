@@ -54,7 +54,7 @@ MUTATIONS = (
         "the index of a pod that is still leaving is used again",
         "core/members/reconcile.py",
         "live = {pod.index for pod in present if not pod.finished}",
-        "live = {pod.index for pod in present if not pod.finished and not pod.leaving}",
+        "live = {pod.index for pod in present if not pod.finished and not pod.terminating}",
     ),
     Mutation(
         "members that have succeeded are started again",
@@ -83,8 +83,8 @@ MUTATIONS = (
     Mutation(
         "the line is not in order of creation",
         "core/scaling/plan_queue.py",
-        "return sorted(waiting, key=lambda item: _order(observed, item))",
-        "return sorted(waiting, key=lambda item: _order(observed, item), reverse=True)",
+        "return sorted(waiting, key=lambda item: _position(observed, item))",
+        "return sorted(waiting, key=lambda item: _position(observed, item), reverse=True)",
     ),
     Mutation(
         "manual plans are superseded",
@@ -102,7 +102,7 @@ MUTATIONS = (
     Mutation(
         "a member goes before its replacement is ready",
         "core/scaling/migration.py",
-        "any(pod.ready for pod in here[move.role, move.replacement])",
+        "any(pod.ready for pod in pods_by_member[move.role, move.replacement])",
         "any(here[move.role, move.replacement])",
     ),
     Mutation(
@@ -120,19 +120,19 @@ MUTATIONS = (
     Mutation(
         "a rollback forgets whom the plan removed",
         "core/scaling/completion_status.py",
-        "back = sorted(members.removed[role])[: len(late)]",
+        "back = sorted(members.removed[role])[: len(unready)]",
         "back: list[int] = []",
     ),
     Mutation(
         "what is gone comes back by a late event",
         "store.py",
-        "        if uid in self._gone:\n            return False\n",
+        "        if uid in self._deleted_uids:\n            return False\n",
         "",
     ),
     Mutation(
         "a create without an answer is not looked for",
         "pod_executor.py",
-        "                    self._unsure.add(job.metadata.uid)\n",
+        "                    self._jobs_to_relist.add(job.metadata.uid)\n",
         "",
     ),
     Mutation(
@@ -144,7 +144,7 @@ MUTATIONS = (
     Mutation(
         "bounds are not looked at",
         "core/scaling/limits.py",
-        "if size < least:",
+        "if size < min_replicas:",
         "if False:",
     ),
 )

@@ -31,7 +31,7 @@ async def watch_nodes(kube: Kube, store: Store, concerns: Callable[[JobKey], Non
     """
 
     def saw(before: Node | None, after: Node | None) -> None:
-        for key in store.see_node(before, after):
+        for key in store.update_node(before, after):
             concerns(key)
 
     nodes = Informer(kube, NODES, Node, on_change=saw)
@@ -43,7 +43,7 @@ async def watch_limit_ranges(kube: Kube, store: Store, namespace: str | None) ->
 
     Nobody is waiting for them: a pod that is refused for the want of one is tried again anyway.
     """
-    ranges = Informer(kube, LIMIT_RANGES, LimitRange, namespace=namespace, on_change=store.see_limit_range)
+    ranges = Informer(kube, LIMIT_RANGES, LimitRange, namespace=namespace, on_change=store.update_limit_range)
     await _watch(ranges, lost="default limits of namespaces are not known", grant="limitranges")
 
 

@@ -31,7 +31,7 @@ from elasticjob_operator.work_queue import Retry
 log = logging.getLogger(__name__)
 KINDS = {resource.kind: resource for resource in (SCALE_PLANS, SCALE_INS, SCALE_OUTS)}
 _POD_ACTIONS = (do.CreatePod, do.DeletePod, do.ResizePod)
-_STEPS_OF_PLANS = (do.PatchStatus, do.Adopt, do.CreatePlan, do.WriteBackReplicas)
+_PLAN_ACTIONS = (do.PatchStatus, do.Adopt, do.CreatePlan, do.WriteBackReplicas)
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Executor:
     pod_executor: PodExecutor
     events: Events
 
-    async def carry_out(self, job: ElasticJob, decided: Iterable[do.Action]) -> None:
+    async def execute(self, job: ElasticJob, decided: Iterable[do.Action]) -> None:
         """Carry out actions in order; those on pods that stand next to each other at the same time.
 
         Raises:
@@ -56,31 +56,31 @@ class Executor:
             for on_pods, group in groupby(decided, key=lambda action: isinstance(action, _POD_ACTIONS)):
                 if on_pods:
                     try:
-                        await self.pod_executor.carry_out(job, list(group), self.store.note_unresizable)
+                        await self.pod_executor.execute(job, list(group), self.store.record_refused_resize)
                     except Refused as error:
                         refused = error  # a quota that refuses pods must not stop the plan that would make them fewer
                     continue
                 for action in group:
-                    job = await self._one(job, action)
-                    if isinstance(action, _STEPS_OF_PLANS):
+                    job = await self._execute_one(job, action)
+                    if isinstance(action, _PLAN_ACTIONS):
                         due = 0.0  # nor delay the step that follows
             if refused is not None:
                 raise refused
         except Refused as error:
-            if self.store.note_trouble(job, error.message):
+            if self.store.record_refusal(job, error.message):
                 self.events.emit(job, do.EmitEvent("Refused", error.message, warning=True))
             raise Retry(error.message, due=due) from error
         except KubeError as error:
             wait = error.retry_after if isinstance(error, TryLater) else None
             raise Retry(error.message, after=wait or 0.0, due=due) from error
-        self.store.note_trouble(job, "")
+        self.store.record_refusal(job, "")
 
-    async def _one(self, job: ElasticJob, action: do.Action) -> ElasticJob:
+    async def _execute_one(self, job: ElasticJob, action: do.Action) -> ElasticJob:
         """Carry out one action; return the job as it is afterwards."""
         match action:
             case do.PatchJobStatus(patch):
                 job = await self._patch_job(job, {"status": patch}, subresource="status")
-                self.store.note_written(job, time.time())
+                self.store.record_status_write(job, time.time())
                 return job
             case do.WriteBackReplicas(role, replicas):
                 spec = {"replicaSpecs": {role: {"replicas": replicas}}}
@@ -104,7 +104,7 @@ class Executor:
                 for note in await ensure_infrastructure(kube, job, part):
                     self.events.emit(job, do.EmitEvent("MadeAnew", note, warning=True))
                 if part != "First":
-                    self.store.note_ensured(job)
+                    self.store.record_infrastructure(job)
             case do.EmitEvent():
                 self.events.emit(job, action)
             case _:
@@ -121,7 +121,7 @@ class Executor:
                 ELASTIC_JOBS, job.metadata.namespace, job.metadata.name, body, subresource=subresource
             )
         except (Conflict, NotFound) as error:
-            await self.look_again(job)
+            await self.refresh_job(job)
             raise StaleState from error
         return self._stored(answer)
 
@@ -131,7 +131,7 @@ class Executor:
         self.store.put(job)
         return job
 
-    async def look_again(self, job: ElasticJob) -> bool:
+    async def refresh_job(self, job: ElasticJob) -> bool:
         """Read the job from the API server into the store; False when it is gone."""
         try:
             found = await self.kube.get(ELASTIC_JOBS, job.metadata.namespace, job.metadata.name)
@@ -140,7 +140,7 @@ class Executor:
             return False
         if found["metadata"]["uid"] != job.metadata.uid:
             self.store.forget(job)
-        self.store.see(ELASTIC_JOBS, "MODIFIED", found)
+        self.store.update(ELASTIC_JOBS, "MODIFIED", found)
         return True
 
     async def patch_request(
@@ -158,11 +158,11 @@ class Executor:
         try:
             answer = await self.kube.patch(resource, namespace, action.name, body, subresource=subresource)
         except (Conflict, NotFound) as error:
-            await self._look_at_request(resource, namespace, action)
+            await self._refresh_request(resource, namespace, action)
             raise StaleState from error
-        self.store.see(resource, "MODIFIED", answer)
+        self.store.update(resource, "MODIFIED", answer)
 
-    async def _look_at_request(self, resource: Resource, namespace: str, action: do.PatchStatus | do.Adopt) -> None:
+    async def _refresh_request(self, resource: Resource, namespace: str, action: do.PatchStatus | do.Adopt) -> None:
         try:
             found = await self.kube.get(resource, namespace, action.name)
         except NotFound:
@@ -171,7 +171,7 @@ class Executor:
             # Another one of the same name is the watch's to tell: it may name another job.
             self.store.forget_uid(action.uid)
         else:
-            self.store.see(resource, "MODIFIED", found)
+            self.store.update(resource, "MODIFIED", found)
 
     async def _create_plan(self, job: ElasticJob, body: do.Json) -> None:
         try:
@@ -179,7 +179,7 @@ class Executor:
         except AlreadyExists:
             # Ours: the name derives from what asks for it, and the answer to our create was lost or is on its way.
             answer = await self.kube.get(SCALE_PLANS, job.metadata.namespace, body["metadata"]["name"])
-        self.store.see(SCALE_PLANS, "ADDED", answer)
+        self.store.update(SCALE_PLANS, "ADDED", answer)
         if answer["metadata"]["uid"] not in {plan.metadata.uid for plan in self.store.observed(job).plans}:
             message = f"ScalePlan {answer['metadata']['name']} exists and is not this job's; delete it"
             raise Refused(409, "Foreign", message)

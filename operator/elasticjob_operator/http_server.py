@@ -46,7 +46,7 @@ class Standing(Collector):
         """Read the state."""
         yield GaugeMetricFamily("elasticjob_operator_leading", "1 for the replica that leads.", value=self.leading)
         jobs = GaugeMetricFamily("elasticjob_operator_jobs", "Jobs by phase.", labels=["phase"])
-        for phase, number in self.store.phases().items():
+        for phase, number in self.store.count_by_phase().items():
             jobs.add_metric([phase], number)
         yield jobs
         busy = self.queue.busy if self.queue else 0

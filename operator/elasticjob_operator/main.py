@@ -89,11 +89,11 @@ async def _lead(kube: Kube, config: Config, standing: Standing) -> None:
     store, all_seen = standing.store, asyncio.Event()
 
     def saw_pod(before: Pod | None, after: Pod | None) -> None:
-        if (key := store.see_pod(before, after)) and all_seen.is_set():
+        if (key := store.update_pod(before, after)) and all_seen.is_set():
             queue.add(key)
 
     def saw(resource: Resource, kind: str | None, raw: Mapping[str, Any]) -> None:
-        if key := store.see(resource, kind, raw):
+        if key := store.update(resource, kind, raw):
             queue.add(key)
 
     pods = Informer(kube, PODS, Pod, namespace=config.namespace, label_selector=names.LABEL_JOB_UID, on_change=saw_pod)
@@ -111,7 +111,7 @@ async def _lead(kube: Kube, config: Config, standing: Standing) -> None:
         await pods.synced.wait()
         await _see_all(kube, config.namespace, store)
         all_seen.set()
-        for key in store.known():
+        for key in store.job_keys():
             queue.add(key)
         await kopf.operator(
             registry=kopf_watches.registry(saw),
@@ -152,7 +152,7 @@ async def _see_all(kube: Kube, namespace: str | None, store: Store) -> None:
                 continue
             break
         for item in found["items"]:
-            store.see(resource, None, item)
+            store.update(resource, None, item)
 
 
 def _log(config: Config) -> None:

@@ -21,14 +21,14 @@ from elasticjob_operator.core.model import actions as do
 from elasticjob_operator.core.model.observed import Pod
 from elasticjob_operator.errors import StaleState
 from elasticjob_operator.events import Events
-from elasticjob_operator.store import controller
+from elasticjob_operator.store import controlling_job_uid
 
-Note = Callable[[do.ResizePod, str], None]
+RecordRefusedResize = Callable[[do.ResizePod, str], None]
 PodAction = do.CreatePod | do.DeletePod | do.ResizePod
-AT_ONCE = 32
+MAX_CONCURRENT_CHANGES = 32
 """Pod changes of one job at a time; below the session's connections, so that a large job leaves some for the others."""
-_CREATE_PAUSES = (0.1, 0.3, 1.0, 3.0)
-_NO_ANSWER = (0, 504)
+_CREATE_RETRY_SECONDS = (0.1, 0.3, 1.0, 3.0)
+_NO_ANSWER_STATUSES = (0, 504)
 
 
 @dataclass(frozen=True)
@@ -38,65 +38,69 @@ class PodExecutor:
     kube: Kube
     pods: Informer[Pod]
     events: Events
-    _unsure: set[str] = field(default_factory=set)
+    _jobs_to_relist: set[str] = field(default_factory=set)
 
-    async def carry_out(self, job: ElasticJob, actions: Sequence[do.Action], unresizable: Note) -> None:
+    async def execute(
+        self, job: ElasticJob, actions: Sequence[do.Action], record_refused_resize: RecordRefusedResize
+    ) -> None:
         """Carry out all of them, at the same time as far as allowed; then raise the first error, if any.
 
         Args:
             job: whose pods they are.
             actions: what to do.
-            unresizable: is told the resize that the API server refuses, and why; that is no error.
+            record_refused_resize: called with a resize that the API server refuses, and why; that is no error.
 
         Raises:
             StaleState: a pod was not as it was when this was decided.
             KubeError: as the API server answers.
         """
-        if job.metadata.uid in self._unsure:
+        if job.metadata.uid in self._jobs_to_relist:
             await self.pods.refresh()
-            self._unsure.discard(job.metadata.uid)
+            self._jobs_to_relist.discard(job.metadata.uid)
             raise StaleState
-        places = asyncio.Semaphore(AT_ONCE)
+        places = asyncio.Semaphore(MAX_CONCURRENT_CHANGES)
         failures: list[KubeError | StaleState] = []
 
-        async def carry_out_one(action: do.Action) -> None:
+        async def execute_bounded(action: do.Action) -> None:
             async with places:
                 # After a refusal (a quota, a webhook) the others of its kind would only be refused as well.
                 if failures and isinstance(action, do.CreatePod):
                     return
                 try:
-                    await self._one(job, action, unresizable)
+                    await self._execute_one(job, action, record_refused_resize)
                 except (KubeError, StaleState) as error:
                     failures.append(error)
 
-        await asyncio.gather(*(carry_out_one(action) for action in actions))
+        await asyncio.gather(*(execute_bounded(action) for action in actions))
         if failures:
             raise failures[0]
 
-    async def _one(self, job: ElasticJob, action: do.Action, unresizable: Note) -> None:
+    async def _execute_one(
+        self, job: ElasticJob, action: do.Action, record_refused_resize: RecordRefusedResize
+    ) -> None:
         match action:
             case do.CreatePod():
                 await self._create(job, action)
             case do.DeletePod(name, uid, grace_seconds):
                 await self._delete(job, name, uid, grace_seconds)
             case do.ResizePod():
-                await self._resize(job, action, unresizable)
+                await self._resize(job, action, record_refused_resize)
 
     async def _create(self, job: ElasticJob, action: do.CreatePod) -> None:
-        for pause in (*_CREATE_PAUSES, None):
+        for pause in (*_CREATE_RETRY_SECONDS, None):
             try:
                 answer = await self._created(job, action)
             except (TryLater, Conflict) as error:
                 # A conflict is about a ResourceQuota that many creates count against at the same time. After a
                 # time-out the pod may have come and gone already, and its name must not be used a second time.
-                if pause is None or error.status in _NO_ANSWER:
-                    self._unsure.add(job.metadata.uid)
+                if pause is None or error.status in _NO_ANSWER_STATUSES:
+                    self._jobs_to_relist.add(job.metadata.uid)
                     raise
                 await asyncio.sleep((error.retry_after if isinstance(error, TryLater) else None) or pause)
                 continue
             break
         pod = _pod(answer)
-        if controller(pod) != job.metadata.uid:
+        if controlling_job_uid(pod) != job.metadata.uid:
             note = f"pod {action.name} exists and is not this job's; it is left alone, and its name not used"
             self.events.emit(job, do.EmitEvent(reason="ForeignPod", note=note, warning=True))
             # Not just outdated: the next name may be taken as well, and the one after it, so there is a pause.
@@ -124,7 +128,7 @@ class PodExecutor:
         if answer.get("kind") == "Pod" and answer["metadata"].get("resourceVersion"):
             self.pods.observe(_pod(answer))
 
-    async def _resize(self, job: ElasticJob, action: do.ResizePod, unresizable: Note) -> None:
+    async def _resize(self, job: ElasticJob, action: do.ResizePod, record_refused_resize: RecordRefusedResize) -> None:
         pod = self.pods.get(action.uid)
         if pod is None:
             raise StaleState
@@ -140,11 +144,11 @@ class PodExecutor:
                 subresource="resize",
             )
         except Refused as error:
-            unresizable(action, f"the API server refuses to resize it: {error.message}")
+            record_refused_resize(action, f"the API server refuses to resize it: {error.message}")
             return
         except (NotFound, Conflict) as error:
             if await self._is_there(job, action.name, action.uid) and isinstance(error, NotFound):
-                unresizable(action, "in-place resize needs Kubernetes 1.33 or later")
+                record_refused_resize(action, "in-place resize needs Kubernetes 1.33 or later")
                 return
             raise StaleState from error
         self.pods.observe(_pod(answer))

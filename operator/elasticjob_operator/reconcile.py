@@ -13,16 +13,16 @@ from elasticjob_kube.session import Kube
 
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.model.observed import Defaults
-from elasticjob_operator.core.scaling.plan_queue import refuse_for_want_of_job
+from elasticjob_operator.core.scaling.plan_queue import refuse_without_job
 from elasticjob_operator.errors import StaleState
 from elasticjob_operator.executor import Executor
 from elasticjob_operator.store import JobKey, Store
 from elasticjob_operator.work_queue import Retry
 
 log = logging.getLogger(__name__)
-_AT_ONCE = 20
+_MAX_CYCLES = 20
 """Rounds in a row: each brings the job a step further, and a job that never settles must not keep the process busy."""
-_ASK_AGAIN = 30.0
+_DELETION_CHECK_SECONDS = 30.0
 """Seconds after which a job that is being deleted is asked for again."""
 
 
@@ -41,17 +41,17 @@ class Reconciler:
         Raises:
             Retry: something could not be done now.
         """
-        for _ in range(_AT_ONCE):
+        for _ in range(_MAX_CYCLES):
             job = self.store.job(key)
             if job is None:
-                return await self._without_job(key)
+                return await self._end_requests_without_job(key)
             if job.metadata.deletion_timestamp is not None:
-                return await self._until_gone(key, job)
+                return await self._await_deletion(key, job)
             decision = decide(self.store.observed(job), time.time(), self.defaults)
             if not decision.actions:
                 return decision.requeue_after
             try:
-                await self.executor.carry_out(job, decision.actions)
+                await self.executor.execute(job, decision.actions)
             except StaleState:
                 log.debug("%s has changed meanwhile; deciding again", key)
             except Retry as retry:
@@ -60,26 +60,26 @@ class Reconciler:
                 raise
         return 1.0
 
-    async def _until_gone(self, key: JobKey, job: ElasticJob) -> float:
+    async def _await_deletion(self, key: JobKey, job: ElasticJob) -> float:
         """Ask for a job that is being deleted: a broken watch may never tell its end, and what names it waits for that.
 
         Raises:
             Retry: there is no answer now.
         """
         try:
-            await self.executor.look_again(job)
+            await self.executor.refresh_job(job)
         except KubeError as error:
             raise Retry(error.message) from error
         present = self.store.job(key)
-        return _ASK_AGAIN if present is not None and present.metadata.uid == job.metadata.uid else 0.0
+        return _DELETION_CHECK_SECONDS if present is not None and present.metadata.uid == job.metadata.uid else 0.0
 
-    async def _without_job(self, key: JobKey) -> float | None:
+    async def _end_requests_without_job(self, key: JobKey) -> float | None:
         """End the plans and requests that name a job that is not there; the API server itself is asked for it."""
-        refusals = refuse_for_want_of_job(key.name, key.namespace, list(self.store.requests(key)), time.time())
+        refusals = refuse_without_job(key.name, key.namespace, list(self.store.requests(key)), time.time())
         if not refusals:
             return None
         try:
-            self.store.see(ELASTIC_JOBS, "ADDED", await self.kube.get(ELASTIC_JOBS, key.namespace, key.name))
+            self.store.update(ELASTIC_JOBS, "ADDED", await self.kube.get(ELASTIC_JOBS, key.namespace, key.name))
             if self.store.job(key) is None:
                 raise Retry("the job exists but cannot be read; what names it waits")
             return 0.0

@@ -23,10 +23,10 @@ from elasticjob_operator.core.manifests.infrastructure import manifest_inputs
 from elasticjob_operator.core.model.actions import ResizePod
 from elasticjob_operator.core.model.limit_ranges import LimitRange
 from elasticjob_operator.core.model.observed import Observed, Pod
-from elasticjob_operator.core.scaling.disruption import Node, why_leaving
+from elasticjob_operator.core.scaling.disruption import Node, leaving_reason
 
 log = logging.getLogger(__name__)
-_GONE_REMEMBERED = 10_000
+_MAX_DELETED_UIDS = 10_000
 
 Custom = ElasticJob | ScalePlan | ScaleIn | ScaleOut
 TYPES: Mapping[Resource, type[Custom]] = {
@@ -56,15 +56,15 @@ class Store:
 
     _customs: dict[JobKey, dict[str, Custom]] = field(default_factory=lambda: defaultdict(dict))
     _pods: dict[str, dict[str, Pod]] = field(default_factory=lambda: defaultdict(dict))
-    _trouble: dict[str, str] = field(default_factory=dict)
-    _written: dict[str, float] = field(default_factory=dict)
-    _ensured: dict[str, Hashable] = field(default_factory=dict)
-    _leaving: dict[str, str] = field(default_factory=dict)
+    _last_refusals: dict[str, str] = field(default_factory=dict)
+    _status_written_at: dict[str, float] = field(default_factory=dict)
+    _ensured_for: dict[str, Hashable] = field(default_factory=dict)
+    _leaving_nodes: dict[str, str] = field(default_factory=dict)
     _limit_ranges: dict[str, dict[str, LimitRange]] = field(default_factory=lambda: defaultdict(dict))
-    _unresizable: dict[str, tuple[ResizePod, str]] = field(default_factory=dict)
-    _gone: dict[str, None] = field(default_factory=dict)
+    _refused_resizes: dict[str, tuple[ResizePod, str]] = field(default_factory=dict)
+    _deleted_uids: dict[str, None] = field(default_factory=dict)
 
-    def see(self, resource: Resource, kind: str | None, raw: Mapping[str, Any]) -> JobKey | None:
+    def update(self, resource: Resource, kind: str | None, raw: Mapping[str, Any]) -> JobKey | None:
         """Take an object as a watch or an answer tells it; return the job it concerns if this is news.
 
         What is known already, above all the answer to a write of our own when the watch repeats it, is no news: it must
@@ -86,15 +86,15 @@ class Store:
     def forget(self, custom: Custom) -> None:
         """The object is gone, whatever a late event or answer still tells of it."""
         key, uid = key_of(custom), custom.metadata.uid
-        self._gone[uid] = None
-        if len(self._gone) > _GONE_REMEMBERED:
-            del self._gone[next(iter(self._gone))]
+        self._deleted_uids[uid] = None
+        if len(self._deleted_uids) > _MAX_DELETED_UIDS:
+            del self._deleted_uids[next(iter(self._deleted_uids))]
         self._customs[key].pop(uid, None)
         if not self._customs[key]:
             del self._customs[key]
-        self._trouble.pop(uid, None)
-        self._written.pop(uid, None)
-        self._ensured.pop(uid, None)
+        self._last_refusals.pop(uid, None)
+        self._status_written_at.pop(uid, None)
+        self._ensured_for.pop(uid, None)
 
     def forget_uid(self, uid: str) -> None:
         """The plan or request with this UID is gone."""
@@ -102,36 +102,36 @@ class Store:
             if uid in customs:
                 self.forget(customs[uid])
 
-    def see_pod(self, before: Pod | None, after: Pod | None) -> JobKey | None:
+    def update_pod(self, before: Pod | None, after: Pod | None) -> JobKey | None:
         """Take a change of a pod; return the job it concerns."""
         pod = after or before
         assert pod is not None
-        job_uid = controller(pod)
+        job_uid = controlling_job_uid(pod)
         if job_uid is None:
             return None
         if after is not None:
             self._pods[job_uid][pod.metadata.uid] = after
         else:
             self._pods[job_uid].pop(pod.metadata.uid, None)
-            self._unresizable.pop(pod.metadata.uid, None)
+            self._refused_resizes.pop(pod.metadata.uid, None)
             if not self._pods[job_uid]:
                 del self._pods[job_uid]
         return _key_of_pod(pod)
 
-    def see_node(self, before: Node | None, after: Node | None) -> list[JobKey]:
+    def update_node(self, before: Node | None, after: Node | None) -> list[JobKey]:
         """Take a change of a node; return the jobs with pods there if it is now leaving, or no longer."""
         node = after or before
         assert node is not None
-        name, why = node.metadata.name, why_leaving(after) if after else None
-        if self._leaving.get(name) == why:
+        name, why = node.metadata.name, leaving_reason(after) if after else None
+        if self._leaving_nodes.get(name) == why:
             return []
-        self._leaving.pop(name, None)
+        self._leaving_nodes.pop(name, None)
         if why is not None:
-            self._leaving[name] = why
+            self._leaving_nodes[name] = why
         there = (pod for pods in self._pods.values() for pod in pods.values() if pod.spec.node_name == name)
         return list({_key_of_pod(pod) for pod in there})
 
-    def see_limit_range(self, before: LimitRange | None, after: LimitRange | None) -> None:
+    def update_limit_range(self, before: LimitRange | None, after: LimitRange | None) -> None:
         """Take a change of a LimitRange."""
         seen = after or before
         assert seen is not None
@@ -141,7 +141,7 @@ class Store:
         else:
             there.pop(seen.metadata.uid, None)
 
-    def known(self) -> list[JobKey]:
+    def job_keys(self) -> list[JobKey]:
         """Return every job that exists or is named by a plan or request."""
         return list(self._customs)
 
@@ -151,7 +151,7 @@ class Store:
         jobs = [custom for custom in self._customs.get(key, {}).values() if isinstance(custom, ElasticJob)]
         return max(jobs, key=lambda job: int(job.metadata.resource_version), default=None)
 
-    def phases(self) -> Counter[str]:
+    def count_by_phase(self) -> Counter[str]:
         """Return how many jobs are in which phase."""
         customs = (custom for customs in self._customs.values() for custom in customs.values())
         return Counter(custom.status.phase or "New" for custom in customs if isinstance(custom, ElasticJob))
@@ -166,11 +166,11 @@ class Store:
             plans=tuple(custom for custom in customs if isinstance(custom, ScalePlan)),
             scale_ins=tuple(custom for custom in customs if isinstance(custom, ScaleIn)),
             scale_outs=tuple(custom for custom in customs if isinstance(custom, ScaleOut)),
-            trouble=self._trouble.get(uid, ""),
-            status_written=self._written.get(uid, 0.0),
-            leaving_nodes=self._leaving,
-            ensured=self._ensured.get(uid) == manifest_inputs(job),
-            unresizable=self._unresizable,
+            last_refusal=self._last_refusals.get(uid, ""),
+            status_written_at=self._status_written_at.get(uid, 0.0),
+            leaving_nodes=self._leaving_nodes,
+            infrastructure_ensured=self._ensured_for.get(uid) == manifest_inputs(job),
+            refused_resizes=self._refused_resizes,
             default_limits=self._default_limits(job.metadata.namespace),
         )
 
@@ -183,29 +183,29 @@ class Store:
             if not isinstance(custom, ElasticJob):
                 yield custom
 
-    def note_trouble(self, job: ElasticJob, message: str) -> bool:
+    def record_refusal(self, job: ElasticJob, message: str) -> bool:
         """Keep why the last attempt to change the cluster was refused, or that it was not; return if that is news."""
-        before = self._trouble.pop(job.metadata.uid, "")
+        before = self._last_refusals.pop(job.metadata.uid, "")
         if message:
-            self._trouble[job.metadata.uid] = message
+            self._last_refusals[job.metadata.uid] = message
         return message != before
 
-    def note_unresizable(self, request: ResizePod, message: str) -> None:
+    def record_refused_resize(self, request: ResizePod, message: str) -> None:
         """Keep that the API server refuses this resize; a new operator asks again and hears the same."""
-        self._unresizable[request.uid] = (request, message)
+        self._refused_resizes[request.uid] = (request, message)
 
-    def note_written(self, job: ElasticJob, now: float) -> None:
+    def record_status_write(self, job: ElasticJob, now: float) -> None:
         """Keep when the job's status was last written, in seconds since the epoch."""
-        self._written[job.metadata.uid] = now
+        self._status_written_at[job.metadata.uid] = now
 
-    def note_ensured(self, job: ElasticJob) -> None:
+    def record_infrastructure(self, job: ElasticJob) -> None:
         """Keep that what the pods need around them is there, as the job's spec now wants it."""
-        self._ensured[job.metadata.uid] = manifest_inputs(job)
+        self._ensured_for[job.metadata.uid] = manifest_inputs(job)
 
     def put(self, custom: Custom) -> bool:
         """Take an object unless it is gone or a version as new is known; return whether it is news."""
         key, uid = key_of(custom), custom.metadata.uid
-        if uid in self._gone:
+        if uid in self._deleted_uids:
             return False
         old = self._customs[key].get(uid)
         if old is not None and int(old.metadata.resource_version) >= int(custom.metadata.resource_version):
@@ -231,7 +231,7 @@ def _may_be_of(custom: Custom, job_uid: str) -> bool:
     return label == job_uid and (not owners or job_uid in owners)
 
 
-def controller(pod: Pod) -> str | None:
+def controlling_job_uid(pod: Pod) -> str | None:
     """Return the UID of the job that controls a pod."""
     owners = pod.metadata.owner_references
     return next((owner.uid for owner in owners if owner.controller and owner.kind == "ElasticJob"), None)

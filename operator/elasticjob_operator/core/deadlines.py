@@ -10,7 +10,7 @@ from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.times import parse_time
 
 from elasticjob_operator.core.members.failure_policy import why_pending
-from elasticjob_operator.core.model.actions import sooner
+from elasticjob_operator.core.model.actions import shortest_wait
 from elasticjob_operator.core.model.observed import Observed, Pod
 from elasticjob_operator.core.status import has_too_few_members
 
@@ -32,7 +32,7 @@ def check_deadlines(observed: Observed, status: ElasticJobStatus, now: float) ->
         waits.append(left)
     if policy.pending_deadline_seconds is not None:
         for pod in sorted(observed.pods, key=lambda pod: pod.metadata.creation_timestamp):
-            if pod.status.phase != "Pending" or pod.leaving or not pod.metadata.creation_timestamp:
+            if pod.status.phase != "Pending" or pod.terminating or not pod.metadata.creation_timestamp:
                 continue
             if not _needed(observed.job, status, pod):
                 continue
@@ -45,7 +45,7 @@ def check_deadlines(observed: Observed, status: ElasticJobStatus, now: float) ->
                     None,
                 )
             waits.append(left)
-    return None, sooner(*waits)
+    return None, shortest_wait(*waits)
 
 
 def _needed(job: ElasticJob, status: ElasticJobStatus, pod: Pod) -> bool:

@@ -25,11 +25,11 @@ from elasticjob_operator.core.model.actions import (
     EnsureInfrastructure,
     PatchStatus,
     WriteBackReplicas,
-    sooner,
+    shortest_wait,
 )
 from elasticjob_operator.core.model.observed import Defaults, Observed, Pod
 from elasticjob_operator.core.model.plan import current_indices
-from elasticjob_operator.core.scaling.plan_queue import end_all, scale
+from elasticjob_operator.core.scaling.plan_queue import advance_scaling, end_plans_and_requests
 from elasticjob_operator.core.suspend import suspend
 
 COUNTS_EVERY = 1.0
@@ -54,7 +54,7 @@ def _initialize(observed: Observed, now: float, defaults: Defaults) -> Decision:
     status = statuses.initialized(observed.job, now)
     if problem := validation.problem(observed.job) or restart_rules_error(observed.job):
         return _finish(observed, statuses.finished(observed.job, status, "Failed", problem, now), problem)
-    if observed.masters or observed.trouble or observed.job.spec.run_policy.suspend:
+    if observed.masters or observed.last_refusal or observed.job.spec.run_policy.suspend:
         return Decision((*patches.job_status(observed.job, status),))
     # Of many jobs that are created together, each gets its master before any gets what its members need.
     master = reconcile_master(observed, status, defaults=defaults, now=now)
@@ -63,7 +63,7 @@ def _initialize(observed: Observed, now: float, defaults: Defaults) -> Decision:
 
 def _reconcile_active(observed: Observed, now: float, defaults: Defaults) -> Decision:
     job = observed.job
-    step = scale(observed, statuses.without_suspension(job, job.status, now), now)
+    step = advance_scaling(observed, statuses.without_suspension(job, job.status, now), now)
     members = reconcile_members(
         observed, step.status, staying=step.staying, overrides=step.overrides, defaults=defaults, now=now
     )
@@ -81,18 +81,20 @@ def _reconcile_active(observed: Observed, now: float, defaults: Defaults) -> Dec
     told = [action for action in step.actions if isinstance(action, PatchStatus | WriteBackReplicas)]
     rest = [action for action in step.actions if action not in told]
     first: list[Action] = []
-    if master.creates or (members.creates and not observed.ensured and statuses.has_no_members_yet(job.status)):
+    if master.creates or (
+        members.creates and not observed.infrastructure_ensured and statuses.has_no_members_yet(job.status)
+    ):
         # Before a name is used up for a pod; and if it was refused, that is told before.
         held = step.status if told else job.status
-        held = replace(held, message=status.message) if observed.trouble else held
+        held = replace(held, message=status.message) if observed.last_refusal else held
         ensure = EnsureInfrastructure("All" if master.creates else "Rest")
         first, told = [*patches.job_status(job, held), *told, ensure], []
     work: list[Action] = [*told, *master.deletes, *members.deletes, *master.creates, *members.creates]
     work += [*rest, *master.events, *members.events]
-    work += [] if first or observed.ensured else [EnsureInfrastructure()]
-    requeue = sooner(step.requeue_after, members.requeue_after, master.requeue_after, next_deadline)
+    work += [] if first or observed.infrastructure_ensured else [EnsureInfrastructure()]
+    requeue = shortest_wait(step.requeue_after, members.requeue_after, master.requeue_after, next_deadline)
     if not work and (wait := _counts_wait(observed, status, now)):
-        return Decision((), sooner(requeue, wait))
+        return Decision((), shortest_wait(requeue, wait))
     if statuses.is_suspended(job.status):
         work.append(EmitEvent("JobResumed", "spec.runPolicy.suspend is false"))
     if status.phase != job.status.phase and status.phase == "Running" and job.status.phase != "Scaling":
@@ -110,7 +112,7 @@ def _counts_wait(observed: Observed, status: ElasticJobStatus, now: float) -> fl
     """Return how long the status need not be written yet, because nothing but counts has changed; 0 for not at all."""
     if status == observed.job.status or not statuses.only_counts_differ(observed.job.status, status):
         return 0.0
-    wait = observed.status_written + COUNTS_EVERY - now
+    wait = observed.status_written_at + COUNTS_EVERY - now
     return wait if 0 < wait <= COUNTS_EVERY else 0.0  # a longer one: the clock was set back
 
 
@@ -126,12 +128,12 @@ def _clean_up(observed: Observed, now: float) -> Decision:
     for pod in observed.pods:
         if pod.role == names.ROLE_MASTER or _is_cleaned_up(pod, policy.clean_pod_policy):
             result.terminate(job, pod, now)
-    work: list[Action] = [*result.deletes]
-    work += end_all(observed, f"spec.jobName: ElasticJob {job.metadata.name!r} has ended ({job.status.phase})", now)
+    reason = f"spec.jobName: ElasticJob {job.metadata.name!r} has ended ({job.status.phase})"
+    work: list[Action] = [*result.deletes, *end_plans_and_requests(observed, reason, now)]
     status = statuses.with_counts(observed, result.status)
     if not work and (pause := _counts_wait(observed, status, now)):
-        return Decision((), sooner(wait, result.requeue_after, pause))
-    return Decision((*patches.job_status(job, status), *work), sooner(wait, result.requeue_after))
+        return Decision((), shortest_wait(wait, result.requeue_after, pause))
+    return Decision((*patches.job_status(job, status), *work), shortest_wait(wait, result.requeue_after))
 
 
 def _suspend(observed: Observed, now: float) -> Decision:
@@ -143,10 +145,10 @@ def _suspend(observed: Observed, now: float) -> Decision:
             observed, statuses.finished(job, statuses.with_counts(observed, result.status), "Succeeded", "", now), ""
         )
     status = statuses.with_suspension(observed, statuses.with_counts(observed, result.status), now)
-    work: list[Action] = [*result.deletes]
-    work += end_all(observed, f"spec.jobName: ElasticJob {job.metadata.name!r} is suspended", now)
+    reason = f"spec.jobName: ElasticJob {job.metadata.name!r} is suspended"
+    work: list[Action] = [*result.deletes, *end_plans_and_requests(observed, reason, now)]
     if not work and (pause := _counts_wait(observed, status, now)):
-        return Decision((), sooner(result.requeue_after, pause))
+        return Decision((), shortest_wait(result.requeue_after, pause))
     if status.phase == "Suspended" != job.status.phase:
         work.append(EmitEvent("JobSuspended", status.message))
     return Decision((*patches.job_status(job, status), *work), result.requeue_after)

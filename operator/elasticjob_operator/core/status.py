@@ -56,7 +56,7 @@ def with_counts(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatu
     counts = {role: [0, 0] for role in status.replica_statuses}
     for pod in observed.pods:
         if pod.role in counts:
-            counts[pod.role][0] += not pod.finished and not pod.leaving
+            counts[pod.role][0] += not pod.finished and not pod.terminating
             counts[pod.role][1] += pod.ready
     replicas = {
         role: replace(
@@ -81,7 +81,7 @@ def with_counts(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatu
 def with_phase(observed: Observed, status: ElasticJobStatus, now: float) -> ElasticJobStatus:
     """Return the status with phase, conditions and the master's address; `status` has the counts."""
     job = observed.job
-    master = next((pod for pod in observed.masters if not pod.finished and not pod.leaving), None)
+    master = next((pod for pod in observed.masters if not pod.finished and not pod.terminating), None)
     ready = master is not None and master.ready
     if master is not None and master.status.pod_ip:
         status = replace(status, master_address=f"{master.status.pod_ip}:{names.GRPC_PORT}")
@@ -114,7 +114,7 @@ def with_phase(observed: Observed, status: ElasticJobStatus, now: float) -> Elas
     phase: Phase = "Starting" if any(replica.active for replica in status.replica_statuses.values()) else "Pending"
     if started:
         phase = "Scaling" if scaling else "Running"
-    parts = ("" if started else _missing_members(job, status), _pending_restarts(status, now), observed.trouble)
+    parts = ("" if started else _missing_members(job, status), _pending_restarts(status, now), observed.last_refusal)
     message = "; ".join(text for text in parts if text)
     return replace(status, phase=phase, message=message, observed_generation=job.metadata.generation)
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from elasticjob_operator.core.members.reconcile import keep_only_members, pods_by_role
 from elasticjob_operator.core.members.reconcile_result import ReconcileResult
 from elasticjob_operator.core.model.observed import Observed
-from elasticjob_operator.core.scaling.plan_membership import members_of
+from elasticjob_operator.core.scaling.plan_membership import membership_of
 
 
 def suspend(observed: Observed, now: float) -> ReconcileResult:
@@ -23,7 +23,9 @@ def suspend(observed: Observed, now: float) -> ReconcileResult:
     result = ReconcileResult(_as_before(observed))
     for role, present in pods_by_role(observed).items():
         replica = result.status.replica_statuses[role]
-        done = {pod.index for pod in present if pod.ended and pod.succeeded} & parse_indices(replica.indices)
+        done = {pod.index for pod in present if pod.training_ended and pod.training_succeeded} & parse_indices(
+            replica.indices
+        )
         succeeded = format_indices(parse_indices(replica.succeeded_indices) | done)
         # Whoever is missing from here on was sent away; and nobody waits any more when the job comes back.
         result.set_replica_status(role, replace(replica, succeeded_indices=succeeded, started_indices="", back_off={}))
@@ -39,7 +41,7 @@ def _as_before(observed: Observed) -> ElasticJobStatus:
     for plan in observed.plans:
         if plan.status.start_time is None or plan.status.phase in FINISHED:
             continue
-        members = members_of(status, plan)
+        members = membership_of(status, plan)
         held = members.counted if _is_written_back(observed, plan) else members.before
         replicas = {
             role: keep_only_members(replica, held.get(role, parse_indices(replica.indices)))

@@ -142,7 +142,7 @@ class Session:
             await self._wire.more()
 
     async def _call(
-        self, verb: str, resource: Resource, name: str, carry_out: Callable[[], Coroutine[Any, Any, Any]]
+        self, verb: str, resource: Resource, name: str, execute: Callable[[], Coroutine[Any, Any, Any]]
     ) -> Any:
         loop, chance, weather = asyncio.get_running_loop(), self._chance, self._wire.weather
         answer: asyncio.Future[Any] = loop.create_future()
@@ -164,7 +164,7 @@ class Session:
             if fault is None:
                 self._kube.actor = self._owner
                 try:
-                    result = _at_once(carry_out())
+                    result = _at_once(execute())
                 except KubeError as refused:
                     error = refused
                 except AssertionError as broken:
@@ -250,7 +250,7 @@ class Process:
         self._all_seen = True
         kube: Any = self._session
         self._tasks.append(asyncio.create_task(watch_nodes(kube, self.store, self._queue.add)))
-        for key in self.store.known():
+        for key in self.store.job_keys():
             self._queue.add(key)
         self._tasks += [asyncio.create_task(self._feed(resource, versions[resource])) for resource in CUSTOM]
 
@@ -280,11 +280,11 @@ class Process:
                 await asyncio.sleep(1)
 
     def _saw(self, resource: Resource, kind: str | None, item: Json) -> None:
-        if (key := self.store.see(resource, kind, item)) and self._all_seen:
+        if (key := self.store.update(resource, kind, item)) and self._all_seen:
             self._queue.add(key)
 
     def _saw_pod(self, before: Pod | None, after: Pod | None) -> None:
-        if (key := self.store.see_pod(before, after)) and self._all_seen:
+        if (key := self.store.update_pod(before, after)) and self._all_seen:
             self._queue.add(key)
 
     async def _work(self, key: JobKey) -> float | None:

@@ -85,7 +85,7 @@ class Nodes:
             if not decision.actions:
                 return
             try:
-                await self.world.operator.executor.carry_out(job, decision.actions)
+                await self.world.operator.executor.execute(job, decision.actions)
             except StaleState:
                 await self.world.operator.watch()
             except Retry:

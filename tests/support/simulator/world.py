@@ -221,10 +221,10 @@ class Operator:
     def __init__(self, kube: FakeKube) -> None:
         self.kube, self.store = kube, Store()
         self.pods: Informer[Pod] = Informer(
-            self.session, PODS, Pod, on_change=lambda old, new: _void(self.store.see_pod(old, new))
+            self.session, PODS, Pod, on_change=lambda old, new: _void(self.store.update_pod(old, new))
         )
         self.nodes: Informer[Node] = Informer(
-            self.session, NODES, Node, on_change=lambda old, new: _void(self.store.see_node(old, new))
+            self.session, NODES, Node, on_change=lambda old, new: _void(self.store.update_node(old, new))
         )
         events = Events(self.session, "simulator")
         self.executor = Executor(self.session, self.store, PodExecutor(self.session, self.pods, events), events)
@@ -239,7 +239,7 @@ class Operator:
         """See everything as it is now."""
         for resource in CUSTOM:
             for item in self.kube.of(resource):
-                self.store.see(resource, "MODIFIED", _copied(item))
+                self.store.update(resource, "MODIFIED", _copied(item))
             present = {item["metadata"]["uid"] for item in self.kube.of(resource)}
             key = JobKey(NAMESPACE, JOB)
             for custom in [*self.store.requests(key), *filter(None, [self.store.job(key)])]:
@@ -258,7 +258,7 @@ class Operator:
             if not decision.actions:
                 return decision.requeue_after
             try:
-                await self.executor.carry_out(job, decision.actions)
+                await self.executor.execute(job, decision.actions)
             except (StaleState, Retry):
                 await self.watch()
         raise AssertionError(f"does not settle; it wants {decision.actions}")

@@ -12,7 +12,13 @@ from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_kube.resources import ELASTIC_JOBS, NODES, PODS, SCALE_OUTS, SCALE_PLANS
 from elasticjob_operator.core.model.observed import Observed, Pod
 from elasticjob_operator.core.scaling import disruption
-from elasticjob_operator.core.scaling.disruption import CORDONED, WHY, Node, notices, why_leaving
+from elasticjob_operator.core.scaling.disruption import (
+    CORDONED,
+    LEAVING_REASONS,
+    Node,
+    leaving_reason,
+    plans_for_disruptions,
+)
 from elasticjob_operator.store import Store
 
 from tests.support.simulator.world import JOB, NAMESPACE, World, job_body
@@ -28,9 +34,9 @@ def node(name: str = "n1", *taints: str, version: int = 1, unschedulable: bool =
     return msgspec.convert(body, Node)
 
 
-@pytest.mark.parametrize("key", [key for key in WHY if key != "metadata.deletionTimestamp"])
+@pytest.mark.parametrize("key", [key for key in LEAVING_REASONS if key != "metadata.deletionTimestamp"])
 def test_a_node_with_a_documented_taint_is_leaving(key: str) -> None:
-    assert why_leaving(node("n1", "example.com/other", key)) == key
+    assert leaving_reason(node("n1", "example.com/other", key)) == key
 
 
 @pytest.mark.parametrize(
@@ -45,21 +51,22 @@ def test_a_node_with_a_documented_taint_is_leaving(key: str) -> None:
     ],
 )
 def test_a_node_that_may_come_back_or_is_only_special_stays(key: str) -> None:
-    assert why_leaving(node("n1", key)) is None
+    assert leaving_reason(node("n1", key)) is None
 
 
 def test_a_cordoned_and_a_deleted_node_are_leaving_and_a_taint_says_why() -> None:
-    assert why_leaving(node()) is None
-    assert why_leaving(node(unschedulable=True)) == CORDONED
-    assert why_leaving(node("n1", CORDONED, "karpenter.sh/disrupted", unschedulable=True)) == "karpenter.sh/disrupted"
-    assert why_leaving(node(deletionTimestamp="2026-01-01T00:00:00Z")) in WHY
+    assert leaving_reason(node()) is None
+    assert leaving_reason(node(unschedulable=True)) == CORDONED
+    assert (
+        leaving_reason(node("n1", CORDONED, "karpenter.sh/disrupted", unschedulable=True)) == "karpenter.sh/disrupted"
+    )
+    assert leaving_reason(node(deletionTimestamp="2026-01-01T00:00:00Z")) in LEAVING_REASONS
 
 
 def test_every_taint_is_documented_with_its_meaning() -> None:
     page = (Path(__file__).parents[3] / "docs" / "placement.md").read_text()
-    missing = [
-        key for key, why in WHY.items() if key != "metadata.deletionTimestamp" and f"| `{key}` | {why} |" not in page
-    ]
+    reasons = {key: why for key, why in LEAVING_REASONS.items() if key != "metadata.deletionTimestamp"}
+    missing = [key for key, why in reasons.items() if f"| `{key}` | {why} |" not in page]
     assert missing == []
 
 
@@ -86,13 +93,13 @@ def pod(index: int, on: str = "n1", role: str = "worker", phase: str = "Running"
 
 
 def spec_of(observed: Observed) -> Json:
-    (created,) = notices(observed)
+    (created,) = plans_for_disruptions(observed)
     return dict(created.body["spec"])
 
 
 def told(observed: Observed) -> ScalePlan:
     """Return the plan as the API server would have it."""
-    (created,) = notices(observed)
+    (created,) = plans_for_disruptions(observed)
     return msgspec.convert(created.body, ScalePlan)
 
 
@@ -119,11 +126,11 @@ def test_a_pod_that_is_the_target_of_a_disruption_is_concerned_wherever_it_runs(
 
 def test_a_pod_deleted_for_a_taint_of_its_node_is_left_to_repair_for_nobody_may_be_there_to_drain() -> None:
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
-    assert notices(observe(pod(0), pod(1, conditions=[condition]))) == []
+    assert plans_for_disruptions(observe(pod(0), pod(1, conditions=[condition]))) == []
 
 
 def test_nobody_else_is_concerned() -> None:
-    assert notices(observe(pod(0), pod(1))) == []
+    assert plans_for_disruptions(observe(pod(0), pod(1))) == []
     others = (
         pod(0, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}),
         pod(1, phase="Failed"),
@@ -131,14 +138,14 @@ def test_nobody_else_is_concerned() -> None:
         pod(7),
         pod(0, role="master"),
     )
-    assert notices(observe(*others, n1=CORDONED)) == []
+    assert plans_for_disruptions(observe(*others, n1=CORDONED)) == []
 
 
 def test_a_pod_gets_one_notice_whatever_becomes_of_its_plan() -> None:
     first = told(observe(pod(0), n1=CORDONED))
     for phase in ("Pending", "Draining", "Succeeded", "Failed", "Cancelled"):
         plan = msgspec.structs.replace(first, status=msgspec.convert({"phase": phase}, type(first.status)))
-        assert notices(observe(pod(0), plans=(plan,), n1=CORDONED)) == []
+        assert plans_for_disruptions(observe(pod(0), plans=(plan,), n1=CORDONED)) == []
         later = told(observe(pod(0), pod(1), plans=(plan,), n1=CORDONED))
         assert [wish.name for wish in later.spec.remove_pods] == ["job-worker-1"]
         assert later.metadata.name != first.metadata.name
@@ -150,7 +157,7 @@ def test_a_pod_that_a_running_plan_removes_anyway_gets_no_notice() -> None:
         "spec": {"jobName": JOB, "removePods": [{"role": "worker", "index": 0}]},
         "status": {"phase": "Draining", "drainingPods": ["job-worker-0"]},
     }
-    assert notices(observe(pod(0), plans=(msgspec.convert(body, ScalePlan),), n1=CORDONED)) == []
+    assert plans_for_disruptions(observe(pod(0), plans=(msgspec.convert(body, ScalePlan),), n1=CORDONED)) == []
 
 
 @pytest.mark.parametrize(
@@ -168,7 +175,7 @@ def test_a_role_that_tolerates_the_taint_stays_or_it_would_be_replaced_without_a
 ) -> None:
     template = {"spec": {"containers": [{"name": "train", "command": ["t"]}], "tolerations": [toleration]}}
     observed = observe(pod(0), worker={"template": template}, n1=CORDONED)
-    assert (notices(observed) == []) == stays
+    assert (plans_for_disruptions(observed) == []) == stays
 
 
 def test_more_members_than_a_plan_can_list_get_several_plans() -> None:
@@ -184,11 +191,11 @@ def test_more_members_than_a_plan_can_list_get_several_plans() -> None:
 
 def test_at_its_turn_a_plan_leaves_out_the_pods_that_have_gone_with_what_was_to_replace_them() -> None:
     plan = told(observe(pod(0), pod(1), pod(2), n1=CORDONED))
-    rest = disruption.at_its_turn(observe(pod(1), pod(2, phase="Failed")), plan)
+    rest = disruption.without_gone_pods(observe(pod(1), pod(2, phase="Failed")), plan)
     assert [wish.name for wish in rest.spec.remove_pods] == ["job-worker-1"]
     assert [wish.resource.memory for wish in rest.spec.create_pods] == ["4Gi"]
-    assert not disruption.is_over(rest)
-    assert disruption.is_over(disruption.at_its_turn(observe(), plan))
+    assert not disruption.is_empty(rest)
+    assert disruption.is_empty(disruption.without_gone_pods(observe(), plan))
 
 
 def test_a_node_s_news_concerns_the_jobs_with_pods_there_and_nothing_else() -> None:
@@ -198,12 +205,12 @@ def test_a_node_s_news_concerns_the_jobs_with_pods_there_and_nothing_else() -> N
         body = pod(number, where)
         body["metadata"] |= {"namespace": NAMESPACE, "ownerReferences": [owner]}
         body["metadata"]["labels"]["elasticjob.dev/job-name"] = JOB
-        store.see_pod(None, msgspec.convert(body, Pod))
-    assert store.see_node(None, node("n1")) == []
-    assert [str(key) for key in store.see_node(node("n1"), node("n1", unschedulable=True))] == [f"{NAMESPACE}/{JOB}"]
-    assert store.see_node(node("n1", unschedulable=True), node("n1", unschedulable=True, version=2)) == []
-    assert store.see_node(None, node("n3", unschedulable=True)) == []
-    assert len(store.see_node(node("n1", unschedulable=True), None)) == 1
+        store.update_pod(None, msgspec.convert(body, Pod))
+    assert store.update_node(None, node("n1")) == []
+    assert [str(key) for key in store.update_node(node("n1"), node("n1", unschedulable=True))] == [f"{NAMESPACE}/{JOB}"]
+    assert store.update_node(node("n1", unschedulable=True), node("n1", unschedulable=True, version=2)) == []
+    assert store.update_node(None, node("n3", unschedulable=True)) == []
+    assert len(store.update_node(node("n1", unschedulable=True), None)) == 1
 
 
 # --- with the whole engine ------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 from elasticjob_api import names
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS
 from elasticjob_operator.core.model.actions import CreatePlan
-from elasticjob_operator.core.scaling.plan_manifests import from_scaler
+from elasticjob_operator.core.scaling.plan_manifests import plan_for_scaler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -343,7 +343,7 @@ async def test_a_plan_whose_answer_was_lost_and_that_is_not_seen_yet_is_not_made
     await world.ask(SCALE_OUTS, "more", count=1)
     await world.operator.watch()
     observed = world.operator.store.observed(world.job())
-    body = from_scaler(observed, observed.scale_outs[0])
+    body = plan_for_scaler(observed, observed.scale_outs[0])
     for _ in range(2):
-        await world.operator.executor.carry_out(observed.job, [CreatePlan(body)])
+        await world.operator.executor.execute(observed.job, [CreatePlan(body)])
     assert len(world.kube.of(SCALE_PLANS)) == 1

@@ -765,7 +765,7 @@ async def test_after_every_name_that_is_taken_there_is_a_pause_and_the_job_tells
         if not decision.actions:
             break
         try:
-            await operator.executor.carry_out(job, decision.actions)
+            await operator.executor.execute(job, decision.actions)
         except Retry:
             pauses += 1
     assert pauses == 5

@@ -305,7 +305,7 @@ def surely_migrated(nodes: Nodes, count: int) -> None:
 async def test_a_replacement_is_not_replaced_because_its_kubelet_does_not_tell_its_resources(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(resize, "NAMES_LISTED", 2)  # so the plan cannot list more pods that it has asked to resize
+    monkeypatch.setattr(resize, "MAX_NAMES_LISTED", 2)  # so the plan cannot list more pods that it has asked to resize
     monkeypatch.setattr(kubelets, "_reported", lambda _: {"name": "train", "resources": {}})
     nodes = await started(replicas=2)
     await nodes.world.ask(SCALE_PLANS, "p", **MORE_CPU)

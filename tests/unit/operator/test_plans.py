@@ -16,7 +16,7 @@ from elasticjob_kube.resources import (
     Resource,
 )
 from elasticjob_operator.core.model.actions import EmitEvent
-from elasticjob_operator.core.scaling.plan_queue import refuse_for_want_of_job
+from elasticjob_operator.core.scaling.plan_queue import refuse_without_job
 from elasticjob_operator.events import Events
 from elasticjob_operator.store import JobKey
 
@@ -193,7 +193,7 @@ async def test_what_names_a_job_that_does_not_exist_is_refused() -> None:
     await world.ask(SCALE_PLANS, "plan", createPods=[{}])
     await world.operator.watch()
     waiting = list(world.operator.store.requests(JobKey(NAMESPACE, JOB)))
-    writes = refuse_for_want_of_job(JOB, NAMESPACE, waiting, world.now)
+    writes = refuse_without_job(JOB, NAMESPACE, waiting, world.now)
     assert [write.patch["phase"] for write in writes] == ["Failed", "ScaleFailed"]
     assert all("spec.jobName: there is no ElasticJob 'job' in namespace 'ns'" in w.patch["message"] for w in writes)
 
@@ -242,15 +242,15 @@ WORDS = [
 ]
 
 
-@pytest.mark.parametrize(("trouble", "words"), WORDS)
-async def test_a_plan_that_reaches_only_a_part_says_how_many_and_why(trouble: str, words: str) -> None:
+@pytest.mark.parametrize(("cause", "words"), WORDS)
+async def test_a_plan_that_reaches_only_a_part_says_how_many_and_why(cause: str, words: str) -> None:
     nodes = await started(replicas=2, most=20)
-    if trouble == "quota":
+    if cause == "quota":
         limit_pods(nodes.world, 3)
     else:
         nodes.stuck = lambda pod: "0/3 nodes are available" if index_of(pod) > 2 else ""
     await nodes.world.ask(SCALE_PLANS, "p", timeoutSeconds=30, **plan_of(worker={"replicas": 16}))
-    if trouble == "image":
+    if cause == "image":
         await nodes.until(lambda: len(nodes.live_pods()) == 16)
         waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
         for pod in nodes.world.kube.pods():

@@ -27,15 +27,15 @@ def test_what_the_store_knows_already_is_no_news() -> None:
     body = job_body(2, 1, 6)
     body["metadata"] |= {"uid": "u", "resourceVersion": "5"}
     store = Store()
-    assert store.see(ELASTIC_JOBS, None, body) == KEY
-    assert store.see(ELASTIC_JOBS, "MODIFIED", body) is None, "the watch repeats the answer to a write of our own"
+    assert store.update(ELASTIC_JOBS, None, body) == KEY
+    assert store.update(ELASTIC_JOBS, "MODIFIED", body) is None, "the watch repeats the answer to a write of our own"
     body["metadata"]["resourceVersion"] = "4"
-    assert store.see(ELASTIC_JOBS, "MODIFIED", body) is None
+    assert store.update(ELASTIC_JOBS, "MODIFIED", body) is None
     body["metadata"]["resourceVersion"] = "6"
-    assert store.see(ELASTIC_JOBS, "MODIFIED", body) == KEY
-    assert store.known() == [KEY]
-    assert store.see(ELASTIC_JOBS, "DELETED", body) == KEY
-    assert store.known() == []
+    assert store.update(ELASTIC_JOBS, "MODIFIED", body) == KEY
+    assert store.job_keys() == [KEY]
+    assert store.update(ELASTIC_JOBS, "DELETED", body) == KEY
+    assert store.job_keys() == []
 
 
 async def test_a_refusal_is_told_in_the_job_s_status_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ async def test_our_own_writes_do_not_cut_short_the_pause_after_a_failure(monkeyp
         saw(job)  # and before it
 
     def saw(job: Any) -> None:
-        if key := world.operator.store.see(ELASTIC_JOBS, "MODIFIED", job):
+        if key := world.operator.store.update(ELASTIC_JOBS, "MODIFIED", job):
             queue.add(key)
 
     queue: WorkQueue[JobKey] = WorkQueue(world.operator.reconciler.reconcile)
@@ -170,8 +170,8 @@ async def test_an_edit_that_comes_before_the_write_back_is_no_refusal() -> None:
     assert job is not None
     world.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=5))
     with pytest.raises(StaleState):
-        await world.operator.executor.carry_out(job, [WriteBackReplicas("worker", 3)])
-    assert world.operator.store.observed(job).trouble == ""
+        await world.operator.executor.execute(job, [WriteBackReplicas("worker", 3)])
+    assert world.operator.store.observed(job).last_refusal == ""
 
 
 async def test_a_request_for_a_job_that_cannot_be_read_waits_with_a_pause() -> None:

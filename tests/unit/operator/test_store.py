@@ -33,7 +33,7 @@ def owner(uid: str) -> Json:
 def seen_job(store: Store) -> ElasticJob:
     template = {"spec": {"containers": [{"name": "train", "image": "train:1", "command": ["train"]}]}}
     spec = {"framework": "jax", "replicaSpecs": {"worker": {"template": template}}}
-    store.see(ELASTIC_JOBS, "ADDED", stored("ElasticJob", "job", "new", 1, spec))
+    store.update(ELASTIC_JOBS, "ADDED", stored("ElasticJob", "job", "new", 1, spec))
     job = store.job(KEY)
     assert job is not None
     return job
@@ -53,7 +53,7 @@ def seen_job(store: Store) -> ElasticJob:
 def test_a_plan_of_an_earlier_job_of_that_name_is_not_the_new_ones(metadata: Json, seen: bool) -> None:
     store = Store()
     job = seen_job(store)
-    store.see(SCALE_PLANS, "ADDED", plan(**metadata))
+    store.update(SCALE_PLANS, "ADDED", plan(**metadata))
     assert [item.metadata.name for item in store.observed(job).plans] == ["plan"] * seen
 
 
@@ -62,10 +62,10 @@ def test_default_limits_are_those_of_all_limit_ranges_of_the_namespace_that_are_
     job = seen_job(store)
     memory, cpu = limit_range("a", memory="1Gi"), limit_range("b", cpu="1")
     for each in (memory, cpu, limit_range("c", namespace="elsewhere", storage="1Gi")):
-        store.see_limit_range(None, each)
+        store.update_limit_range(None, each)
     assert store.observed(job).default_limits == {"cpu", "memory"}
-    store.see_limit_range(cpu, limit_range("b"))
-    store.see_limit_range(memory, None)
+    store.update_limit_range(cpu, limit_range("b"))
+    store.update_limit_range(memory, None)
     assert store.observed(job).default_limits == frozenset()
 
 

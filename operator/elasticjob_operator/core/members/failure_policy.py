@@ -186,7 +186,7 @@ def restart_rules_error(job: ElasticJob) -> str | None:
 def _default(pod: Pod) -> Action:
     holds = {
         "": True,
-        "a pod that is being deleted": pod.leaving,
+        "a pod that is being deleted": pod.terminating,
         "no container has reported its end": _cause(pod)[1] is None and not pod.status.reason,
     }
     return next(row.rule.action for row in DEFAULTS if holds[row.only] and _matches(row.rule, pod))

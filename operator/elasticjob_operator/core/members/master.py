@@ -28,11 +28,11 @@ def reconcile_master(
     live = [pod for pod in masters if not pod.finished]
     for pod in masters:
         known = result.status.master
-        if pod.finished and known.restarts <= pod.restarts and known.uncounted_restarts <= pod.uncounted:
+        if pod.finished and known.restarts <= pod.restarts and known.uncounted_restarts <= pod.uncounted_restarts:
             _count_termination(result, job, pod, now)
     wait = backoff.seconds_left(result.status.master.back_off, now)
     for pod in masters:
-        if pod.leaving:
+        if pod.terminating:
             result.force_delete(pod, job.spec.master.pod_force_delete_seconds, now)
         elif (pod.finished and not wait) or (not pod.finished and pod is not live[-1]):
             result.delete(pod)
@@ -61,7 +61,7 @@ def _count_termination(result: ReconcileResult, job: ElasticJob, pod: Pod, now: 
     waiting = backoff.after_termination(master.back_off, pod, now)
     told = [f"{pod.name}: {failure.reason}; {backoff.describe(waiting)}"]
     if not _counted(pod, failure.action):
-        master = replace(master, uncounted_restarts=pod.uncounted + 1, back_off=waiting)
+        master = replace(master, uncounted_restarts=pod.uncounted_restarts + 1, back_off=waiting)
         result.record_event("MasterInterrupted", told)
     else:
         master = replace(master, restarts=pod.restarts + 1, back_off=waiting)

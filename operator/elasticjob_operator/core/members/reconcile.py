@@ -14,7 +14,7 @@ from elasticjob_operator.core.members.reconcile_result import ReconcileResult
 from elasticjob_operator.core.members.terminations import count_terminations, permanently_failed
 from elasticjob_operator.core.model.actions import CreatePod
 from elasticjob_operator.core.model.observed import Defaults, Observed, Pod
-from elasticjob_operator.core.model.plan import Indices, Wanted, wanted_resources
+from elasticjob_operator.core.model.plan import Indices, Quantities, member_resources
 
 CREATED_AT_ONCE = 500
 """Pods in one decision: bounds what is under way when something changes, and keeps status writes rare."""
@@ -25,7 +25,7 @@ def reconcile_members(
     status: ElasticJobStatus,
     *,
     staying: Indices,
-    overrides: Mapping[str, Wanted],
+    overrides: Mapping[str, Quantities],
     defaults: Defaults,
     now: float,
 ) -> ReconcileResult:
@@ -91,16 +91,16 @@ def _remove(
     replaced, indexed = staying - kept, [(pod.index, pod) for pod in present]
     newest: dict[int, Pod] = {}
     for index, pod in indexed:
-        if not pod.finished and not pod.leaving:
+        if not pod.finished and not pod.terminating:
             other = newest.get(index)
             newest[index] = pod if other is None or pod.incarnation > other.incarnation else other
     for index, pod in indexed:
-        if pod.leaving:
+        if pod.terminating:
             result.force_delete(pod, spec.pod_force_delete_seconds, now)
         elif (
             index not in held
             or (not pod.finished and pod is not newest[index])
-            or (pod.ended and index in replaced and _may_start(replica, index, now))
+            or (pod.training_ended and index in replaced and _may_start(replica, index, now))
         ):
             result.delete(pod)
 
@@ -111,7 +111,7 @@ def _create(
     role: str,
     present: Sequence[Pod],
     staying: frozenset[int],
-    override: Wanted,
+    override: Quantities,
     defaults: Defaults,
     now: float,
 ) -> None:
@@ -126,7 +126,7 @@ def _create(
             missing -= {index}
     highest, incarnations = replica.highest_index, replica.incarnations
     chosen = sorted(missing)[: max(CREATED_AT_ONCE - len(result.creates), 0)]
-    if observed.trouble and missing:
+    if observed.last_refusal and missing:
         # Once refused, as for a quota, one pod is enough to find out whether it is still so: names are not used up.
         # Another one each time, for it may be one alone that is refused, such as for the memory it needs.
         turn = incarnations % len(missing)
@@ -139,7 +139,7 @@ def _create(
             role,
             index,
             0 if first_use else incarnations,
-            wanted={**wanted_resources(result.status, role, index), **override},
+            wanted={**member_resources(result.status, role, index), **override},
             restarts=replica.restarts_by_index.get(str(index), 0),
             uncounted=replica.uncounted_by_index.get(str(index), 0),
             defaults=defaults,

@@ -9,7 +9,7 @@ from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus, ReplicaStatu
 from elasticjob_api.times import parse_time
 from msgspec.structs import replace
 
-from elasticjob_operator.core.model.actions import CreatePod, DeletePod, EmitEvent, sooner
+from elasticjob_operator.core.model.actions import CreatePod, DeletePod, EmitEvent, shortest_wait
 from elasticjob_operator.core.model.observed import Pod
 
 _TOLD = 10
@@ -57,7 +57,7 @@ class ReconcileResult:
 
     def terminate(self, job: ElasticJob, pod: Pod, now: float) -> None:
         """Delete a pod of a job that shall have it no more, in the end by force where the job says so."""
-        if not pod.leaving:
+        if not pod.terminating:
             self.delete(pod)
         elif pod.role == names.ROLE_MASTER:
             self.force_delete(pod, job.spec.master.pod_force_delete_seconds, now)
@@ -66,7 +66,7 @@ class ReconcileResult:
 
     def requeue(self, seconds: float) -> None:
         """Decide again after so many seconds although nothing has changed."""
-        self.requeue_after = sooner(self.requeue_after, seconds)
+        self.requeue_after = shortest_wait(self.requeue_after, seconds)
 
     def record_event(self, reason: str, notes: list[str], *, warning: bool = False) -> None:
         """Tell people of several things of one kind in one event."""

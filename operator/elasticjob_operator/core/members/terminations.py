@@ -21,7 +21,7 @@ from elasticjob_operator.core.members import backoff
 from elasticjob_operator.core.members.failure_policy import Failure, classify
 from elasticjob_operator.core.members.reconcile_result import ReconcileResult
 from elasticjob_operator.core.model.observed import Pod
-from elasticjob_operator.core.model.plan import Wanted
+from elasticjob_operator.core.model.plan import Quantities
 
 _TIMES_THE_TEMPLATE = 4
 """How far memory grows when `maxMemory` is not set."""
@@ -45,7 +45,7 @@ class _Counters:
             return False
         key = str(index)
         return (key in self.restarts and self.restarts[key] > pod.restarts) or (
-            key in self.uncounted and self.uncounted[key] > pod.uncounted
+            key in self.uncounted and self.uncounted[key] > pod.uncounted_restarts
         )
 
 
@@ -63,8 +63,8 @@ def count_terminations(
     )
     newest = {pod.index: pod for pod in sorted(present, key=lambda pod: pod.incarnation)}
     for pod in present:
-        if pod.ended and pod.index in staying and pod.index not in counters.succeeded:
-            if pod.succeeded:
+        if pod.training_ended and pod.index in staying and pod.index not in counters.succeeded:
+            if pod.training_succeeded:
                 counters.succeeded.add(pod.index)
             # An older pod's end was counted before there was a newer one, maybe for a member that has been removed.
             elif pod is newest[pod.index] and not counters.include(pod.index, pod):
@@ -103,7 +103,7 @@ def _count_failure(
     counters.back_off[key] = backoff.after_termination(counters.back_off.get(key), pod, now)
     then = backoff.describe(counters.back_off[key])
     if failure.action == "Ignore":
-        counters.uncounted[key] = pod.uncounted + 1
+        counters.uncounted[key] = pod.uncounted_restarts + 1
         counters.uncounted_notes.append(f"{pod.name}: {failure.reason}; not counted, {then}")
         return
     counters.restarts[key] = pod.restarts + 1
@@ -146,7 +146,7 @@ def _count_vanished(
     return known | (started - staying)
 
 
-def more_memory(spec: ReplicaSpec, pod: Pod) -> tuple[Wanted, str]:
+def more_memory(spec: ReplicaSpec, pod: Pod) -> tuple[Quantities, str]:
     """Return twice the memory the pod had, within bounds, and what people are told about it."""
     containers = pod.spec.containers
     had = _memory(containers[0].resources.requests, containers[0].resources.limits) if containers else None

@@ -155,6 +155,6 @@ class Decision:
     requeue_after: float | None = None
 
 
-def sooner(*seconds: float | None) -> float | None:
+def shortest_wait(*seconds: float | None) -> float | None:
     """Return the shortest of the waits that are set."""
     return min((s for s in seconds if s is not None), default=None)

@@ -126,7 +126,7 @@ class Pod(Object, frozen=True):
         return _number(self.metadata.annotations.get(names.ANNOTATION_RESTARTS), 0)
 
     @property
-    def uncounted(self) -> int:
+    def uncounted_restarts(self) -> int:
         """Uncounted restarts of its index when it was created."""
         return _number(self.metadata.annotations.get(names.ANNOTATION_UNCOUNTED), 0)
 
@@ -136,14 +136,14 @@ class Pod(Object, frozen=True):
         return self.status.phase in ("Succeeded", "Failed")
 
     @property
-    def leaving(self) -> bool:
+    def terminating(self) -> bool:
         """Whether it is being deleted. It counts as live until it is gone: its processes may still run."""
         return self.metadata.deletion_timestamp is not None
 
     @property
     def ready(self) -> bool:
         """Whether it is Ready and stays."""
-        return not self.leaving and self.condition("Ready") is not None
+        return not self.terminating and self.condition("Ready") is not None
 
     @property
     def terminated(self) -> Terminated | None:
@@ -155,12 +155,12 @@ class Pod(Object, frozen=True):
         return None
 
     @property
-    def ended(self) -> bool:
+    def training_ended(self) -> bool:
         """Whether training in it is over, which is how an agent confirms that it has drained."""
         return self.finished or self.terminated is not None
 
     @property
-    def succeeded(self) -> bool:
+    def training_succeeded(self) -> bool:
         """Whether training in it ended well; what other containers do or did does not matter then."""
         how = self.terminated
         return how.exit_code == 0 if how is not None else self.status.phase == "Succeeded"
@@ -193,11 +193,11 @@ class Observed:
     plans: tuple[ScalePlan, ...] = ()
     scale_ins: tuple[ScaleIn, ...] = ()
     scale_outs: tuple[ScaleOut, ...] = ()
-    trouble: str = ""
-    status_written: float = 0.0
+    last_refusal: str = ""
+    status_written_at: float = 0.0
     leaving_nodes: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    ensured: bool = True
-    unresizable: Mapping[str, tuple[ResizePod, str]] = dataclasses.field(default_factory=dict)
+    infrastructure_ensured: bool = True
+    refused_resizes: Mapping[str, tuple[ResizePod, str]] = dataclasses.field(default_factory=dict)
     default_limits: frozenset[str] = frozenset()
 
     def members(self, role: str) -> list[Pod]:

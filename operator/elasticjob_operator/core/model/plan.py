@@ -12,7 +12,7 @@ from elasticjob_api.meta import Resources
 from elasticjob_api.scaleplan import Migration
 
 Indices = dict[str, frozenset[int]]
-Wanted = dict[str, int | str]
+Quantities = dict[str, int | str]
 GPU = "nvidia.com/gpu"
 
 
@@ -21,7 +21,7 @@ class PlanRefused(Exception):
 
 
 @dataclass(frozen=True)
-class Change:
+class ResolvedPlan:
     """What a plan comes to.
 
     Attributes:
@@ -34,8 +34,8 @@ class Change:
 
     before: Indices
     targets: Indices
-    resources: dict[str, Wanted]
-    resources_by_index: dict[str, dict[int, Wanted]]
+    resources: dict[str, Quantities]
+    resources_by_index: dict[str, dict[int, Quantities]]
     migrations: tuple[Migration, ...] = ()
 
 
@@ -44,13 +44,13 @@ def current_indices(status: ElasticJobStatus) -> Indices:
     return {role: parse_indices(replica.indices) for role, replica in status.replica_statuses.items()}
 
 
-def as_wanted(resources: Resources) -> Wanted:
+def as_quantities(resources: Resources) -> Quantities:
     """Return resources by their names in Kubernetes."""
     values = {"cpu": resources.cpu, "memory": resources.memory, GPU: resources.gpu}
     return {name: value for name, value in values.items() if value is not None}
 
 
-def wanted_resources(status: ElasticJobStatus, role: str, index: int) -> Wanted:
+def member_resources(status: ElasticJobStatus, role: str, index: int) -> Quantities:
     """Return the resources that finished plans have set for a member, in place of its template's."""
     replica = status.replica_statuses[role]
     return {**replica.resources, **replica.resources_by_index.get(str(index), {})}

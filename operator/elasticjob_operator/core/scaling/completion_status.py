@@ -12,28 +12,32 @@ from msgspec.structs import replace
 
 from elasticjob_operator.core.model.actions import Action, WriteBackReplicas
 from elasticjob_operator.core.model.observed import Observed, Pod
-from elasticjob_operator.core.model.plan import Indices, Wanted
+from elasticjob_operator.core.model.plan import Indices, Quantities
 from elasticjob_operator.core.scaling import drain, migration, progress_messages, resize
-from elasticjob_operator.core.scaling.plan_membership import Members
+from elasticjob_operator.core.scaling.plan_membership import PlanMembership
 
 
-def is_wound_up(status: ScalePlanStatus) -> bool:
+def ends_early(status: ScalePlanStatus) -> bool:
     """Whether something was not reached in time, so that nothing more is begun and the plan ends with what it has."""
     return bool(status.message or migration.failed(status))
 
 
-def rolled_back(members: Members, few: Sequence[progress_messages.Member]) -> Indices:
+def rollback_targets(members: PlanMembership, not_ready: Sequence[progress_messages.MemberKey]) -> Indices:
     """Return the targets without new members that are not ready; for each of them, one that was removed comes back."""
     targets: Indices = {}
     for role, indices in members.targets.items():
-        late = frozenset(index for name, index in few if name == role)
-        back = sorted(members.removed[role])[: len(late)]
-        targets[role] = (indices - late) | frozenset(back)
+        unready = frozenset(index for name, index in not_ready if name == role)
+        back = sorted(members.removed[role])[: len(unready)]
+        targets[role] = (indices - unready) | frozenset(back)
     return targets
 
 
-def partly(
-    observed: Observed, plan: ScalePlan, members: Members, found: resize.Found, left_out: Sequence[Pod]
+def partial_result(
+    observed: Observed,
+    plan: ScalePlan,
+    members: PlanMembership,
+    resizes: resize.ResizeProgress,
+    left_out: Sequence[Pod],
 ) -> tuple[PlanPhase, str]:
     """Return phase and message of a plan that did not reach all of what it wants."""
     status = plan.status
@@ -41,25 +45,25 @@ def partly(
     total = len(plan.spec.migrate_pods) or len(failed) + len(migration.done(status))
     problems = [
         status.message,
-        progress_messages.sentence(
+        progress_messages.shortfall(
             [f"{move.role} {move.index}" for move in failed],
             total,
             "members are not replaced",
             (move.message for move in failed),
         ),
-        progress_messages.sentence(
+        progress_messages.shortfall(
             [f"{pod.role} {pod.index}" for pod in left_out],
-            sum(len(members.counted[role]) for role in resize.wishes(plan)),
+            sum(len(members.counted[role]) for role in resize.resources_by_role(plan)),
             "members keep the resources they had",
         ),
     ]
-    late = set(progress_messages.not_ready(observed, members.new))
-    came = any((role, index) not in late for role, indices in members.new.items() for index in indices)
-    reached = came or any(members.removed.values()) or migration.done(status) or found.done
+    unready = set(progress_messages.not_ready(observed, members.added))
+    some_ready = any((role, index) not in unready for role, indices in members.added.items() for index in indices)
+    reached = some_ready or any(members.removed.values()) or migration.done(status) or resizes.done
     return "PartiallySucceeded" if reached else "Failed", "; ".join(filter(None, problems))
 
 
-def write_back(observed: Observed, plan: ScalePlan, members: Members) -> list[Action]:
+def write_back_replicas(observed: Observed, plan: ScalePlan, members: PlanMembership) -> list[Action]:
     """Return the writes that store the new size in the spec, unless somebody has edited it since the plan began.
 
     That includes its bounds: the API server refuses a size outside of them, and the spec's own is then the next plan.
@@ -74,10 +78,10 @@ def write_back(observed: Observed, plan: ScalePlan, members: Members) -> list[Ac
     return writes
 
 
-def with_resources(status: ElasticJobStatus, wishes: Mapping[str, Wanted]) -> ElasticJobStatus:
+def with_role_resources(status: ElasticJobStatus, resources_by_role: Mapping[str, Quantities]) -> ElasticJobStatus:
     """Return the job's status with resources that every member of a role has now."""
     replicas = dict(status.replica_statuses)
-    for role, wanted in wishes.items():
+    for role, wanted in resources_by_role.items():
         own = {
             index: kept
             for index, had in replicas[role].resources_by_index.items()
@@ -88,7 +92,9 @@ def with_resources(status: ElasticJobStatus, wishes: Mapping[str, Wanted]) -> El
     return replace(status, replica_statuses=replicas)
 
 
-def with_resources_by_index(status: ElasticJobStatus, changed: Mapping[str, Mapping[str, Wanted]]) -> ElasticJobStatus:
+def with_resources_by_index(
+    status: ElasticJobStatus, changed: Mapping[str, Mapping[str, Quantities]]
+) -> ElasticJobStatus:
     """Return the job's status with resources that only some members have now."""
     replicas = dict(status.replica_statuses)
     for role, by_index in changed.items():
@@ -99,7 +105,7 @@ def with_resources_by_index(status: ElasticJobStatus, changed: Mapping[str, Mapp
     return replace(status, replica_statuses=replicas)
 
 
-def ended(
+def final_status(
     status: ScalePlanStatus, phase: PlanPhase, message: str, now: float, *, pods: Sequence[Pod]
 ) -> ScalePlanStatus:
     """Return the plan's status at its end; of the pods, those it has created or resized are listed in it."""
@@ -116,7 +122,7 @@ def ended(
         phase=phase,
         message=message,
         draining_pods=[],
-        created_pods=drain.listed(pod.name for pod in pods if (pod.role, pod.index) in new),
+        created_pods=drain.limited(pod.name for pod in pods if (pod.role, pod.index) in new),
         resized_pods=[name for name in status.resized_pods if name in present],
         completion_time=format_time(now),
     )

@@ -21,12 +21,12 @@ from elasticjob_operator.core.model.observed import Observed, Pod, owner_referen
 from elasticjob_operator.core.model.plan import Indices, current_indices
 from elasticjob_operator.core.scaling import plan_manifests
 
-_BY_TAINT = "DeletionByTaintManager"
+_TAINT_MANAGER_REASON = "DeletionByTaintManager"
 """A condition that is no notice: the pod is deleted in the next moment, and mostly its node is lost already. Its rank
 goes on when the pod has gone, not beside it."""
 CORDONED = "node.kubernetes.io/unschedulable"
-_DELETED = "metadata.deletionTimestamp"
-WHY: Mapping[str, str] = {
+_NODE_DELETED = "metadata.deletionTimestamp"
+LEAVING_REASONS: Mapping[str, str] = {
     CORDONED: "the node is cordoned: `kubectl drain` begins with that",
     "node.kubernetes.io/out-of-service": "an administrator has declared the node shut down",
     "node.cloudprovider.kubernetes.io/shutdown": "the cloud has shut the machine down",
@@ -39,15 +39,15 @@ WHY: Mapping[str, str] = {
     "aws-node-termination-handler/asg-lifecycle-termination": "an AWS auto-scaling group is removing the instance",
     "cloud.google.com/impending-node-termination": "Google Cloud takes the machine back or maintains it",
     "remediator.kubernetes.azure.com/unschedulable": "Azure takes the spot machine back or repairs the node",
-    _DELETED: "the node is being deleted",
+    _NODE_DELETED: "the node is being deleted",
 }
 """What tells that a node is leaving: the key of a taint (or what stands for one), and what it means.
 
 A node that is only not ready or unreachable is not among them: it may come back, and nobody there could drain.
 """
-_MOST = 1000
+_MAX_MEMBERS_PER_PLAN = 1000
 """Members in one plan; for the rest there is another one."""
-_LONGEST_REASON = 1024
+_MAX_REASON_LENGTH = 1024
 
 
 class Taint(Object, frozen=True):
@@ -84,68 +84,68 @@ class _Toleration(Object, frozen=True):
     operator: str | None = None
 
 
-def why_leaving(node: Node) -> str | None:
+def leaving_reason(node: Node) -> str | None:
     """Return by which key of `WHY` a node is leaving; None while it stays."""
     if node.metadata.deletion_timestamp is not None:
-        return _DELETED
+        return _NODE_DELETED
     # A taint says more than the cordon that comes with it.
-    told = [taint.key for taint in node.spec.taints if taint.key in WHY]
-    return next((key for key in told if key != CORDONED), CORDONED if told or node.spec.unschedulable else None)
+    affected = [taint.key for taint in node.spec.taints if taint.key in LEAVING_REASONS]
+    return next((key for key in affected if key != CORDONED), CORDONED if affected or node.spec.unschedulable else None)
 
 
-def notices(observed: Observed) -> list[CreatePlan]:
+def plans_for_disruptions(observed: Observed) -> list[CreatePlan]:
     """Return the plan for the members that must leave and of which no plan knows yet, if there are any."""
-    told = {pod.name: (pod, why) for pod in observed.pods if (why := _why(observed, pod)) is not None}
-    if not told:
+    affected = {pod.name: (pod, why) for pod in observed.pods if (why := _disruption_reason(observed, pod)) is not None}
+    if not affected:
         return []
     members = current_indices(observed.job.status)
-    due = sorted(name for name, (pod, _) in told.items() if _stays(pod, members))
-    known = _named(observed.plans)
+    due = sorted(name for name, (pod, _) in affected.items() if _is_running_member(pod, members))
+    known = _names_in(observed.plans)
     for plan in observed.plans:
         if plan.status.completion_time is None:
             known.update(plan.status.draining_pods, plan.status.removed_pods)
-    doomed = [told[name] for name in due if name not in known][:_MOST]
-    return [CreatePlan(_plan(observed.job, doomed))] if doomed else []
+    leaving = [affected[name] for name in due if name not in known][:_MAX_MEMBERS_PER_PLAN]
+    return [CreatePlan(_plan_manifest(observed.job, leaving))] if leaving else []
 
 
-def at_its_turn(observed: Observed, plan: ScalePlan) -> ScalePlan:
+def without_gone_pods(observed: Observed, plan: ScalePlan) -> ScalePlan:
     """Return a Disruption plan without the pods that have gone by themselves meanwhile: repair replaces those."""
     if len(plan.spec.remove_pods) != len(plan.spec.create_pods):
         return plan  # not one of ours
     members = current_indices(observed.job.status)
-    staying = {pod.name for pod in observed.pods if _stays(pod, members)}
+    staying = {pod.name for pod in observed.pods if _is_running_member(pod, members)}
     pairs = list(zip(plan.spec.remove_pods, plan.spec.create_pods, strict=True))
     pairs = [(old, new) for old, new in pairs if old.name is None or old.name in staying]
     spec = replace(plan.spec, remove_pods=[old for old, _ in pairs], create_pods=[new for _, new in pairs])
     return replace(plan, spec=spec)
 
 
-def is_over(plan: ScalePlan) -> bool:
+def is_empty(plan: ScalePlan) -> bool:
     """Whether nothing is left of a Disruption plan at its turn."""
     spec = plan.spec
     return not (spec.remove_pods or spec.create_pods or spec.migrate_pods or spec.replica_resource_specs)
 
 
-def still_needed(observed: Observed) -> frozenset[str]:
+def plans_to_keep(observed: Observed) -> frozenset[str]:
     """Return the plans that must be kept while a pod they name is there: without them it got another notice."""
     present = {pod.name for pod in observed.pods}
-    return frozenset(plan.metadata.name for plan in observed.plans if not present.isdisjoint(_named([plan])))
+    return frozenset(plan.metadata.name for plan in observed.plans if not present.isdisjoint(_names_in([plan])))
 
 
-def _why(observed: Observed, pod: Pod) -> str | None:
+def _disruption_reason(observed: Observed, pod: Pod) -> str | None:
     """Return why a pod must leave; None if nothing has been told."""
     condition = pod.condition("DisruptionTarget")
-    if condition is not None and condition.reason != _BY_TAINT:
+    if condition is not None and condition.reason != _TAINT_MANAGER_REASON:
         return f"DisruptionTarget: {condition.reason}"
     key = observed.leaving_nodes.get(pod.spec.node_name)
     if key is None or _tolerates(observed.job, pod.role, key):
         return None
-    return f"node {pod.spec.node_name}: {WHY[key]} ({key})"
+    return f"node {pod.spec.node_name}: {LEAVING_REASONS[key]} ({key})"
 
 
-def _stays(pod: Pod, members: Indices) -> bool:
+def _is_running_member(pod: Pod, members: Indices) -> bool:
     """Whether the pod is that of a member, and neither finished nor being deleted."""
-    return not pod.leaving and not pod.finished and pod.index in members.get(pod.role, ())
+    return not pod.terminating and not pod.finished and pod.index in members.get(pod.role, ())
 
 
 def _tolerates(job: ElasticJob, role: str, key: str) -> bool:
@@ -160,25 +160,25 @@ def _tolerates(job: ElasticJob, role: str, key: str) -> bool:
     return any(each.key == key or (not each.key and each.operator == "Exists") for each in read)
 
 
-def _named(plans: Iterable[ScalePlan]) -> set[str]:
-    return {wish.name or "" for plan in plans if plan.spec.source == "Disruption" for wish in plan.spec.remove_pods}
+def _names_in(plans: Iterable[ScalePlan]) -> set[str]:
+    return {entry.name or "" for plan in plans if plan.spec.source == "Disruption" for entry in plan.spec.remove_pods}
 
 
-def _plan(job: ElasticJob, doomed: Sequence[tuple[Pod, str]]) -> dict[str, Any]:
-    uids = sorted(pod.metadata.uid for pod, _ in doomed)
+def _plan_manifest(job: ElasticJob, leaving: Sequence[tuple[Pod, str]]) -> dict[str, Any]:
+    uids = sorted(pod.metadata.uid for pod, _ in leaving)
     digest = hashlib.sha256(" ".join(uids).encode()).hexdigest()[:10]
-    reasons = dict.fromkeys(why for _, why in doomed)
+    reasons = dict.fromkeys(why for _, why in leaving)
     spec = ScalePlanSpec(
         job_name=job.metadata.name,
         source="Disruption",
-        reason="; ".join(reasons)[:_LONGEST_REASON],
-        remove_pods=[PodToRemove(name=pod.name) for pod, _ in doomed],
-        create_pods=[_successor(job, pod) for pod, _ in doomed],
+        reason="; ".join(reasons)[:_MAX_REASON_LENGTH],
+        remove_pods=[PodToRemove(name=pod.name) for pod, _ in leaving],
+        create_pods=[_replacement(job, pod) for pod, _ in leaving],
     )
     return plan_manifests.manifest(job, f"{job.metadata.name}-disruption-{digest}", spec, owner_reference(job))
 
 
-def _successor(job: ElasticJob, pod: Pod) -> PodToCreate:
+def _replacement(job: ElasticJob, pod: Pod) -> PodToCreate:
     """Return a new member of the role, with what was set for the old one, such as more memory after it ran out."""
     had = job.status.replica_statuses[pod.role].resources_by_index.get(str(pod.index))
     return PodToCreate(role=pod.role, resource=convert(had, Resources)) if had else PodToCreate(role=pod.role)

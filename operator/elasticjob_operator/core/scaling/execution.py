@@ -19,18 +19,18 @@ from elasticjob_api.times import format_time, parse_time
 from msgspec.structs import replace
 
 from elasticjob_operator.core.model import patches
-from elasticjob_operator.core.model.actions import Action, EmitEvent, sooner
+from elasticjob_operator.core.model.actions import Action, EmitEvent, shortest_wait
 from elasticjob_operator.core.model.observed import Observed, Pod
-from elasticjob_operator.core.model.plan import Change, Indices, Wanted
+from elasticjob_operator.core.model.plan import Indices, Quantities, ResolvedPlan
 from elasticjob_operator.core.scaling import completion_status, drain, migration, progress_messages, resize
-from elasticjob_operator.core.scaling.plan_membership import Members, hold, members_of
+from elasticjob_operator.core.scaling.plan_membership import PlanMembership, membership_of, with_membership
 
-_ASKED_SECONDS = 10
+_RESIZE_BATCH_SECONDS = 10
 """A pod that still has to be asked to resize so long after the last ones were begins their time anew."""
 
 
 @dataclass
-class Step:
+class ScalingResult:
     """What a plan needs now.
 
     Attributes:
@@ -45,16 +45,16 @@ class Step:
     status: ElasticJobStatus
     staying: Indices
     counted: Indices
-    overrides: Mapping[str, Wanted] = field(default_factory=dict)
+    overrides: Mapping[str, Quantities] = field(default_factory=dict)
     actions: list[Action] = field(default_factory=list)
     requeue_after: float | None = None
 
 
-def begin(observed: Observed, plan: ScalePlan, change: Change, now: float) -> list[Action]:
+def begin(observed: Observed, plan: ScalePlan, change: ResolvedPlan, now: float) -> list[Action]:
     """Fix what the plan will do. From here on it is executed, whoever executes it."""
     leaving = {role: indices - change.targets[role] for role, indices in change.before.items()}
     removed = [pod for pod in observed.pods if pod.index in leaving.get(pod.role, ())]
-    draining = drain.drainable(removed)
+    draining = drain.pods_to_drain(removed)
     status = replace(
         plan.status,
         phase="Draining" if draining else "Executing",
@@ -68,127 +68,141 @@ def begin(observed: Observed, plan: ScalePlan, change: Change, now: float) -> li
         },
         migrations=list(change.migrations),
         draining_pods=draining,
-        removed_pods=drain.listed({pod.name for pod in removed}.difference(draining)),
+        removed_pods=drain.limited({pod.name for pod in removed}.difference(draining)),
         start_time=format_time(now),
         execution_time=None if draining else format_time(now),
     )
-    note = f"{plan.metadata.name} ({plan.spec.source}): {_sizes(change)}"
+    note = f"{plan.metadata.name} ({plan.spec.source}): {_describe(change)}"
     return [*patches.plan_status(plan, status), EmitEvent("ScalingStarted", note, action="Scale")]
 
 
 def end(plan: ScalePlan, phase: PlanPhase, message: str, now: float, *, pods: Sequence[Pod] = ()) -> list[Action]:
     """Give the plan its last phase."""
-    status = completion_status.ended(plan.status, phase, message, now, pods=pods)
+    status = completion_status.final_status(plan.status, phase, message, now, pods=pods)
     note = f"{plan.metadata.name}: {phase}{': ' if message else ''}{message}"
     warning = phase in ("Failed", "PartiallySucceeded")
     return [*patches.plan_status(plan, status), EmitEvent(f"Scaling{phase}", note, action="Scale", warning=warning)]
 
 
-def advance(observed: Observed, status: ElasticJobStatus, plan: ScalePlan, now: float) -> Step:
+def advance(observed: Observed, status: ElasticJobStatus, plan: ScalePlan, now: float) -> ScalingResult:
     """Take the next step of the plan that has begun."""
-    members = members_of(status, plan)
-    step = Step(hold(status, plan, members), members.staying, members.counted)
-    if not completion_status.is_wound_up(plan.status):
-        step.overrides = resize.wishes(plan)
+    members = membership_of(status, plan)
+    result = ScalingResult(with_membership(status, plan, members), members.staying, members.counted)
+    if not completion_status.ends_early(plan.status):
+        result.overrides = resize.resources_by_role(plan)
     if plan.status.execution_time is None:
-        _drain(observed, plan, step, now)
+        _drain(observed, plan, result, now)
     else:
-        _execute(observed, plan, step, members, now)
-    return step
+        _execute(observed, plan, result, members, now)
+    return result
 
 
-def _drain(observed: Observed, plan: ScalePlan, step: Step, now: float) -> None:
+def _drain(observed: Observed, plan: ScalePlan, result: ScalingResult, now: float) -> None:
     """Wait until every draining pod has ended or the deadline has passed; the master tells the agents."""
     waiting = drain.not_drained(observed, set(plan.status.draining_pods))
     roles = {pod.role for pod in observed.pods if pod.name in plan.status.draining_pods}
-    allowed = drain.seconds_allowed(observed, plan, roles)
+    allowed = drain.drain_seconds(observed, plan, roles)
     left = parse_time(plan.status.start_time or format_time(now)) + allowed - now
     if waiting and left > 0:
-        step.actions += patches.plan_status(plan, drain.renewed(plan.status, waiting))
-        step.requeue_after = left
+        result.actions += patches.plan_status(plan, drain.with_draining_if_worth_a_write(plan.status, waiting))
+        result.requeue_after = left
         return
-    status = drain.drained(plan.status, (), forced=waiting)
-    step.actions += patches.plan_status(plan, replace(status, phase="Executing", execution_time=format_time(now)))
+    status = drain.with_draining(plan.status, (), forced=waiting)
+    result.actions += patches.plan_status(plan, replace(status, phase="Executing", execution_time=format_time(now)))
 
 
-def _execute(observed: Observed, plan: ScalePlan, step: Step, members: Members, now: float) -> None:
+def _execute(observed: Observed, plan: ScalePlan, result: ScalingResult, members: PlanMembership, now: float) -> None:
     """Do the next of: resize in place, wait for the new members, replace members, end."""
-    found = resize.look(observed, plan, members, now)
-    if completion_status.is_wound_up(plan.status):
-        if migration.under_way(plan.status):
-            _migrate(observed, plan, step, now)
+    resizes = resize.progress_of(observed, plan, members, now)
+    if completion_status.ends_early(plan.status):
+        if migration.in_progress(plan.status):
+            _migrate(observed, plan, result, now)
         else:
-            _wind_up(observed, plan, step, members, found, now)
-    elif found.asks:
-        _ask(plan, step, found, now)
-    elif few := progress_messages.not_ready(observed, members.new):
-        total = sum(map(len, members.new.values()))
-        _wait(plan, step, members, few, progress_messages.missing(observed, few, total), now)
-    elif migration.under_way(plan.status):
-        _migrate(observed, plan, step, now)
+            _finish_partially(observed, plan, result, members, resizes, now)
+    elif resizes.to_request:
+        _request_resizes(plan, result, resizes, now)
+    elif not_ready := progress_messages.not_ready(observed, members.added):
+        total = sum(map(len, members.added.values()))
+        _wait_or_time_out(
+            plan, result, members, not_ready, progress_messages.not_ready_message(observed, not_ready, total), now
+        )
+    elif migration.in_progress(plan.status):
+        _migrate(observed, plan, result, now)
     elif gone := _not_gone(observed, members):
-        _wait(plan, step, members, [], progress_messages.sentence(gone, len(gone), "removed pods have not gone"), now)
-    elif found.waiting:
-        step.requeue_after = 1.0  # the kubelet's word or its silence
-    elif found.impossible:
-        pod, why = min(found.impossible, key=lambda item: (item[0].role, item[0].index))
+        _wait_or_time_out(
+            plan, result, members, [], progress_messages.shortfall(gone, len(gone), "removed pods have not gone"), now
+        )
+    elif resizes.pending:
+        result.requeue_after = 1.0  # the kubelet's word or its silence
+    elif resizes.impossible:
+        pod, why = min(resizes.impossible, key=lambda item: (item[0].role, item[0].index))
         status = migration.begin_next(observed, plan, members, (pod.role, pod.index), why, now)
-        step.actions += patches.plan_status(plan, status)
+        result.actions += patches.plan_status(plan, status)
     else:
-        _finish(observed, plan, step, members, "Succeeded", "", now)
+        _finish(observed, plan, result, members, "Succeeded", "", now)
 
 
-def _ask(plan: ScalePlan, step: Step, found: resize.Found, now: float) -> None:
+def _request_resizes(plan: ScalePlan, result: ScalingResult, resizes: resize.ResizeProgress, now: float) -> None:
     """Ask pods to resize, and first write down which and when."""
-    status, wanted = plan.status, resize.wishes(plan)
-    names = drain.listed([*status.resized_pods, *(pod.name for pod in found.asks)])
+    status, wanted = plan.status, resize.resources_by_role(plan)
+    names = drain.limited([*status.resized_pods, *(pod.name for pod in resizes.to_request)])
     asked = status.resize_time
-    if asked is None or now - parse_time(asked) > _ASKED_SECONDS:
+    if asked is None or now - parse_time(asked) > _RESIZE_BATCH_SECONDS:
         asked = format_time(now)
-    step.actions += patches.plan_status(plan, replace(status, resized_pods=names, resize_time=asked))
-    step.actions += [resize.ask(pod, wanted[pod.role]) for pod in found.asks]
+    result.actions += patches.plan_status(plan, replace(status, resized_pods=names, resize_time=asked))
+    result.actions += [resize.resize_request(pod, wanted[pod.role]) for pod in resizes.to_request]
 
 
-def _migrate(observed: Observed, plan: ScalePlan, step: Step, now: float) -> None:
+def _migrate(observed: Observed, plan: ScalePlan, result: ScalingResult, now: float) -> None:
     status, due = migration.advance(observed, plan, now)
     status = replace(status, phase="Draining" if status.draining_pods else "Executing")
-    step.actions += patches.plan_status(plan, status)
-    step.requeue_after = sooner(step.requeue_after, due)
+    result.actions += patches.plan_status(plan, status)
+    result.requeue_after = shortest_wait(result.requeue_after, due)
 
 
-def _wait(
-    plan: ScalePlan, step: Step, members: Members, few: Sequence[progress_messages.Member], problem: str, now: float
+def _wait_or_time_out(
+    plan: ScalePlan,
+    result: ScalingResult,
+    members: PlanMembership,
+    not_ready: Sequence[progress_messages.MemberKey],
+    problem: str,
+    now: float,
 ) -> None:
     """Wait until the time is over; then wind the plan up, and take back who is not ready if it says so."""
     since = max(plan.status.execution_time or "", *(move.since or "" for move in plan.status.migrations), "")
     left = parse_time(since) + plan.spec.timeout_seconds - now
     if left > 0:
-        step.requeue_after = left
+        result.requeue_after = left
         return
     message, targets = f"after timeoutSeconds {plan.spec.timeout_seconds}: {problem}", members.targets
-    if plan.spec.on_timeout == "Rollback" and few:
-        message, targets = f"rolled back {message}", completion_status.rolled_back(members, few)
+    if plan.spec.on_timeout == "Rollback" and not_ready:
+        message, targets = f"rolled back {message}", completion_status.rollback_targets(members, not_ready)
     formatted = {role: format_indices(indices) for role, indices in targets.items()}
-    step.actions += patches.plan_status(plan, replace(plan.status, targets=formatted, message=message))
+    result.actions += patches.plan_status(plan, replace(plan.status, targets=formatted, message=message))
 
 
-def _wind_up(
-    observed: Observed, plan: ScalePlan, step: Step, members: Members, found: resize.Found, now: float
+def _finish_partially(
+    observed: Observed,
+    plan: ScalePlan,
+    result: ScalingResult,
+    members: PlanMembership,
+    resizes: resize.ResizeProgress,
+    now: float,
 ) -> None:
     """Give back what was asked for in vain, remember what was reached, and end."""
-    left_out = [*found.asks, *found.waiting, *(pod for pod, _ in found.impossible)]
-    if back := resize.taken_back(observed, plan, left_out):
-        step.actions += back
+    left_out = [*resizes.to_request, *resizes.pending, *(pod for pod, _ in resizes.impossible)]
+    if back := resize.undo_requests(observed, plan, left_out):
+        result.actions += back
         return
-    phase, message = completion_status.partly(observed, plan, members, found, left_out)
-    _finish(observed, plan, step, members, phase, message, now, left_out=left_out)
+    phase, message = completion_status.partial_result(observed, plan, members, resizes, left_out)
+    _finish(observed, plan, result, members, phase, message, now, left_out=left_out)
 
 
 def _finish(
     observed: Observed,
     plan: ScalePlan,
-    step: Step,
-    members: Members,
+    result: ScalingResult,
+    members: PlanMembership,
     phase: PlanPhase,
     message: str,
     now: float,
@@ -196,27 +210,27 @@ def _finish(
     left_out: Sequence[Pod] = (),
 ) -> None:
     """Store sizes and resources first, then end: after a crash in between the same is done again, with no effect."""
-    if write_back := completion_status.write_back(observed, plan, members):
-        step.actions += write_back
+    if write_back := completion_status.write_back_replicas(observed, plan, members):
+        result.actions += write_back
         return
     if phase == "Succeeded":
-        step.status = completion_status.with_resources(step.status, resize.wishes(plan))
+        result.status = completion_status.with_role_resources(result.status, resize.resources_by_role(plan))
     else:
-        step.status = completion_status.with_resources_by_index(
-            step.status, resize.changed(observed, plan, members, left_out)
+        result.status = completion_status.with_resources_by_index(
+            result.status, resize.resources_reached(observed, plan, members, left_out)
         )
     pods = [pod for pod in observed.pods if pod not in left_out]
-    step.actions += end(plan, phase, message, now, pods=pods)
+    result.actions += end(plan, phase, message, now, pods=pods)
 
 
-def _not_gone(observed: Observed, members: Members) -> list[str]:
+def _not_gone(observed: Observed, members: PlanMembership) -> list[str]:
     """Return the pods of members that the plan has removed or replaced."""
     return sorted(
-        pod.name for pod in observed.pods if pod.role in members.held and pod.index not in members.held[pod.role]
+        pod.name for pod in observed.pods if pod.role in members.indices and pod.index not in members.indices[pod.role]
     )
 
 
-def _sizes(change: Change) -> str:
+def _describe(change: ResolvedPlan) -> str:
     sizes = [
         f"{role} {len(change.before[role])} to {len(indices)}"
         for role, indices in change.targets.items()

@@ -10,10 +10,10 @@ from elasticjob_api.quantity import parse_quantity, requested
 from elasticjob_api.scaleplan import ScalePlan
 
 from elasticjob_operator.core.manifests.pods import with_resources
-from elasticjob_operator.core.model.plan import GPU, Change, Indices, PlanRefused, wanted_resources
+from elasticjob_operator.core.model.plan import GPU, Indices, PlanRefused, ResolvedPlan, member_resources
 
 
-def check_size(job: ElasticJob, plan: ScalePlan, change: Change) -> None:
+def check_size(job: ElasticJob, plan: ScalePlan, change: ResolvedPlan) -> None:
     """Refuse a plan after which a role were too small or too large.
 
     Raises:
@@ -23,8 +23,8 @@ def check_size(job: ElasticJob, plan: ScalePlan, change: Change) -> None:
         spec, before = job.spec.replica_specs[role], change.before[role]
         if indices == before:
             continue
-        wish = plan.spec.replica_resource_specs.get(role)
-        if wish is not None and wish.replicas is not None:
+        entry = plan.spec.replica_resource_specs.get(role)
+        if entry is not None and entry.replicas is not None:
             prefix = f"spec.replicaResourceSpecs.{role}.replicas: "
         else:
             fields = ["spec.createPods"] * bool(indices - before) + ["spec.removePods"] * bool(before - indices)
@@ -33,19 +33,19 @@ def check_size(job: ElasticJob, plan: ScalePlan, change: Change) -> None:
         check_bounds(spec.min_replicas, spec.max_replicas, len(indices), role=role, prefix=prefix)
 
 
-def check_bounds(least: int, most: int | None, size: int, *, role: str, prefix: str) -> None:
+def check_bounds(min_replicas: int, max_replicas: int | None, size: int, *, role: str, prefix: str) -> None:
     """Refuse a size outside of a role's bounds.
 
     Raises:
         PlanRefused: it is outside.
     """
-    if size < least:
-        raise PlanRefused(f"{prefix}{size} members of role {role} would be below minReplicas {least}")
-    if most is not None and size > most:
-        raise PlanRefused(f"{prefix}{size} members of role {role} would be above maxReplicas {most}")
+    if size < min_replicas:
+        raise PlanRefused(f"{prefix}{size} members of role {role} would be below minReplicas {min_replicas}")
+    if max_replicas is not None and size > max_replicas:
+        raise PlanRefused(f"{prefix}{size} members of role {role} would be above maxReplicas {max_replicas}")
 
 
-def check_resources(job: ElasticJob, change: Change) -> None:
+def check_resources(job: ElasticJob, change: ResolvedPlan) -> None:
     """Refuse a plan after which all members together would request more than the job may.
 
     Raises:
@@ -59,7 +59,8 @@ def check_resources(job: ElasticJob, change: Change) -> None:
     ):
         if limit is None:
             continue
-        before, after = _total(job, change.before, name, None), _total(job, change.targets, name, change)
+        before = _total_requested(job, change.before, name, None)
+        after = _total_requested(job, change.targets, name, change)
         # A job that is over the limit already may still shrink.
         if after > parse_quantity(limit) and after > before:
             raise PlanRefused(
@@ -68,7 +69,7 @@ def check_resources(job: ElasticJob, change: Change) -> None:
             )
 
 
-def _total(job: ElasticJob, indices: Indices, name: str, change: Change | None) -> Decimal:
+def _total_requested(job: ElasticJob, indices: Indices, name: str, change: ResolvedPlan | None) -> Decimal:
     total = Decimal(0)
     for role, members in indices.items():
         first, *others = job.spec.replica_specs[role].template["spec"]["containers"]
@@ -77,7 +78,7 @@ def _total(job: ElasticJob, indices: Indices, name: str, change: Change | None) 
             {move.index: move.replacement for move in change.migrations if move.role == role} if change else {}
         )
         for index in members:
-            wanted: dict[str, Any] = wanted_resources(job.status, role, index)
+            wanted: dict[str, Any] = member_resources(job.status, role, index)
             if change is not None:
                 wanted = {
                     **wanted,

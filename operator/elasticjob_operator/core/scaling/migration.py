@@ -15,19 +15,19 @@ from elasticjob_api.scaleplan import Migration, MigrationPhase, ScalePlan, Scale
 from elasticjob_api.times import format_time, parse_time
 from msgspec.structs import replace
 
-from elasticjob_operator.core.model.actions import sooner
+from elasticjob_operator.core.model.actions import shortest_wait
 from elasticjob_operator.core.model.observed import Observed, Pod
 from elasticjob_operator.core.model.plan import free_indices
 from elasticjob_operator.core.scaling import drain, progress_messages
-from elasticjob_operator.core.scaling.plan_membership import Members
+from elasticjob_operator.core.scaling.plan_membership import PlanMembership
 
-_Here = defaultdict[tuple[str, int], list[Pod]]
+_PodsByMember = defaultdict[tuple[str, int], list[Pod]]
 _SUCCEEDED = "the member has finished its work"
-_LONGEST_REASON = 256
+_MAX_REASON_LENGTH = 256
 """Of one member. A plan's status must fit into one object, so after a thousand members no more reasons are told."""
 
 
-def under_way(status: ScalePlanStatus) -> bool:
+def in_progress(status: ScalePlanStatus) -> bool:
     """Whether a member is being replaced now, or is about to be."""
     return any(move.phase in ("Pending", "Starting", "Draining") for move in status.migrations)
 
@@ -44,34 +44,34 @@ def done(status: ScalePlanStatus) -> list[Migration]:
 
 def advance(observed: Observed, plan: ScalePlan, now: float) -> tuple[ScalePlanStatus, float | None]:
     """Return the plan's status with every replacement a step further, and the seconds until something is due."""
-    status, due, here = plan.status, None, _by_member(observed)
+    status, wait, pods_by_member = plan.status, None, _group_by_member(observed)
     draining, removed, forced = set(status.draining_pods), set(status.removed_pods), set[str]()
     moves: list[Migration] = []
     for move in status.migrations:
-        old = here[move.role, move.index]
-        moved, left = _next(observed, plan, move, here, draining, now)
+        old = pods_by_member[move.role, move.index]
+        moved, left = _advance_one(observed, plan, move, pods_by_member, draining, now)
         if moved.phase == "Draining" != move.phase:
-            draining.update(drain.drainable(old))
+            draining.update(drain.pods_to_drain(old))
             removed.update(pod.name for pod in old if pod.name not in draining)
         elif moved.phase == "Done" != move.phase:
-            forced.update(pod.name for pod in old if pod.name in draining and not pod.ended)
+            forced.update(pod.name for pod in old if pod.name in draining and not pod.training_ended)
         moves.append(moved)
-        due = sooner(due, left)
+        wait = shortest_wait(wait, left)
     waiting = set(drain.not_drained(observed, draining)) - forced
-    status = replace(status, migrations=moves, draining_pods=sorted(draining), removed_pods=drain.listed(removed))
-    return drain.drained(status, waiting, forced=forced), due
+    status = replace(status, migrations=moves, draining_pods=sorted(draining), removed_pods=drain.limited(removed))
+    return drain.with_draining(status, waiting, forced=forced), wait
 
 
 def begin_next(
-    observed: Observed, plan: ScalePlan, members: Members, member: tuple[str, int], why: str, now: float
+    observed: Observed, plan: ScalePlan, members: PlanMembership, member: tuple[str, int], why: str, now: float
 ) -> ScalePlanStatus:
     """Return the plan's status with the replacement of one more member begun; `why` it is not resized in place."""
     role, index = member
-    used = members.held[role] | {pod.index for pod in observed.members(role)}
+    used = members.indices[role] | {pod.index for pod in observed.members(role)}
     replacement = next(free_indices(used))
-    told = why[:_LONGEST_REASON] if len(plan.status.migrations) < drain.NAMES_LISTED else ""
+    text = why[:_MAX_REASON_LENGTH] if len(plan.status.migrations) < drain.MAX_NAMES_LISTED else ""
     move = Migration(
-        role=role, index=index, replacement=replacement, phase="Starting", since=format_time(now), message=told
+        role=role, index=index, replacement=replacement, phase="Starting", since=format_time(now), message=text
     )
     given = plan.status.resources_by_index
     kept = observed.job.status.replica_statuses[role].resources_by_index.get(str(index))
@@ -80,52 +80,56 @@ def begin_next(
     return replace(plan.status, migrations=[*plan.status.migrations, move], resources_by_index=given)
 
 
-def _next(
-    observed: Observed, plan: ScalePlan, move: Migration, here: _Here, draining: Collection[str], now: float
+def _advance_one(
+    observed: Observed,
+    plan: ScalePlan,
+    move: Migration,
+    pods_by_member: _PodsByMember,
+    draining: Collection[str],
+    now: float,
 ) -> tuple[Migration, float | None]:
     """Return a migration a step further, if it can be, and the seconds until its time is over."""
     if move.phase == "Pending":
-        # A plan that is being wound up begins nothing any more.
-        return (
-            _now(move, "Undone", now, "it was not begun") if plan.status.message else _now(move, "Starting", now)
-        ), None
+        if plan.status.message:  # a plan that ends early begins nothing any more
+            return _with_phase(move, "Undone", now, "it was not begun"), None
+        return _with_phase(move, "Starting", now), None
     if move.phase == "Starting":
-        return _starting(observed, plan, move, here, now)
+        return _advance_starting(observed, plan, move, pods_by_member, now)
     if move.phase == "Draining":
-        waiting = any(pod.name in draining and not pod.ended for pod in here[move.role, move.index])
-        left = _left(move, drain.seconds_allowed(observed, plan, [move.role]), now)
-        return (move, left) if waiting and left > 0 else (_now(move, "Done", now), None)
+        waiting = any(pod.name in draining and not pod.training_ended for pod in pods_by_member[move.role, move.index])
+        left = _seconds_left(move, drain.drain_seconds(observed, plan, [move.role]), now)
+        return (move, left) if waiting and left > 0 else (_with_phase(move, "Done", now), None)
     return move, None
 
 
-def _starting(
-    observed: Observed, plan: ScalePlan, move: Migration, here: _Here, now: float
+def _advance_starting(
+    observed: Observed, plan: ScalePlan, move: Migration, pods_by_member: _PodsByMember, now: float
 ) -> tuple[Migration, float | None]:
     """Judge a replacement that is to become ready: drain the old member, wait, or take the replacement back."""
     succeeded = parse_indices(observed.job.status.replica_statuses[move.role].succeeded_indices)
     if move.index in succeeded:
-        return _now(move, "Undone", now, _SUCCEEDED), None
-    if move.replacement in succeeded or any(pod.ready for pod in here[move.role, move.replacement]):
-        return _now(move, "Draining", now), None
-    left = _left(move, plan.spec.timeout_seconds, now)
+        return _with_phase(move, "Undone", now, _SUCCEEDED), None
+    if move.replacement in succeeded or any(pod.ready for pod in pods_by_member[move.role, move.replacement]):
+        return _with_phase(move, "Draining", now), None
+    left = _seconds_left(move, plan.spec.timeout_seconds, now)
     if left > 0:
         return move, left
-    why = progress_messages.why(observed, move.role, move.replacement)[:_LONGEST_REASON]
+    why = progress_messages.why_not_ready(observed, move.role, move.replacement)[:_MAX_REASON_LENGTH]
     message = f"its replacement is not ready after timeoutSeconds {plan.spec.timeout_seconds}: {why}"
-    return _now(move, "Undone", now, message), None
+    return _with_phase(move, "Undone", now, message), None
 
 
-def _now(move: Migration, phase: MigrationPhase, now: float, message: str = "") -> Migration:
-    told = "; ".join(filter(None, (move.message, message)))
-    return replace(move, phase=phase, since=format_time(now), message=told)
+def _with_phase(move: Migration, phase: MigrationPhase, now: float, message: str = "") -> Migration:
+    text = "; ".join(filter(None, (move.message, message)))
+    return replace(move, phase=phase, since=format_time(now), message=text)
 
 
-def _left(move: Migration, seconds: int, now: float) -> float:
+def _seconds_left(move: Migration, seconds: int, now: float) -> float:
     return parse_time(move.since or format_time(now)) + seconds - now
 
 
-def _by_member(observed: Observed) -> _Here:
-    here: _Here = defaultdict(list)
+def _group_by_member(observed: Observed) -> _PodsByMember:
+    pods_by_member: _PodsByMember = defaultdict(list)
     for pod in observed.pods:
-        here[pod.role, pod.index].append(pod)
-    return here
+        pods_by_member[pod.role, pod.index].append(pod)
+    return pods_by_member

@@ -18,14 +18,14 @@ from elasticjob_operator.core.scaling.limits import check_bounds
 from elasticjob_operator.core.scaling.resolve import member_of
 
 Json = dict[str, Any]
-LARGEST = 1000
+MAX_MEMBERS_PER_REQUEST = 1000
 """Members in one ScaleIn or ScaleOut: as many as a ScalePlan can list."""
 
 
-def plan_name(job: ElasticJob, scaler: ScaleIn | ScaleOut) -> str:
+def scaler_plan_name(job: ElasticJob, scaler: ScaleIn | ScaleOut) -> str:
     """Return the name of the one plan that a ScaleIn or ScaleOut becomes."""
-    word = "in" if isinstance(scaler, ScaleIn) else "out"
-    return f"{job.metadata.name}-{word}-{scaler.metadata.uid.replace('-', '')[:10]}"
+    verb = "in" if isinstance(scaler, ScaleIn) else "out"
+    return f"{job.metadata.name}-{verb}-{scaler.metadata.uid.replace('-', '')[:10]}"
 
 
 def spec_plan_name(job: ElasticJob) -> str:
@@ -33,20 +33,20 @@ def spec_plan_name(job: ElasticJob) -> str:
     return f"{job.metadata.name}-spec-{job.metadata.generation}"
 
 
-def from_scaler(observed: Observed, scaler: ScaleIn | ScaleOut) -> Json:
+def plan_for_scaler(observed: Observed, scaler: ScaleIn | ScaleOut) -> Json:
     """Return the manifest of the plan, worked out for the job as it is now.
 
     Raises:
         PlanRefused: the request cannot be met; the message names the field of the ScaleIn or ScaleOut.
     """
     job = observed.job
-    refuse_unknown_role(job, scaler)
+    check_role(job, scaler)
     if isinstance(scaler, ScaleOut):
         spec = ScalePlanSpec(
             job_name=job.metadata.name,
             source="ScaleOut",
             reason=f"ScaleOut {scaler.metadata.name}",
-            create_pods=[PodToCreate(role=scaler.spec.role)] * _added(job, scaler),
+            create_pods=[PodToCreate(role=scaler.spec.role)] * _count_to_add(job, scaler),
             timeout_seconds=scaler.spec.timeout_seconds,
         )
     else:
@@ -55,17 +55,18 @@ def from_scaler(observed: Observed, scaler: ScaleIn | ScaleOut) -> Json:
             source="ScaleIn",
             reason=f"ScaleIn {scaler.metadata.name}",
             remove_pods=[
-                PodToRemove(role=scaler.spec.role, index=index) for index in sorted(_removed(observed, scaler))
+                PodToRemove(role=scaler.spec.role, index=index)
+                for index in sorted(_indices_to_remove(observed, scaler))
             ],
             timeout_seconds=scaler.spec.timeout_seconds,
         )
-    return manifest(job, plan_name(job, scaler), spec, owner_reference(scaler))
+    return manifest(job, scaler_plan_name(job, scaler), spec, owner_reference(scaler))
 
 
-def from_spec(job: ElasticJob, edits: Mapping[str, int]) -> Json:
+def plan_for_edit(job: ElasticJob, edits: Mapping[str, int]) -> Json:
     """Return the manifest of the plan for the replicas that the job's spec now asks for."""
     reason = f"spec.replicaSpecs was edited (generation {job.metadata.generation})"
-    return back_to_spec(job, edits, spec_plan_name(job), reason)
+    return plan_for_sizes(job, edits, spec_plan_name(job), reason)
 
 
 def return_plan_name(job: ElasticJob) -> str:
@@ -78,7 +79,7 @@ def is_return_plan(job: ElasticJob, name: str) -> bool:
     return name.startswith(f"{job.metadata.name}-back-")
 
 
-def back_to_spec(job: ElasticJob, edits: Mapping[str, int], name: str, reason: str) -> Json:
+def plan_for_sizes(job: ElasticJob, edits: Mapping[str, int], name: str, reason: str) -> Json:
     """Return the manifest of a plan that gives these roles the size their spec asks for."""
     spec = ScalePlanSpec(
         job_name=job.metadata.name,
@@ -98,7 +99,7 @@ def edited_replicas(job: ElasticJob, status: ElasticJobStatus) -> dict[str, int]
     }
 
 
-def refuse_unknown_role(job: ElasticJob, scaler: ScaleIn | ScaleOut) -> None:
+def check_role(job: ElasticJob, scaler: ScaleIn | ScaleOut) -> None:
     """Refuse a role that the job does not have.
 
     Raises:
@@ -109,25 +110,25 @@ def refuse_unknown_role(job: ElasticJob, scaler: ScaleIn | ScaleOut) -> None:
         raise PlanRefused(f"spec.role: {scaler.spec.role!r} is not a role of the job; it has {roles}")
 
 
-def _added(job: ElasticJob, scaler: ScaleOut) -> int:
+def _count_to_add(job: ElasticJob, scaler: ScaleOut) -> int:
     count, role = scaler.spec.count, scaler.spec.role
-    if not 1 <= count <= LARGEST:
-        raise PlanRefused(f"spec.count: {count} must be from 1 to {LARGEST}")
+    if not 1 <= count <= MAX_MEMBERS_PER_REQUEST:
+        raise PlanRefused(f"spec.count: {count} must be from 1 to {MAX_MEMBERS_PER_REQUEST}")
     spec, size = job.spec.replica_specs[role], job.status.replica_statuses[role].desired
     prefix = f"spec.count: {count} more than {size}: "
     check_bounds(spec.min_replicas, spec.max_replicas, size + count, role=role, prefix=prefix)
     return count
 
 
-def _removed(observed: Observed, scaler: ScaleIn) -> frozenset[int]:
+def _indices_to_remove(observed: Observed, scaler: ScaleIn) -> frozenset[int]:
     job, role, count, pod_names = observed.job, scaler.spec.role, scaler.spec.count, scaler.spec.pod_names
     if (count is None) == (not pod_names):
         raise PlanRefused("spec.count, spec.podNames: give either count or podNames")
     spec = job.spec.replica_specs[role]
     indices = parse_indices(job.status.replica_statuses[role].indices)
     if count is not None:
-        if not 1 <= count <= LARGEST:
-            raise PlanRefused(f"spec.count: {count} must be from 1 to {LARGEST}")
+        if not 1 <= count <= MAX_MEMBERS_PER_REQUEST:
+            raise PlanRefused(f"spec.count: {count} must be from 1 to {MAX_MEMBERS_PER_REQUEST}")
         prefix = f"spec.count: {count} fewer than {len(indices)}: "
         check_bounds(spec.min_replicas, spec.max_replicas, len(indices) - count, role=role, prefix=prefix)
         return frozenset(sorted(indices, reverse=True)[:count])
@@ -135,9 +136,9 @@ def _removed(observed: Observed, scaler: ScaleIn) -> frozenset[int]:
     removed: set[int] = set()
     for position, name in enumerate(pod_names):
         field = f"spec.podNames[{position}]"
-        found, index = member_of(job, by_name, name, field)
-        if found != role:
-            raise PlanRefused(f"{field}: {name!r} has role {found}, not spec.role {role}")
+        pod_role, index = member_of(job, by_name, name, field)
+        if pod_role != role:
+            raise PlanRefused(f"{field}: {name!r} has role {pod_role}, not spec.role {role}")
         if index in removed:
             raise PlanRefused(f"{field}: {name!r} is named twice")
         removed.add(index)

@@ -18,7 +18,7 @@ from elasticjob_operator.core.model.plan import Indices, current_indices
 
 
 @dataclass(frozen=True)
-class Members:
+class PlanMembership:
     """The members of every role while a plan runs.
 
     Attributes:
@@ -32,13 +32,13 @@ class Members:
 
     before: Indices
     targets: Indices
-    held: Indices
+    indices: Indices
     staying: Indices
     counted: Indices
     sizes: dict[str, int]
 
     @property
-    def new(self) -> Indices:
+    def added(self) -> Indices:
         """Those whom the change of size adds."""
         return {role: indices - self.before[role] for role, indices in self.targets.items()}
 
@@ -48,13 +48,13 @@ class Members:
         return {role: indices - self.targets[role] for role, indices in self.before.items()}
 
 
-def members_of(status: ElasticJobStatus, plan: ScalePlan) -> Members:
+def membership_of(status: ElasticJobStatus, plan: ScalePlan) -> PlanMembership:
     """Return the members a plan that has begun stands for now."""
     present = current_indices(status)
     before = {role: _parsed(plan.status.before, role, indices) for role, indices in present.items()}
     targets = {role: _parsed(plan.status.targets, role, indices) for role, indices in present.items()}
     drained = plan.status.execution_time is not None
-    found = Members(before, targets, {}, {}, {}, {})
+    membership = PlanMembership(before, targets, {}, {}, {}, {})
     for role in present:
         held = targets[role] if drained else before[role] | targets[role]
         counted, leaving = targets[role], held - targets[role]
@@ -67,15 +67,15 @@ def members_of(status: ElasticJobStatus, plan: ScalePlan) -> Members:
                 counted = counted - old | new
             if move.phase == "Draining":
                 leaving |= old
-        found.held[role], found.staying[role], found.counted[role] = held, held - leaving, counted
-        found.sizes[role] = len(targets[role] if drained else before[role])
-    return found
+        membership.indices[role], membership.staying[role], membership.counted[role] = held, held - leaving, counted
+        membership.sizes[role] = len(targets[role] if drained else before[role])
+    return membership
 
 
-def hold(status: ElasticJobStatus, plan: ScalePlan, members: Members) -> ElasticJobStatus:
+def with_membership(status: ElasticJobStatus, plan: ScalePlan, members: PlanMembership) -> ElasticJobStatus:
     """Return the job's status held to the plan's members, with the resources the plan has for new ones."""
     replicas = dict(status.replica_statuses)
-    for role, held in members.held.items():
+    for role, held in members.indices.items():
         old = parse_indices(replicas[role].indices)
         given = {
             index: resources

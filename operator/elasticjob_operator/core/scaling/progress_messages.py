@@ -10,13 +10,13 @@ from elasticjob_operator.core.members.failure_policy import describe, why_pendin
 from elasticjob_operator.core.model.observed import Observed, Pod
 from elasticjob_operator.core.model.plan import Indices
 
-_NAMED = 10
-_REASONS = 3
+_MAX_MEMBERS_NAMED = 10
+_MAX_REASONS = 3
 
-Member = tuple[str, int]
+MemberKey = tuple[str, int]
 
 
-def not_ready(observed: Observed, members: Indices) -> list[Member]:
+def not_ready(observed: Observed, members: Indices) -> list[MemberKey]:
     """Return those of the members that are neither ready nor done with their work."""
     ready = {(pod.role, pod.index) for pod in observed.pods if pod.ready}
     return [
@@ -27,34 +27,36 @@ def not_ready(observed: Observed, members: Indices) -> list[Member]:
     ]
 
 
-def sentence(few: Sequence[str], total: int, what: str, reasons: Iterable[str] = ()) -> str:
+def shortfall(not_reached: Sequence[str], total: int, what: str, reasons: Iterable[str] = ()) -> str:
     """Return such as `2 of 4 new members are not ready: worker 1, worker 2 (Unschedulable: no node)`."""
-    if not few:
+    if not not_reached:
         return ""
-    named = ", ".join(few[:_NAMED]) + (", …" if len(few) > _NAMED else "")
-    why = "; ".join(list(dict.fromkeys(filter(None, reasons)))[:_REASONS])
-    return f"{len(few)} of {total} {what}: {named}{f' ({why})' if why else ''}"
+    named = ", ".join(not_reached[:_MAX_MEMBERS_NAMED]) + (", …" if len(not_reached) > _MAX_MEMBERS_NAMED else "")
+    why = "; ".join(list(dict.fromkeys(filter(None, reasons)))[:_MAX_REASONS])
+    return f"{len(not_reached)} of {total} {what}: {named}{f' ({why})' if why else ''}"
 
 
-def missing(observed: Observed, few: Sequence[Member], total: int) -> str:
+def not_ready_message(observed: Observed, not_reached: Sequence[MemberKey], total: int) -> str:
     """Return which of the new members are not ready, and why."""
-    names = [f"{role} {index}" for role, index in few]
-    return sentence(names, total, "new members are not ready", (why(observed, *member) for member in few))
+    names = [f"{role} {index}" for role, index in not_reached]
+    return shortfall(
+        names, total, "new members are not ready", (why_not_ready(observed, *member) for member in not_reached)
+    )
 
 
-def why(observed: Observed, role: str, index: int) -> str:
+def why_not_ready(observed: Observed, role: str, index: int) -> str:
     """Return why a member is not ready, in its pod's own words or in those of whoever refused the pod."""
     pods = [pod for pod in observed.members(role) if pod.index == index]
     if not pods:
-        return observed.trouble or "it has no pod"
+        return observed.last_refusal or "it has no pod"
     pod = max(pods, key=lambda pod: pod.incarnation)
     if pod.finished:
         return describe(pod)
-    if pod.leaving:
+    if pod.terminating:
         return f"{pod.name} is being deleted"
-    return why_pending(pod) or _unready(pod)
+    return why_pending(pod) or _why_unready(pod)
 
 
-def _unready(pod: Pod) -> str:
+def _why_unready(pod: Pod) -> str:
     condition = next((c for c in pod.status.conditions if c.type == "Ready" and c.message), None)
     return condition.message if condition is not None else f"its pod is {pod.status.phase}, but not ready"

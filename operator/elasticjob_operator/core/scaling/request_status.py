@@ -11,21 +11,25 @@ from elasticjob_api.times import format_time, parse_time
 from msgspec.structs import replace
 
 from elasticjob_operator.core.model import patches
-from elasticjob_operator.core.model.actions import Action, DeletePlan, DeleteScaler, PatchStatus, sooner
+from elasticjob_operator.core.model.actions import Action, DeletePlan, DeleteScaler, PatchStatus, shortest_wait
 from elasticjob_operator.core.model.observed import Observed
 
 Scaler = ScaleIn | ScaleOut
-DONE: tuple[ScalerPhase, ...] = ("ScaleSucceeded", "ScaleFailed")
+FINISHED_PHASES: tuple[ScalerPhase, ...] = ("ScaleSucceeded", "ScaleFailed")
 
 
-def everyone(observed: Observed) -> list[Scaler]:
+def all_scalers(observed: Observed) -> list[Scaler]:
     """Return all ScaleIns and ScaleOuts of the job."""
     return [*observed.scale_ins, *observed.scale_outs]
 
 
-def open_ones(observed: Observed) -> list[Scaler]:
+def unfinished_scalers(observed: Observed) -> list[Scaler]:
     """Return the ones that are not done."""
-    return [s for s in everyone(observed) if s.status.phase not in DONE and s.metadata.deletion_timestamp is None]
+    return [
+        s
+        for s in all_scalers(observed)
+        if s.status.phase not in FINISHED_PHASES and s.metadata.deletion_timestamp is None
+    ]
 
 
 def plan_of(observed: Observed, scaler: Scaler) -> ScalePlan | None:
@@ -33,31 +37,33 @@ def plan_of(observed: Observed, scaler: Scaler) -> ScalePlan | None:
     return next((item for item in observed.plans if patches.is_owned_by(item, scaler.metadata.uid)), None)
 
 
-def is_news(observed: Observed, plan: ScalePlan) -> bool:
+def is_unrecorded(observed: Observed, plan: ScalePlan) -> bool:
     """Whether a ScaleIn or ScaleOut does not tell yet that this is its plan."""
-    return any(s.status.plan is None and patches.is_owned_by(plan, s.metadata.uid) for s in open_ones(observed))
+    return any(
+        s.status.plan is None and patches.is_owned_by(plan, s.metadata.uid) for s in unfinished_scalers(observed)
+    )
 
 
-def follow(observed: Observed, now: float) -> list[Action]:
+def copy_plan_status(observed: Observed, now: float) -> list[Action]:
     """Let every ScaleIn and ScaleOut tell what its plan tells."""
     actions: list[Action] = []
-    for scaler in open_ones(observed):
-        followed = plan_of(observed, scaler)
-        if followed is None:
+    for scaler in unfinished_scalers(observed):
+        plan = plan_of(observed, scaler)
+        if plan is None:
             if scaler.status.plan is not None:
-                actions += done(scaler, "ScaleFailed", f"ScalePlan {scaler.status.plan} was deleted", now)
-        elif followed.status.phase in FINISHED:
-            phase: ScalerPhase = "ScaleSucceeded" if followed.status.phase == "Succeeded" else "ScaleFailed"
-            pods = [*followed.status.created_pods, *followed.status.removed_pods]
-            status = replace(scaler.status, plan=followed.metadata.name, pods=pods)
-            actions += done(scaler, phase, followed.status.message, now, status=status)
+                actions += finish(scaler, "ScaleFailed", f"ScalePlan {scaler.status.plan} was deleted", now)
+        elif plan.status.phase in FINISHED:
+            phase: ScalerPhase = "ScaleSucceeded" if plan.status.phase == "Succeeded" else "ScaleFailed"
+            pods = [*plan.status.created_pods, *plan.status.removed_pods]
+            status = replace(scaler.status, plan=plan.metadata.name, pods=pods)
+            actions += finish(scaler, phase, plan.status.message, now, status=status)
         elif scaler.status.phase != "Scaling":
-            status = replace(scaler.status, phase="Scaling", message="", plan=followed.metadata.name)
+            status = replace(scaler.status, phase="Scaling", message="", plan=plan.metadata.name)
             actions += patches.scaler_status(scaler, status)
     return actions
 
 
-def done(
+def finish(
     scaler: Scaler, phase: ScalerPhase, message: str, now: float, *, status: ScalerStatus | None = None
 ) -> list[PatchStatus]:
     """Give a ScaleIn or ScaleOut its last phase."""
@@ -65,12 +71,12 @@ def done(
     return patches.scaler_status(scaler, status)
 
 
-def expired(scalers: Iterable[Scaler], now: float) -> tuple[list[DeleteScaler], float | None]:
+def delete_expired(scalers: Iterable[Scaler], now: float) -> tuple[list[DeleteScaler], float | None]:
     """Delete those that ended long enough ago; return also the seconds until the next one is due."""
     actions: list[DeleteScaler] = []
     due: float | None = None
     for scaler in scalers:
-        if scaler.status.phase not in DONE or scaler.metadata.deletion_timestamp is not None:
+        if scaler.status.phase not in FINISHED_PHASES or scaler.metadata.deletion_timestamp is not None:
             continue
         if scaler.status.completion_time is None:
             continue
@@ -79,16 +85,16 @@ def expired(scalers: Iterable[Scaler], now: float) -> tuple[list[DeleteScaler], 
             kind: Literal["ScaleIn", "ScaleOut"] = "ScaleIn" if isinstance(scaler, ScaleIn) else "ScaleOut"
             actions.append(DeleteScaler(kind, scaler.metadata.name, scaler.metadata.uid))
         else:
-            due = sooner(due, left)
+            due = shortest_wait(due, left)
     return actions, due
 
 
-def orphans(observed: Observed) -> list[DeletePlan]:
+def delete_orphaned_plans(observed: Observed) -> list[DeletePlan]:
     """Delete the unfinished plans whose ScaleIn or ScaleOut is gone: deleting it means that it is not wanted any more.
 
     The garbage collector does so too, in its own time.
     """
-    present = {scaler.metadata.uid for scaler in everyone(observed)}
+    present = {scaler.metadata.uid for scaler in all_scalers(observed)}
     return [
         DeletePlan(item.metadata.name, item.metadata.uid)
         for item in observed.plans

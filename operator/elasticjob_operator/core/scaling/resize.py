@@ -18,130 +18,135 @@ from msgspec import to_builtins
 from elasticjob_operator.core.manifests.pods import with_resources
 from elasticjob_operator.core.model.actions import ResizePod
 from elasticjob_operator.core.model.observed import Observed, Pod
-from elasticjob_operator.core.model.plan import GPU, Wanted, as_wanted, current_indices, wanted_resources
-from elasticjob_operator.core.scaling.drain import NAMES_LISTED
-from elasticjob_operator.core.scaling.plan_membership import Members
+from elasticjob_operator.core.model.plan import GPU, Quantities, as_quantities, current_indices, member_resources
+from elasticjob_operator.core.scaling.drain import MAX_NAMES_LISTED
+from elasticjob_operator.core.scaling.plan_membership import PlanMembership
 
-SILENCE_SECONDS = 30
+KUBELET_SILENCE_SECONDS = 30
 """How long a kubelet may say nothing about a resize."""
 
 
 @dataclass
-class Found:
+class ResizeProgress:
     """How far the members' resources are what a plan wants.
 
     Attributes:
-        asks: pods to be asked to resize.
-        waiting: pods whose kubelet may still do it.
+        to_request: pods whose resize has not been requested yet.
+        pending: pods whose kubelet may still do it.
         impossible: pods that must be replaced instead, and why.
         done: pods that have been resized in place.
     """
 
-    asks: list[Pod] = field(default_factory=list)
-    waiting: list[Pod] = field(default_factory=list)
+    to_request: list[Pod] = field(default_factory=list)
+    pending: list[Pod] = field(default_factory=list)
     impossible: list[tuple[Pod, str]] = field(default_factory=list)
     done: list[Pod] = field(default_factory=list)
 
 
-def wishes(plan: ScalePlan) -> dict[str, Wanted]:
+def resources_by_role(plan: ScalePlan) -> dict[str, Quantities]:
     """Return the resources per role that a plan wants for every member."""
-    found = {role: as_wanted(wish.resource) for role, wish in plan.spec.replica_resource_specs.items()}
-    return {role: wanted for role, wanted in found.items() if wanted}
+    progress = {role: as_quantities(wish.resource) for role, wish in plan.spec.replica_resource_specs.items()}
+    return {role: wanted for role, wanted in progress.items() if wanted}
 
 
-def look(observed: Observed, plan: ScalePlan, members: Members, now: float) -> Found:
+def progress_of(observed: Observed, plan: ScalePlan, members: PlanMembership, now: float) -> ResizeProgress:
     """Return how far the pods of the members that stay have the resources wanted."""
-    found = Found()
-    for role, wanted in wishes(plan).items():
+    progress = ResizeProgress()
+    for role, wanted in resources_by_role(plan).items():
         moves = [move for move in plan.status.migrations if move.role == role and move.phase != "Undone"]
         # Who leaves does not matter any more, and a replacement was made with these resources.
         moved = {index for move in moves for index in (move.index, move.replacement)}
         for pod in observed.members(role):
             if pod.index in members.staying[role] - moved and _resizable(pod):
-                _judge(found, observed, plan, pod, wanted, now)
-    return found
+                _classify(progress, observed, plan, pod, wanted, now)
+    return progress
 
 
-def ask(pod: Pod, wanted: Mapping[str, int | str]) -> ResizePod:
+def resize_request(pod: Pod, wanted: Mapping[str, int | str]) -> ResizePod:
     """Return the request to change resources of the container that trains and to keep its others."""
     resources = to_builtins(pod.spec.containers[0].resources)
     return ResizePod(pod.name, pod.metadata.uid, with_resources(resources, wanted))
 
 
-def taken_back(observed: Observed, plan: ScalePlan, left_out: Collection[Pod]) -> list[ResizePod]:
+def undo_requests(observed: Observed, plan: ScalePlan, left_out: Collection[Pod]) -> list[ResizePod]:
     """Return the requests that give pods back what they had, where the API server has taken ours but no kubelet did."""
     asks = []
     for pod in left_out:
-        had = _remembered(observed, pod)
-        old = {name: had[name] for name in wishes(plan)[pod.role] if name in had}
-        request = ask(pod, old)
-        if not _asked(pod, old) and not _refused(observed, request):
+        had = _recorded_resources(observed, pod)
+        old = {name: had[name] for name in resources_by_role(plan)[pod.role] if name in had}
+        request = resize_request(pod, old)
+        if not _is_requested(pod, old) and not _api_server_refusal(observed, request):
             asks.append(request)
     return asks
 
 
-def changed(
-    observed: Observed, plan: ScalePlan, members: Members, left_out: Collection[Pod]
-) -> dict[str, dict[str, Wanted]]:
+def resources_reached(
+    observed: Observed, plan: ScalePlan, members: PlanMembership, left_out: Collection[Pod]
+) -> dict[str, dict[str, Quantities]]:
     """Return the wanted resources by role and index for the members that have them, when not all do."""
     names = {pod.name for pod in left_out}
     return {
         role: {
             str(pod.index): wanted
             for pod in observed.members(role)
-            if pod.index in members.staying[role] and pod.name not in names and _resizable(pod) and _asked(pod, wanted)
+            if pod.index in members.staying[role]
+            and pod.name not in names
+            and _resizable(pod)
+            and _is_requested(pod, wanted)
         }
-        for role, wanted in wishes(plan).items()
+        for role, wanted in resources_by_role(plan).items()
     }
 
 
-def found_in_force(observed: Observed) -> dict[str, dict[str, Wanted]]:
+def unrecorded_resources(observed: Observed) -> dict[str, dict[str, Quantities]]:
     """Return by role and index what members have been given in place that the job's status does not know of.
 
     A plan that was deleted has left it so; they keep it, as every pod that follows them does.
     """
-    found: dict[str, dict[str, Wanted]] = {}
+    progress: dict[str, dict[str, Quantities]] = {}
     for role, indices in current_indices(observed.job.status).items():
         for pod in observed.members(role):
             if pod.index in indices and _resizable(pod):
-                asked, had = pod.spec.containers[0].resources.requests, _remembered(observed, pod)
+                asked, had = pod.spec.containers[0].resources.requests, _recorded_resources(observed, pod)
                 news = {n: value for n, value in asked.items() if n in had and not same_quantity(value, had[n])}
-                if news and _in_force(pod, news):
-                    found.setdefault(role, {})[str(pod.index)] = news
-    return found
+                if news and _is_in_force(pod, news):
+                    progress.setdefault(role, {})[str(pod.index)] = news
+    return progress
 
 
-def _judge(found: Found, observed: Observed, plan: ScalePlan, pod: Pod, wanted: Wanted, now: float) -> None:
-    if not _asked(pod, wanted):
-        if why := _never(observed, pod, wanted):
-            found.impossible.append((pod, why))
+def _classify(
+    progress: ResizeProgress, observed: Observed, plan: ScalePlan, pod: Pod, wanted: Quantities, now: float
+) -> None:
+    if not _is_requested(pod, wanted):
+        if why := _why_impossible(observed, pod, wanted):
+            progress.impossible.append((pod, why))
         else:
-            found.asks.append(pod)
-    elif _was_resized(plan, pod):
-        if pod.status.phase != "Running" or _in_force(pod, wanted):
-            found.done.append(pod)
-        elif why := _refusal(pod) or _late(plan, pod, now):
-            found.impossible.append((pod, why))
+            progress.to_request.append(pod)
+    elif _was_requested(plan, pod):
+        if pod.status.phase != "Running" or _is_in_force(pod, wanted):
+            progress.done.append(pod)
+        elif why := _kubelet_refusal(pod) or _overdue(plan, pod, now):
+            progress.impossible.append((pod, why))
         else:
-            found.waiting.append(pod)
+            progress.pending.append(pod)
 
 
-def _never(observed: Observed, pod: Pod, wanted: Wanted) -> str:
+def _why_impossible(observed: Observed, pod: Pod, wanted: Quantities) -> str:
     """Return why it need not even be asked; empty when it may be."""
     if GPU in wanted:
         return "GPUs do not change in place"
     if observed.job.spec.autoscaling.resize == "Replace":
         return "spec.autoscaling.resize is Replace"
-    return _refused(observed, ask(pod, wanted))
+    return _api_server_refusal(observed, resize_request(pod, wanted))
 
 
-def _refused(observed: Observed, request: ResizePod) -> str:
+def _api_server_refusal(observed: Observed, request: ResizePod) -> str:
     """Return why the API server has refused this very request; for other resources it is asked again."""
-    refused, why = observed.unresizable.get(request.uid, (None, ""))
+    refused, why = observed.refused_resizes.get(request.uid, (None, ""))
     return why if refused == request else ""
 
 
-def _refusal(pod: Pod) -> str:
+def _kubelet_refusal(pod: Pod) -> str:
     """Return the kubelet's own words."""
     pending = pod.condition("PodResizePending")
     if pending is not None and pending.reason in ("Infeasible", "Deferred"):
@@ -150,31 +155,31 @@ def _refusal(pod: Pod) -> str:
     return f"resize failed: {progress.message}" if progress is not None and progress.reason == "Error" else ""
 
 
-def _late(plan: ScalePlan, pod: Pod, now: float) -> str:
+def _overdue(plan: ScalePlan, pod: Pod, now: float) -> str:
     """Return that the kubelet has had its time; one that tells of a resize under way has the plan's."""
     seconds = plan.spec.timeout_seconds
     if pod.condition("PodResizeInProgress") is None:
-        seconds = min(seconds, SILENCE_SECONDS)
+        seconds = min(seconds, KUBELET_SILENCE_SECONDS)
     if plan.status.resize_time is None or now - parse_time(plan.status.resize_time) < seconds:
         return ""
     return f"the kubelet has not resized it within {seconds} s"
 
 
-def _was_resized(plan: ScalePlan, pod: Pod) -> bool:
+def _was_requested(plan: ScalePlan, pod: Pod) -> bool:
     """Whether it was asked to resize, and not created with these resources."""
-    return pod.name in plan.status.resized_pods or len(plan.status.resized_pods) >= NAMES_LISTED
+    return pod.name in plan.status.resized_pods or len(plan.status.resized_pods) >= MAX_NAMES_LISTED
 
 
 def _resizable(pod: Pod) -> bool:
-    return bool(pod.spec.containers) and not pod.leaving and not pod.finished
+    return bool(pod.spec.containers) and not pod.terminating and not pod.finished
 
 
-def _asked(pod: Pod, wanted: Wanted) -> bool:
+def _is_requested(pod: Pod, wanted: Quantities) -> bool:
     requests = pod.spec.containers[0].resources.requests
     return all(same_quantity(requests.get(name), value) for name, value in wanted.items())
 
 
-def _in_force(pod: Pod, wanted: Wanted) -> bool:
+def _is_in_force(pod: Pod, wanted: Quantities) -> bool:
     asked = pod.spec.containers[0]
     for status in pod.status.container_statuses:
         if status.name == asked.name and status.resources is not None:
@@ -187,9 +192,9 @@ def _in_force(pod: Pod, wanted: Wanted) -> bool:
     return False
 
 
-def _remembered(observed: Observed, pod: Pod) -> Wanted:
+def _recorded_resources(observed: Observed, pod: Pod) -> Quantities:
     """Return what the member requests by the job's status and its template: what its next pod would be made with."""
     container = observed.job.spec.replica_specs[pod.role].template["spec"]["containers"][0]
-    wanted = wanted_resources(observed.job.status, pod.role, pod.index)
+    wanted = member_resources(observed.job.status, pod.role, pod.index)
     resources = with_resources(container.get("resources") or {}, wanted)
     return {**(resources.get("limits") or {}), **resources["requests"]}

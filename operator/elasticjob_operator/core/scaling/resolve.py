@@ -14,18 +14,18 @@ from elasticjob_api.scaleplan import Migration, PodToMigrate, PodToRemove, Scale
 from elasticjob_operator.core.model.observed import Pod
 from elasticjob_operator.core.model.plan import (
     GPU,
-    Change,
     Indices,
     PlanRefused,
-    Wanted,
-    as_wanted,
+    Quantities,
+    ResolvedPlan,
+    as_quantities,
     current_indices,
     free_indices,
 )
 from elasticjob_operator.core.scaling.limits import check_resources, check_size
 
 
-def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> Change:
+def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> ResolvedPlan:
     """Work out what a plan means for the job as it is.
 
     Raises:
@@ -37,22 +37,22 @@ def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> Change:
     removed = _removed(job, pods, spec.remove_pods, before)
     created, by_index = _created(job, plan, before, removed, taken)
     targets = {role: indices - removed[role] | created[role] for role, indices in before.items()}
-    resources: dict[str, Wanted] = {}
-    for role, wish in spec.replica_resource_specs.items():
+    resources: dict[str, Quantities] = {}
+    for role, entry in spec.replica_resource_specs.items():
         field = f"spec.replicaResourceSpecs.{role}"
-        _known_role(job, role, field)
-        if wish.replicas is not None:
-            if wish.replicas < (more := len(created[role])):
+        _check_role(job, role, field)
+        if entry.replicas is not None:
+            if entry.replicas < (more := len(created[role])):
                 raise PlanRefused(
-                    f"{field}.replicas: {wish.replicas} is below the {more} members that spec.createPods adds"
+                    f"{field}.replicas: {entry.replicas} is below the {more} members that spec.createPods adds"
                 )
             used = taken[role] | targets[role]
-            targets[role] = _resize(targets[role], wish.replicas, used=used, keep=created[role])
-        if wanted := _quantities(wish.resource, f"{field}.resource"):
+            targets[role] = _with_size(targets[role], entry.replicas, used=used, keep=created[role])
+        if wanted := _checked_quantities(entry.resource, f"{field}.resource"):
             resources[role] = wanted
     migrations = _migrated(job, pods, plan, targets, taken, by_index)
-    _agreed(plan, migrations, resources)
-    change = Change(before, targets, resources, by_index, migrations)
+    _check_resources_agree(plan, migrations, resources)
+    change = ResolvedPlan(before, targets, resources, by_index, migrations)
     check_size(job, plan, change)
     check_resources(job, change)
     return change
@@ -67,12 +67,12 @@ def member_of(job: ElasticJob, by_name: Mapping[str, Pod], name: str, field: str
     pod = by_name.get(name)
     if pod is None or pod.role not in job.spec.replica_specs:
         raise PlanRefused(f"{field}: {name!r} is not a worker pod of ElasticJob {job.metadata.name!r}")
-    if pod.leaving or pod.index not in parse_indices(job.status.replica_statuses[pod.role].indices):
+    if pod.terminating or pod.index not in parse_indices(job.status.replica_statuses[pod.role].indices):
         raise PlanRefused(f"{field}: {name!r} is leaving already")
     return pod.role, pod.index
 
 
-def _resize(indices: frozenset[int], replicas: int, *, used: frozenset[int], keep: frozenset[int]) -> frozenset[int]:
+def _with_size(indices: frozenset[int], replicas: int, *, used: frozenset[int], keep: frozenset[int]) -> frozenset[int]:
     """Grow by the lowest free indices, shrink by the highest; members the same plan names stay."""
     surplus = len(indices) - replicas
     if surplus <= 0:
@@ -80,57 +80,57 @@ def _resize(indices: frozenset[int], replicas: int, *, used: frozenset[int], kee
     return indices - frozenset(sorted(indices - keep, reverse=True)[:surplus])
 
 
-def _removed(job: ElasticJob, pods: Sequence[Pod], wishes: Sequence[PodToRemove], before: Indices) -> Indices:
+def _removed(job: ElasticJob, pods: Sequence[Pod], entries: Sequence[PodToRemove], before: Indices) -> Indices:
     removed: dict[str, set[int]] = {role: set() for role in before}
-    for position, (role, index) in enumerate(_named(job, pods, wishes, before, "spec.removePods")):
+    for position, (role, index) in enumerate(_named_members(job, pods, entries, before, "spec.removePods")):
         if index in removed[role]:
             raise PlanRefused(f"spec.removePods[{position}]: member {index} of role {role} is named twice")
         removed[role].add(index)
     return {role: frozenset(indices) for role, indices in removed.items()}
 
 
-def _named(
-    job: ElasticJob, pods: Sequence[Pod], wishes: Sequence[PodToRemove], before: Indices, field: str
+def _named_members(
+    job: ElasticJob, pods: Sequence[Pod], entries: Sequence[PodToRemove], before: Indices, field: str
 ) -> list[tuple[str, int]]:
     """Return role and index of every member that is named, by its pod or by itself."""
     by_name = {pod.name: pod for pod in pods}
-    found = []
-    for position, wish in enumerate(wishes):
-        if wish.name is not None:
-            found.append(member_of(job, by_name, wish.name, f"{field}[{position}].name"))
+    members = []
+    for position, entry in enumerate(entries):
+        if entry.name is not None:
+            members.append(member_of(job, by_name, entry.name, f"{field}[{position}].name"))
             continue
-        role, index = wish.role or "", -1 if wish.index is None else wish.index
-        _known_role(job, role, f"{field}[{position}].role")
+        role, index = entry.role or "", -1 if entry.index is None else entry.index
+        _check_role(job, role, f"{field}[{position}].role")
         if index not in before[role]:
             raise PlanRefused(f"{field}[{position}].index: {index} is not a member of role {role}")
-        found.append((role, index))
-    return found
+        members.append((role, index))
+    return members
 
 
 def _created(
     job: ElasticJob, plan: ScalePlan, before: Indices, removed: Indices, taken: Indices
-) -> tuple[Indices, dict[str, dict[int, Wanted]]]:
+) -> tuple[Indices, dict[str, dict[int, Quantities]]]:
     created: dict[str, set[int]] = {role: set() for role in before}
-    by_index: dict[str, dict[int, Wanted]] = {}
+    by_index: dict[str, dict[int, Quantities]] = {}
     used = {role: set(indices) for role, indices in taken.items()}
-    for wish in plan.spec.create_pods:
-        if wish.index is not None:
-            used.setdefault(wish.role, set()).add(wish.index)
+    for entry in plan.spec.create_pods:
+        if entry.index is not None:
+            used.setdefault(entry.role, set()).add(entry.index)
     free = {role: free_indices(indices) for role, indices in used.items()}
-    for position, wish in enumerate(plan.spec.create_pods):
+    for position, entry in enumerate(plan.spec.create_pods):
         field = f"spec.createPods[{position}]"
-        _known_role(job, wish.role, f"{field}.role")
-        index = wish.index
+        _check_role(job, entry.role, f"{field}.role")
+        index = entry.index
         if index is None:
-            index = next(free[wish.role])
-        elif index in before[wish.role]:
-            leaving = ", and it cannot be removed and added in one plan" if index in removed[wish.role] else ""
-            raise PlanRefused(f"{field}.index: {index} is a member of role {wish.role} already{leaving}")
-        elif index in created[wish.role]:
+            index = next(free[entry.role])
+        elif index in before[entry.role]:
+            leaving = ", and it cannot be removed and added in one plan" if index in removed[entry.role] else ""
+            raise PlanRefused(f"{field}.index: {index} is a member of role {entry.role} already{leaving}")
+        elif index in created[entry.role]:
             raise PlanRefused(f"{field}.index: {index} is named twice")
-        created[wish.role].add(index)
-        if wanted := _quantities(wish.resource, f"{field}.resource"):
-            by_index.setdefault(wish.role, {})[index] = wanted
+        created[entry.role].add(index)
+        if wanted := _checked_quantities(entry.resource, f"{field}.resource"):
+            by_index.setdefault(entry.role, {})[index] = wanted
     return {role: frozenset(indices) for role, indices in created.items()}, by_index
 
 
@@ -140,14 +140,14 @@ def _migrated(
     plan: ScalePlan,
     targets: Indices,
     taken: Indices,
-    by_index: dict[str, dict[int, Wanted]],
+    by_index: dict[str, dict[int, Quantities]],
 ) -> tuple[Migration, ...]:
     """Give every member that is to be replaced the lowest free index for its replacement, and note its resources."""
-    wishes: Sequence[PodToMigrate] = plan.spec.migrate_pods
+    entries: Sequence[PodToMigrate] = plan.spec.migrate_pods
     free = {role: free_indices(indices | targets[role]) for role, indices in taken.items()}
     moves: dict[tuple[str, int], Migration] = {}
     before = current_indices(job.status)
-    for position, (role, index) in enumerate(_named(job, pods, wishes, before, "spec.migratePods")):
+    for position, (role, index) in enumerate(_named_members(job, pods, entries, before, "spec.migratePods")):
         field = f"spec.migratePods[{position}]"
         if (role, index) in moves:
             raise PlanRefused(f"{field}: member {index} of role {role} is named twice")
@@ -157,21 +157,23 @@ def _migrated(
             raise PlanRefused(f"{field}: member {index} of role {role} has finished its work")
         replacement = next(free[role])
         kept = job.status.replica_statuses[role].resources_by_index.get(str(index), {})
-        if wanted := {**kept, **_quantities(wishes[position].resource, f"{field}.resource")}:
+        if wanted := {**kept, **_checked_quantities(entries[position].resource, f"{field}.resource")}:
             by_index.setdefault(role, {})[replacement] = wanted
         moves[role, index] = Migration(role=role, index=index, replacement=replacement, phase="Pending")
     return tuple(moves.values())
 
 
-def _agreed(plan: ScalePlan, migrations: Sequence[Migration], resources: Mapping[str, Wanted]) -> None:
+def _check_resources_agree(
+    plan: ScalePlan, migrations: Sequence[Migration], resources: Mapping[str, Quantities]
+) -> None:
     """Refuse two different wishes for the resources of one member."""
-    single = [(f"spec.createPods[{n}]", wish.role, wish.resource) for n, wish in enumerate(plan.spec.create_pods)]
+    single = [(f"spec.createPods[{n}]", entry.role, entry.resource) for n, entry in enumerate(plan.spec.create_pods)]
     single += [
-        (f"spec.migratePods[{n}]", move.role, wish.resource)
-        for n, (wish, move) in enumerate(zip(plan.spec.migrate_pods, migrations, strict=True))
+        (f"spec.migratePods[{n}]", move.role, entry.resource)
+        for n, (entry, move) in enumerate(zip(plan.spec.migrate_pods, migrations, strict=True))
     ]
     for field, role, resource in single:
-        for name, value in _quantities(resource, f"{field}.resource").items():
+        for name, value in _checked_quantities(resource, f"{field}.resource").items():
             every = resources.get(role, {}).get(name, value)
             if not same_quantity(every, value):
                 raise PlanRefused(
@@ -180,15 +182,15 @@ def _agreed(plan: ScalePlan, migrations: Sequence[Migration], resources: Mapping
                 )
 
 
-def _known_role(job: ElasticJob, role: str, field: str) -> None:
+def _check_role(job: ElasticJob, role: str, field: str) -> None:
     if role not in job.spec.replica_specs:
         raise PlanRefused(
             f"{field}: {role!r} is not a role of the job; it has {', '.join(sorted(job.spec.replica_specs))}"
         )
 
 
-def _quantities(resources: Resources, field: str) -> Wanted:
-    wanted = as_wanted(resources)
+def _checked_quantities(resources: Resources, field: str) -> Quantities:
+    wanted = as_quantities(resources)
     for name, value in wanted.items():
         try:
             number = parse_quantity(value)
