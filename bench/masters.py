@@ -15,7 +15,7 @@ from statistics import median, quantiles
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.members import Identity, Member
-from elasticjob_master.server import messages
+from elasticjob_master.server import protobuf
 
 from bench import servers
 from bench.agents import Crowd, crowd, register
@@ -152,7 +152,7 @@ def _report_us(members: int) -> float:
     reports, began = 10_000, time.perf_counter()
     for number in range(reports):
         message.step = 1 + number // members
-        report = messages.report(pb.StepReport.FromString(message.SerializeToString()))
+        report = protobuf.report(pb.StepReport.FromString(message.SerializeToString()))
         controller.step(joined[number % members], report)
     return 1e6 * (time.perf_counter() - began) / reports
 

@@ -10,7 +10,7 @@ from elasticjob_master.core.report_intervals import Intervals, differ_much
 Send = Callable[[Command], None]
 
 
-class Streams:
+class AgentStreams:
     """How to reach every connected member, by pod UID."""
 
     def __init__(self, intervals: Intervals) -> None:
@@ -41,7 +41,7 @@ class Streams:
         if send is not None:
             send(command)
 
-    def tell_intervals(self, now: Intervals) -> None:
+    def send_intervals(self, now: Intervals) -> None:
         """Tell all how often to tell, if that has changed by much; who joins hears it from Register."""
         if differ_much(self._told, now):
             self._told = now

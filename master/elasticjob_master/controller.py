@@ -17,7 +17,7 @@ from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.health import Health
 from elasticjob_shards import Ledgers
 
-from elasticjob_master.agent_streams import Send, Streams
+from elasticjob_master.agent_streams import AgentStreams, Send
 from elasticjob_master.broadcast import Broadcast
 from elasticjob_master.core.history import History
 from elasticjob_master.core.plan_summary import PlanSummary
@@ -32,9 +32,9 @@ from elasticjob_master.core.report_intervals import Intervals, intervals_for
 from elasticjob_master.core.stall import StallDetector
 from elasticjob_master.core.sync.barrier import Barriers
 from elasticjob_master.core.sync.key_value import KeyValueStore
-from elasticjob_master.monitors.autoscaler import Scaler
-from elasticjob_master.monitors.health import HealthWatcher
-from elasticjob_master.monitors.history_recorder import Historian
+from elasticjob_master.monitors.autoscaler import AutoScaler
+from elasticjob_master.monitors.health import HealthMonitor
+from elasticjob_master.monitors.history_recorder import HistoryRecorder
 
 log = logging.getLogger(__name__)
 
@@ -68,12 +68,12 @@ class Controller:
         self.health = Health()
         self.stall = StallDetector()
         self.stragglers: tuple[str, ...] = ()
-        self.health_watcher = HealthWatcher(self)
-        self.historian = Historian(self)
-        self.scaler = Scaler(self)
-        self.streams = Streams(self.intervals)
+        self.health_monitor = HealthMonitor(self)
+        self.history_recorder = HistoryRecorder(self)
+        self.autoscaler = AutoScaler(self)
+        self.streams = AgentStreams(self.intervals)
         self.hosts: Broadcast[HostList] = Broadcast(HostList())
-        self.starts = 1
+        self.master_starts = 1
         self.heartbeats = 0
         self.on_change: Callable[[], None] = lambda: None
         self.on_round: Callable[[], None] = lambda: None
@@ -89,7 +89,7 @@ class Controller:
         self.rendezvous.register(identity, self.now())
         if not known:
             log.info("registered %s at %s", identity.pod_name, identity.address)
-            self.note("MemberRegistered", f"{identity.pod_name} at {identity.address}")
+            self.record_event("MemberRegistered", f"{identity.pod_name} at {identity.address}")
         self._decide_soon()
 
     def connect(self, uid: str, send: Send, *, running_round: int, draining: bool) -> Member | None:
@@ -127,7 +127,7 @@ class Controller:
             report = replace(report, round=self.rendezvous.round)  # its process goes on from world to world
         wall = time.time()
         stepped = self.progress.add_report(member.uid, report, now=now, wall=wall)
-        self.health_watcher.reported(member, report, now=now, wall=wall, stepped=stepped)
+        self.health_monitor.reported(member, report, now=now, wall=wall, stepped=stepped)
         member.step = report.step
 
     def started(self, member: Member, process_round: int) -> None:
@@ -140,7 +140,9 @@ class Controller:
         """A training process has ended."""
         member.last_heard_at = now = self.now()
         if exit_code and not asked and member.process_round == process_round:
-            self.note("ProcessFailed", f"{member.identity.pod_name} in round {process_round}: exit code {exit_code}")
+            self.record_event(
+                "ProcessFailed", f"{member.identity.pod_name} in round {process_round}: exit code {exit_code}"
+            )
         self.rendezvous.process_exited(member.uid, process_round, exit_code, now, requested=asked)
         self._decide_soon()
 
@@ -185,12 +187,12 @@ class Controller:
             self.rendezvous.node_check = health.node_check
             self._decide_soon()
 
-    def note(self, reason: str, message: str) -> None:
+    def record_event(self, reason: str, message: str) -> None:
         """Something has happened that people may ask about later."""
         self.history.add_event(reason, message, time.time())
         self.changed()
 
-    def unfit(self) -> dict[str, str]:
+    def unfit_pods(self) -> dict[str, str]:
         """Return the pods whose nodes are not fit, and what is wrong there."""
         return dict(self.rendezvous.unfit.values())
 
@@ -226,9 +228,9 @@ class Controller:
                 await asyncio.sleep(0)  # what arrived meanwhile comes first
             last = now
             self._advance()
-            self.scaler.tick(now)
-            self.health_watcher.tick(now)
-            self.historian.tick(now)
+            self.autoscaler.tick(now)
+            self.health_monitor.tick(now)
+            self.history_recorder.tick(now)
             if self.progress.reported_at != stored and now - stored_at >= _STORE_SECONDS:
                 stored, stored_at = self.progress.reported_at, now
                 self.changed()
@@ -265,13 +267,13 @@ class Controller:
             self.barriers.begin_round(after[1])
             self.on_round()
         if before != after or commands:
-            self.scaler.disturbed()
+            self.autoscaler.disturbed()
             self.changed()
-        self.historian.advanced(before[1], commands)
+        self.history_recorder.advanced(before[1], commands)
         for command in commands:
             self._carry_out(command)
         self._publish_hosts()
-        self.streams.tell_intervals(self.intervals)
+        self.streams.send_intervals(self.intervals)
         self._decided_in = time.thread_time() - began
 
     def _carry_out(self, command: Command) -> None:

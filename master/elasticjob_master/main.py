@@ -20,7 +20,7 @@ from elasticjob_master.config import Config, ConfigError, load
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.stored_state import UnreadableState, decode
 from elasticjob_master.persistence import snapshot
-from elasticjob_master.persistence.state_writer import Keeper
+from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import ConfigMapStore, Failed, FileStore, NoStore, Store, TakenOver
 from elasticjob_master.server.grpc_server import CannotListen, Server
 from elasticjob_master.server.http_server import Http
@@ -41,32 +41,38 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
         job = None
         store: Store = FileStore(config.state_file) if config.state_file else NoStore()
         if not config.standalone:
-            from elasticjob_master.cluster.job import open_job
+            from elasticjob_master.cluster.kubernetes_job import open_job
 
             job = await stack.enter_async_context(open_job(config, controller))
             if config.state_file is None:
                 store = ConfigMapStore(job.kube, config.namespace, names.state_config_map(config.job_name))
-        keeper = Keeper(store, lambda: snapshot.encode(controller, job_uid=config.job_uid, largest=store.largest))
+        state_writer = StateWriter(
+            store, lambda: snapshot.encode(controller, job_uid=config.job_uid, largest=store.largest)
+        )
         await _remember(controller, store, config, stop)
         if stop.is_set():
             return  # maybe before the stored state was read: nothing may take its place
-        controller.on_change = keeper.changed
-        controller.note("MasterStarted", f"start {controller.starts}")
-        await _flush(keeper)  # from here on an earlier master that still lives knows that it is not the one any more
+        controller.on_change = state_writer.changed
+        controller.record_event("MasterStarted", f"start {controller.master_starts}")
+        await _flush(
+            state_writer
+        )  # from here on an earlier master that still lives knows that it is not the one any more
 
-        server = Server(controller, keeper, config)
-        http = Http(controller, Metrics(controller, keeper, server.calls), config)
+        server = Server(controller, state_writer, config)
+        http = Http(controller, Metrics(controller, state_writer, server.calls), config)
         stack.push_async_callback(http.stop)
-        stack.push_async_callback(_flush, keeper)
+        stack.push_async_callback(_flush, state_writer)
         stack.push_async_callback(server.stop)
         grpc_port, http_port = await server.start(), await http.start()
-        log.info("start %d: gRPC on %s:%d, HTTP on port %d", controller.starts, config.address, grpc_port, http_port)
-        work: list[Awaitable[object]] = [controller.run(), keeper.run()]
+        log.info(
+            "start %d: gRPC on %s:%d, HTTP on port %d", controller.master_starts, config.address, grpc_port, http_port
+        )
+        work: list[Awaitable[object]] = [controller.run(), state_writer.run()]
         if job is not None:
             work += job.work()
         await _until(stop, work)
         if job is not None:
-            await job.last_words()  # not of a master that was taken over: its word is no longer the last
+            await job.write_final_progress()  # not of a master that was taken over: its word is no longer the last
 
 
 async def _until(stop: asyncio.Event, work: list[Awaitable[object]]) -> None:
@@ -112,9 +118,9 @@ async def _remember(controller: Controller, store: Store, config: Config, stop: 
     snapshot.restore(controller, state)
 
 
-async def _flush(keeper: Keeper) -> None:
+async def _flush(state_writer: StateWriter) -> None:
     try:
-        await keeper.flush()
+        await state_writer.flush()
     except (Failed, TakenOver) as error:
         log.error("the state is not stored: %s", error)
 

@@ -30,7 +30,7 @@ _LOOKS = 20
 _LONGEST_LOOK = 15.0
 
 
-class Scaler:
+class AutoScaler:
     """Measures always; decides only while it is enabled and nothing else changes."""
 
     def __init__(self, job: Controller) -> None:

@@ -24,7 +24,7 @@ _STALL_EVERY = 1.0
 _STRAGGLERS_EVERY = 2.0
 
 
-class HealthWatcher:
+class HealthMonitor:
     """Looks at a controller's state as time passes."""
 
     def __init__(self, job: Controller) -> None:
@@ -94,4 +94,4 @@ class HealthWatcher:
 
     def _tell(self, reason: str, message: str, *, warning: bool = False) -> None:
         log.log(logging.WARNING if warning else logging.INFO, "%s: %s", reason, message)
-        self._job.note(reason, message)
+        self._job.record_event(reason, message)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from elasticjob_master.controller import Controller
 
 
-class Historian:
+class HistoryRecorder:
     """Looks at a controller's state, and tells its history."""
 
     def __init__(self, job: Controller) -> None:
@@ -25,7 +25,7 @@ class Historian:
         """The controller has decided."""
         job, rendezvous = self._job, self._job.rendezvous
         if rendezvous.round > round_before:
-            job.note("WorldFormed", f"round {rendezvous.round} with {len(rendezvous.world)} members")
+            job.record_event("WorldFormed", f"round {rendezvous.round} with {len(rendezvous.world)} members")
         for command in commands:
             if isinstance(command, Exit) and command.problem:
                 self._unfit(command)
@@ -51,15 +51,15 @@ class Historian:
         member = self._job.members.get(command.uid)
         who = command.uid if member is None else member.identity.pod_name
         if not self._job.history.has_event("NodeUnfit", f"{who}: {command.problem}"):  # a new stream repeats it
-            self._job.note("NodeUnfit", f"{who}: {command.problem}")
+            self._job.record_event("NodeUnfit", f"{who}: {command.problem}")
 
     def _gone(self, member: Member) -> None:
         pod = member.identity.pod_name
         if not member.leaving:
             silent = max(0.0, self._job.now() - member.last_heard_at)
-            self._job.note("MemberLost", f"{pod}: last heard of {silent:.1f} s ago")
+            self._job.record_event("MemberLost", f"{pod}: last heard of {silent:.1f} s ago")
         elif member.node_check.stage == "failed":
-            self._job.note("MemberLeft", f"{pod}: its node is not fit")
+            self._job.record_event("MemberLeft", f"{pod}: its node is not fit")
         else:
             how = "succeeded" if member.succeeded else "ended with its process" if member.exiting else "drained"
-            self._job.note("MemberLeft", f"{pod}: {how}")
+            self._job.record_event("MemberLeft", f"{pod}: {how}")

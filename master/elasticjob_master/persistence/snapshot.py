@@ -22,7 +22,7 @@ def take(controller: Controller, *, job_uid: str) -> StoredState:
     rendezvous, progress = controller.rendezvous, controller.progress
     return StoredState(
         job_uid=job_uid,
-        master_starts=controller.starts,
+        master_starts=controller.master_starts,
         phase=rendezvous.phase,
         round=rendezvous.round,
         world=list(rendezvous.world),
@@ -43,8 +43,8 @@ def take(controller: Controller, *, job_uid: str) -> StoredState:
         ),
         stall=_store_stall(controller.stall),
         ledgers=[store_ledger(each) for each in controller.ledgers],
-        memory=store_memory(controller.scaler.memory),
-        plans_emitted=controller.scaler.plans_emitted,
+        memory=store_memory(controller.autoscaler.memory),
+        plans_emitted=controller.autoscaler.plans_emitted,
         samples=controller.history.samples(),
         events=controller.history.events(),
         keyvalue=StoredKeyValue(
@@ -89,10 +89,10 @@ def restore(controller: Controller, state: StoredState) -> None:
     controller.stragglers = tuple(sorted(kept.pod_name for kept in state.members if kept.straggler))
     for each in state.ledgers:
         controller.ledgers.restore(ledger(each, controller.members))
-    controller.scaler.memory = memory(state.memory)
-    controller.scaler.plans_emitted = state.plans_emitted
+    controller.autoscaler.memory = memory(state.memory)
+    controller.autoscaler.plans_emitted = state.plans_emitted
     controller.history.restore(state.samples, state.events)
-    controller.starts = state.master_starts + 1
+    controller.master_starts = state.master_starts + 1
 
 
 def encode(controller: Controller, *, job_uid: str, largest: int | None = None) -> stored.EncodedState:

@@ -22,7 +22,7 @@ class NotStored(Exception):
     """The state could not be stored in time; the caller tries again later."""
 
 
-class Keeper:
+class StateWriter:
     """Writes the state when it has changed, and lets others wait until it is stored."""
 
     def __init__(self, store: Store, snapshot: Callable[[], EncodedState]) -> None:

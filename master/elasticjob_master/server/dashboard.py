@@ -56,7 +56,7 @@ def status(controller: Controller, config: Config) -> bytes:
             "phase": controller.phase,
             "round": controller.rendezvous.round,
             "worldSize": len(controller.rendezvous.world),
-            "masterStarts": controller.starts,
+            "masterStarts": controller.master_starts,
             "progress": _progress(controller),
             "members": _members(controller),
             "datasets": [{"name": ledger.dataset.name} | asdict(ledger.account()) for ledger in controller.ledgers],

@@ -27,11 +27,11 @@ from grpc_reflection.v1alpha import reflection
 
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
-from elasticjob_master.persistence.state_writer import Keeper
+from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.server.metrics import Calls
 from elasticjob_master.server.services.agents import AgentService
 from elasticjob_master.server.services.decoding import guarded
-from elasticjob_master.server.services.hosts import DiscoveryService
+from elasticjob_master.server.services.discovery import DiscoveryService
 from elasticjob_master.server.services.job import JobService
 from elasticjob_master.server.services.rendezvous import RendezvousService
 from elasticjob_master.server.services.shards import ShardService
@@ -114,15 +114,15 @@ class CannotListen(Exception):
 class Server:
     """The gRPC server of one master."""
 
-    def __init__(self, controller: Controller, keeper: Keeper, config: Config) -> None:
+    def __init__(self, controller: Controller, state_writer: StateWriter, config: Config) -> None:
         self._config = config
         self.calls = Calls()
         interceptors = [TokenInterceptor(config.token, self.calls)]
         self._server = server = grpc.aio.server(interceptors=interceptors, options=_OPTIONS)
         server.add_generic_rpc_handlers((AgentService(controller).handler(),))
         discovery_pb2_grpc.add_DiscoveryServiceServicer_to_server(DiscoveryService(controller), server)
-        shards_pb2_grpc.add_ShardServiceServicer_to_server(ShardService(controller, keeper), server)
-        rendezvous_pb2_grpc.add_RendezvousServiceServicer_to_server(RendezvousService(controller, keeper), server)
+        shards_pb2_grpc.add_ShardServiceServicer_to_server(ShardService(controller, state_writer), server)
+        rendezvous_pb2_grpc.add_RendezvousServiceServicer_to_server(RendezvousService(controller, state_writer), server)
         self._job = JobService(controller, config)
         job_pb2_grpc.add_JobServiceServicer_to_server(self._job, server)
         self._health = health.aio.HealthServicer()

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.plan_summary import PlanSummary
 from elasticjob_master.core.rendezvous.members import MemberState
-from elasticjob_master.persistence.state_writer import Keeper
+from elasticjob_master.persistence.state_writer import StateWriter
 
 _PLACES = ("done", "leased", "waiting", "failed")
 
@@ -33,9 +33,9 @@ class Calls:
 class Metrics(Collector):
     """The metrics of one master, in a registry of their own."""
 
-    def __init__(self, controller: Controller, keeper: Keeper, calls: Calls) -> None:
+    def __init__(self, controller: Controller, state_writer: StateWriter, calls: Calls) -> None:
         self._controller = controller
-        self._keeper = keeper
+        self._state_writer = state_writer
         self._calls = calls
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -68,7 +68,7 @@ class Metrics(Collector):
         yield _gauge("elasticjob_connected_agents", "Agents with an open stream.", len(controller.streams))
         yield _gauge("elasticjob_round", "The present world's round.", controller.rendezvous.round)
         yield _gauge("elasticjob_world_size", "Members of the present world.", len(controller.rendezvous.world))
-        yield _counter("elasticjob_plans_emitted", "ScalePlans made by this job.", controller.scaler.plans_emitted)
+        yield _counter("elasticjob_plans_emitted", "ScalePlans made by this job.", controller.autoscaler.plans_emitted)
         yield _gauges("elasticjob_plans", "The job's ScalePlans by phase.", "phase", _phases(controller.plans))
         yield _counters(
             "elasticjob_events",
@@ -102,15 +102,15 @@ class Metrics(Collector):
         yield returned
 
     def _master(self) -> Iterator[Metric]:
-        controller, keeper, calls = self._controller, self._keeper, self._calls
-        yield _gauge("elasticjob_master_starts", "Starts of this job's master.", controller.starts)
+        controller, state_writer, calls = self._controller, self._state_writer, self._calls
+        yield _gauge("elasticjob_master_starts", "Starts of this job's master.", controller.master_starts)
         yield _counter("elasticjob_heartbeats", "Heartbeats taken.", controller.heartbeats)
         yield _counters("elasticjob_grpc_calls", "Calls by method.", "method", calls.taken)
         yield _counters("elasticjob_grpc_refused_calls", "Calls not taken.", "why", calls.refused)
-        yield _gauge("elasticjob_state_bytes", "Size of the stored state.", keeper.stored_bytes)
-        yield _gauge("elasticjob_state_left_out", "Parts the stored state has no room for.", len(keeper.left_out))
-        yield _counter("elasticjob_state_writes", "Times the state was stored.", keeper.writes)
-        unstored = keeper.unstored_seconds()
+        yield _gauge("elasticjob_state_bytes", "Size of the stored state.", state_writer.stored_bytes)
+        yield _gauge("elasticjob_state_left_out", "Parts the stored state has no room for.", len(state_writer.left_out))
+        yield _counter("elasticjob_state_writes", "Times the state was stored.", state_writer.writes)
+        unstored = state_writer.unstored_seconds()
         yield _gauge("elasticjob_state_unstored_seconds", "Age of the oldest change that is not stored.", unstored)
 
 

@@ -1,4 +1,5 @@
-"""A whole job in virtual time: the master's own controller, keeper and shard service, agents that decide as real ones.
+"""A whole job in virtual time: the master's own controller, state writer and shard service; agents that decide as real
+ones.
 
 Played are the network, the processes, the operator and the store. The master can be killed at any moment and goes on
 from what was stored by then.
@@ -25,7 +26,7 @@ from elasticjob_master.core.rendezvous.members import Identity, Member
 from elasticjob_master.core.rendezvous.rules import RoleSize
 from elasticjob_master.core.stored_state import decode
 from elasticjob_master.persistence import snapshot
-from elasticjob_master.persistence.state_writer import Keeper
+from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.server.services.shards import ShardService
 
 ROLE = "worker"
@@ -79,13 +80,13 @@ class Master:
     def __init__(self, job: SoakedJob) -> None:
         self.controller = Controller(framework=job.framework)
         self.controller.set_health(job.health)
-        self.keeper = Keeper(job.store, lambda: snapshot.encode(self.controller, job_uid="j"))
+        self.state_writer = StateWriter(job.store, lambda: snapshot.encode(self.controller, job_uid="j"))
         if job.store.data is not None:
             snapshot.restore(self.controller, decode(job.store.data))
-        self.controller.on_change = self.keeper.changed
-        self.shards = ShardService(self.controller, self.keeper)
+        self.controller.on_change = self.state_writer.changed
+        self.shards = ShardService(self.controller, self.state_writer)
         self.links: set[Link] = set()
-        self._work = [job.spawn(self.controller.run()), job.spawn(self.keeper.run())]
+        self._work = [job.spawn(self.controller.run()), job.spawn(self.state_writer.run())]
 
     def kill(self) -> None:
         for task in self._work:

@@ -51,7 +51,7 @@ class Job(Controller):
                 if not silent:
                     member.last_heard_at = self.clock
             self.obey()
-            self.health_watcher.tick(self.clock)
+            self.health_monitor.tick(self.clock)
 
     def train(self, steps: int, *, process_round: int = 1) -> None:
         """Finish steps, one a second."""

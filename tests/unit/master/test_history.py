@@ -137,6 +137,6 @@ def test_the_document_names_every_reason_the_code_gives() -> None:
     root = Path(__file__).parents[3]
     given = set()
     for file in (root / "master" / "elasticjob_master").rglob("*.py"):
-        given |= set(re.findall(r"(?:\bnote|_tell|\bevent)\(\s*\"([A-Z]\w+)\"", file.read_text()))
+        given |= set(re.findall(r"(?:\brecord_event|_tell)\(\s*\"([A-Z]\w+)\"", file.read_text()))
     table = (root / "docs" / "queries.md").read_text().split("| Reason | When |")[1]
     assert set(re.findall(r"`([A-Z]\w+)`", table)) == given

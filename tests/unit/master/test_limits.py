@@ -20,7 +20,7 @@ from elasticjob_master.core.rendezvous.rendezvous import Rendezvous
 from elasticjob_master.core.rendezvous.rules import RoleSize
 from elasticjob_master.core.sync import barrier, key_value
 from elasticjob_master.persistence import snapshot
-from elasticjob_master.persistence.state_writer import Keeper
+from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import ConfigMapStore, Failed, NoStore
 from elasticjob_master.server import grpc_server, http_server
 from elasticjob_master.server.services import job
@@ -109,12 +109,12 @@ async def test_a_state_that_does_not_fit_is_told_and_not_taken_for_stored() -> N
     def snapshot() -> stored_state.EncodedState:
         return stored_state.encode_within(full(), 10)
 
-    keeper = Keeper(NoStore(), snapshot)
-    keeper.changed()
+    state_writer = StateWriter(NoStore(), snapshot)
+    state_writer.changed()
     with pytest.raises(Failed, match="10 is the most that is stored"):
-        await keeper.flush()
-    assert keeper.unstored_seconds() > 0
-    assert keeper.stored_bytes == 0
+        await state_writer.flush()
+    assert state_writer.unstored_seconds() > 0
+    assert state_writer.stored_bytes == 0
 
 
 async def test_ten_thousand_members_with_leases_fit_into_a_config_map() -> None:

@@ -9,7 +9,7 @@ from elasticjob_master.controller import Controller
 from elasticjob_master.core.plan_summary import PlanSummary
 from elasticjob_master.core.rendezvous.members import Identity
 from elasticjob_master.core.stored_state import EncodedState
-from elasticjob_master.persistence.state_writer import Keeper
+from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import NoStore
 from elasticjob_master.server.metrics import Calls, Metrics
 from elasticjob_shards import Dataset
@@ -33,7 +33,7 @@ async def _served() -> dict[str, tuple[str, tuple[str, ...]]]:
     controller.plans = [PlanSummary("p", "Auto", "Pending")]
     calls = Calls()
     calls.taken["elasticjob.v1.JobService/GetStatus"] += 1
-    body, _ = Metrics(controller, Keeper(NoStore(), lambda: EncodedState(b"")), calls).render()
+    body, _ = Metrics(controller, StateWriter(NoStore(), lambda: EncodedState(b"")), calls).render()
     found = {}
     for family in text_string_to_metric_families(body.decode()):
         name = f"{family.name}_total" if family.type == "counter" else family.name

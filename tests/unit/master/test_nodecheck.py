@@ -197,7 +197,7 @@ def test_what_was_found_and_told_outlives_the_master() -> None:
     snapshot.restore(after, decode(encode(snapshot.take(before, job_uid="uid"))))
     checks = [(m.node_check.stage, m.node_check.problem) for m in after.members]
     assert checks == [("passed", ""), ("failed", "bad"), ("none", "")]
-    assert after.unfit() == {"p1": "bad"}
+    assert after.unfit_pods() == {"p1": "bad"}
     assert (after.keyvalue.round, after.keyvalue.values()) == (3, {"k": bytes(range(256))})
     assert (after.keyvalue.addition_results(), after.barriers.passed_counts()) == ({"request": 7}, {"b": 2})
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from elasticjob_master.core.stored_state import EncodedState
 from elasticjob_master.core.write_budget import TOGETHER_SECONDS, WriteBudget
-from elasticjob_master.persistence.state_writer import Keeper
+from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import Failed
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,17 +49,17 @@ def virtual(main: Coroutine[Any, Any, None]) -> None:
 
 
 class Kept:
-    """A running keeper of such a store."""
+    """A running state_writer of such a store."""
 
     def __init__(self, **options: float) -> None:
         self.store = Stored(**options)
-        self.keeper = Keeper(self.store, lambda: EncodedState(b"state"))
-        self.task = asyncio.create_task(self.keeper.run())
+        self.state_writer = StateWriter(self.store, lambda: EncodedState(b"state"))
+        self.task = asyncio.create_task(self.state_writer.run())
 
     async def change(self) -> None:
         """Change something and wait until it is stored."""
-        self.keeper.changed()
-        await self.keeper.stored(self.keeper.changes)
+        self.state_writer.changed()
+        await self.state_writer.stored(self.state_writer.changes)
 
 
 def test_barriers_in_a_row_are_stored_quickly_until_the_budget_is_used_up() -> None:
@@ -94,7 +94,7 @@ def test_what_nobody_waits_for_is_written_once_at_once_and_then_once_in_a_pause(
     async def main() -> None:
         kept = Kept()
         for _ in range(1000):
-            kept.keeper.changed()
+            kept.state_writer.changed()
             await asyncio.sleep(0.01)
         between = [later - earlier for earlier, later in zip(kept.store.writes, kept.store.writes[1:], strict=False)]
         assert kept.store.writes[0] == pytest.approx(ANSWER)
@@ -107,11 +107,11 @@ def test_who_comes_while_a_write_of_no_hurry_is_put_off_does_not_wait_for_it() -
     async def main() -> None:
         kept = Kept()
         await kept.change()
-        kept.keeper.changed()
+        kept.state_writer.changed()
         await asyncio.sleep(PAUSE / 4)
         assert len(kept.store.writes) == 1, "nobody waits for the second one"
         began = now()
-        await kept.keeper.stored(kept.keeper.changes)
+        await kept.state_writer.stored(kept.state_writer.changes)
         assert now() - began <= ANSWER + 1e-3
 
     virtual(main())
@@ -137,7 +137,7 @@ def test_a_store_without_a_budget_is_quick_for_ever_but_only_for_those_who_wait(
         for _ in range(100):
             await kept.change()
         assert now() < 100 * (ANSWER + TOGETHER_SECONDS) + 1
-        kept.keeper.changed()
+        kept.state_writer.changed()
         written = len(kept.store.writes)
         await asyncio.sleep(PAUSE / 2)
         assert len(kept.store.writes) == written

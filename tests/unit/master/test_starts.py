@@ -5,8 +5,8 @@ from __future__ import annotations
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_master.core.rendezvous.members import Identity, Member
-from elasticjob_master.server import messages
-from elasticjob_master.server.services.starts import Starts
+from elasticjob_master.server import protobuf
+from elasticjob_master.server.services.start_messages import StartMessages
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,14 +30,14 @@ def test_the_bytes_of_a_start_are_those_of_the_whole_message(
     framework: str, number: int, process_round: int, command: int
 ) -> None:
     world = members(number)
-    starts = Starts(process_round, world, FRAMEWORKS[framework])
-    environment = FRAMEWORKS[framework].environment([messages.peer(each) for each in world])
+    starts = StartMessages(process_round, world, FRAMEWORKS[framework])
+    environment = FRAMEWORKS[framework].environment([protobuf.peer(each) for each in world])
     for rank, member in enumerate(world):
         assert member.uid in starts
         whole = pb.MasterMessage(
             command_id=command,
             start=pb.Start(
-                world=pb.World(round=process_round, members=map(messages.member, world)),
+                world=pb.World(round=process_round, members=map(protobuf.member, world)),
                 rank=rank,
                 environment=environment(rank),
             ),

@@ -14,7 +14,7 @@ from elasticjob_master.core.rendezvous.members import Identity
 from elasticjob_master.core.stored_state import EncodedState
 from elasticjob_master.main import serve
 from elasticjob_master.persistence import snapshot
-from elasticjob_master.persistence.state_writer import Keeper, NotStored
+from elasticjob_master.persistence.state_writer import NotStored, StateWriter
 from elasticjob_master.persistence.store import NoStore
 from elasticjob_master.server.services.shards import ShardService
 from elasticjob_shards import Dataset
@@ -46,30 +46,30 @@ async def test_a_lease_of_somebody_who_is_no_member_any_more_is_free_after_a_res
 
 async def test_a_data_set_is_confirmed_when_it_is_stored_and_then_at_once() -> None:
     controller = Controller(framework="jax", sizes={})
-    keeper = Keeper(NoStore(), lambda: EncodedState(b""))
-    controller.on_change = keeper.changed
-    service = ShardService(controller, keeper)
+    state_writer = StateWriter(NoStore(), lambda: EncodedState(b""))
+    controller.on_change = state_writer.changed
+    service = ShardService(controller, state_writer)
     request = shards_pb2.CreateDatasetRequest(dataset="d", size=4, shard_size=1, epochs=1)
     calls = [asyncio.create_task(service.CreateDataset(request, None)) for _ in range(2)]
     await asyncio.sleep(0)
     assert not any(call.done() for call in calls), "a master killed now would not know it"
-    await keeper.flush()
+    await state_writer.flush()
     assert [(await call).shards for call in calls] == [4, 4]
-    keeper.changed()
+    state_writer.changed()
     assert (await service.CreateDataset(request, None)).shards == 4, "other changes are not waited for"
 
 
 async def test_who_waits_for_a_change_waits_for_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    keeper = Keeper(NoStore(), lambda: EncodedState(b""))
-    keeper.changed()
-    early = keeper.changes
-    waiting = asyncio.create_task(keeper.stored(early))
+    state_writer = StateWriter(NoStore(), lambda: EncodedState(b""))
+    state_writer.changed()
+    early = state_writer.changes
+    waiting = asyncio.create_task(state_writer.stored(early))
     await asyncio.sleep(0)
     assert not waiting.done()
-    await keeper.flush()
+    await state_writer.flush()
     await waiting
-    keeper.changed()
-    await keeper.stored(early)
+    state_writer.changed()
+    await state_writer.stored(early)
     monkeypatch.setattr("elasticjob_master.persistence.state_writer._ANSWER_SECONDS", 0.01)
     with pytest.raises(NotStored, match="try again"):
-        await keeper.stored(keeper.changes)
+        await state_writer.stored(state_writer.changes)

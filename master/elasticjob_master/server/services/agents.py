@@ -26,9 +26,9 @@ from elasticjob_master.core.rendezvous.commands import (
     Stop,
 )
 from elasticjob_master.core.rendezvous.members import Member
-from elasticjob_master.server import messages
+from elasticjob_master.server import protobuf
 from elasticjob_master.server.services import errors
-from elasticjob_master.server.services.starts import Starts
+from elasticjob_master.server.services.start_messages import StartMessages
 from elasticjob_master.server.services.stream import WRITING_AT_ONCE, Context, Render, Stream
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class AgentService:
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self._next_command = 1
-        self._starts: Starts | None = None
+        self._start_messages: StartMessages | None = None
         self._turns = asyncio.Semaphore(WRITING_AT_ONCE)
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -62,8 +62,8 @@ class AgentService:
 
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:  # noqa: D102
         controller = self._controller
-        async with errors.told(context):
-            controller.register(messages.identity(request, controller.rendezvous.sizes or controller.framework.roles))
+        async with errors.abort_on_refusal(context):
+            controller.register(protobuf.identity(request, controller.rendezvous.sizes or controller.framework.roles))
         often = controller.intervals
         return pb.RegisterResponse(
             heartbeat_seconds=often.heartbeat,
@@ -80,7 +80,7 @@ class AgentService:
         def send(command: Command) -> None:
             stream.send(self._render(command))
 
-        async with errors.told(context):
+        async with errors.abort_on_refusal(context):
             member = self._welcome(first, send)
         try:
             await stream.serve(partial(self._take, member))
@@ -103,9 +103,9 @@ class AgentService:
         controller = self._controller
         match message.WhichOneof("message"):
             case "heartbeat":
-                controller.heartbeat(member, messages.usage(message.heartbeat.usage))
+                controller.heartbeat(member, protobuf.usage(message.heartbeat.usage))
             case "step":
-                controller.step(member, messages.report(message.step))
+                controller.step(member, protobuf.report(message.step))
             case "started":
                 controller.started(member, message.started.round)
             case "exited":
@@ -156,10 +156,10 @@ class AgentService:
             case ReleaseLeases() | MemberRemoved():
                 return None
 
-    def _starts_with(self, uid: str) -> Starts:
+    def _starts_with(self, uid: str) -> StartMessages:
         rendezvous = self._controller.rendezvous
-        starts = self._starts
+        starts = self._start_messages
         if starts is None or starts.process_round != rendezvous.round or uid not in starts:
             members = [m for m in map(self._controller.members.get, rendezvous.world) if m is not None]
-            starts = self._starts = Starts(rendezvous.round, members, self._controller.framework)
+            starts = self._start_messages = StartMessages(rendezvous.round, members, self._controller.framework)
         return starts

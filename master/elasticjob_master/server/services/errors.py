@@ -25,7 +25,7 @@ _CODES: dict[type[Exception], grpc.StatusCode] = {
 
 
 @asynccontextmanager
-async def told(context: Any) -> AsyncIterator[None]:
+async def abort_on_refusal(context: Any) -> AsyncIterator[None]:
     """End the call with the status of what is raised inside."""
     try:
         yield

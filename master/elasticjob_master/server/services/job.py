@@ -18,7 +18,7 @@ from elasticjob_api.v1.job_pb2_grpc import JobServiceServicer
 
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
-from elasticjob_master.server import messages
+from elasticjob_master.server import protobuf
 
 MOST_WATCHES = 256
 _WATCH_SECONDS = 1.0
@@ -88,7 +88,7 @@ class JobService(JobServiceServicer):
 
     async def GetHistory(self, request: pb.GetHistoryRequest, context: Any) -> pb.History:  # noqa: D102
         history = self._controller.history
-        return messages.history(history.samples(), history.events())
+        return protobuf.history(history.samples(), history.events())
 
     async def WatchHistory(self, request: pb.WatchHistoryRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
         told = -1
@@ -97,7 +97,7 @@ class JobService(JobServiceServicer):
             nonlocal told
             history, before = self._controller.history, told
             told = history.number
-            return messages.history(history.samples(before), history.events(before)) if told != before else None
+            return protobuf.history(history.samples(before), history.events(before)) if told != before else None
 
         await self._tell(context, news)
 
@@ -110,7 +110,7 @@ class JobService(JobServiceServicer):
     async def GetWorld(self, request: pb.GetWorldRequest, context: Any) -> agent_pb2.World:  # noqa: D102
         rendezvous = self._controller.rendezvous
         present = [m for m in map(self._controller.members.get, rendezvous.world) if m is not None]
-        return agent_pb2.World(round=rendezvous.round, members=map(messages.member, present))
+        return agent_pb2.World(round=rendezvous.round, members=map(protobuf.member, present))
 
     async def _tell(self, context: Any, look: Callable[[bool], object | None]) -> None:
         """Write what there is to see: at once, then what is new at most once a second, and the last when it ends.
@@ -148,8 +148,8 @@ class JobService(JobServiceServicer):
             round=rendezvous.round,
             world_size=len(rendezvous.world),
             progress=self._progress(),
-            datasets=map(messages.ledger, controller.ledgers),
-            master_starts=controller.starts,
+            datasets=map(protobuf.ledger, controller.ledgers),
+            master_starts=controller.master_starts,
         )
 
     def _progress(self) -> pb.Progress:
@@ -169,7 +169,7 @@ class JobService(JobServiceServicer):
         )
 
     def _members(self) -> pb.MemberList:
-        return pb.MemberList(members=map(messages.member, self._controller.members))
+        return pb.MemberList(members=map(protobuf.member, self._controller.members))
 
     def _plans(self) -> pb.PlanList:
-        return pb.PlanList(plans=map(messages.plan, self._controller.plans))
+        return pb.PlanList(plans=map(protobuf.plan, self._controller.plans))

@@ -17,7 +17,7 @@ from elasticjob_api.v1.rendezvous_pb2_grpc import RendezvousServiceServicer
 
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.sync.key_value import check_keys
-from elasticjob_master.persistence.state_writer import Keeper
+from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.server.services import errors
 
 MOST_WAITING = 20_000
@@ -28,9 +28,9 @@ LONGEST_WAIT_SECONDS = 3600.0
 class RendezvousService(RendezvousServiceServicer):
     """Values by key, and barriers."""
 
-    def __init__(self, controller: Controller, keeper: Keeper) -> None:
+    def __init__(self, controller: Controller, state_writer: StateWriter) -> None:
         self._controller = controller
-        self._keeper = keeper
+        self._state_writer = state_writer
         self._changed_at = 0
         self._waiting: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
         """By what they wait for: a key's value, or a barrier's end."""
@@ -38,7 +38,7 @@ class RendezvousService(RendezvousServiceServicer):
         controller.on_round = self._wake_all
 
     async def SetValue(self, request: pb.SetValueRequest, context: Any) -> pb.SetValueResponse:  # noqa: D102
-        async with errors.told(context):
+        async with errors.abort_on_refusal(context):
             self._check_round(request.round)
             expected = request.expected if request.HasField("expected") else None
             store = self._controller.keyvalue
@@ -49,7 +49,7 @@ class RendezvousService(RendezvousServiceServicer):
             return pb.SetValueResponse(value=value or b"", present=value is not None)
 
     async def GetValues(self, request: pb.GetValuesRequest, context: Any) -> pb.GetValuesResponse:  # noqa: D102
-        async with errors.told(context), _within(request.wait_seconds):
+        async with errors.abort_on_refusal(context), _within(request.wait_seconds):
             keys, store = list(request.keys), self._controller.keyvalue
             check_keys(keys)
             self._check_round(request.round)
@@ -65,7 +65,7 @@ class RendezvousService(RendezvousServiceServicer):
             return pb.GetValuesResponse(values=values)
 
     async def AddValue(self, request: pb.AddValueRequest, context: Any) -> pb.AddValueResponse:  # noqa: D102
-        async with errors.told(context):
+        async with errors.abort_on_refusal(context):
             self._check_round(request.round)
             value = self._controller.keyvalue.add(request.key, request.amount, request.request_id)
             self._changed("key", request.key)
@@ -73,7 +73,7 @@ class RendezvousService(RendezvousServiceServicer):
             return pb.AddValueResponse(value=value)
 
     async def DeleteValue(self, request: pb.DeleteValueRequest, context: Any) -> pb.DeleteValueResponse:  # noqa: D102
-        async with errors.told(context):
+        async with errors.abort_on_refusal(context):
             self._check_round(request.round)
             existed = self._controller.keyvalue.delete(request.key)
             if existed:
@@ -82,7 +82,7 @@ class RendezvousService(RendezvousServiceServicer):
             return pb.DeleteValueResponse(existed=existed)
 
     async def Barrier(self, request: pb.BarrierRequest, context: Any) -> pb.BarrierResponse:  # noqa: D102
-        async with errors.told(context):
+        async with errors.abort_on_refusal(context):
             self._check_round(request.round)
             if not self._controller.rendezvous.in_world(request.pod_uid):
                 raise NotCurrent(f"pod UID {request.pod_uid[:128]!r} is not in the world of round {request.round}")
@@ -123,12 +123,12 @@ class RendezvousService(RendezvousServiceServicer):
 
     def _changed(self, kind: str, name: str) -> None:
         self._controller.changed()
-        self._changed_at = self._keeper.changes
+        self._changed_at = self._state_writer.changes
         for waiter in self._waiting.pop((kind, name), ()):
             _wake(waiter)
 
     async def _stored(self) -> None:
-        await self._keeper.stored(self._changed_at)
+        await self._state_writer.stored(self._changed_at)
 
     async def _wait(self, kind: str, name: str) -> None:
         """Wait until something happens there."""

@@ -12,8 +12,8 @@ from elasticjob_shards import Dataset
 from elasticjob_shards.dataset import digest_of
 
 from elasticjob_master.controller import Controller
-from elasticjob_master.persistence.state_writer import Keeper
-from elasticjob_master.server import messages
+from elasticjob_master.persistence.state_writer import StateWriter
+from elasticjob_master.server import protobuf
 from elasticjob_master.server.services import errors
 
 log = logging.getLogger(__name__)
@@ -25,26 +25,26 @@ _LONGEST_MESSAGE = 500
 class ShardService(ShardServiceServicer):
     """Dynamic data sharding."""
 
-    def __init__(self, controller: Controller, keeper: Keeper) -> None:
+    def __init__(self, controller: Controller, state_writer: StateWriter) -> None:
         self._controller = controller
         self._ledgers = controller.ledgers
-        self._keeper = keeper
+        self._state_writer = state_writer
         self._declared_at: dict[str, int] = {}
 
     async def CreateDataset(self, request: pb.CreateDatasetRequest, context: Any) -> pb.CreateDatasetResponse:  # noqa: D102
-        async with errors.told(context):
+        async with errors.abort_on_refusal(context):
             dataset = _dataset(request)
             known = [ledger.dataset for ledger in self._ledgers]
             ledger = self._ledgers.declare(dataset)
             if ledger.dataset not in known:
                 self._controller.changed()
-                self._declared_at[dataset.name] = self._keeper.changes
+                self._declared_at[dataset.name] = self._state_writer.changes
             # Whoever has been told that it exists is not told by the next master that it does not.
-            await self._keeper.stored(self._declared_at.get(dataset.name, 0))
+            await self._state_writer.stored(self._declared_at.get(dataset.name, 0))
             return pb.CreateDatasetResponse(shards=ledger.dataset.total)
 
     async def LeaseShards(self, request: pb.LeaseShardsRequest, context: Any) -> pb.LeaseShardsResponse:  # noqa: D102
-        async with errors.told(context):
+        async with errors.abort_on_refusal(context):
             ledger = self._ledgers.get(request.dataset)
             self._check_process(request.pod_uid, request.round)
             most = self._ledgers.lease_limit(len(self._controller.members))
@@ -58,7 +58,7 @@ class ShardService(ShardServiceServicer):
             return pb.LeaseShardsResponse(shards=shards, finished=ledger.finished, most=most)
 
     async def ReportShards(self, request: pb.ReportShardsRequest, context: Any) -> pb.ReportShardsResponse:  # noqa: D102
-        async with errors.told(context):
+        async with errors.abort_on_refusal(context):
             ledger = self._ledgers.get(request.dataset)
             # An ended process' leases are free already; the same shards may have been leased to the next one here.
             returned = request.returned if self._runs(request.pod_uid, request.round) else ()
@@ -66,25 +66,25 @@ class ShardService(ShardServiceServicer):
             if request.failed:
                 self._tell_failed(request)
             self._controller.changed()
-            await self._keeper.stored(self._keeper.changes)
+            await self._state_writer.stored(self._state_writer.changes)
             return pb.ReportShardsResponse(stale=stale)
 
     async def ExtendDataset(self, request: pb.ExtendDatasetRequest, context: Any) -> pb.ExtendDatasetResponse:  # noqa: D102
-        async with errors.told(context):
+        async with errors.abort_on_refusal(context):
             ledger = self._ledgers.get(request.dataset)
             ledger.extend(request.size, final=request.final)
             self._controller.changed()
-            await self._keeper.stored(self._keeper.changes)
+            await self._state_writer.stored(self._state_writer.changes)
             return pb.ExtendDatasetResponse(size=ledger.dataset.size)
 
     async def GetCheckpoint(self, request: pb.GetCheckpointRequest, context: Any) -> pb.Checkpoint:  # noqa: D102
-        async with errors.told(context):
+        async with errors.abort_on_refusal(context):
             return pb.Checkpoint(state=self._ledgers.get(request.dataset).checkpoint())
 
     async def RestoreCheckpoint(  # noqa: D102
         self, request: pb.RestoreCheckpointRequest, context: Any
     ) -> pb.RestoreCheckpointResponse:
-        async with errors.told(context):
+        async with errors.abort_on_refusal(context):
             ledger = self._ledgers.get(request.dataset)
             if not request.round:
                 raise BadRequest("round is 0; it must be the round of the process that restores")
@@ -92,13 +92,13 @@ class ShardService(ShardServiceServicer):
             only = self._controller.rendezvous.world == (request.pod_uid,)
             ledger.restore(request.state, request.round, only=only)
             self._controller.changed()
-            await self._keeper.stored(self._keeper.changes)
+            await self._state_writer.stored(self._state_writer.changes)
             account = ledger.account()
             return pb.RestoreCheckpointResponse(waiting=account.total - account.done - account.failed)
 
     async def GetLedger(self, request: pb.GetLedgerRequest, context: Any) -> pb.Ledger:  # noqa: D102
-        async with errors.told(context):
-            return messages.ledger(self._ledgers.get(request.dataset))
+        async with errors.abort_on_refusal(context):
+            return protobuf.ledger(self._ledgers.get(request.dataset))
 
     def _check_process(self, uid: str, round_: int) -> None:
         """A lease must have a holder whose end is noticed."""
@@ -122,7 +122,7 @@ class ShardService(ShardServiceServicer):
         some = ", ".join(str(shard) for shard in request.failed[:5])
         told = f"data set {request.dataset}: {len(request.failed)} shards failed ({some}): {why}"
         log.warning("%s", told)
-        self._controller.note("ShardsFailed", told)
+        self._controller.record_event("ShardsFailed", told)
 
 
 def _dataset(request: pb.CreateDatasetRequest) -> Dataset:

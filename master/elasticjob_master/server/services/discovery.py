@@ -9,7 +9,7 @@ from elasticjob_api.v1 import discovery_pb2 as pb
 from elasticjob_api.v1.discovery_pb2_grpc import DiscoveryServiceServicer
 
 from elasticjob_master.controller import Controller
-from elasticjob_master.server import messages
+from elasticjob_master.server import protobuf
 
 
 class DiscoveryService(DiscoveryServiceServicer):
@@ -19,8 +19,8 @@ class DiscoveryService(DiscoveryServiceServicer):
         self._controller = controller
 
     async def GetHosts(self, request: pb.GetHostsRequest, context: Any) -> pb.HostList:  # noqa: D102
-        return messages.host_list(self._controller.hosts.value)
+        return protobuf.host_list(self._controller.hosts.value)
 
     async def WatchHosts(self, request: pb.WatchHostsRequest, context: Any) -> AsyncIterator[pb.HostList]:  # noqa: D102
         async for hosts in self._controller.hosts.follow():
-            yield messages.host_list(hosts)
+            yield protobuf.host_list(hosts)

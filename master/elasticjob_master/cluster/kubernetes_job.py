@@ -20,7 +20,7 @@ from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
 from elasticjob_kube.session import Kube, connect
 
-from elasticjob_master.cluster import conversion, plans
+from elasticjob_master.cluster import job_spec, scaling_spec
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.autoscale.decision import ScalingDecision
@@ -29,18 +29,18 @@ log = logging.getLogger(__name__)
 
 PROGRESS_SECONDS = 5.0
 _LOOK_SECONDS = 0.5
-_LAST_WORDS_SECONDS = 3.0
+_FINAL_PROGRESS_SECONDS = 3.0
 _AGAIN_SECONDS = 5.0
 
 
 @asynccontextmanager
-async def open_job(config: Config, controller: Controller) -> AsyncIterator[Job]:
+async def open_job(config: Config, controller: Controller) -> AsyncIterator[KubernetesJob]:
     """Connect to the API server as the pod may."""
     async with connect(user_agent=f"{names.MASTER}/{config.job_name}", connections=8) as kube:
-        yield Job(kube, config, controller)
+        yield KubernetesJob(kube, config, controller)
 
 
-class Job:
+class KubernetesJob:
     """The ElasticJob of this master, and its plans."""
 
     def __init__(self, kube: Kube, config: Config, controller: Controller) -> None:
@@ -61,7 +61,7 @@ class Job:
         )
         self._plans = Informer(kube, SCALE_PLANS, ScalePlan, namespace=config.namespace, on_change=self._plan_changed)
         self._mine: dict[str, ScalePlan] = {}
-        controller.scaler.ask = self._ask
+        controller.autoscaler.ask = self._ask
 
     def work(self) -> list[Awaitable[object]]:
         """Return what has to run as long as the master does."""
@@ -72,10 +72,10 @@ class Job:
             self._make_plans(),
         ]
 
-    async def last_words(self) -> None:
+    async def write_final_progress(self) -> None:
         """Write the progress as it is at the end."""
         try:
-            async with asyncio.timeout(_LAST_WORDS_SECONDS):
+            async with asyncio.timeout(_FINAL_PROGRESS_SECONDS):
                 await self._tell_progress()
         except TimeoutError:
             log.warning("the last progress is not written: the API server does not answer")
@@ -86,11 +86,11 @@ class Job:
         if after is None or after.metadata.uid != self._config.job_uid:
             return  # the operator ends this pod; agents need nothing from here any more
         self._job = after
-        sizes = conversion.sizes(after)
+        sizes = job_spec.sizes(after)
         self._controller.resize(
             sizes,
             all_ready=after.spec.run_policy.start_policy == "AllReady",
-            stop_seconds=conversion.drain_seconds(after, names.ROLE_WORKER),
+            stop_seconds=job_spec.drain_seconds(after, names.ROLE_WORKER),
         )
         self._controller.set_health(after.spec.health)
         self._update()
@@ -105,7 +105,7 @@ class Job:
             self._mine[plan.metadata.uid] = after
         if after is not None:
             self._note(after)
-        self._controller.plans = conversion.plans(self._mine.values())
+        self._controller.plans = job_spec.plans(self._mine.values())
         self._update()
 
     def _note(self, plan: ScalePlan) -> None:
@@ -114,11 +114,11 @@ class Job:
         made = f"{name} ({spec.source}): {spec.reason}" if spec.reason else f"{name} ({spec.source})"
         if status.phase not in FINISHED:
             if not history.has_event("PlanMade", made):
-                self._controller.note("PlanMade", made)
+                self._controller.record_event("PlanMade", made)
         elif history.has_event("PlanMade", made):
             ended = f"{name}: {status.phase}; {status.message}" if status.message else f"{name}: {status.phase}"
             if not history.has_event("PlanEnded", ended):
-                self._controller.note("PlanEnded", ended)
+                self._controller.record_event("PlanEnded", ended)
 
     def _update(self) -> None:
         """Tell the controller who shall leave, and how the job may be scaled."""
@@ -126,29 +126,31 @@ class Job:
         if job is None or not self._plans.synced.is_set():
             return  # without all plans a member that stands by would be taken for one that joins
         unfinished = [plan for plan in self._mine.values() if plan.status.phase not in FINISHED]
-        self._controller.stand_by(conversion.standing_by(unfinished))
-        self._controller.drain(conversion.draining(job, unfinished))
-        self._controller.scaler.scaling = plans.scaling(job, plan_unfinished=bool(unfinished))
-        self._learn(adopts=not self._controller.scaler.asking)
+        self._controller.stand_by(job_spec.standing_by(unfinished))
+        self._controller.drain(job_spec.draining(job, unfinished))
+        self._controller.autoscaler.scaling = scaling_spec.scaling(job, plan_unfinished=bool(unfinished))
+        self._learn(adopts=not self._controller.autoscaler.asking)
 
     def _learn(self, *, adopts: bool) -> None:
         """Tell the auto-scaler of plans it does not remember, unless it is making one, and how its latest ended."""
-        job, scaler = self._job, self._controller.scaler
+        job, scaler = self._job, self._controller.autoscaler
         if job is None:
             return
-        numbered = [(number, plan) for plan in self._mine.values() if (number := plans.auto_number(plan, self._config))]
+        numbered = [
+            (number, plan) for plan in self._mine.values() if (number := scaling_spec.auto_number(plan, self._config))
+        ]
         for number, plan in sorted(numbered, key=lambda item: item[0]):
             if number > scaler.plans_emitted and adopts:
-                scaler.adopt(number, plans.wanted_size(job, plan))
+                scaler.adopt(number, scaling_spec.wanted_size(job, plan))
             if plan.status.phase in FINISHED:
-                scaler.ended(plans.ended(job, plan, number))
+                scaler.ended(scaling_spec.ended(job, plan, number))
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
     async def _write_progress(self) -> None:
         controller, told = self._controller, None
         while True:
-            findings = (controller.stall.since, controller.stragglers, controller.unfit())
+            findings = (controller.stall.since, controller.stragglers, controller.unfit_pods())
             if findings != told or controller.now() - self._written_at >= PROGRESS_SECONDS:
                 told = findings
                 await self._tell_progress()
@@ -156,12 +158,12 @@ class Job:
 
     def _progress(self) -> dict[str, Any]:
         controller = self._controller
-        return conversion.progress(
+        return job_spec.progress(
             controller.progress,
             controller.now(),
             stalled_since=controller.stall.since,
             stragglers=controller.stragglers,
-            unfit=controller.unfit(),
+            unfit=controller.unfit_pods(),
         )
 
     async def _tell_progress(self) -> None:
@@ -204,11 +206,11 @@ class Job:
         self._update()
         while True:
             role, decision = await self._asked.get()
-            scaler = self._controller.scaler
+            scaler = self._controller.autoscaler
             number = scaler.plans_emitted + 1
             try:
                 made = await self.kube.create(
-                    SCALE_PLANS, self._config.namespace, plans.plan(self._config, number, role, decision)
+                    SCALE_PLANS, self._config.namespace, scaling_spec.plan(self._config, number, role, decision)
                 )
             except AlreadyExists:
                 # An earlier master made it and had no time to remember, or it is an earlier job's of this name.

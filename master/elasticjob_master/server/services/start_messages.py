@@ -11,17 +11,17 @@ from elasticjob_api.frameworks import Framework
 from elasticjob_api.v1 import agent_pb2 as pb
 
 from elasticjob_master.core.rendezvous.members import Member
-from elasticjob_master.server import messages
+from elasticjob_master.server import protobuf
 
 
-class Starts:
+class StartMessages:
     """What the members of one world are started with."""
 
     def __init__(self, process_round: int, members: Sequence[Member], framework: Framework) -> None:
         self.process_round = process_round
-        self._environment = framework.environment([messages.peer(member) for member in members])
+        self._environment = framework.environment([protobuf.peer(member) for member in members])
         self._ranks = {member.uid: rank for rank, member in enumerate(members)}
-        world = pb.World(round=process_round, members=map(messages.member, members))
+        world = pb.World(round=process_round, members=map(protobuf.member, members))
         self._shared = pb.MasterMessage(start=pb.Start(world=world)).SerializeToString()
 
     def __contains__(self, uid: str) -> bool:

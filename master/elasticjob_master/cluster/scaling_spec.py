@@ -13,7 +13,7 @@ from elasticjob_api.quantity import format_memory, parse_quantity
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
 
-from elasticjob_master.cluster.conversion import desired
+from elasticjob_master.cluster.job_spec import desired
 from elasticjob_master.config import Config
 from elasticjob_master.core.autoscale.container_resources import pod_requests, training_container_resources
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision
