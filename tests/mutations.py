@@ -108,7 +108,7 @@ MUTATIONS = (
     Mutation(
         "a job that has ended goes on",
         "core/decide.py",
-        "    if job.status.phase in statuses.FINISHED_PHASES:\n        return _clean_up(observed, now)\n",
+        "    if job.status.phase in job_status.FINISHED_PHASES:\n        return _clean_up(observed, now)\n",
         "",
     ),
     Mutation(

@@ -23,9 +23,9 @@ from elasticjob_kube.resources import (
 from elasticjob_kube.session import Json, Kube
 
 from elasticjob_operator.certificates import new_job_secrets
+from elasticjob_operator.core.job_status import has_no_members_yet
 from elasticjob_operator.core.manifests import gang, infrastructure
 from elasticjob_operator.core.model.observed import owned_by
-from elasticjob_operator.core.status import has_no_members_yet
 
 _PAUSES = (0.1, 0.5)
 _POD_GROUPS = (VOLCANO_POD_GROUPS, COSCHEDULING_POD_GROUPS)

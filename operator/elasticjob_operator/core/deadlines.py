@@ -1,7 +1,7 @@
 """The deadlines of a job: how long it may be active, and how long its pods may wait for a node or an image.
 
-A pod that waits fails the job only where the job cannot do without it: where it is the master, or its role has fewer
-members at work than it may start with. What a plan adds beyond that is held to the plan's own time-out.
+A pending pod fails the job only where the job cannot do without it: where it is the master's, or its role has fewer
+ready members than it needs. For members that a plan adds beyond that, the plan's own time-out holds.
 """
 
 from __future__ import annotations
@@ -9,44 +9,55 @@ from __future__ import annotations
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.times import parse_time
 
+from elasticjob_operator.core.job_status import has_too_few_members
 from elasticjob_operator.core.members.failure_policy import why_pending
 from elasticjob_operator.core.model.actions import shortest_wait
 from elasticjob_operator.core.model.observed import Observed, Pod
-from elasticjob_operator.core.status import has_too_few_members
 
 
 def check_deadlines(observed: Observed, status: ElasticJobStatus, now: float) -> tuple[str | None, float | None]:
-    """Return why the job fails because it is past a deadline, if it is; else the seconds until the next one.
+    """Return why the job fails if it has missed a deadline, else None, and the seconds until the next deadline, if any.
 
-    `status` has the counts of now.
+    `status` must have the present counts of pods.
     """
-    policy, start = observed.job.spec.run_policy, status.start_time
-    waits: list[float] = []
-    if policy.active_deadline_seconds is not None and start is not None:
-        left = parse_time(start) + policy.active_deadline_seconds - now
-        if left <= 0:
-            return (
-                f"spec.runPolicy.activeDeadlineSeconds: active for more than {policy.active_deadline_seconds} s",
-                None,
-            )
-        waits.append(left)
-    if policy.pending_deadline_seconds is not None:
-        for pod in sorted(observed.pods, key=lambda pod: pod.metadata.creation_timestamp):
-            if pod.status.phase != "Pending" or pod.terminating or not pod.metadata.creation_timestamp:
-                continue
-            if not _needed(observed.job, status, pod):
-                continue
-            left = parse_time(pod.metadata.creation_timestamp) + policy.pending_deadline_seconds - now
-            if left <= 0:
-                limit = policy.pending_deadline_seconds
-                why = f": {words}" if (words := why_pending(pod)) else ""
-                return (
-                    f"spec.runPolicy.pendingDeadlineSeconds: {pod.name} is Pending for more than {limit} s{why}",
-                    None,
-                )
-            waits.append(left)
-    return None, shortest_wait(*waits)
+    failure, active_left = _check_active_deadline(observed.job, status, now)
+    if failure:
+        return failure, None
+    failure, pending_left = _check_pending_deadline(observed, status, now)
+    return failure, None if failure else shortest_wait(active_left, pending_left)
 
 
-def _needed(job: ElasticJob, status: ElasticJobStatus, pod: Pod) -> bool:
+def _check_active_deadline(job: ElasticJob, status: ElasticJobStatus, now: float) -> tuple[str | None, float | None]:
+    seconds = job.spec.run_policy.active_deadline_seconds
+    if seconds is None or status.start_time is None:
+        return None, None
+    left = parse_time(status.start_time) + seconds - now
+    if left > 0:
+        return None, left
+    return f"spec.runPolicy.activeDeadlineSeconds: active for more than {seconds} s", None
+
+
+def _check_pending_deadline(
+    observed: Observed, status: ElasticJobStatus, now: float
+) -> tuple[str | None, float | None]:
+    seconds = observed.job.spec.run_policy.pending_deadline_seconds
+    if seconds is None:
+        return None, None
+    pending = [pod for pod in observed.pods if pod.status.phase == "Pending" and not pod.terminating]
+    created = [
+        (pod.metadata.creation_timestamp, pod)
+        for pod in pending
+        if pod.metadata.creation_timestamp and _is_needed(observed.job, status, pod)
+    ]
+    if not created:
+        return None, None
+    first_created, pod = min(created, key=lambda item: item[0])
+    left = parse_time(first_created) + seconds - now
+    if left > 0:
+        return None, left
+    why = f": {reason}" if (reason := why_pending(pod)) else ""
+    return f"spec.runPolicy.pendingDeadlineSeconds: {pod.name} is Pending for more than {seconds} s{why}", None
+
+
+def _is_needed(job: ElasticJob, status: ElasticJobStatus, pod: Pod) -> bool:
     return pod.role not in status.replica_statuses or has_too_few_members(job, status, pod.role)

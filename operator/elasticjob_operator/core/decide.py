@@ -1,16 +1,21 @@
-"""The one decision: from everything observed of a job to what to do now. Called until there is nothing left to do."""
+"""Computes from everything observed of one job what to do now.
+
+`decide` is called again after every change, and after its own actions, until it returns none.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from elasticjob_api import names
-from elasticjob_api.elasticjob import ElasticJobStatus
+from elasticjob_api.elasticjob import ElasticJobStatus, Phase
 from elasticjob_api.times import parse_time
 from msgspec.structs import replace
 
-from elasticjob_operator.core import health
-from elasticjob_operator.core import status as statuses
+from elasticjob_operator.core import job_status
 from elasticjob_operator.core.deadlines import check_deadlines
-from elasticjob_operator.core.manifests import validation
+from elasticjob_operator.core.health_conditions import health_events
+from elasticjob_operator.core.manifests.validation import validation_error
 from elasticjob_operator.core.members.completion import has_succeeded, why_it_cannot_succeed
 from elasticjob_operator.core.members.failure_policy import restart_rules_error
 from elasticjob_operator.core.members.master import reconcile_master
@@ -29,21 +34,28 @@ from elasticjob_operator.core.model.actions import (
 )
 from elasticjob_operator.core.model.observed import Defaults, Observed, Pod
 from elasticjob_operator.core.model.plan import current_indices
+from elasticjob_operator.core.scaling.execution import ScalingResult
 from elasticjob_operator.core.scaling.plan_queue import advance_scaling, end_plans_and_requests
 from elasticjob_operator.core.suspend import suspend
 
-COUNTS_EVERY = 1.0
+COUNTS_WRITE_INTERVAL = 1.0
 """Seconds between two writes of a status in which nothing but counts has changed."""
 
 
 def decide(observed: Observed, now: float, defaults: Defaults) -> Decision:
-    """Return what to do now for one job."""
+    """Return what to do now for one job.
+
+    Args:
+        observed: the job and everything that belongs to it.
+        now: seconds since the epoch.
+        defaults: images for jobs that name none.
+    """
     job = observed.job
     if job.metadata.deletion_timestamp is not None or job.spec.run_policy.managed_by not in (None, names.MANAGED_BY):
         return Decision()
     if job.status.phase is None:
         return _initialize(observed, now, defaults)
-    if job.status.phase in statuses.FINISHED_PHASES:
+    if job.status.phase in job_status.FINISHED_PHASES:
         return _clean_up(observed, now)
     if job.spec.run_policy.suspend:
         return _suspend(observed, now)
@@ -51,108 +63,165 @@ def decide(observed: Observed, now: float, defaults: Defaults) -> Decision:
 
 
 def _initialize(observed: Observed, now: float, defaults: Defaults) -> Decision:
-    status = statuses.initialized(observed.job, now)
-    if problem := validation.problem(observed.job) or restart_rules_error(observed.job):
-        return _finish(observed, statuses.finished(observed.job, status, "Failed", problem, now), problem)
-    if observed.masters or observed.last_refusal or observed.job.spec.run_policy.suspend:
-        return Decision((*patches.job_status(observed.job, status),))
+    """Validate the templates of a new job, write its first status, and create its master."""
+    job = observed.job
+    status = job_status.initialized(job, now)
+    if error := validation_error(job) or restart_rules_error(job):
+        return _finish(observed, status, "Failed", error, now)
+    if observed.masters or observed.last_refusal or job.spec.run_policy.suspend:
+        return Decision((*patches.job_status(job, status),))
     # Of many jobs that are created together, each gets its master before any gets what its members need.
     master = reconcile_master(observed, status, defaults=defaults, now=now)
-    return Decision((EnsureInfrastructure("First"), *patches.job_status(observed.job, master.status), *master.creates))
+    return Decision((EnsureInfrastructure("First"), *patches.job_status(job, master.status), *master.creates))
 
 
 def _reconcile_active(observed: Observed, now: float, defaults: Defaults) -> Decision:
+    """Continue the running ScalePlan, repair members and master, and finish the job when that is due."""
     job = observed.job
-    step = advance_scaling(observed, statuses.without_suspension(job, job.status, now), now)
+    scaling = advance_scaling(observed, job_status.without_suspension(job, job.status, now), now)
     members = reconcile_members(
-        observed, step.status, staying=step.staying, overrides=step.overrides, defaults=defaults, now=now
+        observed, scaling.status, staying=scaling.staying, overrides=scaling.overrides, defaults=defaults, now=now
     )
-    if has_succeeded(job, members.status, step.counted):
-        status = statuses.with_counts(observed, members.status)
-        return _finish(observed, statuses.finished(job, status, "Succeeded", "", now), "")
+    if has_succeeded(job, members.status, scaling.counted):
+        return _finish(observed, job_status.with_counts(observed, members.status), "Succeeded", "", now)
     master = reconcile_master(observed, members.status, defaults=defaults, now=now)
-    status = statuses.with_counts(observed, master.status)
-    late, next_deadline = check_deadlines(observed, status, now)
-    failure = members.failure or master.failure or late or why_it_cannot_succeed(job, status, step.counted)
+    status = job_status.with_counts(observed, master.status)
+    missed_deadline, next_deadline = check_deadlines(observed, status, now)
+    failure = members.failure or master.failure or missed_deadline
+    failure = failure or why_it_cannot_succeed(job, status, scaling.counted)
     if failure:
-        return _finish(observed, statuses.finished(job, status, "Failed", failure, now), failure)
-    status = statuses.with_phase(observed, status, now)
-    # What cannot be had for pods must keep no plan from its end: what is told and stored of plans comes before them.
-    told = [action for action in step.actions if isinstance(action, PatchStatus | WriteBackReplicas)]
-    rest = [action for action in step.actions if action not in told]
-    first: list[Action] = []
-    if master.creates or (
-        members.creates and not observed.infrastructure_ensured and statuses.has_no_members_yet(job.status)
-    ):
-        # Before a name is used up for a pod; and if it was refused, that is told before.
-        held = step.status if told else job.status
-        held = replace(held, message=status.message) if observed.last_refusal else held
-        ensure = EnsureInfrastructure("All" if master.creates else "Rest")
-        first, told = [*patches.job_status(job, held), *told, ensure], []
-    work: list[Action] = [*told, *master.deletes, *members.deletes, *master.creates, *members.creates]
-    work += [*rest, *master.events, *members.events]
-    work += [] if first or observed.infrastructure_ensured else [EnsureInfrastructure()]
-    requeue = shortest_wait(step.requeue_after, members.requeue_after, master.requeue_after, next_deadline)
-    if not work and (wait := _counts_wait(observed, status, now)):
-        return Decision((), shortest_wait(requeue, wait))
-    if statuses.is_suspended(job.status):
-        work.append(EmitEvent("JobResumed", "spec.runPolicy.suspend is false"))
-    if status.phase != job.status.phase and status.phase == "Running" and job.status.phase != "Scaling":
-        work.append(EmitEvent("JobRunning", f"{status.workers} workers are ready"))
-    work += health.events(job.status, status)
-    return Decision((*first, *patches.job_status(job, status), *work), requeue)
+        return _finish(observed, status, "Failed", failure, now)
+    status = job_status.with_phase(observed, status, now)
+
+    # A plan must be able to end although its pods cannot be created: its writes come before all work on pods.
+    plan_writes = [action for action in scaling.actions if isinstance(action, PatchStatus | WriteBackReplicas)]
+    other_scaling = [action for action in scaling.actions if not isinstance(action, PatchStatus | WriteBackReplicas)]
+    actions: list[Action] = [*master.deletes, *members.deletes, *master.creates, *members.creates]
+    actions += [*other_scaling, *master.events, *members.events]
+    prerequisites = _prerequisites(observed, scaling, plan_writes, members, master, status.message)
+    if not prerequisites:
+        actions[:0] = plan_writes
+        actions += [] if observed.infrastructure_ensured else [EnsureInfrastructure()]
+    return _decision(
+        observed,
+        status,
+        actions,
+        now,
+        prerequisites=prerequisites,
+        events=_phase_events(job.status, status),
+        requeue_after=shortest_wait(scaling.requeue_after, members.requeue_after, master.requeue_after, next_deadline),
+    )
 
 
-def _finish(observed: Observed, status: ElasticJobStatus, message: str) -> Decision:
-    event = EmitEvent(f"Job{status.phase}", message or f"the job has {status.phase}", warning=status.phase == "Failed")
+def _prerequisites(
+    observed: Observed,
+    scaling: ScalingResult,
+    plan_writes: Sequence[Action],
+    members: ReconcileResult,
+    master: ReconcileResult,
+    message: str,
+) -> list[Action]:
+    """Return what must be done before the status is written that uses up names for new pods; empty where nothing must.
+
+    That is the infrastructure without which these pods could not start. It may be refused: so what scaling has decided
+    is written before it, and, if the last attempt was refused, the status message that says so.
+    """
+    job = observed.job
+    if master.creates:
+        ensure = EnsureInfrastructure("All")
+    elif members.creates and not observed.infrastructure_ensured and job_status.has_no_members_yet(job.status):
+        ensure = EnsureInfrastructure("Rest")
+    else:
+        return []
+    status = scaling.status if plan_writes else job.status
+    if observed.last_refusal:
+        status = replace(status, message=message)
+    return [*patches.job_status(job, status), *plan_writes, ensure]
+
+
+def _phase_events(before: ElasticJobStatus, after: ElasticJobStatus) -> list[EmitEvent]:
+    """Return the events of what an active job has become by the new status: resumed, running, healthy or not."""
+    events = []
+    if job_status.is_suspended(before):
+        events.append(EmitEvent("JobResumed", "spec.runPolicy.suspend is false"))
+    if after.phase == "Running" and before.phase not in ("Running", "Scaling"):
+        events.append(EmitEvent("JobRunning", f"{after.workers} workers are ready"))
+    return [*events, *health_events(before, after)]
+
+
+def _suspend(observed: Observed, now: float) -> Decision:
+    """Delete the pods, and end whatever would scale the job, after the size it will be resumed with is stored."""
+    job = observed.job
+    result = suspend(observed, now)
+    status = job_status.with_counts(observed, result.status)
+    if has_succeeded(job, status, current_indices(status)):
+        return _finish(observed, status, "Succeeded", "", now)
+    status = job_status.with_suspension(observed, status, now)
+    actions = [
+        *result.deletes,
+        *end_plans_and_requests(observed, f"spec.jobName: ElasticJob {job.metadata.name!r} is suspended", now),
+    ]
+    is_new = status.phase == "Suspended" != job.status.phase
+    events = [EmitEvent("JobSuspended", status.message)] if is_new else []
+    return _decision(observed, status, actions, now, events=events, requeue_after=result.requeue_after)
+
+
+def _finish(observed: Observed, status: ElasticJobStatus, phase: Phase, message: str, now: float) -> Decision:
+    """Write the last phase; everything else is done by `_clean_up`, from that phase on."""
+    status = job_status.finished(observed.job, status, phase, message, now)
+    event = EmitEvent(f"Job{phase}", message or f"the job has {phase}", warning=phase == "Failed")
     return Decision((*patches.job_status(observed.job, status), event))
 
 
-def _counts_wait(observed: Observed, status: ElasticJobStatus, now: float) -> float:
-    """Return how long the status need not be written yet, because nothing but counts has changed; 0 for not at all."""
-    if status == observed.job.status or not statuses.only_counts_differ(observed.job.status, status):
-        return 0.0
-    wait = observed.status_written_at + COUNTS_EVERY - now
-    return wait if 0 < wait <= COUNTS_EVERY else 0.0  # a longer one: the clock was set back
-
-
 def _clean_up(observed: Observed, now: float) -> Decision:
-    """Clean up: pods as the policy says, whatever still wants to scale the job, and in time the job itself."""
+    """Delete a finished job's pods as its policy says, end what would scale it, and in time delete the job itself."""
     job, policy = observed.job, observed.job.spec.run_policy
-    wait = None
+    ttl_left = None
     if policy.ttl_seconds_after_finished is not None and job.status.completion_time is not None:
-        wait = parse_time(job.status.completion_time) + policy.ttl_seconds_after_finished - now
-        if wait <= 0:
+        ttl_left = parse_time(job.status.completion_time) + policy.ttl_seconds_after_finished - now
+        if ttl_left <= 0:
             return Decision((DeleteJob(),))
     result = ReconcileResult(replace(job.status, observed_generation=job.metadata.generation))
     for pod in observed.pods:
         if pod.role == names.ROLE_MASTER or _is_cleaned_up(pod, policy.clean_pod_policy):
             result.terminate(job, pod, now)
     reason = f"spec.jobName: ElasticJob {job.metadata.name!r} has ended ({job.status.phase})"
-    work: list[Action] = [*result.deletes, *end_plans_and_requests(observed, reason, now)]
-    status = statuses.with_counts(observed, result.status)
-    if not work and (pause := _counts_wait(observed, status, now)):
-        return Decision((), shortest_wait(wait, result.requeue_after, pause))
-    return Decision((*patches.job_status(job, status), *work), shortest_wait(wait, result.requeue_after))
-
-
-def _suspend(observed: Observed, now: float) -> Decision:
-    """Send the pods away, and end whatever wants to scale the job, after the size it comes back with is stored."""
-    job = observed.job
-    result = suspend(observed, now)
-    if has_succeeded(job, result.status, current_indices(result.status)):
-        return _finish(
-            observed, statuses.finished(job, statuses.with_counts(observed, result.status), "Succeeded", "", now), ""
-        )
-    status = statuses.with_suspension(observed, statuses.with_counts(observed, result.status), now)
-    reason = f"spec.jobName: ElasticJob {job.metadata.name!r} is suspended"
-    work: list[Action] = [*result.deletes, *end_plans_and_requests(observed, reason, now)]
-    if not work and (pause := _counts_wait(observed, status, now)):
-        return Decision((), shortest_wait(result.requeue_after, pause))
-    if status.phase == "Suspended" != job.status.phase:
-        work.append(EmitEvent("JobSuspended", status.message))
-    return Decision((*patches.job_status(job, status), *work), result.requeue_after)
+    return _decision(
+        observed,
+        job_status.with_counts(observed, result.status),
+        [*result.deletes, *end_plans_and_requests(observed, reason, now)],
+        now,
+        requeue_after=shortest_wait(ttl_left, result.requeue_after),
+    )
 
 
 def _is_cleaned_up(pod: Pod, policy: str) -> bool:
     return policy == "All" or (policy == "Running" and not pod.finished)
+
+
+def _decision(
+    observed: Observed,
+    status: ElasticJobStatus,
+    actions: Sequence[Action],
+    now: float,
+    *,
+    prerequisites: Sequence[Action] = (),
+    events: Sequence[EmitEvent] = (),
+    requeue_after: float | None,
+) -> Decision:
+    """Return the decision to do the prerequisites, write the status, do the actions, and emit the events.
+
+    Where there is nothing to do, a status in which only counts have changed is written later.
+    """
+    if not actions and (wait := _seconds_until_counts_are_written(observed, status, now)):
+        return Decision((), shortest_wait(requeue_after, wait))
+    status_write = patches.job_status(observed.job, status)
+    return Decision((*prerequisites, *status_write, *actions, *events), requeue_after)
+
+
+def _seconds_until_counts_are_written(observed: Observed, status: ElasticJobStatus, now: float) -> float:
+    """Return how long the write of a status may wait in which nothing but counts has changed; 0 for not at all."""
+    if status == observed.job.status or not job_status.only_counts_differ(observed.job.status, status):
+        return 0.0
+    wait = observed.status_written_at + COUNTS_WRITE_INTERVAL - now
+    return wait if 0 < wait <= COUNTS_WRITE_INTERVAL else 0.0  # a longer one: the clock was set back

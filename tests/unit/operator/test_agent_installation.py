@@ -10,7 +10,7 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_operator import config
 from elasticjob_operator.core.manifests.pods import member_pod
-from elasticjob_operator.core.manifests.validation import problem
+from elasticjob_operator.core.manifests.validation import validation_error
 from elasticjob_operator.core.model.observed import Defaults
 
 Json = dict[str, Any]
@@ -97,17 +97,17 @@ def test_a_plans_resources_count_for_the_init_container_too() -> None:
     ],
 )
 def test_a_template_that_takes_the_agents_names_is_refused_by_its_field(field: str, made: ElasticJob) -> None:
-    why = problem(made)
+    why = validation_error(made)
     assert why is not None
     assert why.startswith(f"spec.replicaSpecs.worker.template.spec.{field}: ")
     as_image = msgspec.structs.replace(made.spec, agent=msgspec.structs.replace(made.spec.agent, source="Image"))
-    assert problem(msgspec.structs.replace(made, spec=as_image)) is None, (
+    assert validation_error(msgspec.structs.replace(made, spec=as_image)) is None, (
         "they are the user's where nothing is installed"
     )
 
 
 def test_a_mount_beside_the_agents_directory_is_the_users_own() -> None:
-    assert problem(job(volumeMounts=[{"name": "v", "mountPath": "/elasticjobs"}])) is None
+    assert validation_error(job(volumeMounts=[{"name": "v", "mountPath": "/elasticjobs"}])) is None
 
 
 def test_the_agent_comes_with_the_master_unless_told_otherwise() -> None:

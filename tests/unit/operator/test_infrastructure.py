@@ -58,18 +58,18 @@ def test_the_gang_is_the_master_and_every_role_at_its_least() -> None:
     body = job_body(8, 3, 16, worker={"template": template}, **policy("volcano", queue="q", priorityClassName="high"))
     body["spec"]["replicaSpecs"]["ps"] = {"minReplicas": 2, "template": {"spec": {"containers": [{}]}}}
     body["spec"]["master"] = {"resources": {"requests": {"cpu": "100m", "memory": "128Mi"}}}
-    assert gang.pod_group(job(body)) == {
+    assert gang.pod_group_spec(job(body)) == {
         "minMember": 6,
         "minResources": {"cpu": "4.6", "memory": str(3 * 1024**3 + 128 * 1024**2), "nvidia.com/gpu": "6"},
         "queue": "q",
         "priorityClassName": "high",
     }
     body["spec"]["runPolicy"]["schedulingPolicy"] = {"gang": "coscheduling", "priorityClassName": "high"}
-    group = gang.pod_group(job(body))
+    group = gang.pod_group_spec(job(body))
     assert group is not None
     assert set(group) == {"minMember", "minResources"}, "coscheduling knows no queue and no priority of a group"
     body["spec"]["runPolicy"]["schedulingPolicy"] = {"gang": "none"}
-    assert gang.pod_group(job(body)) is None
+    assert gang.pod_group_spec(job(body)) is None
 
 
 @pytest.mark.parametrize("kind", ["volcano", "coscheduling"])

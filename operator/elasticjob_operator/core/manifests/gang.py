@@ -56,7 +56,7 @@ KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 """The job's label that makes Kueue, which starts it by ending `suspend`, count it; its pods get it, too."""
 
 
-def problem(job: ElasticJob) -> str | None:
+def scheduling_policy_error(job: ElasticJob) -> str | None:
     """Return what is asked of a scheduler that cannot do it; None if nothing is."""
     policy = job.spec.run_policy.scheduling_policy
     scheduler = SCHEDULERS.get(policy.gang)
@@ -68,7 +68,7 @@ def problem(job: ElasticJob) -> str | None:
     return None
 
 
-def scheduled(job: ElasticJob, pod: Json) -> Json:
+def with_scheduling(job: ElasticJob, pod: Json) -> Json:
     """Return a pod's manifest with what its schedulers read; what its template says stays."""
     policy = job.spec.run_policy.scheduling_policy
     metadata, spec = dict(pod["metadata"]), dict(pod["spec"])
@@ -85,7 +85,7 @@ def scheduled(job: ElasticJob, pod: Json) -> Json:
     return {**pod, "metadata": metadata, "spec": spec}
 
 
-def pod_group(job: ElasticJob) -> Json | None:
+def pod_group_spec(job: ElasticJob) -> Json | None:
     """Return the spec of the job's PodGroup: the master and every role's minReplicas; None without a gang."""
     policy = job.spec.run_policy.scheduling_policy
     scheduler = SCHEDULERS.get(policy.gang)

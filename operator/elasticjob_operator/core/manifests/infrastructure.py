@@ -37,7 +37,7 @@ def infrastructure_manifests(job: ElasticJob) -> list[Json]:
         _object(job, "rbac.authorization.k8s.io/v1", "Role", name, rules=_rules(job)),
         _object(job, "rbac.authorization.k8s.io/v1", "RoleBinding", name, roleRef=role, subjects=[subject]),
     ]
-    if group := gang.pod_group(job):
+    if group := gang.pod_group_spec(job):
         scheduler = gang.SCHEDULERS[job.spec.run_policy.scheduling_policy.gang]
         manifests.append(_object(job, scheduler.api_version, "PodGroup", job.metadata.name, spec=group))
     return manifests

@@ -108,7 +108,7 @@ def member_pod(
         },
         "spec": pod_spec,
     }
-    return gang.scheduled(job, pod)
+    return gang.with_scheduling(job, pod)
 
 
 def with_resources(
@@ -184,7 +184,7 @@ def master_pod(job: ElasticJob, incarnation: int, *, restarts: int, uncounted: i
             "containers": [container],
         },
     }
-    return gang.scheduled(job, pod)
+    return gang.with_scheduling(job, pod)
 
 
 def _member_container(

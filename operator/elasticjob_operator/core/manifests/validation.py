@@ -48,24 +48,24 @@ class _Template(Object, frozen=True):
     spec: _Spec | None = None
 
 
-def problem(job: ElasticJob) -> str | None:
+def validation_error(job: ElasticJob) -> str | None:
     """Return why the job's pods could never run, naming the field and the remedy; None if nothing is in their way."""
-    if found := gang.problem(job):
-        return found
+    if error := gang.scheduling_policy_error(job):
+        return error
     for role, spec in job.spec.replica_specs.items():
         field = f"spec.replicaSpecs.{role}.template"
-        if found := _template_problem(spec.template, field):
-            return found
-        if job.spec.agent.source == "InitContainer" and (found := _reserved_problem(spec.template["spec"], field)):
-            return found
-    if found := _form_problem({"spec": {"containers": [{"resources": job.spec.master.resources}]}}, "spec.master"):
-        return found
-    return _form_problem(job.spec.master.template, "spec.master.template")
+        if error := _template_error(spec.template, field):
+            return error
+        if job.spec.agent.source == "InitContainer" and (error := _reserved_name_error(spec.template["spec"], field)):
+            return error
+    if error := _schema_error({"spec": {"containers": [{"resources": job.spec.master.resources}]}}, "spec.master"):
+        return error
+    return _schema_error(job.spec.master.template, "spec.master.template")
 
 
-def _template_problem(template: Json, field: str) -> str | None:
-    if found := _form_problem(template, field):
-        return found
+def _template_error(template: Json, field: str) -> str | None:
+    if error := _schema_error(template, field):
+        return error
     containers = (template.get("spec") or {}).get("containers")
     if not containers:
         return f"{field}.spec.containers: must have at least one container"
@@ -77,7 +77,7 @@ def _template_problem(template: Json, field: str) -> str | None:
     return None
 
 
-def _reserved_problem(spec: Json, field: str) -> str | None:
+def _reserved_name_error(spec: Json, field: str) -> str | None:
     """Return which name or path of the template is the installed agent's."""
     remedy = "is the agent's own; use another, or put the agent into the image and set spec.agent.source to Image"
     for kind in ("initContainers", "containers", "volumes"):
@@ -91,7 +91,7 @@ def _reserved_problem(spec: Json, field: str) -> str | None:
     return None
 
 
-def _form_problem(template: Json, field: str) -> str | None:
+def _schema_error(template: Json, field: str) -> str | None:
     """Return what is not of the form that a pod template has, in the parts that are read here."""
     try:
         read = msgspec.convert(template, _Template)
@@ -99,6 +99,6 @@ def _form_problem(template: Json, field: str) -> str | None:
             for values in (container.resources.requests, container.resources.limits) if container.resources else ():
                 for quantity in (values or {}).values():
                     parse_quantity(quantity)
-    except ValueError as error:  # of msgspec, too
-        return f"{field}: {error}"
+    except ValueError as invalid:  # msgspec's are ValueErrors, too
+        return f"{field}: {invalid}"
     return None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from elasticjob_api.elasticjob import ElasticJobStatus, Progress
 from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, Resource
-from elasticjob_operator.core import health
+from elasticjob_operator.core.health_conditions import CONDITION_TYPES, health_conditions
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,7 +60,7 @@ async def running() -> Watched:
 async def test_a_healthy_job_has_no_such_conditions_and_no_such_events() -> None:
     world = await running()
     await world.tell(step=5)
-    assert [world.condition(kind) for kind in health.KINDS] == [None, None, None]
+    assert [world.condition(kind) for kind in CONDITION_TYPES] == [None, None, None]
     assert world.events == []
 
 
@@ -142,6 +142,6 @@ async def test_with_the_jobs_end_the_conditions_end() -> None:
 @given(st.dictionaries(st.text(max_size=5), st.text(max_size=1024), max_size=100), st.lists(st.text(), max_size=100))
 def test_however_many_there_are_a_message_stays_short_enough_for_people(unfit: Any, slow: Any) -> None:
     status = ElasticJobStatus(progress=Progress(unfit=unfit, stragglers=slow))
-    for finding in health.findings(status):
-        assert finding.holds
-        assert len(finding.message) <= 32_768, "the API server refuses more"
+    for condition in health_conditions(status):
+        assert condition.holds
+        assert len(condition.message) <= 32_768, "the API server refuses more"

@@ -1,4 +1,7 @@
-"""The job's status for people and programs: phase, conditions, counts and the strings that `kubectl get` prints."""
+"""The job's status: phase, conditions, message, counts, and the strings that `kubectl get` prints, such as `workers`.
+
+Each function returns a new status; none changes what it is given.
+"""
 
 from __future__ import annotations
 
@@ -9,49 +12,49 @@ from elasticjob_api.meta import Condition
 from elasticjob_api.times import format_time
 from msgspec.structs import replace
 
-from elasticjob_operator.core import health
+from elasticjob_operator.core.health_conditions import CONDITION_TYPES, health_conditions
 from elasticjob_operator.core.members import backoff
 from elasticjob_operator.core.members.terminations import permanently_failed
 from elasticjob_operator.core.model.observed import Observed
 
 FINISHED_PHASES: tuple[Phase, ...] = ("Succeeded", "Failed")
 _RUNNING, _SUSPENDED = "Running", "Suspended"
-_TOLD = 3
+_MAX_RESTARTS_LISTED = 3
 
 
 def initialized(job: ElasticJob, now: float) -> ElasticJobStatus:
-    """Return the first status of a job: from here on it is held to the size its spec asks for now."""
+    """Return the first status of a job, with as many members as its spec asks for now; later only plans change them."""
     roles = {
         role: ReplicaStatus(desired=spec.replicas, indices=format_indices(range(spec.replicas)))
         for role, spec in job.spec.replica_specs.items()
     }
-    shown = elastic_role(job)
+    printed = printed_role(job)
     return replace(
         job.status,
         phase="Pending",
         replica_statuses=roles,
-        selector=f"{names.LABEL_JOB_UID}={job.metadata.uid},{names.LABEL_ROLE}={shown}",
-        workers=f"0/{roles[shown].desired}",
+        selector=f"{names.LABEL_JOB_UID}={job.metadata.uid},{names.LABEL_ROLE}={printed}",
+        workers=f"0/{roles[printed].desired}",
         observed_generation=job.metadata.generation,
         start_time=format_time(now),
     )
 
 
 def finished(job: ElasticJob, status: ElasticJobStatus, phase: Phase, message: str, now: float) -> ElasticJobStatus:
-    """Return the status of a job that has come to its end."""
+    """Return the status of a job that has succeeded or failed."""
     status = replace(
         status, phase=phase, message=message, completion_time=format_time(now), current_plan=None,
         observed_generation=job.metadata.generation,
     )  # fmt: skip
     status = _with_condition(job, status, phase, True, phase, message, now)
-    for kind in (_RUNNING, _SUSPENDED, "Scaling", "MasterReady", *health.KINDS):
-        if any(c.type == kind for c in status.conditions):
-            status = _with_condition(job, status, kind, False, f"Job{phase}", "", now)
+    for condition_type in (_RUNNING, _SUSPENDED, "Scaling", "MasterReady", *CONDITION_TYPES):
+        if _condition(status, condition_type) is not None:
+            status = _with_condition(job, status, condition_type, False, f"Job{phase}", "", now)
     return status
 
 
 def with_counts(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatus:
-    """Return the status with what the pods are doing. These fields change often and nothing is decided by them."""
+    """Return the status with the counts of pods by what they are doing, which change often."""
     job = observed.job
     counts = {role: [0, 0] for role in status.replica_statuses}
     for pod in observed.pods:
@@ -68,11 +71,11 @@ def with_counts(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatu
         )
         for role, replica in status.replica_statuses.items()
     }
-    shown = replicas[elastic_role(job)]
+    printed = replicas[printed_role(job)]
     return replace(
         status,
         replica_statuses=replicas,
-        workers=f"{shown.ready}/{shown.desired}",
+        workers=f"{printed.ready}/{printed.desired}",
         restarts=sum(replica.restarts for replica in replicas.values()),
         uncounted_restarts=sum(replica.uncounted_restarts for replica in replicas.values()),
     )
@@ -94,56 +97,58 @@ def with_phase(observed: Observed, status: ElasticJobStatus, now: float) -> Elas
         "" if ready else "the master is not ready",
         now,
     )
-    enough = _enough_to_start(job, status)
-    started = any(c.type == _RUNNING and c.status == "True" for c in status.conditions) or enough
+    started = _has_started(status) or _enough_to_start(job, status)
+    missing = "" if started else _missing_members(job, status)
     status = _with_condition(
         job,
         status,
         _RUNNING,
         started,
         "Started" if started else "Waiting",
-        "" if started else _missing_members(job, status),
+        missing,
         now,
     )
     scaling = status.current_plan is not None
-    if scaling or any(c.type == "Scaling" for c in status.conditions):
+    if scaling or _condition(status, "Scaling") is not None:
         reason = "PlanRunning" if scaling else "AtRest"
         status = _with_condition(job, status, "Scaling", scaling, reason, status.current_plan or "", now)
-    for found in health.findings(status):
-        status = _with_condition(job, status, found.kind, found.holds, found.reason, found.message, now)
+    for health in health_conditions(status):
+        status = _with_condition(job, status, health.type, health.holds, health.reason, health.message, now)
     phase: Phase = "Starting" if any(replica.active for replica in status.replica_statuses.values()) else "Pending"
     if started:
         phase = "Scaling" if scaling else "Running"
-    parts = ("" if started else _missing_members(job, status), _pending_restarts(status, now), observed.last_refusal)
+    parts = (missing, _pending_restarts(status, now), observed.last_refusal)
     message = "; ".join(text for text in parts if text)
     return replace(status, phase=phase, message=message, observed_generation=job.metadata.generation)
 
 
 def with_suspension(observed: Observed, status: ElasticJobStatus, now: float) -> ElasticJobStatus:
-    """Return the status of a job that is suspended, or on the way there while it still has pods."""
-    job, asked = observed.job, "spec.runPolicy.suspend is true"
+    """Return the status of a job that is to be suspended: Suspended when it has no pods any more, else as it was."""
+    job, cause = observed.job, "spec.runPolicy.suspend is true"
     status = replace(status, current_plan=None, observed_generation=job.metadata.generation)
-    for kind in (_RUNNING, "Scaling", "MasterReady", *health.KINDS):
-        if any(c.type == kind for c in status.conditions):
-            status = _with_condition(job, status, kind, False, _SUSPENDED, asked, now)
+    for condition_type in (_RUNNING, "Scaling", "MasterReady", *CONDITION_TYPES):
+        if _condition(status, condition_type) is not None:
+            status = _with_condition(job, status, condition_type, False, _SUSPENDED, cause, now)
     if observed.pods:
         message = f"suspending: {len(observed.pods)} pods are draining"
         status = _with_condition(job, status, _SUSPENDED, False, "Suspending", message, now)
         return replace(status, phase=_RUNNING if status.phase == "Scaling" else status.phase, message=message)
-    status = _with_condition(job, status, _SUSPENDED, True, _SUSPENDED, asked, now)
-    return replace(status, phase=_SUSPENDED, message=asked, start_time=None, master_address=None)
+    status = _with_condition(job, status, _SUSPENDED, True, _SUSPENDED, cause, now)
+    return replace(status, phase=_SUSPENDED, message=cause, start_time=None, master_address=None)
 
 
 def without_suspension(job: ElasticJob, status: ElasticJobStatus, now: float) -> ElasticJobStatus:
-    """Return the status of a job that is not suspended; its time to be active begins anew when it was."""
-    if any(c.type == _SUSPENDED and (c.status, c.reason) != ("False", "Resumed") for c in status.conditions):
+    """Return the status of a job that is not to be suspended; when it was, its active time begins anew."""
+    suspended = _condition(status, _SUSPENDED)
+    if suspended is not None and (suspended.status, suspended.reason) != ("False", "Resumed"):
         status = _with_condition(job, status, _SUSPENDED, False, "Resumed", "", now)
     return status if status.start_time is not None else replace(status, start_time=format_time(now))
 
 
 def is_suspended(status: ElasticJobStatus) -> bool:
     """Whether a job has no pods because it is suspended."""
-    return any(c.type == _SUSPENDED and c.status == "True" for c in status.conditions)
+    suspended = _condition(status, _SUSPENDED)
+    return suspended is not None and suspended.status == "True"
 
 
 def has_no_members_yet(status: ElasticJobStatus) -> bool:
@@ -152,31 +157,39 @@ def has_no_members_yet(status: ElasticJobStatus) -> bool:
 
 
 def has_too_few_members(job: ElasticJob, status: ElasticJobStatus, role: str) -> bool:
-    """Whether a role has fewer members at work than the job needs to start, or, once it has started, to go on."""
+    """Whether a role has fewer ready members than the job needs to start or, once it has started, to go on."""
     replica = status.replica_statuses[role]
-    started = any(c.type == _RUNNING and c.status == "True" for c in status.conditions)
-    least = job.spec.replica_specs[role].min_replicas if started else _start_size(job, role, replica)
-    return _ready_or_succeeded(replica) < least
+    started = _has_started(status)
+    needed = job.spec.replica_specs[role].min_replicas if started else _start_size(job, role, replica)
+    return _ready_or_succeeded(replica) < needed
 
 
-def elastic_role(job: ElasticJob) -> str:
-    """Return the role that `kubectl get` shows: worker, or the first one of a job that has none."""
+def printed_role(job: ElasticJob) -> str:
+    """Return the role whose size `kubectl get` prints: worker, or the first one of a job that has none."""
     return names.ROLE_WORKER if names.ROLE_WORKER in job.spec.replica_specs else next(iter(job.spec.replica_specs))
 
 
 def only_counts_differ(before: ElasticJobStatus, after: ElasticJobStatus) -> bool:
-    """Whether the difference can wait a moment, so that many small changes become one write."""
+    """Whether writing the difference can wait a moment, so that many small changes become one write."""
+    return _without_counts(before) == _without_counts(after)
 
-    def without_counts(status: ElasticJobStatus) -> ElasticJobStatus:
-        replicas = {
+
+def _without_counts(status: ElasticJobStatus) -> ElasticJobStatus:
+    return replace(
+        status,
+        replica_statuses={
             role: replace(replica, active=0, ready=0, succeeded=0, failed=0, started_indices="")
             for role, replica in status.replica_statuses.items()
-        }
-        return replace(status, replica_statuses=replicas, workers="", message="", conditions=[
-            replace(condition, message="") for condition in status.conditions
-        ])  # fmt: skip
+        },
+        workers="",
+        message="",
+        conditions=[replace(condition, message="") for condition in status.conditions],
+    )
 
-    return without_counts(before) == without_counts(after)
+
+def _has_started(status: ElasticJobStatus) -> bool:
+    running = _condition(status, _RUNNING)
+    return running is not None and running.status == "True"
 
 
 def _enough_to_start(job: ElasticJob, status: ElasticJobStatus) -> bool:
@@ -206,7 +219,7 @@ def _missing_members(job: ElasticJob, status: ElasticJobStatus) -> str:
 
 
 def _pending_restarts(status: ElasticJobStatus, now: float) -> str:
-    """Return who waits for the time of its restart."""
+    """Return which members wait for their restart, and until when; empty when none does."""
     waits = [
         (wait.until, f"{role} {index}")
         for role, replica in status.replica_statuses.items()
@@ -215,20 +228,24 @@ def _pending_restarts(status: ElasticJobStatus, now: float) -> str:
     ]
     master = status.master.back_off
     waits += [(master.until, "the master")] if master is not None and backoff.seconds_left(master, now) else []
-    more = f" and {len(waits) - _TOLD} more" if len(waits) > _TOLD else ""
-    told = ", ".join(f"{who} at {until}" for until, who in sorted(waits)[:_TOLD])
-    return f"restarts: {told}{more}" if told else ""
+    more = f" and {len(waits) - _MAX_RESTARTS_LISTED} more" if len(waits) > _MAX_RESTARTS_LISTED else ""
+    listed = ", ".join(f"{member} at {until}" for until, member in sorted(waits)[:_MAX_RESTARTS_LISTED])
+    return f"restarts: {listed}{more}" if listed else ""
+
+
+def _condition(status: ElasticJobStatus, condition_type: str) -> Condition | None:
+    return next((condition for condition in status.conditions if condition.type == condition_type), None)
 
 
 def _with_condition(
-    job: ElasticJob, status: ElasticJobStatus, kind: str, holds: bool, reason: str, message: str, now: float
+    job: ElasticJob, status: ElasticJobStatus, condition_type: str, holds: bool, reason: str, message: str, now: float
 ) -> ElasticJobStatus:
-    """Set one condition; others, also foreign ones, stay as they are."""
-    old = next((condition for condition in status.conditions if condition.type == kind), None)
+    """Set one condition; all others, also those that other programs have set, stay as they are."""
+    old = _condition(status, condition_type)
     text = str(holds)
     same = old is not None and old.status == text
     new = Condition(
-        type=kind,
+        type=condition_type,
         status=text,
         reason=reason,
         message=message,

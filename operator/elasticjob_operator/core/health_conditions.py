@@ -1,0 +1,86 @@
+"""The job's conditions Stalled, Stragglers and UnfitNodes, and an event for each change of one.
+
+The master writes what it has detected into `status.progress`, and nothing else. The conditions are computed from all of
+that, so nothing is written while it stays the same. A condition that was never true is not in the status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from elasticjob_api.elasticjob import ElasticJobStatus, Progress
+
+from elasticjob_operator.core.model.actions import EmitEvent
+
+_MAX_LISTED = 10
+
+
+@dataclass(frozen=True)
+class HealthCondition:
+    """One desired condition; its reason is also that of the event."""
+
+    type: str
+    holds: bool
+    reason: str
+    message: str = ""
+
+
+STALLED, STRAGGLERS, UNFIT_NODES = "Stalled", "Stragglers", "UnfitNodes"
+CONDITION_TYPES = (STALLED, STRAGGLERS, UNFIT_NODES)
+
+
+def health_conditions(status: ElasticJobStatus) -> list[HealthCondition]:
+    """Return the conditions that follow from the master's progress report; none that is false and was never true."""
+    progress = status.progress or Progress()
+    existing = {condition.type for condition in status.conditions}
+    desired = (_stalled(progress), _stragglers(progress), _unfit_nodes(progress))
+    return [condition for condition in desired if condition.holds or condition.type in existing]
+
+
+def health_events(before: ElasticJobStatus, after: ElasticJobStatus) -> list[EmitEvent]:
+    """Return one event for each of these conditions that has changed from one status to the next."""
+    old = {condition.type: condition for condition in before.conditions}
+    events = []
+    for new in after.conditions:
+        if new.type not in CONDITION_TYPES:
+            continue
+        was = old.get(new.type)
+        if new.status == "True" and (was is None or (was.status, was.message) != ("True", new.message)):
+            events.append(EmitEvent(new.reason, new.message, warning=True))
+        elif new.status == "False" and was is not None and was.status == "True":
+            events.append(EmitEvent(new.reason, _RESOLVED_NOTES[new.type]))
+    return events
+
+
+_RESOLVED_NOTES = {
+    STALLED: "steps are finished again",
+    STRAGGLERS: "no member is much slower than the others any more",
+    UNFIT_NODES: "no member's node fails its check any more",
+}
+
+
+def _stalled(progress: Progress) -> HealthCondition:
+    if progress.stalled_since is None:
+        return HealthCondition(STALLED, False, "Resumed")
+    message = f"no step has been finished since {progress.stalled_since}; the last one is {progress.step}"
+    return HealthCondition(STALLED, True, "Stalled", message)
+
+
+def _stragglers(progress: Progress) -> HealthCondition:
+    if not progress.stragglers:
+        return HealthCondition(STRAGGLERS, False, "NoStragglers")
+    message = f"much slower than the others: {_join_first(sorted(progress.stragglers))}"
+    return HealthCondition(STRAGGLERS, True, "StragglersFound", message)
+
+
+def _unfit_nodes(progress: Progress) -> HealthCondition:
+    if not progress.unfit:
+        return HealthCondition(UNFIT_NODES, False, "AllFit")
+    message = _join_first([f"{pod}: {problem}" for pod, problem in sorted(progress.unfit.items())], "; ")
+    return HealthCondition(UNFIT_NODES, True, "NodeCheckFailed", message)
+
+
+def _join_first(texts: Sequence[str], separator: str = ", ") -> str:
+    more = f"{separator}and {len(texts) - _MAX_LISTED} more" if len(texts) > _MAX_LISTED else ""
+    return separator.join(texts[:_MAX_LISTED]) + more
