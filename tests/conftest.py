@@ -5,15 +5,18 @@ import fcntl
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
-from elasticjob_kube.errors import NotFound
-from elasticjob_kube.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Resource
+from elasticjob_kube.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
 from elasticjob_kube.session import Json, Kube, connect
 from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.crds import apply_crds
 from hypothesis import settings
+
+from tests.support.operator_process import there
+from tests.support.wait import until
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -81,15 +84,5 @@ async def namespace(kube: Kube) -> AsyncIterator[str]:
 
 async def furnished(kube: Kube, namespace: str) -> None:
     """Wait until a new namespace has what Kubernetes puts into each; without the account no pod is taken."""
-    async with asyncio.timeout(30):
-        for resource, needed in ((SERVICE_ACCOUNTS, "default"), (CONFIG_MAPS, "kube-root-ca.crt")):
-            while not await _is_there(kube, resource, namespace, needed):
-                await asyncio.sleep(0.02)
-
-
-async def _is_there(kube: Kube, resource: Resource, namespace: str, name: str) -> bool:
-    try:
-        await kube.get(resource, namespace, name)
-    except NotFound:
-        return False
-    return True
+    for resource, needed in ((SERVICE_ACCOUNTS, "default"), (CONFIG_MAPS, "kube-root-ca.crt")):
+        await until(f"{resource.kind} {needed}", partial(there, kube, resource, namespace, needed))

@@ -22,6 +22,7 @@ from elasticjob_cli.master_client import find_master
 
 from tests.support.e2e.jobs import job
 from tests.support.e2e.stage import Stage
+from tests.support.wait import until
 
 Json = dict[str, Any]
 SECONDS = 60.0
@@ -56,12 +57,13 @@ async def training(seen: JobObserver, size: int, *, beyond: int = 0) -> int:
 async def members(stage: Stage, *states: agent_pb2.MemberState.ValueType) -> None:
     """Wait until the members are in these states, in the order of their indices."""
     access = await find_master(stage.kube, stage.namespace, NAME)
-    found: list[agent_pb2.MemberState.ValueType] = []
-    async with access.channel() as channel, asyncio.timeout(SECONDS):
-        while found != list(states):
-            told = await JobServiceStub(channel).GetMembers(job_pb2.GetMembersRequest(), metadata=access.metadata)
-            found = [member.state for member in sorted(told.members, key=lambda member: member.index)]
-            await asyncio.sleep(0.1)
+    async with access.channel() as channel:
+
+        async def present() -> list[agent_pb2.MemberState.ValueType]:
+            answer = await JobServiceStub(channel).GetMembers(job_pb2.GetMembersRequest(), metadata=access.metadata)
+            return [member.state for member in sorted(answer.members, key=lambda member: member.index)]
+
+        await until(f"members in the states {states}", present, lambda found: found == list(states), seconds=SECONDS)
 
 
 def workers(stage: Stage) -> Json:
@@ -84,12 +86,12 @@ def wait_for(stage: Stage, condition: str, value: bool) -> Json:
 
 async def until_events(stage: Stage, *reasons: str) -> None:
     """Wait for events of the job."""
-    told: set[str] = set()
-    async with asyncio.timeout(SECONDS):
-        while not told.issuperset(reasons):
-            items = json.loads(stage.kubectl("get", "events.events.k8s.io", "-o", "json"))["items"]
-            told = {item["reason"] for item in items if item["regarding"]["name"] == NAME}
-            await asyncio.sleep(0.3)
+
+    def present() -> set[str]:
+        items = json.loads(stage.kubectl("get", "events.events.k8s.io", "-o", "json"))["items"]
+        return {item["reason"] for item in items if item["regarding"]["name"] == NAME}
+
+    await until(f"events {reasons}", present, lambda found: found.issuperset(reasons), seconds=SECONDS)
 
 
 async def test_a_master_killed_in_mid_training_costs_no_step_and_no_shard_is_lost_or_done_twice(

@@ -6,22 +6,20 @@ import base64
 import json
 import signal
 import subprocess
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 import pytest
 
 from tests.support.e2e.second_node import SecondNode
 from tests.support.e2e.target import Target
+from tests.support.wait import wait_until
 
 Json = dict[str, Any]
-T = TypeVar("T")
-SECONDS = 30.0
 pytestmark = pytest.mark.embedded_only("these are the promises of the process node")
 
 
@@ -67,13 +65,16 @@ class Space:
     def until(self, name: str, holds: Callable[[Json], Any]) -> Json:
         """Wait until something holds for a pod's status; return the status."""
 
-        def look() -> Json | None:
-            status: Json = self.get(name).get("status", {})
-            return status if holds(status) else None
+        def status() -> Json:
+            return dict(self.get(name).get("status", {}))
 
-        return wait(
-            look,
-            lambda: self.kubectl("describe", "pod", name, check=False) + self.kubectl("get", "pod", name, "-o", "yaml"),
+        return wait_until(
+            f"what is waited for of pod {name}",
+            status,
+            holds,
+            explain=lambda: (
+                self.kubectl("describe", "pod", name, check=False) + self.kubectl("get", "pod", name, "-o", "yaml")
+            ),
         )
 
     def phase(self, name: str, phase: str) -> Json:
@@ -99,20 +100,12 @@ class Space:
         return [item for item in items if item["involvedObject"]["name"] == name]
 
     def event(self, name: str, reason: str) -> Json:
-        found = wait(
-            lambda: [item for item in self.events(name) if item["reason"] == reason] or None,
-            lambda: f"no event {reason} of {name}: {self.events(name)}",
+        found = wait_until(
+            f"an event {reason} of {name}",
+            lambda: [item for item in self.events(name) if item["reason"] == reason],
+            explain=lambda: str(self.events(name)),
         )
         return found[0]
-
-
-def wait(look: Callable[[], T | None], explain: Callable[[], str]) -> T:
-    deadline = time.monotonic() + SECONDS
-    while (found := look()) is None:
-        if time.monotonic() > deadline:
-            pytest.fail(explain())
-        time.sleep(0.05)
-    return found
 
 
 @pytest.fixture
@@ -228,7 +221,7 @@ def test_what_a_container_leaves_behind_ends_with_it(space: Space) -> None:
     cookie = f"4242{uuid.uuid4().int % 10**6}"
     space.shell("parent", f"setsid sleep {cookie} & sleep {cookie} & setsid setsid sh -c 'sleep {cookie}' & sleep 0.3")
     space.ended("parent")
-    wait(lambda: True if not living(cookie) else None, lambda: f"still there: {living(cookie)}")
+    wait_until("its processes are gone", lambda: living(cookie), lambda pids: not pids)
 
 
 def test_a_pod_past_its_deadline_fails_with_that_reason(space: Space) -> None:
@@ -354,18 +347,17 @@ def test_a_grpc_probe_asks_the_health_service(space: Space) -> None:
     space.pod("unknown", ["python", "-c", serve], env=env, readinessProbe=bad)
     space.until("healthy", lambda status: condition(status, "Ready").get("status") == "True")
     space.until("unknown", lambda status: main(status).get("running"))
-    assert "NOT_FOUND" in eventually(space, "unknown", "Unhealthy", "NOT_FOUND")
+    assert "NOT_FOUND" in message_of_event(space, "unknown", "Unhealthy", "NOT_FOUND")
 
 
-def eventually(space: Space, name: str, reason: str, word: str) -> str:
+def message_of_event(space: Space, name: str, reason: str, word: str) -> str:
     """Wait for an event that has a word in its message."""
-    found: str = wait(
-        lambda: next(
-            (e["message"] for e in space.events(name) if e["reason"] == reason and word in e["message"]), None
-        ),
-        lambda: f"no event {reason} with {word}: {space.events(name)}",
+    found = wait_until(
+        f"an event {reason} with {word}",
+        lambda: [e["message"] for e in space.events(name) if e["reason"] == reason and word in e["message"]],
+        explain=lambda: str(space.events(name)),
     )
-    return found
+    return str(found[0])
 
 
 # --- deletion -----------------------------------------------------------------------------------------------------
@@ -398,7 +390,7 @@ def test_a_container_that_ignores_sigterm_is_killed_with_its_tree_after_the_grac
     cookie = f"4343{uuid.uuid4().int % 10**6}"
     script = f"trap '' TERM; sleep {cookie} & wait; while :; do sleep 1; done"
     space.shell("stubborn", script, spec={"terminationGracePeriodSeconds": 1})
-    wait(lambda: living(cookie) or None, lambda: "never started")
+    wait_until("it has started", lambda: living(cookie))
     with watching(space, "stubborn") as seen:
         space.kubectl("delete", "pod", "stubborn")
         statuses = seen()
@@ -470,7 +462,7 @@ def test_memory_can_be_resized_in_place_and_the_new_limit_holds(space: Space, tm
     assert main(status) == started
     assert status["observedGeneration"] == space.get("grower")["metadata"]["generation"]
     (tmp_path / "go").touch()
-    pid = wait(lambda: grown(script), lambda: "the process did not grow")
+    pid = wait_until("the process has grown", lambda: grown(script))
     # A limit below what is used is not enforced by killing: it waits, and says so.
     resize(space, "grower", limits={"memory": "80Mi"}, requests={"memory": "80Mi"})
     status = space.until("grower", lambda status: condition(status, "PodResizeInProgress").get("reason") == "Error")
@@ -478,7 +470,7 @@ def test_memory_can_be_resized_in_place_and_the_new_limit_holds(space: Space, tm
     assert psutil.pid_exists(pid)
 
 
-def grown(script: str) -> int | None:
+def grown(script: str) -> int:
     for process in psutil.process_iter(["cmdline", "memory_info"]):
         if (
             process.info["cmdline"]
@@ -486,7 +478,7 @@ def grown(script: str) -> int | None:
             and process.info["memory_info"].rss > 100 << 20
         ):
             return int(process.pid)
-    return None
+    return 0
 
 
 def test_a_resize_that_asks_for_a_restart_gets_one_whatever_the_exit_code(space: Space) -> None:
@@ -587,9 +579,9 @@ def test_a_killed_node_leaves_no_process_and_its_successor_knows_what_was_lost(
     space.shell("lost", f"setsid sleep {cookie} & sleep {cookie}", spec=here)
     space.shell("back", "sleep 60", spec=here | {"restartPolicy": "Always"})
     before = space.phase("back", "Running")
-    wait(lambda: True if len(living(cookie)) == 2 else None, lambda: f"{living(cookie)}\n{mortal.log()}")
+    wait_until("two processes", lambda: living(cookie), lambda pids: len(pids) == 2, explain=mortal.log)
     mortal.end(signal.SIGKILL)
-    wait(lambda: True if not living(cookie) else None, lambda: f"still there: {living(cookie)}")
+    wait_until("its processes are gone", lambda: living(cookie), lambda pids: not pids)
     mortal.start()
     ended = space.ended("lost")
     assert (ended["exitCode"], ended["reason"]) == (137, "ContainerStatusUnknown")
@@ -605,7 +597,7 @@ def test_a_killed_node_leaves_no_process_and_its_successor_knows_what_was_lost(
 def test_a_stopped_node_ends_its_processes_and_says_that_it_is_not_ready(space: Space, mortal: SecondNode) -> None:
     cookie = f"4545{uuid.uuid4().int % 10**6}"
     space.shell("cut", f"setsid sleep {cookie} & sleep {cookie}", spec={"nodeName": mortal.name})
-    wait(lambda: True if len(living(cookie)) == 2 else None, lambda: f"{living(cookie)}\n{mortal.log()}")
+    wait_until("two processes", lambda: living(cookie), lambda pids: len(pids) == 2, explain=mortal.log)
     mortal.end(signal.SIGTERM)
     assert mortal.process.returncode == 0
     assert not living(cookie)

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 from elasticjob_api import names
 
 from tests.support.master_process import TOKEN, certificates
+from tests.support.wait import wait_until
 
 BIN = Path(sys.executable).parent
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -80,15 +80,11 @@ class Rig:
     def steps(self) -> int:
         return max(map(int, re.findall(r"step (\d+)/", self.log())), default=0)
 
-    def wait(self, what: Callable[[], object], promise: str) -> None:
-        deadline = time.monotonic() + SECONDS
-        while not what():
-            if time.monotonic() > deadline:
-                pytest.fail(f"{promise}: not within {SECONDS} s\n{self.log()}")
-            time.sleep(0.05)
+    def wait(self, what: str, condition: Callable[[], object]) -> None:
+        wait_until(what, condition, seconds=SECONDS, explain=self.log)
 
     def wait_for_line(self, pattern: str) -> None:
-        self.wait(lambda: re.search(pattern, self.log()), f"a line {pattern!r}")
+        self.wait(f"a line {pattern!r}", lambda: re.search(pattern, self.log()))
 
     def end(self) -> None:
         for process in reversed(self.processes.values()):
@@ -121,9 +117,9 @@ def test_digits_are_learned_through_2_3_2_processes_and_a_killed_master_and_no_s
     rig.processes["master"].kill()
     rig.processes["master"].wait()
     steps = rig.steps()
-    rig.wait(lambda: rig.steps() >= steps + 100, "training goes on without a master")
+    rig.wait("training goes on without a master", lambda: rig.steps() >= steps + 100)
     rig.master()
-    rig.wait(lambda: all(agent.poll() is not None for agent in (first, second, third)), "the agents end")
+    rig.wait("the agents end", lambda: all(agent.poll() is not None for agent in (first, second, third)))
     log = rig.log()
     assert (first.returncode, second.returncode, third.returncode) == (0, names.EXIT_DRAINED, 0), log
     stopped = [int(step) for step in re.findall(r"stopped after step (\d+)/", log)]

@@ -17,8 +17,9 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2, job_pb2, job_pb2_grpc
 
-from tests.support.master_process import TOKEN, Master, certificates, run_master, until
+from tests.support.master_process import TOKEN, Master, certificates, run_master
 from tests.support.tcp_proxy import Wire, wire
+from tests.support.wait import until
 
 AGENT = str(Path(sys.executable).with_name("elasticjob-agent"))
 STANDALONE = ("--standalone", "--framework=custom", "--min=2", "--workers=2")
@@ -54,19 +55,22 @@ class Job:
         return [member.state for member in members]
 
     async def wait_for_states(self, *states: int) -> None:
-        async with asyncio.timeout(LOST_SECONDS):
-            while sorted(await self.states()) != sorted(states):
-                await asyncio.sleep(0.1)
+        wanted = sorted(states)
+        await until(f"states {wanted}", self.states, lambda found: sorted(found) == wanted, seconds=LOST_SECONDS)
 
     async def wait_for_steps(self) -> None:
         """Wait until both agents tell of steps: their last ones grow."""
-        now = [member.step for member in await self._members()]
-        async with asyncio.timeout(LOST_SECONDS):
-            while not all(m.step > then for m, then in zip(await self._members(), now, strict=True)):
-                await asyncio.sleep(0.05)
+        before = await self._steps()
+        await until(
+            f"steps beyond {before}",
+            self._steps,
+            lambda now: all(step > then for step, then in zip(now, before, strict=True)),
+            seconds=LOST_SECONDS,
+        )
 
-    async def _members(self) -> list[agent_pb2.Member]:
-        return list((await self.job.GetMembers(job_pb2.GetMembersRequest(), timeout=10)).members)
+    async def _steps(self) -> list[int]:
+        members = (await self.job.GetMembers(job_pb2.GetMembersRequest(), timeout=10)).members
+        return [member.step for member in members]
 
     def trainings(self) -> list[str]:
         """Return the pid of each training process that was ever started."""
@@ -111,7 +115,7 @@ async def job(tmp_path: Path) -> AsyncIterator[Job]:
             stack.push_async_callback(_end, process)
             agents.append(process)
         running = Job(master, cable, agents, tmp_path, job_pb2_grpc.JobServiceStub(channel))
-        await until(lambda: len(running.trainings()) == 2, "both processes train")
+        await until("both processes train", lambda: len(running.trainings()) == 2)
         await running.wait_for_steps()
         yield running
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 
-from tests.integration.test_agent_run import FakeMaster, Run, alive, master, run, until  # noqa: F401 (fixtures)
+from tests.integration.test_agent_run import FakeMaster, Run, alive, master, run  # noqa: F401 (fixtures)
+from tests.support.wait import until
 
 
 async def found(master: FakeMaster, number: int) -> pb.CheckResult:  # noqa: F811
@@ -54,7 +54,7 @@ async def test_a_check_that_hangs_ends_with_its_time_and_leaves_nothing_behind(
     pid = tmp_path / "pid"
     await master.order(**check(1, "sh", "-c", f"sleep 1000 & echo $! > {pid}; wait", seconds=3.0))
     assert (await found(master, 1)).problem == "the node check has not ended within 3 s"
-    await until(lambda: not alive(int(pid.read_text())))
+    await until("the check is gone", lambda: not alive(int(pid.read_text())))
 
 
 async def test_an_answer_that_got_lost_is_given_again_without_a_second_check(
@@ -81,10 +81,10 @@ async def test_a_newer_check_takes_the_place_of_one_under_way_and_is_not_disturb
     await run("true", **{names.ENV_POD_IP: master.host})
     pid = tmp_path / "pid"
     await master.order(**check(1, "sh", "-c", f"echo $$ > {pid}; exec sleep 1000"))
-    await until(lambda: pid.exists() and pid.read_text() != "")
+    await until("the check has begun", lambda: pid.exists() and pid.read_text() != "")
     await master.order(**check(2, "sh", "-c", "sleep 1"))
     assert (await found(master, 2)).problem == ""
-    await until(lambda: not alive(int(pid.read_text())))
+    await until("the check is gone", lambda: not alive(int(pid.read_text())))
     assert {result.number for result in master.seen.of("check")} == {2}
 
 
@@ -103,9 +103,7 @@ async def test_an_agent_that_ends_in_the_middle_of_a_check_takes_it_along(
     agent = await run("true", **{names.ENV_POD_IP: master.host})
     pid = tmp_path / "pid"
     await master.order(**check(1, "sh", "-c", f"echo $$ > {pid}; exec sleep 1000"))
-    async with asyncio.timeout(20):
-        while not (pid.exists() and pid.read_text()):
-            await asyncio.sleep(0.02)
+    await until("the check has begun", lambda: pid.exists() and pid.read_text() != "")
     await master.order(drain=pb.Drain(grace_seconds=1))
     assert (await agent.end())[0] == names.EXIT_DRAINED
-    await until(lambda: not alive(int(pid.read_text())))
+    await until("the check is gone", lambda: not alive(int(pid.read_text())))

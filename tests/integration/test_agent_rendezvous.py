@@ -81,7 +81,7 @@ def test_processes_meet_and_agree_through_a_master_that_is_killed_meanwhile(rig:
     rig.processes["master"].kill()
     rig.processes["master"].wait()
     rig.master()
-    rig.wait(lambda: all(one.poll() is not None for one in agents), "the agents end")
+    rig.wait("the agents end", lambda: all(one.poll() is not None for one in agents))
     log = rig.log()
     assert [one.returncode for one in agents] == [0, 0], log
     assert "rank 0 of 2 is done" in log, log

@@ -21,6 +21,8 @@ from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import agent_pb2_grpc, discovery_pb2, discovery_pb2_grpc, shards_pb2, shards_pb2_grpc
 
+from tests.support.wait import until
+
 AGENT = str(Path(sys.executable).with_name("elasticjob-agent"))
 SECONDS = 20
 _hosts = itertools.count(1)
@@ -212,13 +214,6 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
-async def until(what: Callable[[], Any]) -> Any:
-    async with asyncio.timeout(SECONDS):
-        while not (found := what()):
-            await asyncio.sleep(0.02)
-    return found
-
-
 # --- life of a process ----------------------------------------------------------------------------------------------
 
 
@@ -296,7 +291,7 @@ async def test_a_process_that_ignores_sigterm_is_killed_with_all_it_has_started(
         f"echo $$ >>{pids}; while :; do sleep 1; done",
     )
     await master.begin(1)
-    await until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+    await until("both have started", lambda: pids.exists() and len(pids.read_text().split()) == 2)
     await master.order(stop=pb.Stop(round=1, grace_seconds=0.3))
     told = await master.exited(1)
     assert (told.exit_code, told.asked) == (137, True)
@@ -350,14 +345,14 @@ async def test_the_command_dies_with_a_killed_agent(master: FakeMaster, run: Run
     await master.begin(1)
     pid = int(await agent.process.stdout.readline())
     agent.process.kill()
-    await until(lambda: not alive(pid))
+    await until("the command is gone", lambda: not alive(pid))
 
 
 async def test_orphans_are_collected(master: FakeMaster, run: Run) -> None:
     agent = await run("sh", "-c", "(sh -c 'sleep 0.1 & echo $!') ; sleep 600")
     await master.begin(1)
     orphan = int(await agent.process.stdout.readline())
-    await until(lambda: not Path(f"/proc/{orphan}").exists())
+    await until("the orphan is gone", lambda: not Path(f"/proc/{orphan}").exists())
 
 
 async def test_a_crash_is_retried_in_place_as_often_as_allowed(master: FakeMaster, run: Run, tmp_path: Path) -> None:

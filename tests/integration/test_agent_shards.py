@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import random
@@ -22,6 +21,7 @@ from elasticjob_api.v1 import shards_pb2 as pb
 from elasticjob_api.v1.shards_pb2_grpc import ShardServiceStub
 
 from tests.support.master_process import TOKEN, Master, certificates, run_master
+from tests.support.wait import until
 
 AGENT = str(Path(sys.executable).with_name("elasticjob-agent"))
 SCRIPT = str(Path(__file__).parents[1] / "support" / "shard_trainer.py")
@@ -89,16 +89,11 @@ class Workers:
     def log(self) -> str:
         return "".join(f"== {path.name}\n{path.read_text()}" for path in sorted(self.folder.glob("*.log")))
 
-    async def until(self, condition: Callable[[], object], what: str) -> None:
-        try:
-            async with asyncio.timeout(SECONDS):
-                while not condition():
-                    await asyncio.sleep(0.02)
-        except TimeoutError:
-            pytest.fail(f"never happened: {what}\n{self.log()}")
+    async def until(self, what: str, condition: Callable[[], object]) -> None:
+        await until(what, condition, seconds=SECONDS, explain=self.log)
 
     async def finished(self) -> None:
-        await self.until(lambda: all(p.poll() is not None for p in self.processes.values()), "all workers end")
+        await self.until("all workers end", lambda: all(p.poll() is not None for p in self.processes.values()))
         assert {p.returncode for p in self.processes.values()} == {0}, self.log()
 
     def end(self) -> None:
@@ -147,11 +142,11 @@ async def test_workers_and_masters_are_killed_and_every_shard_ends_done_or_faile
     for kills in range(3):
         async with master(workers, 3) as running:
             enough = total * (kills + 1) // 5
-            await workers.until(lambda: len(workers.noted()) > enough, f"{enough} shards are trained")  # noqa: B023
+            await workers.until(f"{enough} shards are trained", lambda: len(workers.noted()) > enough)  # noqa: B023
             victim = chance.randrange(3)
             workers.kill(victim)
             workers.start(victim)
-            await workers.until(lambda: len(workers.noted()) > enough + 30, "training goes on")  # noqa: B023
+            await workers.until("training goes on", lambda: len(workers.noted()) > enough + 30)  # noqa: B023
             await running.kill()
     async with master(workers, 3) as running, running.channel() as channel:
         await workers.finished()
@@ -172,7 +167,7 @@ async def test_a_model_that_is_taken_back_to_its_checkpoint_has_every_shard_once
         workers.start(0)
         for kills in range(3):
             enough = 30 + 40 * kills
-            await workers.until(lambda: in_model(model) >= enough, f"{enough} shards are in the model")  # noqa: B023
+            await workers.until(f"{enough} shards are in the model", lambda: in_model(model) >= enough)  # noqa: B023
             workers.kill(0)
             workers.start(0)
         await workers.finished()

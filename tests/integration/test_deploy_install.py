@@ -20,7 +20,8 @@ from elasticjob_localcluster.cluster import Cluster
 from elasticjob_operator.wait_for_crds import wait_for_crds
 
 from tests.support.deployment import DEPLOY, SYSTEM, Tools, manifests
-from tests.support.operator_process import job, there, until
+from tests.support.operator_process import job, there
+from tests.support.wait import until
 
 CHART = DEPLOY / "chart"
 JOBS = "elasticjobs.elasticjob.dev"

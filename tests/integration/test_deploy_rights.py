@@ -36,9 +36,10 @@ from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.deployment import DEPLOY, SYSTEM, Json, Tools, manifests
-from tests.support.operator_process import OPERATOR, end_operator, job, made, phase, there, until, workers
+from tests.support.operator_process import OPERATOR, end_operator, job, made, phase, there, workers
 from tests.support.played_kubelet import kubelet
 from tests.support.service_accounts import kubeconfig_of, not_forbidden
+from tests.support.wait import until
 
 _RBAC = ("rbac.authorization.k8s.io", "v1")
 CLUSTER_ROLES = Resource(*_RBAC, "clusterroles", "ClusterRole", namespaced=False)

@@ -6,8 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,8 @@ from elasticjob_localcluster import daemons
 from elasticjob_localcluster.controlplane import binaries
 from elasticjob_localcluster.progress_display import ProgressDisplay
 from elasticjob_localcluster.state_directory import cache_dir
+
+from tests.support.wait import wait_until
 
 COMMAND = [sys.executable, "-m", "elasticjob_cli.main", "dev"]
 
@@ -36,13 +37,6 @@ def dev(*arguments: object, **environ: str) -> subprocess.CompletedProcess[str]:
 def listens(port: int) -> bool:
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
-
-
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
-        time.sleep(0.02)
 
 
 def found(state: Path) -> clusters.Cluster:
@@ -133,7 +127,7 @@ def test_an_interrupted_start_leaves_nothing(state: Path, number: signal.Signals
     with subprocess.Popen(
         [*COMMAND, "up", "--control-plane-only", "--state", state], stderr=subprocess.PIPE, text=True
     ) as start:
-        wait_for((state / "logs" / "kube-apiserver.log").exists, "the API server to be started")
+        wait_until("the API server is started", (state / "logs" / "kube-apiserver.log").exists)
         start.send_signal(number)
         start.send_signal(number)
         error = start.communicate(timeout=60)[1]
@@ -146,7 +140,7 @@ def test_a_killed_start_is_cleaned_up_even_where_nothing_was_written_down(state:
     with subprocess.Popen(
         [*COMMAND, "up", "--control-plane-only", "--state", state], stderr=subprocess.DEVNULL
     ) as start:
-        wait_for((state / "pids" / "kube-apiserver").exists, "the API server to be started")
+        wait_until("the API server is started", (state / "pids" / "kube-apiserver").exists)
         start.kill()
     for path in (state / "pids").iterdir():
         path.unlink()

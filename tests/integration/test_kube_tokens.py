@@ -14,7 +14,7 @@ from elasticjob_kube.resources import PODS, SERVICE_ACCOUNTS
 from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster.cluster import Cluster
 
-from tests.support.operator_process import until
+from tests.support.wait import until
 
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 POD_NAME = "authentication.kubernetes.io/pod-name"

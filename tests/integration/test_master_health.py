@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
 
 import grpc.aio
 from elasticjob_api.v1 import agent_pb2 as pb
@@ -14,22 +13,8 @@ from elasticjob_api.v1 import job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_master.core.stored_state import StoredState, decode
 
-from tests.support.master_process import Agent, run_master, until
-
-T = TypeVar("T")
-
-
-async def seen(look: Callable[[], Awaitable[T]], holds: Callable[[T], object], what: str) -> T:
-    """Wait until what is looked at holds, and return it."""
-    last: T | None = None
-    try:
-        async with asyncio.timeout(30):
-            while not holds(last := await look()):
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        raise AssertionError(f"never happened: {what}; last seen: {last}") from None
-    assert last is not None
-    return last
+from tests.support.master_process import Agent, run_master
+from tests.support.wait import until
 
 
 def progress(channel: grpc.aio.Channel) -> Callable[[], Awaitable[job_pb2.Progress]]:
@@ -45,7 +30,7 @@ def stored(path: Path) -> StoredState:
 async def joined(channel: grpc.aio.Channel, count: int) -> list[Agent]:
     """Return agents that train together."""
     agents = [await Agent(index).join(channel) for index in range(count)]
-    await until(lambda: all(agent.running for agent in agents), "a world of all")
+    await until("a world of all", lambda: all(agent.running for agent in agents))
     return agents
 
 
@@ -83,14 +68,14 @@ async def test_training_that_hangs_is_started_anew_and_its_next_step_ends_the_st
         for number in (1, 2, 3):
             await step(agents, number)
         async with alive(agents):
-            told = await seen(progress(channel), lambda found: found.stalled_since, "the stall is seen")
+            told = await until("the stall is seen", progress(channel), lambda found: found.stalled_since)
             assert told.stalled_since == told.last_report_time
-            await until(lambda: all(agent.running == 2 for agent in agents), "all processes are started anew")
+            await until("all processes are started anew", lambda: all(agent.running == 2 for agent in agents))
         stops = [command for agent in agents for command in agent.commands if command.HasField("stop")]
         assert len(stops) == 2
         assert (await progress(channel)()).stalled_since, "as long as no step is finished"
         await step(agents, 3)
-        await seen(progress(channel), lambda found: not found.stalled_since, "a step ends the stall")
+        await until("a step ends the stall", progress(channel), lambda found: not found.stalled_since)
         history = await JobServiceStub(channel).GetHistory(job_pb2.GetHistoryRequest())
         reasons = [event.reason for event in history.events]
         found = [reason for reason in reasons if reason in ("Stalled", "RestartedForStall", "Resumed")]
@@ -111,20 +96,20 @@ async def test_a_new_master_knows_stall_and_stragglers_of_the_old_one(tmp_path: 
                 await step(agents, number, own=own)
                 return await progress(channel)()
 
-            told = await seen(look, lambda found: found.stragglers, "the straggler is seen")
+            told = await until("the straggler is seen", look, lambda found: found.stragglers)
             assert list(told.stragglers) == [agents[2].name]
             listed = await JobServiceStub(channel).GetMembers(job_pb2.GetMembersRequest())
             assert [member.straggler for member in listed.members] == [False, False, True]
             assert 0.08 < listed.members[2].step_seconds < 0.1
             async with alive(agents):
-                before = await seen(progress(channel), lambda found: found.stalled_since, "the stall is seen")
-        await until(lambda: stored(tmp_path / "state").stall.since == before.stalled_since, "the stall is stored")
+                before = await until("the stall is seen", progress(channel), lambda found: found.stalled_since)
+        await until("the stall is stored", lambda: stored(tmp_path / "state").stall.since == before.stalled_since)
         await master.kill()
     async with run_master(tmp_path, *options) as master, master.channel() as channel:
-        after = await seen(progress(channel), lambda found: found.stragglers, "the straggler is known")
+        after = await until("the straggler is known", progress(channel), lambda found: found.stragglers)
         assert after.stalled_since == before.stalled_since
         agents = [Agent(index, running=1) for index in range(3)]
         for agent in agents:
             await agent.join(channel)
         await step(agents, number + 1)
-        await seen(progress(channel), lambda found: not found.stalled_since, "a step ends the stall")
+        await until("a step ends the stall", progress(channel), lambda found: not found.stalled_since)

@@ -29,8 +29,9 @@ from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 from elasticjob_master.persistence.store import ConfigMapStore, Failed, TakenOver
 
-from tests.support.master_process import Agent, Master, run_master, until
+from tests.support.master_process import Agent, Master, run_master
 from tests.support.service_accounts import kubeconfig_of
+from tests.support.wait import until
 
 JOB = "job"
 COOLDOWN = 1
@@ -118,17 +119,6 @@ async def setting(cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path) 
     return Setting(kube, namespace, job["metadata"]["uid"], mine, tmp_path)
 
 
-async def eventually(look: Callable[[], Any], condition: Callable[[Any], bool], what: str) -> Any:
-    seen = None
-    try:
-        async with asyncio.timeout(30):
-            while not condition(seen := await look()):
-                await asyncio.sleep(0.1)
-    except TimeoutError:
-        raise AssertionError(f"never happened: {what}; last seen: {seen}") from None
-    return seen
-
-
 async def train(agents: list[Agent], rate: Callable[[int], float]) -> None:
     """Report steps for ever, as fast as the curve says for the present world."""
     step = 0
@@ -145,9 +135,9 @@ async def train(agents: list[Agent], rate: Callable[[int], float]) -> None:
 async def test_progress_is_written_and_at_rest_nothing_is(setting: Setting) -> None:
     async with setting.master() as master, master.channel() as channel:
         agents = [await Agent(index).join(channel) for index in (0, 1)]
-        await until(lambda: all(agent.running == 1 for agent in agents), "a world of two")
+        await until("a world of two", lambda: all(agent.running == 1 for agent in agents))
         await agents[0].send(step=pb.StepReport(round=1, step=3, total_steps=9, samples=30, seconds=1))
-        job = await eventually(setting.job, lambda job: job.get("status", {}).get("progress"), "progress in the status")
+        job = await until("progress in the status", setting.job, lambda job: job.get("status", {}).get("progress"))
         assert job["status"]["progress"]["steps"] == "3/9"
         managers = {entry["manager"] for entry in job["metadata"]["managedFields"] if entry.get("subresource")}
         assert managers == {names.MASTER}
@@ -162,7 +152,7 @@ async def test_progress_is_written_and_at_rest_nothing_is(setting: Setting) -> N
 async def test_pods_of_a_draining_plan_leave_and_the_others_go_on(setting: Setting) -> None:
     async with setting.master() as master, master.channel() as channel:
         agents = [await Agent(index).join(channel) for index in (0, 1)]
-        await until(lambda: all(agent.running == 1 for agent in agents), "a world of two")
+        await until("a world of two", lambda: all(agent.running == 1 for agent in agents))
         body = {
             "apiVersion": SCALE_PLANS.api_version,
             "kind": SCALE_PLANS.kind,
@@ -172,7 +162,7 @@ async def test_pods_of_a_draining_plan_leave_and_the_others_go_on(setting: Setti
         await setting.kube.create(SCALE_PLANS, setting.namespace, body)
         status = {"status": {"phase": "Draining", "drainingPods": [agents[0].name]}}
         await setting.kube.patch(SCALE_PLANS, setting.namespace, "in", status, subresource="status")
-        await until(lambda: agents[0].ended.is_set() and agents[1].running == 2, "a world of one")
+        await until("a world of one", lambda: agents[0].ended.is_set() and agents[1].running == 2)
         assert agents[0].commands[-1].drain.grace_seconds == pytest.approx(4.5)
         world = await JobServiceStub(channel).GetWorld(job_pb2.GetWorldRequest())
         assert [member.pod_name for member in world.members] == [agents[1].name]
@@ -189,7 +179,7 @@ async def test_a_migration_is_one_change_of_the_world_and_every_member_named_lat
 
     async with setting.master() as master, master.channel() as channel:
         agents = [await Agent(index).join(channel) for index in (0, 1)]
-        await until(lambda: all(agent.running == 1 for agent in agents), "a world of two")
+        await until("a world of two", lambda: all(agent.running == 1 for agent in agents))
         body = {
             "apiVersion": SCALE_PLANS.api_version,
             "kind": SCALE_PLANS.kind,
@@ -198,7 +188,7 @@ async def test_a_migration_is_one_change_of_the_world_and_every_member_named_lat
         }
         await setting.kube.create(SCALE_PLANS, setting.namespace, body)
         await tell("Starting", "Starting", draining=[])
-        await until(lambda: "standing by: worker 2, worker 3" in master.log.read_text(), "the master knows the plan")
+        await until("the master knows the plan", lambda: "standing by: worker 2, worker 3" in master.log.read_text())
         agents += [await Agent(index).join(channel) for index in (2, 3)]
 
         async def states() -> list[int]:
@@ -206,12 +196,12 @@ async def test_a_migration_is_one_change_of_the_world_and_every_member_named_lat
             return [member.state for member in found.members]
 
         joined = [*2 * [pb.MEMBER_STATE_TRAINING], *2 * [pb.MEMBER_STATE_WAITING]]
-        await eventually(states, lambda seen: seen == joined, "the replacements are there and wait")
+        await until("the replacements are there and wait", states, lambda seen: seen == joined)
         await tell("Draining", "Starting", draining=[agents[0].name])
-        await until(lambda: agents[0].ended.is_set() and agents[1].running == 2, "one change of the world")
+        await until("one change of the world", lambda: agents[0].ended.is_set() and agents[1].running == 2)
         await tell("Done", "Draining", draining=[agents[1].name])
-        await until(lambda: agents[1].ended.is_set(), "the second one's end")
-        await until(lambda: agents[2].running == agents[3].running == 3, "a world of the replacements")
+        await until("the second one's end", lambda: agents[1].ended.is_set())
+        await until("a world of the replacements", lambda: agents[2].running == agents[3].running == 3)
 
 
 @pytest.mark.parametrize(("third", "replicas"), [(120.0, {5}), (20.0, {1, 2})])
@@ -224,13 +214,13 @@ async def test_the_auto_scaler_decides_by_what_it_measured_as_soon_as_it_is_enab
         rates = {1: 1.0, 2: 50.0, 3: third}
         training = asyncio.create_task(train(agents, lambda size: rates[size]))
         cleanup.callback(training.cancel)
-        await until(lambda: b"measured: 2 members" in master.log.read_bytes(), "a measurement of two")
+        await until("a measurement of two", lambda: b"measured: 2 members" in master.log.read_bytes())
         await setting.set_desired(3)
         agents.append(await Agent(2).join(channel))
-        await until(lambda: b"measured: 3 members" in master.log.read_bytes(), "a measurement of three")
+        await until("a measurement of three", lambda: b"measured: 3 members" in master.log.read_bytes())
         assert await setting.plans() == []
         await setting.patch_job({"spec": {"autoscaling": {"enabled": True}}})
-        [plan] = await eventually(setting.plans, bool, "an Auto plan")
+        [plan] = await until("an Auto plan", setting.plans, bool)
         assert plan["metadata"]["name"] == f"{JOB}-auto-1"
         assert plan["metadata"]["ownerReferences"][0]["uid"] == setting.uid
         assert plan["spec"]["source"] == "Auto"
@@ -264,16 +254,16 @@ async def test_a_plan_that_a_killed_master_made_is_known_to_the_next_and_its_end
         agents = [await Agent(index).join(channel) for index in (0, 1)]
         training = asyncio.create_task(train(agents, lambda size: 50.0 * size))
         cleanup.callback(training.cancel)
-        await until(lambda: b"plan 1 was made before" in master.log.read_bytes(), "the plan is adopted")
-        await until(lambda: b"measured: 2 members" in master.log.read_bytes(), "a measurement of two")
+        await until("the plan is adopted", lambda: b"plan 1 was made before" in master.log.read_bytes())
+        await until("a measurement of two", lambda: b"measured: 2 members" in master.log.read_bytes())
         status = {"phase": "PartiallySucceeded", "message": "no room", "targets": {"worker": "0-2"}}
         await setting.kube.patch(
             SCALE_PLANS, setting.namespace, f"{JOB}-auto-1", {"status": status}, subresource="status"
         )
-        await until(lambda: b"ScalePlan 1 was not fulfilled: no room" in master.log.read_bytes(), "its end is seen")
+        await until("its end is seen", lambda: b"ScalePlan 1 was not fulfilled: no room" in master.log.read_bytes())
         await setting.set_desired(3)
         agents.append(await Agent(2).join(channel))
-        await until(lambda: b"measured: 3 members" in master.log.read_bytes(), "a measurement of three")
+        await until("a measurement of three", lambda: b"measured: 3 members" in master.log.read_bytes())
         training.cancel()
         await stored(setting)
         assert len(await setting.plans()) == 1, "more than the three that could be had are not asked for yet"
@@ -286,7 +276,7 @@ async def test_a_plan_that_a_killed_master_made_is_known_to_the_next_and_its_end
             found = await JobServiceStub(channel).GetPlans(job_pb2.GetPlansRequest())
             return [plan.name for plan in found.plans]
 
-        await eventually(known, bool, "the plan is known to the second master")
+        await until("the plan is known to the second master", known, bool)
         log = master.log.read_bytes()
         assert log.count(b"was made before") == log.count(b"was not fulfilled") == 1, "it has been judged already"
 
@@ -303,7 +293,7 @@ async def test_memory_that_is_nearly_used_up_becomes_a_plan_with_the_numbers(set
             await agent.send(heartbeat=pb.Heartbeat(usage=usage))
         training = asyncio.create_task(train(agents, lambda size: 50.0 * size))
         cleanup.callback(training.cancel)
-        [plan] = await eventually(setting.plans, bool, "a plan for more memory")
+        [plan] = await until("a plan for more memory", setting.plans, bool)
         assert plan["spec"]["replicaResourceSpecs"] == {"worker": {"resource": {"memory": "1536Mi"}}}
         assert "uses 1000 MiB of its 1024 MiB memory" in plan["spec"]["reason"]
         assert plan["spec"]["onTimeout"] == "Rollback"
@@ -312,9 +302,9 @@ async def test_memory_that_is_nearly_used_up_becomes_a_plan_with_the_numbers(set
 async def test_a_killed_master_goes_on_from_its_config_map(setting: Setting) -> None:
     async with setting.master() as master, master.channel() as channel:
         agents = [await Agent(index).join(channel) for index in (0, 1)]
-        await until(lambda: all(agent.running == 1 for agent in agents), "a world of two")
+        await until("a world of two", lambda: all(agent.running == 1 for agent in agents))
         await agents[0].send(step=pb.StepReport(round=1, step=3, total_steps=9, samples=30, seconds=1))
-        await eventually(setting.job, lambda job: job.get("status", {}).get("progress"), "progress in the status")
+        await until("progress in the status", setting.job, lambda job: job.get("status", {}).get("progress"))
         await stored(setting)
         await master.kill()
     async with setting.master() as master, master.channel() as channel:
@@ -393,13 +383,13 @@ async def test_a_stall_is_written_at_once_as_the_jobs_health_says_and_so_is_its_
     await setting.patch_job({"spec": {"health": {"stallSeconds": 1, "stallFactor": 2, "lostSeconds": 3600}}})
     async with setting.master() as master, master.channel() as channel:
         agents = [await Agent(index).join(channel) for index in (0, 1)]
-        await until(lambda: all(agent.running == 1 for agent in agents), "a world of two")
+        await until("a world of two", lambda: all(agent.running == 1 for agent in agents))
         for step in (1, 2):
             await agents[0].send(step=pb.StepReport(round=1, step=step, samples=30, seconds=0.1, steps=1))
-        progress = (await eventually(setting.job, _stalled, "the stall in the status"))["status"]["progress"]
+        progress = (await until("the stall in the status", setting.job, _stalled))["status"]["progress"]
         assert progress["stalledSince"] == progress["lastReportTime"]
         await agents[0].send(step=pb.StepReport(round=1, step=3, samples=30, seconds=0.1, steps=1))
-        job = await eventually(setting.job, lambda job: not _stalled(job), "the end of the stall in the status")
+        job = await until("the end of the stall in the status", setting.job, lambda job: not _stalled(job))
         assert job["status"]["progress"]["steps"] == "3"
 
 

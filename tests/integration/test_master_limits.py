@@ -24,7 +24,8 @@ from elasticjob_kube.session import Kube
 from elasticjob_master.persistence.store import ConfigMapStore
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.support.master_process import Master, certificates, run_master, until
+from tests.support.master_process import Master, certificates, run_master
+from tests.support.wait import until
 
 STREAMS = 256
 CONNECTIONS = 256
@@ -82,7 +83,7 @@ async def test_when_open_files_run_out_those_who_are_connected_go_on_and_others_
         await stub.GetStatus(job_pb2.GetStatusRequest(), timeout=20)
         process.rlimit(psutil.RLIMIT_NOFILE, (process.num_fds() + 20, hard))
         held = [await asyncio.open_connection("127.0.0.1", master.grpc_port) for _ in range(60)]
-        await until(lambda: b"File descriptor limit" in master.log.read_bytes(), "no more files")
+        await until("no more files", lambda: b"File descriptor limit" in master.log.read_bytes())
         await stub.GetStatus(job_pb2.GetStatusRequest(), timeout=20)
         for _, writer in held:
             writer.transport.abort()
@@ -125,7 +126,7 @@ async def test_somebody_who_watches_the_health_does_not_hold_up_the_masters_end(
         for watch in watches:
             assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
         master.process.terminate()
-        await until(lambda: master.process.returncode == 0, "the master's end")
+        await until("the master's end", lambda: master.process.returncode == 0)
         assert (await watches[0].read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
 
 

@@ -9,8 +9,9 @@ from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 
-from tests.integration.test_master_kube import Setting, eventually, setting  # noqa: F401 (a fixture)
-from tests.support.master_process import Agent, until
+from tests.integration.test_master_kube import Setting, setting  # noqa: F401 (a fixture)
+from tests.support.master_process import Agent
+from tests.support.wait import until
 
 
 def checks(agent: Agent) -> list[pb.Check]:
@@ -33,24 +34,24 @@ async def test_a_node_that_is_not_fit_is_left_out_told_so_and_shown(
     await setting.patch_job({"spec": {"health": {"nodeCheck": check}}})
     async with setting.master() as master, master.channel() as channel:
         good, bad = await Agent(0).join(channel), await Agent(1).join(channel)
-        await until(lambda: checks(good) and checks(bad), "a check for both")
+        await until("a check for both", lambda: checks(good) and checks(bad))
         order = checks(bad)[0]
         assert (list(order.command), order.timeout_seconds) == (["gpu-test", "--quick"], 60)
         assert list(order.peers) == [good.registration().address]
         await good.send(check=pb.CheckResult(number=checks(good)[0].number, seconds=0.1))
         await bad.send(check=pb.CheckResult(number=order.number, seconds=0.1, problem="no GPU"))
-        await until(lambda: good.running and exits(bad), "the good one trains, the bad one ends")
+        await until("the good one trains, the bad one ends", lambda: good.running and exits(bad))
         assert exits(bad)[0].problem == "no GPU"
         assert [member.pod_name for member in good.started[0].world.members] == [good.name]
 
-        await eventually(setting.job, lambda job: unfit(job) == {bad.name: "no GPU"}, "the unfit pod in the status")
+        await until("the unfit pod in the status", setting.job, lambda job: unfit(job) == {bad.name: "no GPU"})
         await good.send(step=pb.StepReport(round=1, step=1, samples=1, seconds=0.1, steps=1))
         again = await Agent(1, incarnation=1).join(channel)
-        await until(lambda: checks(again), "a check of its successor")
+        await until("a check of its successor", lambda: checks(again))
         await again.send(check=pb.CheckResult(number=checks(again)[0].number, seconds=0.1))
-        await until(lambda: good.running == again.running == 2, "both train")
+        await until("both train", lambda: good.running == again.running == 2)
         assert len(checks(good)) == 1, "each node is checked once"
-        await eventually(setting.job, lambda job: not unfit(job), "no unfit pod in the status")
+        await until("no unfit pod in the status", setting.job, lambda job: not unfit(job))
         members = (await JobServiceStub(channel).GetMembers(job_pb2.GetMembersRequest())).members
         assert {member.check_problem for member in members} == {""}
 
@@ -63,21 +64,21 @@ async def test_a_killed_masters_successor_checks_nobody_twice_and_lets_nobody_in
     await setting.patch_job({"spec": {"health": {"nodeCheck": {"enabled": True}}}})
     async with setting.master() as master, master.channel() as channel:
         agents = [await Agent(index).join(channel) for index in (0, 1)]
-        await until(lambda: all(map(checks, agents)), "a check for both")
+        await until("a check for both", lambda: all(map(checks, agents)))
         numbers = [checks(agent)[0].number for agent in agents]
         if stage == "after":
             for agent, number in zip(agents, numbers, strict=True):
                 await agent.send(check=pb.CheckResult(number=number, seconds=0.1))
-            await until(lambda: all(agent.running for agent in agents), "both train")
+            await until("both train", lambda: all(agent.running for agent in agents))
         await master.kill()
     async with setting.master() as master, master.channel() as channel:
         for agent in agents:
             await agent.join(channel)
         if stage == "before":
-            await until(lambda: all(len(checks(agent)) == 2 for agent in agents), "the check is asked for again")
+            await until("the check is asked for again", lambda: all(len(checks(agent)) == 2 for agent in agents))
             assert [checks(agent)[1].number for agent in agents] == numbers
             assert not any(agent.running for agent in agents)
         third = await Agent(2).join(channel)
-        await until(lambda: stage == "before" or checks(third), "a check of the new one")
+        await until("a check of the new one", lambda: stage == "before" or checks(third))
         if stage == "after":
             assert [len(checks(agent)) for agent in agents] == [1, 1]

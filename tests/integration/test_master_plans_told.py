@@ -11,8 +11,9 @@ from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_kube.resources import CONFIG_MAPS, SCALE_PLANS
 from elasticjob_master.core.stored_state import decode
 
-from tests.integration.test_master_kube import JOB, Setting, eventually, setting  # noqa: F401 - a fixture
+from tests.integration.test_master_kube import JOB, Setting, setting  # noqa: F401 - a fixture
 from tests.support.master_process import SECONDS
+from tests.support.wait import until
 
 KIND = {"apiVersion": SCALE_PLANS.api_version, "kind": SCALE_PLANS.kind}
 
@@ -39,14 +40,14 @@ async def test_plans_are_told_and_noted_once_even_across_a_masters_death(setting
         assert plan.created > 1.7e9
         assert plan.completed == 0
         made = ("PlanMade", "bigger (Manual): more of them")
-        await eventually(noted_by(stub), lambda seen: seen == [made], "the plan in the history")
-        await eventually(kept_by(setting), lambda seen: "PlanMade" in seen, "the plan in the stored history")
+        await until("the plan in the history", noted_by(stub), lambda seen: seen == [made])
+        await until("the plan in the stored history", kept_by(setting), lambda seen: "PlanMade" in seen)
         await master.kill()
     await end()
     async with setting.master() as master, master.channel() as channel:
         stub = JobServiceStub(channel)
         ended = ("PlanEnded", "bigger: Failed; no room")
-        await eventually(noted_by(stub), lambda seen: seen == [made, ended], "its end, seen by the next master")
+        await until("its end, seen by the next master", noted_by(stub), lambda seen: seen == [made, ended])
         [plan] = (await stub.GetPlans(job_pb2.GetPlansRequest())).plans
         assert (plan.phase, plan.message, plan.completed) == ("Failed", "no room", 1893456000.0)
 

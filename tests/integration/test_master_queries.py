@@ -27,7 +27,8 @@ from elasticjob_master.core.stored_state import decode
 from elasticjob_master.server.services.job import MOST_WATCHES
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from tests.support.master_process import SECONDS, TOKEN, Agent, Master, certificates, run_master, until
+from tests.support.master_process import SECONDS, TOKEN, Agent, Master, certificates, run_master
+from tests.support.wait import until
 
 STANDALONE = ("--standalone", "--framework=jax", "--min=1", "--workers=2")
 
@@ -46,7 +47,7 @@ async def channel(master: Master) -> AsyncIterator[grpc.aio.Channel]:
 
 async def world_of_two(channel: grpc.aio.Channel) -> tuple[Agent, Agent]:
     first, second = await Agent(0).join(channel), await Agent(1).join(channel)
-    await until(lambda: first.running == second.running == 1, "a world of two")
+    await until("a world of two", lambda: first.running == second.running == 1)
     return first, second
 
 
@@ -84,9 +85,9 @@ async def test_every_watch_tells_the_present_then_the_change_and_ends_with_the_m
     first, second = await world_of_two(channel)
     for agent in (first, second):
         await report(agent, 3)
-    await until(lambda: told["progress"][-1].step == told["status"][-1].progress.step == 3, "the step in two watches")
-    await until(lambda: [member.step for member in told["members"][-1].members] == [3, 3], "the step of both members")
-    await until(lambda: told["history"][-1].events, "events")
+    await until("the step in two watches", lambda: told["progress"][-1].step == told["status"][-1].progress.step == 3)
+    await until("the step of both members", lambda: [member.step for member in told["members"][-1].members] == [3, 3])
+    await until("events", lambda: told["history"][-1].events)
     master.process.terminate()
     await asyncio.wait_for(asyncio.gather(*readers), SECONDS)
     assert [event.reason for each in told["history"] for event in each.events] == [
@@ -129,14 +130,14 @@ async def test_the_history_tells_who_came_failed_and_went(channel: grpc.aio.Chan
     first, second = await world_of_two(channel)
     await second.send(exited=pb.ProcessExited(round=1, exit_code=7))
     second.running = 0
-    await until(lambda: first.running == 2, "a world of one")
+    await until("a world of one", lambda: first.running == 2)
     third = await Agent(2).join(channel)
-    await until(lambda: first.running == third.running == 3, "a world with the third")
+    await until("a world with the third", lambda: first.running == third.running == 3)
     await third.leave()
     replacement = await Agent(2, incarnation=1).join(channel)
-    await until(lambda: first.running == replacement.running == 4, "a world with the replacement")
+    await until("a world with the replacement", lambda: first.running == replacement.running == 4)
     await replacement.send(leaving=pb.Leaving())
-    await until(lambda: first.running == 5, "a world of one again")
+    await until("a world of one again", lambda: first.running == 5)
     found = await events(channel)
     for expected in (
         ("MemberRegistered", f"{second.name} at 127.0.1.2"),
@@ -161,7 +162,7 @@ async def test_the_history_outlives_a_killed_master(tmp_path: Path) -> None:
         async for news in stub.WatchHistory(job_pb2.WatchHistoryRequest(), timeout=SECONDS):
             if any(sample.step == 5 for sample in news.samples):
                 break
-        await until(lambda: _kept(tmp_path / "state") >= {"WorldFormed", "step 5"}, "the history in the state file")
+        await until("the history in the state file", lambda: _kept(tmp_path / "state") >= {"WorldFormed", "step 5"})
         await master.kill()
     async with run_master(tmp_path, *options) as master, master.channel() as channel:
         after = await JobServiceStub(channel).GetHistory(job_pb2.GetHistoryRequest())
@@ -185,9 +186,7 @@ async def test_watches_are_bounded_and_one_that_ends_makes_room(master: Master) 
         assert f"{MOST_WATCHES} watches are open, the most there may be" in (refused.value.details() or "")
         assert await JobServiceStub(two).GetStatus(job_pb2.GetStatusRequest(), timeout=SECONDS)
         watches[0].cancel()
-        async with asyncio.timeout(SECONDS):
-            while not await _is_admitted(two):
-                await asyncio.sleep(0.05)
+        await until("a watch is admitted again", lambda: _is_admitted(two))
         for watch in watches:
             watch.cancel()
 

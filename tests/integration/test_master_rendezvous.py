@@ -16,7 +16,8 @@ from elasticjob_api.v1 import rendezvous_pb2 as pb
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_api.v1.rendezvous_pb2_grpc import RendezvousServiceStub
 
-from tests.support.master_process import Agent, Master, run_master, until
+from tests.support.master_process import Agent, Master, run_master
+from tests.support.wait import until
 
 STANDALONE = ("--standalone", "--framework=jax", "--min=1", "--workers=2")
 
@@ -35,7 +36,7 @@ async def channel(master: Master) -> AsyncIterator[grpc.aio.Channel]:
 
 async def world_of_two(channel: grpc.aio.Channel) -> tuple[Agent, Agent]:
     first, second = await Agent(0).join(channel), await Agent(1).join(channel)
-    await until(lambda: first.running == second.running == 1, "a world of two")
+    await until("a world of two", lambda: first.running == second.running == 1)
     return first, second
 
 

@@ -23,7 +23,8 @@ from elasticjob_api.v1.shards_pb2_grpc import ShardServiceStub
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from tests.support.master_process import TOKEN, Agent, Master, certificates, run_master, until
+from tests.support.master_process import TOKEN, Agent, Master, certificates, run_master
+from tests.support.wait import until
 
 STANDALONE = ("--standalone", "--framework=jax", "--min=1", "--workers=2")
 
@@ -42,7 +43,7 @@ async def channel(master: Master) -> AsyncIterator[grpc.aio.Channel]:
 
 async def world_of_two(channel: grpc.aio.Channel) -> tuple[Agent, Agent]:
     first, second = await Agent(0).join(channel), await Agent(1).join(channel)
-    await until(lambda: first.running == second.running == 1, "a world of two")
+    await until("a world of two", lambda: first.running == second.running == 1)
     return first, second
 
 
@@ -61,7 +62,7 @@ async def test_two_agents_get_one_world_with_the_frameworks_environment(channel:
 async def test_a_third_agent_makes_round_two(channel: grpc.aio.Channel) -> None:
     first, second = await world_of_two(channel)
     third = await Agent(2).join(channel)
-    await until(lambda: first.running == second.running == third.running == 2, "a world of three")
+    await until("a world of three", lambda: first.running == second.running == third.running == 2)
     assert [agent.started[-1].rank for agent in (first, second, third)] == [0, 1, 2]
     world = await JobServiceStub(channel).GetWorld(job_pb2.GetWorldRequest())
     assert (world.round, len(world.members)) == (2, 3)
@@ -70,7 +71,7 @@ async def test_a_third_agent_makes_round_two(channel: grpc.aio.Channel) -> None:
 async def test_an_agent_told_to_leave_by_its_node_leaves_in_peace(channel: grpc.aio.Channel) -> None:
     first, second = await world_of_two(channel)
     await second.send(leaving=pb.Leaving())
-    await until(lambda: second.ended.is_set() and first.running == 2, "a world of one")
+    await until("a world of one", lambda: second.ended.is_set() and first.running == 2)
     assert [command.WhichOneof("command") for command in first.commands] == ["start", "stop", "start"]
     assert first.commands[1].stop.grace_seconds > 0
     members = await JobServiceStub(channel).GetMembers(job_pb2.GetMembersRequest())
@@ -81,7 +82,7 @@ async def test_a_replacement_takes_over_and_the_broken_world_is_stopped_at_once(
     first, second = await world_of_two(channel)
     await second.leave()
     replacement = await Agent(1, incarnation=1).join(channel)
-    await until(lambda: first.running == replacement.running == 2, "the next world")
+    await until("the next world", lambda: first.running == replacement.running == 2)
     assert first.commands[1].stop.grace_seconds == 0
 
 
@@ -99,7 +100,7 @@ async def test_success_ends_the_agents(channel: grpc.aio.Channel) -> None:
     first, second = await world_of_two(channel)
     for agent in (first, second):
         await agent.send(exited=pb.ProcessExited(round=1, exit_code=0))
-    await until(lambda: first.ended.is_set() and second.ended.is_set(), "Exit for both")
+    await until("Exit for both", lambda: first.ended.is_set() and second.ended.is_set())
     status = await JobServiceStub(channel).GetStatus(job_pb2.GetStatusRequest())
     assert status.phase == job_pb2.JOB_PHASE_FINISHING
 
@@ -271,7 +272,7 @@ async def test_shards_are_leased_reported_and_taken_back_when_the_process_ends(c
     report = shards_pb2.ReportShardsRequest(dataset="d", pod_uid=first.uid, done=[0], returned=[1])
     assert (await stub.ReportShards(report)).stale == []
     await second.send(leaving=pb.Leaving())
-    await until(lambda: first.running == 2, "round two")
+    await until("round two", lambda: first.running == 2)
     ledger = await stub.GetLedger(shards_pb2.GetLedgerRequest(dataset="d"))
     assert (ledger.total, ledger.done, ledger.leased, ledger.waiting, ledger.returned) == (8, 1, 0, 7, 2)
 
@@ -339,7 +340,7 @@ async def test_a_killed_master_comes_back_and_everything_goes_on(tmp_path: Path)
         assert (await ShardServiceStub(channel).ReportShards(done)).stale == []
         third = await Agent(2).join(channel)
         # Round 2 may have begun and not been stored, so nobody is told that number again.
-        await until(lambda: {a.running for a in (first, second, third)} == {3}, "the next round")
+        await until("the next round", lambda: {a.running for a in (first, second, third)} == {3})
         assert [len(agent.started) for agent in (first, second, third)] == [2, 2, 1]
 
 

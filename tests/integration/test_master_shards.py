@@ -12,7 +12,8 @@ import pytest
 from elasticjob_api.v1 import agent_pb2, shards_pb2_grpc
 from elasticjob_api.v1 import shards_pb2 as pb
 
-from tests.support.master_process import Agent, run_master, until
+from tests.support.master_process import Agent, run_master
+from tests.support.wait import until
 
 ONE = ("--standalone", "--framework=jax", "--min=1", "--workers=1")
 
@@ -25,7 +26,7 @@ async def refusal(call: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:
 
 async def member(channel: grpc.aio.Channel, index: int = 0) -> Agent:
     agent = await Agent(index).join(channel)
-    await until(lambda: agent.running, "its process runs")
+    await until("its process runs", lambda: agent.running)
     return agent
 
 
@@ -90,7 +91,7 @@ async def test_a_checkpoint_is_restored_by_the_process_that_runs_and_survives_th
         await report(stub, first, [4, *await lease(stub, first, 2)])
 
         second = await Agent(1).join(channel)
-        await until(lambda: first.running == second.running == 2, "a new world")
+        await until("a new world", lambda: first.running == second.running == 2)
 
         def restore(agent: Agent, state: bytes, round_: int) -> Any:
             request = pb.RestoreCheckpointRequest(dataset="d", state=state, round=round_, pod_uid=agent.uid)
@@ -123,7 +124,7 @@ async def test_a_process_that_has_ended_gets_no_shards_and_takes_none_from_the_n
         await stub.CreateDataset(pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1))
         assert await lease(stub, first, 2) == [0, 1]
         second = await Agent(1).join(channel)
-        await until(lambda: first.running == second.running == 2, "a new world")
+        await until("a new world", lambda: first.running == second.running == 2)
         code, told = await refusal(lease(stub, first, 2, round_=1))
         assert code == grpc.StatusCode.FAILED_PRECONDITION, told
         assert await lease(stub, first, 2) == [0, 1]
@@ -131,5 +132,5 @@ async def test_a_process_that_has_ended_gets_no_shards_and_takes_none_from_the_n
         assert await lease(stub, second, 1) == [2], "the first two are still at work"
         assert await report(stub, first, [0], round_=1) == [], "what it had finished counts"
         await first.send(leaving=agent_pb2.Leaving())
-        await until(lambda: second.running == 3, "the last world")
+        await until("the last world", lambda: second.running == 3)
         assert await lease(stub, second, 3) == [1, 2, 3], "what was leased to the world before has come back"

@@ -15,8 +15,9 @@ from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.bad_input import CASES, FINISHED, RUNNING, SUSPENDED, Bad
-from tests.support.operator_process import OPERATOR, Json, Told, job, made, phase, until, workers
+from tests.support.operator_process import OPERATOR, Json, job, made, phase, workers
 from tests.support.played_kubelet import end, kubelet
+from tests.support.wait import until
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "bad-input.md"
 HOLD = "elasticjob-tests/hold"
@@ -140,8 +141,7 @@ async def _prepare(kube: Kube, namespace: str) -> None:
             return len(await workers(kube, namespace)) == 5 and not await workers(kube, namespace, SUSPENDED)
 
         await until("the suspended job's pods are gone", settled)
-        status = await until("4 workers ready", lambda: _ready(kube, namespace))
-        assert status
+        await until("4 workers ready", lambda: _status(kube, namespace), lambda status: status["workers"] == "4/4")
     stranger = {"metadata": {"name": "stranger"}, "spec": {"containers": [{"name": "c", "image": "c:1"}]}}
     await kube.create(PODS, namespace, stranger)
     # Leaving for as long as the tests last. On no node the garbage collector would soon call it Failed.
@@ -159,9 +159,9 @@ async def _tear_down(kube: Kube, namespace: str) -> None:
     await kube.delete(NAMESPACES, None, namespace)
 
 
-async def _ready(kube: Kube, namespace: str) -> Json:
+async def _status(kube: Kube, namespace: str) -> Json:
     status: Json = (await kube.get(ELASTIC_JOBS, namespace, RUNNING))["status"]
-    return status if status["workers"] == "4/4" else Told(status)
+    return status
 
 
 async def _is_there(kube: Kube, resource: Resource, namespace: str, name: str) -> bool:

@@ -23,8 +23,9 @@ from elasticjob_kube.resources import (
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
-from tests.support.operator_process import Json, Told, job, leader, made, operator, phase, says, there, until, workers
+from tests.support.operator_process import Json, job, leader, made, operator, phase, says, status_of, there, workers
 from tests.support.played_kubelet import end, kubelet
+from tests.support.wait import until
 
 
 async def test_a_job_becomes_master_and_workers_with_all_they_need(
@@ -131,14 +132,13 @@ async def test_a_quota_that_refuses_pods_is_told_and_waited_for(
     await until("quota counted", lambda: _quota_is_counted(kube, quota, namespace))
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         await kube.create(ELASTIC_JOBS, namespace, job(replicas=3))
-
-        async def told() -> Any:
-            status = (await kube.get(ELASTIC_JOBS, namespace, "job")).get("status", {})
-            return "exceeded quota" in status.get("message", "") or Told(status)
-
-        await until("the status says why", told)
+        await until(
+            "the status says why",
+            lambda: status_of(kube, namespace, ELASTIC_JOBS, "job"),
+            lambda status: "exceeded quota" in status.get("message", ""),
+        )
         await kube.delete(quota, namespace, "q")
-        await until("all there", lambda: _count(kube, namespace, 3), 60)
+        await until("all there", lambda: _count(kube, namespace, 3), seconds=60)
 
 
 async def test_lost_pods_and_the_master_are_replaced_under_new_names(

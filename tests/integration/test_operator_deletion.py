@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from pathlib import Path
 
 from elasticjob_api import names
@@ -22,8 +23,9 @@ from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.chaos_proxy import chaos_proxy
-from tests.support.operator_process import Json, Told, job, made, operator, phase, until, workers
+from tests.support.operator_process import Json, job, made, operator, phase, workers
 from tests.support.played_kubelet import kubelet
+from tests.support.wait import until
 
 HOLD = "elasticjob-tests/hold"
 OURS = (
@@ -57,7 +59,7 @@ async def test_a_job_deleted_in_the_middle_of_anything_leaves_nothing(
         told = await phase(kube, namespace, SCALE_INS, "waits", "ScaleFailed")
         assert "there is no ElasticJob 'waiting'" in told["message"]
         await kube.delete(SCALE_INS, namespace, "waits")
-        await until("everything is gone", lambda: _nothing_left(kube, namespace), 60)
+        await until("everything is gone", lambda: _leftovers(kube, namespace), lambda left: not left)
 
 
 async def test_a_job_created_again_under_its_name_at_once_has_nothing_of_the_old_one(
@@ -75,7 +77,9 @@ async def test_a_job_created_again_under_its_name_at_once_has_nothing_of_the_old
         await kube.delete(ELASTIC_JOBS, namespace, "job", propagation="Background")
         new = await kube.create(ELASTIC_JOBS, namespace, job(replicas=2))
         async with kubelet(kube, namespace, node=f"other-{namespace}"):
-            await until("the new job runs", lambda: _runs(kube, namespace, "job", new["metadata"]["uid"], 2), 60)
+            await until(
+                "the new job runs", lambda: _runs(kube, namespace, "job", new["metadata"]["uid"], 2), itemgetter(0)
+            )
             status = (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]
             assert (status["replicaStatuses"]["worker"]["desired"], status.get("currentPlan")) == (2, None)
             (plan,) = (await kube.list(SCALE_PLANS, namespace))["items"]
@@ -129,7 +133,9 @@ async def test_what_was_deleted_while_no_watch_told_of_it_is_not_carried_out(
         proxy.deaf = False
         async with kubelet(kube, namespace):
             await phase(kube, namespace, SCALE_OUTS, "first", "ScaleSucceeded", seconds=60)
-            await until("the new job runs", lambda: _runs(kube, namespace, "two", new["metadata"]["uid"], 3), 60)
+            await until(
+                "the new job runs", lambda: _runs(kube, namespace, "two", new["metadata"]["uid"], 3), itemgetter(0)
+            )
             plans = [plan["spec"]["reason"] for plan in (await kube.list(SCALE_PLANS, namespace))["items"]]
             assert plans == ["ScaleOut first"]
             assert len(await workers(kube, namespace, "one")) == 3
@@ -140,20 +146,19 @@ async def _scale_in(kube: Kube, namespace: str, job_name: str, name: str) -> Non
     await kube.create(SCALE_PLANS, namespace, body)
 
 
-async def _runs(kube: Kube, namespace: str, name: str, uid: str, size: int) -> Json:
-    """Return the status of the job when it runs with this many workers of its own, and no others are there."""
+async def _runs(kube: Kube, namespace: str, name: str, uid: str, size: int) -> tuple[bool, Json, list[str]]:
+    """Return whether the job runs with this many workers of its own and no others, its status, and all its pods."""
     status: Json = (await kube.get(ELASTIC_JOBS, namespace, name)).get("status", {})
     selector = f"{names.LABEL_JOB_NAME}={name}"
     pods = (await kube.list(PODS, namespace, label_selector=selector))["items"]
     own = [pod for pod in pods if pod["metadata"]["labels"][names.LABEL_JOB_UID] == uid]
     settled = status.get("phase") == "Running" and status["workers"] == f"{size}/{size}"
-    return status if settled and len(own) == len(pods) == size + 1 else Told(status, pods=[_name(p) for p in pods])
+    return settled and len(own) == len(pods) == size + 1, status, [_name(pod) for pod in pods]
 
 
-async def _nothing_left(kube: Kube, namespace: str) -> bool | Told:
+async def _leftovers(kube: Kube, namespace: str) -> list[str]:
     left = [f"{kind.kind} {_name(item)}" for kind in OURS for item in (await kube.list(kind, namespace))["items"]]
-    ours = [one for one in left if one not in ("ServiceAccount default", "ConfigMap kube-root-ca.crt")]
-    return Told(left=ours) if ours else True
+    return [one for one in left if one not in ("ServiceAccount default", "ConfigMap kube-root-ca.crt")]
 
 
 def _name(item: Json) -> str:

@@ -10,8 +10,9 @@ from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
-from tests.support.operator_process import Told, job, operator, phase, until
+from tests.support.operator_process import job, operator, phase
 from tests.support.played_kubelet import kubelet
+from tests.support.wait import until
 
 
 async def test_what_the_master_finds_becomes_conditions_and_events_and_goes_again(
@@ -39,10 +40,9 @@ async def test_what_the_master_finds_becomes_conditions_and_events_and_goes_agai
                 force=True,
             )
 
-        async def shown(wanted: dict[str, str]) -> Any:
+        async def conditions() -> dict[str, str]:
             status = (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]
-            found = {c["type"]: c["status"] for c in status["conditions"] if c["type"] in wanted}
-            return found == wanted or Told(status)
+            return {c["type"]: c["status"] for c in status["conditions"] if c["type"] in every}
 
         async def reasons() -> list[tuple[str, str]]:
             events = (await kube.list(EVENTS, namespace))["items"]
@@ -51,9 +51,9 @@ async def test_what_the_master_finds_becomes_conditions_and_events_and_goes_agai
         unfit = {"job-worker-1": "no GPU answers"}
         await tell(step=7, stalledSince="2026-01-01T12:00:00Z", stragglers=["job-worker-0"], unfit=unfit)
         every = ("Stalled", "Stragglers", "UnfitNodes")
-        await until("the conditions are true", lambda: shown(dict.fromkeys(every, "True")))
+        await until("the conditions are true", conditions, lambda found: found == dict.fromkeys(every, "True"))
         await tell(step=8)
-        await until("the conditions are false", lambda: shown(dict.fromkeys(every, "False")))
+        await until("the conditions are false", conditions, lambda found: found == dict.fromkeys(every, "False"))
         wanted = {
             *(("Warning", reason) for reason in ("Stalled", "StragglersFound", "NodeCheckFailed")),
             *(("Normal", reason) for reason in ("Resumed", "NoStragglers", "AllFit")),

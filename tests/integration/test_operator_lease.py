@@ -11,6 +11,8 @@ from elasticjob_kube.resources import CONFIG_MAPS, LEASES
 from elasticjob_kube.session import Json, Kube
 from elasticjob_operator.lease import Candidate, LeaseLost
 
+from tests.support.wait import until
+
 SECONDS = 2
 
 
@@ -39,12 +41,17 @@ async def holder(kube: Kube, namespace: str) -> str:
     return str(found["spec"].get("holderIdentity", ""))
 
 
+async def resource_version(kube: Kube, namespace: str) -> str:
+    found: Json = await kube.get(LEASES, namespace, names.OPERATOR)
+    return str(found["metadata"]["resourceVersion"])
+
+
 async def test_a_leader_renews_its_lease_and_gives_it_back_at_its_end(kube: Kube, namespace: str) -> None:
     task = await begun(kube, namespace, "first")
-    version = (await kube.get(LEASES, namespace, names.OPERATOR))["metadata"]["resourceVersion"]
-    async with asyncio.timeout(10):
-        while (await kube.get(LEASES, namespace, names.OPERATOR))["metadata"]["resourceVersion"] == version:
-            await asyncio.sleep(0.02)
+    version = await resource_version(kube, namespace)
+    await until(
+        "the lease is renewed", lambda: resource_version(kube, namespace), lambda now: now != version, seconds=10
+    )
     assert await holder(kube, namespace) == "first"
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -73,9 +80,7 @@ async def test_a_leader_whose_lease_is_deleted_makes_it_again(kube: Kube, namesp
             found["spec"].get("holderIdentity") for found in (await kube.list(LEASES, namespace))["items"]
         ]
 
-    async with asyncio.timeout(20):
-        while not await made_again():
-            await asyncio.sleep(0.02)
+    await until("the lease is made again", made_again, seconds=20)
     assert not task.done()
     task.cancel()
     await asyncio.wait([task])

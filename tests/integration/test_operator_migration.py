@@ -9,8 +9,9 @@ from elasticjob_kube.resources import ELASTIC_JOBS, LIMIT_RANGES, PODS, SCALE_OU
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
-from tests.support.operator_process import Json, job, made, operator, phase, until, workers
+from tests.support.operator_process import Json, job, made, operator, phase, workers
 from tests.support.played_kubelet import kubelet
+from tests.support.wait import until
 
 
 async def test_members_migrate_to_other_resources_under_other_indices(

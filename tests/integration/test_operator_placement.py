@@ -31,9 +31,10 @@ from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 from elasticjob_operator.core.manifests.infrastructure import correction_patch, infrastructure_manifests
 
-from tests.support.operator_process import Told, job, operator, phase, there, until, worker_indices, workers
+from tests.support.operator_process import job, operator, phase, status_of, there, worker_indices, workers
 from tests.support.played_kubelet import end, kubelet
 from tests.support.service_accounts import kubeconfig_of
+from tests.support.wait import until
 
 Json = dict[str, Any]
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
@@ -67,13 +68,11 @@ async def running(kube: Kube, namespace: str, **spec: Any) -> None:
 async def settled(kube: Kube, namespace: str, size: int) -> Json:
     """Wait until the job runs with so many ready members and no plan; return its status."""
 
-    async def reached() -> Json:
-        status = (await kube.get(ELASTIC_JOBS, namespace, "job")).get("status", {})
+    def at_rest(status: Json) -> bool:
         ready = status.get("phase") == "Running" and status.get("workers") == f"{size}/{size}"
-        return status if ready and "currentPlan" not in status else Told(status)
+        return ready and "currentPlan" not in status
 
-    status: Json = await until(f"the job with {size} members", reached)
-    return status
+    return await until(f"the job with {size} members", lambda: status_of(kube, namespace, ELASTIC_JOBS, "job"), at_rest)
 
 
 async def disruptions(kube: Kube, namespace: str) -> list[Json]:

@@ -14,8 +14,9 @@ from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.chaos_proxy import chaos_proxy
-from tests.support.operator_process import Json, Told, job, made, operator, phase, until, workers
+from tests.support.operator_process import Json, job, made, operator, phase, status_of, workers
 from tests.support.played_kubelet import kubelet
+from tests.support.wait import until
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 _ADMISSION = "admissionregistration.k8s.io"
@@ -59,12 +60,11 @@ async def test_pods_that_an_admission_policy_denies_are_told_and_delay_no_other_
         kubelet(kube, namespace),
     ):
         await kube.create(ELASTIC_JOBS, namespace, job("barred"))
-
-        async def told() -> Any:
-            status = (await kube.get(ELASTIC_JOBS, namespace, "barred")).get("status", {})
-            return "barred by the house rules" in status.get("message", "") or Told(status)
-
-        await until("the status says why", told)
+        await until(
+            "the status says why",
+            lambda: status_of(kube, namespace, ELASTIC_JOBS, "barred"),
+            lambda status: "barred by the house rules" in status.get("message", ""),
+        )
         await kube.create(ELASTIC_JOBS, namespace, job("free"))
         await phase(kube, namespace, ELASTIC_JOBS, "free", "Running")
         assert await workers(kube, namespace, "barred") == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -11,19 +10,20 @@ from pathlib import Path
 from elasticjob_localcluster.cluster import up
 from elasticjob_localcluster.crds import apply_crds
 
+from tests.support.wait import until
+
 REPOSITORY = Path(__file__).parents[2]
 SECONDS = 30.0
 
 
 async def logged(log: Path, text: str, process: subprocess.Popen[bytes]) -> None:
     """Wait until the operator has said it."""
-    try:
-        async with asyncio.timeout(SECONDS):
-            while text not in log.read_text():
-                assert process.poll() is None, log.read_text()
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        raise AssertionError(f"{text!r} was not logged:\n{log.read_text()}") from None
+
+    def said() -> bool:
+        assert process.poll() is None, log.read_text()
+        return text in log.read_text()
+
+    await until(f"{text!r} is logged", said, explain=log.read_text)
 
 
 async def test_an_operator_started_before_the_definitions_waits_says_so_and_goes_on(tmp_path: Path) -> None:

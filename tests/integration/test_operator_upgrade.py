@@ -11,8 +11,9 @@ from elasticjob_kube.resources import CRDS, ELASTIC_JOBS, PODS, SCALE_PLANS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
-from tests.support.operator_process import Json, job, made, operator, phase, says, until, workers
+from tests.support.operator_process import Json, job, made, operator, phase, says, workers
 from tests.support.played_kubelet import kubelet
+from tests.support.wait import until
 
 
 async def test_another_operator_and_changed_definitions_restart_no_pod(

@@ -205,13 +205,3 @@ class Agent:
         self.stream.cancel()
         if self.task is not None:
             await asyncio.wait({self.task})
-
-
-async def until(condition: Any, what: str) -> None:
-    """Wait for a condition."""
-    try:
-        async with asyncio.timeout(SECONDS):
-            while not condition():
-                await asyncio.sleep(0.01)
-    except TimeoutError:
-        raise AssertionError(f"never happened: {what}") from None

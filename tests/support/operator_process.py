@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
 from elasticjob_api import names
 from elasticjob_kube.errors import KubeError, NotFound
 from elasticjob_kube.resources import ELASTIC_JOBS, LEASES, PODS, Resource
 from elasticjob_kube.session import Kube
+
+from tests.support.wait import SECONDS, until
 
 Json = dict[str, Any]
 OPERATOR = Path(sys.executable).with_name("elasticjob-operator")
@@ -69,34 +71,18 @@ def made(resource: Resource, name: str, **spec: Any) -> Json:
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "spec": spec}
 
 
-async def until(what: str, holds: Callable[[], Awaitable[Any]], seconds: float = 30) -> Any:
-    """Wait until something is so."""
-    last: Any = None
-    try:
-        async with asyncio.timeout(seconds):
-            while not (last := await holds()):
-                await asyncio.sleep(0.03)
-    except TimeoutError:
-        pytest.fail(f"not within {seconds} s: {what}; last: {last!r}")
-    return last
-
-
-class Told(dict[str, Any]):
-    """A status that does not hold what is waited for; false, and shown when the wait is over."""
-
-    def __bool__(self) -> bool:
-        return False
-
-
-async def phase(kube: Kube, namespace: str, resource: Resource, name: str, *wanted: str, seconds: float = 30) -> Json:
+async def phase(
+    kube: Kube, namespace: str, resource: Resource, name: str, *wanted: str, seconds: float = SECONDS
+) -> Json:
     """Wait for one of these phases; return the status."""
 
-    async def reached() -> Json:
-        status = (await kube.get(resource, namespace, name)).get("status", {})
-        return status if status.get("phase") in wanted else Told(status)
+    what, look = f"{resource.kind} {name} {wanted}", partial(status_of, kube, namespace, resource, name)
+    return await until(what, look, lambda status: status.get("phase") in wanted, seconds=seconds)
 
-    status: Json = await until(f"{resource.kind} {name} {wanted}", reached, seconds)
-    return status
+
+async def status_of(kube: Kube, namespace: str, resource: Resource, name: str) -> Json:
+    """Return an object's status; empty as long as it has none."""
+    return dict((await kube.get(resource, namespace, name)).get("status", {}))
 
 
 async def workers(kube: Kube, namespace: str, job_name: str | None = None) -> list[str]:

@@ -19,8 +19,9 @@ from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS,
 from elasticjob_kube.session import Kube
 from elasticjob_operator.core.model.observed import Pod
 
-from tests.support.operator_process import Json, job, made, phase, until
+from tests.support.operator_process import Json, job, made, phase
 from tests.support.played_kubelet import end
+from tests.support.wait import until
 
 BEGIN = 8
 LOST = 4
@@ -86,11 +87,11 @@ class Series:
         """Let the member's pod vanish or fail, as soon as it runs."""
         selector = f"{names.LABEL_JOB_NAME}={job_name},{names.LABEL_INDEX}={index}"
 
-        async def running() -> Json | None:
+        async def running() -> Json:
             found = (await self.kube.list(PODS, self.namespace, label_selector=selector))["items"]
-            return next((pod for pod in found if pod["status"]["phase"] == "Running"), None)
+            return next((pod for pod in found if pod["status"]["phase"] == "Running"), {})
 
-        pod = await until(f"{job_name} {index} runs", running, 60)
+        pod = await until(f"{job_name} {index} runs", running, seconds=60)
         name = pod["metadata"]["name"]
         if fails:
             await end(self.kube, self.namespace, name, 1, message="out of luck")
@@ -109,7 +110,7 @@ class Series:
 
     async def _check_job(self, name: str) -> None:
         asked = self.asked[name]
-        plans = await until(f"the requests of {name} end", lambda: self._ended(name), 120)
+        plans = await until(f"the requests of {name} end", lambda: self._ended(name), seconds=120)
         assert len(plans) == len(asked), [(p["metadata"]["name"], p["spec"]) for p in plans]
         created: list[str] = []
         for plan in plans:
@@ -120,7 +121,7 @@ class Series:
             created += status.get("createdPods", [])
         assert len(created) == len(set(created)) == sum(change for change in asked.values() if change > 0)
         size = BEGIN + sum(asked.values())
-        status = await until(f"{name} has {size} workers", lambda: self._at_rest(name, size), 60)
+        status = await until(f"{name} has {size} workers", lambda: self._at_rest(name, size), seconds=60)
         assert status["replicaStatuses"]["worker"]["restarts"] == self.failures[name]
 
     async def _ended(self, name: str) -> list[Json]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from elasticjob_api import names
 
 from tests.support.e2e.stage import Stage
+from tests.support.wait import wait_until
 
 Json = dict[str, Any]
 SECONDS = 60.0
@@ -51,12 +51,7 @@ class User:
 
     def until(self, what: str, look: Callable[[], Any], *, seconds: float = SECONDS) -> Any:
         """Wait for what kubectl cannot wait for."""
-        deadline = time.monotonic() + seconds
-        while not (found := look()):
-            if time.monotonic() > deadline:
-                pytest.fail(f"never seen: {what}\n{self.overview()}")
-            time.sleep(0.1)
-        return found
+        return wait_until(what, look, seconds=seconds, explain=self.overview)
 
     def overview(self) -> str:
         """Return all there is to see of the job."""

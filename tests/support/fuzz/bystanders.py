@@ -15,7 +15,8 @@ from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_api.v1.shards_pb2_grpc import ShardServiceStub
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.support.master_process import Agent, Master, run_master, until
+from tests.support.master_process import Agent, Master, run_master
+from tests.support.wait import until
 
 OPTIONS = ("--standalone", "--framework=custom", "--min=1", "--workers=2")
 MEGABYTE = 2**20
@@ -65,7 +66,7 @@ async def unharmed(master: Master, channel: grpc.aio.Channel) -> AsyncIterator[N
 async def bystanders(channel: grpc.aio.Channel) -> AsyncIterator[list[Agent]]:
     """Let two agents train and lease shards while in the block; then see what has become of them."""
     agents = [await Agent(index, NEWEST).join(channel) for index in (0, 1)]
-    await until(lambda: all(agent.running for agent in agents), "a world of two")
+    await until("a world of two", lambda: all(agent.running for agent in agents))
     shards, first = ShardServiceStub(channel), agents[0]
     declared = shards_pb2.CreateDatasetRequest(dataset=DATASET, size=10**6, shard_size=1, epochs=1)
     await shards.CreateDataset(declared)
@@ -107,13 +108,11 @@ async def _alone_again(channel: grpc.aio.Channel, agents: list[Agent]) -> None:
 
     async def at_peace() -> bool:
         nonlocal world
+        for agent in agents:
+            await agent.heartbeat()
         world = await JobServiceStub(channel).GetWorld(job_pb2.GetWorldRequest())
         return [m.pod_uid for m in world.members] == [a.uid for a in agents] and all(
             agent.running == world.round for agent in agents
         )
 
-    async with asyncio.timeout(60):
-        while not await at_peace():
-            for agent in agents:
-                await agent.heartbeat()
-            await asyncio.sleep(0.2)
+    await until("a world of these agents alone", at_peace)
