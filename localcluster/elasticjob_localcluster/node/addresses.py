@@ -15,7 +15,7 @@ HOST_IP = "127.0.0.1"
 _SPAN = 254
 
 
-class Identity(NamedTuple):
+class NetworkIdentity(NamedTuple):
     """A pod's name in the network; `instance` tells apart pods that claim one name at the same time."""
 
     namespace: str
@@ -24,43 +24,43 @@ class Identity(NamedTuple):
     instance: str = ""
 
 
-def derive(identity: Identity, attempt: int = 0) -> str:
+def derive_address(identity: NetworkIdentity, attempt: int = 0) -> str:
     """Return an address from 127.1.0.1 to 127.254.255.254, the same for the same arguments for ever."""
     digest = hashlib.sha256("\0".join([*identity, str(attempt)]).encode()).digest()
     return f"127.{1 + digest[0] % _SPAN}.{digest[1]}.{1 + digest[2] % _SPAN}"
 
 
-class Addresses:
+class AddressPool:
     """The addresses given out by one node: one for each identity, never one for two.
 
     An identity keeps its address while the node lives, so that a relaunched pod is found where its predecessor was.
     """
 
     def __init__(self) -> None:
-        self._address: dict[Identity, str] = {}
-        self._identity: dict[str, Identity] = {}
+        self._address: dict[NetworkIdentity, str] = {}
+        self._identity: dict[str, NetworkIdentity] = {}
         self._holder: dict[str, str] = {}
 
-    def of(self, identity: Identity) -> str:
+    def address_of(self, identity: NetworkIdentity) -> str:
         """Return the identity's address, given out now if it has none yet."""
         known = self._address.get(identity)
         if known is not None:
             return known
         attempt = 0
-        while (address := derive(identity, attempt)) in self._identity:
+        while (address := derive_address(identity, attempt)) in self._identity:
             attempt += 1
         self._address[identity] = address
         self._identity[address] = identity
         return address
 
-    def adopt(self, identity: Identity, address: str, uid: str) -> None:
+    def adopt(self, identity: NetworkIdentity, address: str, uid: str) -> None:
         """Take over what an earlier life of the node gave to a pod."""
         if address not in self._identity and identity not in self._address:
             self._address[identity] = address
             self._identity[address] = identity
             self._holder[address] = uid
 
-    def claim(self, identity: Identity, uid: str, leaving: Iterable[str]) -> str:
+    def claim(self, identity: NetworkIdentity, uid: str, leaving: Iterable[str]) -> str:
         """Return the pod's address; a second live pod of the same name gets one of its own.
 
         Args:
@@ -68,10 +68,10 @@ class Addresses:
             uid: the pod.
             leaving: pods that have ended or are about to: their address passes to a successor.
         """
-        address = self.of(identity)
+        address = self.address_of(identity)
         holder = self._holder.get(address)
         if holder not in (None, uid) and holder not in set(leaving):
-            address = self.of(identity._replace(instance=uid))
+            address = self.address_of(identity._replace(instance=uid))
         self._holder[address] = uid
         return address
 

@@ -35,7 +35,7 @@ _CONTAINER_FIELDS = {
 
 
 @dataclass(frozen=True)
-class Owner:
+class ProcessUser:
     """Who the node's processes run as."""
 
     uid: int
@@ -43,7 +43,7 @@ class Owner:
     groups: frozenset[int]
 
 
-def refusal(pod: Pod, owner: Owner) -> str | None:
+def rejection(pod: Pod, owner: ProcessUser) -> str | None:
     """Return why the pod cannot run here, naming the fields and what to do, or None."""
     found = [*_of_pod(pod.spec, owner), *_of_volumes(pod)]
     for kind, containers in (("initContainers", pod.init_containers), ("containers", pod.containers)):
@@ -58,7 +58,7 @@ def has_token(pod: Pod) -> bool:
     return any(_is_token_volume(volume) for volume in pod.spec.get("volumes") or ())
 
 
-def _of_pod(spec: Json, owner: Owner) -> Iterator[str]:
+def _of_pod(spec: Json, owner: ProcessUser) -> Iterator[str]:
     for name, remedy in _POD_FIELDS.items():
         if spec.get(name):
             yield f"spec.{name}: a process node cannot do this; {remedy}"
@@ -75,7 +75,7 @@ def _of_pod(spec: Json, owner: Owner) -> Iterator[str]:
         yield f"spec.securityContext.supplementalGroups: processes are not in {sorted(groups)}; remove them"
 
 
-def _of_container(container: Json, pod: Pod, owner: Owner) -> Iterator[str]:
+def _of_container(container: Json, pod: Pod, owner: ProcessUser) -> Iterator[str]:
     if not container.get("command"):
         yield "command: must be set, because images are not used and so their entry point is not known"
     if container.get("restartPolicy"):
@@ -95,7 +95,7 @@ def _of_container(container: Json, pod: Pod, owner: Owner) -> Iterator[str]:
             yield f"volumeMounts[{index}].{problem}"
 
 
-def _of_security(security: Json, owner: Owner) -> Iterator[str]:
+def _of_security(security: Json, owner: ProcessUser) -> Iterator[str]:
     user, group = security.get("runAsUser", owner.uid), security.get("runAsGroup", owner.gid)
     if user != owner.uid:
         yield f"runAsUser: {user}: processes run as user {owner.uid}; remove it"

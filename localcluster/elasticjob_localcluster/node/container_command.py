@@ -1,4 +1,4 @@
-"""What a container's process is started with: command line, environment, directories."""
+"""Makes the command of a container: arguments, environment, working directory."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from elasticjob_api import names
 
 from elasticjob_localcluster.node.admission import has_token
 from elasticjob_localcluster.node.container_process import Command
-from elasticjob_localcluster.node.context import Host
+from elasticjob_localcluster.node.context import NodeContext
 from elasticjob_localcluster.node.environment import MARKER, TERMINATION_LOG, command_line
 from elasticjob_localcluster.node.pod_model import Json, Pod
 from elasticjob_localcluster.node.service_account import KUBECONFIG
 
 
-async def command(
-    host: Host, pod: Pod, container: Json, *, incarnation: int, address: str, directory: Path
+async def container_command(
+    context: NodeContext, pod: Pod, container: Json, *, incarnation: int, address: str, directory: Path
 ) -> tuple[Command, Path]:
     """Return what to run for a container, and the file it may write its termination message to.
 
@@ -28,11 +28,11 @@ async def command(
     scratch = directory / "scratch"
     scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
     message_file = directory / f"{container['name']}.message"
-    owner = f"{host.node_id}/{pod.metadata.uid}/{container['name']}/{incarnation}"
+    owner = f"{context.node_id}/{pod.metadata.uid}/{container['name']}/{incarnation}"
     base = {"HOSTNAME": pod.hostname, "HOME": str(scratch), TERMINATION_LOG: str(message_file)}
     if has_token(pod):
         base["KUBECONFIG"] = str(directory / KUBECONFIG)
-    variables = await host.environment(pod, container, address, base)
+    variables = await context.environment(pod, container, address, base)
     variables[MARKER] = owner
     where = Path(container.get("workingDir") or scratch)
     argv = command_line(container, variables)

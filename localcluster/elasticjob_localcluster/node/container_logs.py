@@ -21,7 +21,7 @@ LIMIT = 16 * 1024 * 1024
 _LONGEST = 16 * 1024
 
 
-class Log:
+class ContainerLog:
     """The output of one incarnation, being written."""
 
     def __init__(self, path: Path) -> None:
@@ -68,11 +68,11 @@ class Log:
         for reader in self._readers:
             reader.set()
 
-    async def follow(self, want: Want) -> AsyncIterator[bytes]:
+    async def follow(self, options: LogOptions) -> AsyncIterator[bytes]:
         """Yield the output so far and then what comes, until the container ends."""
         changed = asyncio.Event()
         self._readers.add(changed)
-        lines = list(select(self.path, want))
+        lines = list(read_lines(self.path, options))
         file = self.path.open("rb")
         file.seek(0, os.SEEK_END)
         try:
@@ -83,7 +83,7 @@ class Log:
                 over = self.closed
                 if lines := file.readlines():
                     for line in lines:
-                        yield _shown(line, want.timestamps)
+                        yield _shown(line, options.timestamps)
                 elif os.fstat(file.fileno()).st_ino != self.path.stat().st_ino:
                     file.close()
                     file = self.path.open("rb")
@@ -97,7 +97,7 @@ class Log:
 
 
 @dataclass(frozen=True)
-class Want:
+class LogOptions:
     """Which part of a log is asked for, and how."""
 
     tail: int | None = None
@@ -105,20 +105,20 @@ class Want:
     timestamps: bool = False
 
 
-def select(path: Path, want: Want) -> Iterator[bytes]:
+def read_lines(path: Path, options: LogOptions) -> Iterator[bytes]:
     """Yield the wanted lines that are in the file now."""
     lines = _lines(path)
-    if want.since is not None:
-        since = _stamp(int(want.since * 1e9))
+    if options.since is not None:
+        since = _stamp(int(options.since * 1e9))
         lines = (line for line in lines if line.partition(b" ")[0] >= since)
-    if want.tail is not None:
-        lines = iter(_last_lines(lines, want.tail))
-    return (_shown(line, want.timestamps) for line in lines)
+    if options.tail is not None:
+        lines = iter(_last_lines(lines, options.tail))
+    return (_shown(line, options.timestamps) for line in lines)
 
 
 def last_output(path: Path, *, lines: int = 80, size: int = 2048) -> str:
     """Return the end of a log, as `terminationMessagePolicy: FallbackToLogsOnError` wants it."""
-    return b"".join(select(path, Want(tail=lines)))[-size:].decode(errors="replace")
+    return b"".join(read_lines(path, LogOptions(tail=lines)))[-size:].decode(errors="replace")
 
 
 def _lines(path: Path) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""One incarnation of a container: a process tree with its output, from start to end."""
+"""The process of one incarnation of a container, with its output, from start to end."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from elasticjob_localcluster.node.container_logs import Log, last_output
+from elasticjob_api.times import format_time
+
+from elasticjob_localcluster.node.container_logs import ContainerLog, last_output
+from elasticjob_localcluster.node.container_status import Terminated
 from elasticjob_localcluster.node.process_tree import Reaper, kill
 
 _PIPE_SECONDS = 0.5
-"""How long output is still read after the process has ended while somebody else holds the pipe."""
+"""How long output is still read after the process has ended while another process has the pipe open."""
 _MESSAGE_BYTES = 4096
 
 
 class StartError(Exception):
-    """The command cannot be run; says why in the words of a container runtime."""
+    """The command cannot be run; the message is that of a container runtime."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """What to run, and with what around it."""
+    """What to run: arguments, environment variables, working directory."""
 
     argv: list[str]
     variables: Mapping[str, str]
@@ -45,13 +48,13 @@ class Exit:
     at: float
 
 
-def exit_of(status: int, at: float) -> Exit:
+def exit_from_wait_status(status: int, at: float) -> Exit:
     """Translate a wait status."""
     code = os.waitstatus_to_exitcode(status)
     return Exit(code, 0, at) if code >= 0 else Exit(128 - code, -code, at)
 
 
-def executable(name: str, search: str, directory: Path) -> str:
+def find_executable(name: str, search: str, directory: Path) -> str:
     """Return the file that a command's first word stands for.
 
     Raises:
@@ -78,7 +81,7 @@ def spawn(command: Command, output: int) -> int:
     """
     if not command.directory.is_dir():
         raise StartError(f"workingDir {command.directory}: no such directory on this machine")
-    program = executable(command.argv[0], command.variables.get("PATH", ""), command.directory)
+    program = find_executable(command.argv[0], command.variables.get("PATH", ""), command.directory)
     try:
         process = subprocess.Popen(
             command.argv,
@@ -99,8 +102,10 @@ def spawn(command: Command, output: int) -> int:
 class ContainerProcess:
     """A running container. `exit` is set when it is over: process ended, its tree killed, its output written."""
 
-    def __init__(self, reaper: Reaper, command: Command, log: Log, message_file: Path, changed: Callable[[], None]):
-        """Start it.
+    def __init__(
+        self, reaper: Reaper, command: Command, log: ContainerLog, message_file: Path, on_exit: Callable[[], None]
+    ) -> None:
+        """Start it; `on_exit` is called when `exit` has been set.
 
         Raises:
             StartError: when it cannot be started.
@@ -112,7 +117,7 @@ class ContainerProcess:
         self.out_of_memory = False
         self._reaper = reaper
         self._message_file = message_file
-        self._changed = changed
+        self._on_exit = on_exit
         self._ended: Exit | None = None
         self._kill_at: float | None = None
         self._killer: asyncio.TimerHandle | None = None
@@ -128,12 +133,12 @@ class ContainerProcess:
         finally:
             os.close(write_end)
         os.set_blocking(self._pipe, False)
-        reaper.watch(self.pid, self._on_end, owner=command.owner)
+        reaper.watch(self.pid, self._on_process_end, owner=command.owner)
         self._open = True
         self._loop.add_reader(self._pipe, self._read)
 
     def stop(self, grace: float) -> None:
-        """Ask the process to end, and kill its tree after `grace` seconds; a later call can only shorten that."""
+        """Send SIGTERM, and kill the process tree after `grace` seconds; a later call can only shorten that."""
         if self._ended:
             return
         at = self._loop.time() + grace
@@ -147,7 +152,7 @@ class ContainerProcess:
         self._killer = self._loop.call_at(at, self.kill)
 
     def kill(self) -> None:
-        """Kill the process and its group; what else belongs to it follows when the process has ended."""
+        """Kill the process and its group; its other descendants are killed when the process has ended."""
         if not self._ended:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -167,13 +172,28 @@ class ContainerProcess:
         failed = self.exit is not None and self.exit.code != 0
         return last_output(self.log.path) if failed and policy == "FallbackToLogsOnError" else ""
 
-    def _on_end(self, status: int) -> None:
-        self._ended = exit_of(status, time.time())
+    def terminated_state(self, message: str, container_id: str) -> Terminated:
+        """Return the state of the container, whose process has ended."""
+        exit_ = self.exit
+        assert exit_ is not None
+        over_limit = self.out_of_memory and exit_.code != 0
+        return Terminated(
+            exit_code=exit_.code,
+            reason="OOMKilled" if over_limit else "Completed" if exit_.code == 0 else "Error",
+            message=message,
+            signal=exit_.signal,
+            started_at=format_time(self.started_at),
+            finished_at=format_time(exit_.at),
+            container_id=container_id,
+        )
+
+    def _on_process_end(self, status: int) -> None:
+        self._ended = exit_from_wait_status(status, time.time())
         if self._killer:
             self._killer.cancel()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
-        self._reaper.forget(self.command.owner)
+        self._reaper.container_ended(self.command.owner)
         if self._open:
             self._loop.call_later(_PIPE_SECONDS, self._finish)
         else:
@@ -197,7 +217,7 @@ class ContainerProcess:
         self._close_pipe()
         self.log.close()
         self.exit = self._ended
-        self._changed()
+        self._on_exit()
 
     def _close_pipe(self) -> None:
         if self._open:

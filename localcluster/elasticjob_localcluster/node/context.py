@@ -1,4 +1,4 @@
-"""What the workers of all pods share: the node's means and what it knows about itself."""
+"""The context that the workers of all pods share: the node's clients, resources and identity."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from elasticjob_kube.errors import NotFound, Refused
 from elasticjob_kube.resources import CONFIG_MAPS, SECRETS
 from elasticjob_kube.session import Kube
 
-from elasticjob_localcluster.node.addresses import Addresses, Identity
-from elasticjob_localcluster.node.admission import Owner
+from elasticjob_localcluster.node.addresses import AddressPool, NetworkIdentity
+from elasticjob_localcluster.node.admission import ProcessUser
 from elasticjob_localcluster.node.environment import (
-    PASSED_ON,
+    INHERITED,
     ConfigError,
-    Facts,
+    EnvironmentInputs,
     Source,
     environment,
+    referenced_sources,
     service_variables,
-    sources_of,
 )
-from elasticjob_localcluster.node.events import Events
-from elasticjob_localcluster.node.memory_limits import MemoryWatch
+from elasticjob_localcluster.node.events import EventRecorder
+from elasticjob_localcluster.node.memory_limits import MemoryWatcher
 from elasticjob_localcluster.node.pod_model import Json, Pod
 from elasticjob_localcluster.node.process_tree import Reaper
 from elasticjob_localcluster.node.retry import patiently
 from elasticjob_localcluster.node.service_account import ApiServer
-from elasticjob_localcluster.node.services import Services
+from elasticjob_localcluster.node.services import ServiceLister
 
 
 @dataclass(frozen=True)
-class Host:
-    """The node, as a pod's worker needs it."""
+class NodeContext:
+    """What a pod's worker needs of its node."""
 
     name: str
     node_id: str
@@ -45,40 +45,42 @@ class Host:
     kube: Kube
     api: ApiServer
     allocatable: Mapping[str, str]
-    owner: Owner
+    user: ProcessUser
+    """The user that all processes run as."""
     reaper: Reaper
-    memory: MemoryWatch
-    addresses: Addresses
-    events: Events
-    services: Services
+    memory: MemoryWatcher
+    addresses: AddressPool
+    events: EventRecorder
+    services: ServiceLister
     http: aiohttp.ClientSession
-    leaving: Callable[[], set[str]]
-    """Pods that have ended or are about to."""
-    requested: Callable[[str], Mapping[str, Decimal]]
-    """What all pods but the one of this UID have been given."""
+    finished_or_terminating: Callable[[], set[str]]
+    """Returns the UIDs of the pods that have ended or are about to."""
+    allocated_to_others: Callable[[str], Mapping[str, Decimal]]
+    """Returns the CPU and memory that all pods but the one with this UID have been given."""
 
     async def environment(self, pod: Pod, container: Json, address: str, base: Mapping[str, str]) -> dict[str, str]:
-        """Read what the container's environment needs and make it.
+        """Return a container's environment; reads the Secrets, ConfigMaps and Services that it needs.
 
         Raises:
             ConfigError: when something it names is missing.
             KubeError: when the API server could not be asked.
         """
         namespace = pod.metadata.namespace
-        sources = {source: await self._read(namespace, source) for source in sources_of(container)}
+        sources = {source: await self._read(namespace, source) for source in referenced_sources(container)}
         server = urlsplit(self.api.url)
         services = {
             "KUBERNETES_SERVICE_HOST": server.hostname or "",
             "KUBERNETES_SERVICE_PORT": str(server.port or 443),
         }
         if pod.spec.get("enableServiceLinks", True):
-            found = await self.services.of(namespace)
+            found = await self.services.list_services(namespace)
             services = (
-                service_variables(found, lambda name: self.addresses.of(Identity(namespace, "", name))) | services
+                service_variables(found, lambda name: self.addresses.address_of(NetworkIdentity(namespace, "", name)))
+                | services
             )
         return environment(
             container,
-            Facts(
+            EnvironmentInputs(
                 pod=pod,
                 pod_ip=address,
                 node_name=self.name,
@@ -107,4 +109,4 @@ def base_variables() -> dict[str, str]:
     The directory of this Python comes first on the PATH, so that the commands of this installation are found.
     """
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    return {"PATH": path} | {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    return {"PATH": path} | {name: os.environ[name] for name in INHERITED if name in os.environ}

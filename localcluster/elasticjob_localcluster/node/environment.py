@@ -22,7 +22,7 @@ TERMINATION_LOG = "TERMINATION_LOG"
 """Names the file that a container writes its termination message to."""
 MARKER = "ELASTICJOB_CONTAINER"
 """Names the container a process belongs to; whatever carries it ends with the container."""
-PASSED_ON = ("LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
+INHERITED = ("LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
 """The variables of the node's own environment that containers get, besides PATH."""
 
 _REFERENCE = re.compile(r"\$(?:(\$)|\(([^)]*)\))")
@@ -36,7 +36,7 @@ class ConfigError(Exception):
 
 
 @dataclass(frozen=True)
-class Facts:
+class EnvironmentInputs:
     """What a container's environment is made from, besides its spec."""
 
     pod: Pod
@@ -44,13 +44,13 @@ class Facts:
     node_name: str
     allocatable: Mapping[str, str]
     sources: Mapping[Source, Json | None] = field(default_factory=dict)
-    """What `sources_of` asked for, as read; None when it is not there."""
+    """What `referenced_sources` asked for, as read; None when it is not there."""
     services: Mapping[str, str] = field(default_factory=dict)
     base: Mapping[str, str] = field(default_factory=dict)
     """Set before everything else, for example PATH."""
 
 
-def sources_of(container: Json) -> set[Source]:
+def referenced_sources(container: Json) -> set[Source]:
     """Return the Secrets and ConfigMaps that the container's environment names."""
     found: set[Source] = set()
     for entry in container.get("envFrom") or ():
@@ -67,7 +67,7 @@ def sources_of(container: Json) -> set[Source]:
     return found
 
 
-def environment(container: Json, facts: Facts) -> dict[str, str]:
+def environment(container: Json, inputs: EnvironmentInputs) -> dict[str, str]:
     """Return the variables of one container.
 
     Raises:
@@ -75,12 +75,12 @@ def environment(container: Json, facts: Facts) -> dict[str, str]:
     """
     own: dict[str, str] = {}
     for entry in container.get("envFrom") or ():
-        own |= _all_of(entry, facts)
+        own |= _env_from(entry, inputs)
     for entry in container.get("env") or ():
-        value = _value(entry, container, facts)
+        value = _value(entry, container, inputs)
         if value is not None:
-            own[entry["name"]] = expand(value, lambda name: own.get(name, facts.services.get(name)))
-    return {**facts.base, **facts.services, **own}
+            own[entry["name"]] = expand(value, lambda name: own.get(name, inputs.services.get(name)))
+    return {**inputs.base, **inputs.services, **own}
 
 
 def command_line(container: Json, variables: Mapping[str, str]) -> list[str]:
@@ -124,41 +124,41 @@ def service_variables(services: list[Json], address_of: Callable[[str], str]) ->
     return variables
 
 
-def _all_of(entry: Json, facts: Facts) -> dict[str, str]:
+def _env_from(entry: Json, inputs: EnvironmentInputs) -> dict[str, str]:
     kind: SourceKind = "Secret" if "secretRef" in entry else "ConfigMap"
     reference = entry["secretRef" if kind == "Secret" else "configMapRef"]
-    source = _source(kind, reference, facts)
+    source = _source(kind, reference, inputs)
     if source is None:
         return {}
     prefix = entry.get("prefix", "")
     return {prefix + key: text for key in source.get("data") or {} if (text := _text(kind, source, key)) is not None}
 
 
-def _value(entry: Json, container: Json, facts: Facts) -> str | None:
+def _value(entry: Json, container: Json, inputs: EnvironmentInputs) -> str | None:
     value_from = entry.get("valueFrom")
     if not value_from:
         return str(entry.get("value", ""))
     if "fieldRef" in value_from:
-        return _field(value_from["fieldRef"]["fieldPath"], facts)
+        return _field(value_from["fieldRef"]["fieldPath"], inputs)
     if "resourceFieldRef" in value_from:
-        return _resource(value_from["resourceFieldRef"], container, facts)
+        return _resource(value_from["resourceFieldRef"], container, inputs)
     for kind, name in (("Secret", "secretKeyRef"), ("ConfigMap", "configMapKeyRef")):
         if name in value_from:
-            return _key_of(kind, value_from[name], facts)  # type: ignore[arg-type]
+            return _key_of(kind, value_from[name], inputs)  # type: ignore[arg-type]
     raise ConfigError(f"env {entry['name']}: valueFrom.{next(iter(value_from))} is not known to the process node")
 
 
-def _key_of(kind: SourceKind, reference: Json, facts: Facts) -> str | None:
-    source = _source(kind, reference, facts)
+def _key_of(kind: SourceKind, reference: Json, inputs: EnvironmentInputs) -> str | None:
+    source = _source(kind, reference, inputs)
     text = None if source is None else _text(kind, source, reference["key"])
     if text is None and not reference.get("optional"):
-        where = f"{kind} {facts.pod.metadata.namespace}/{reference['name']}"
+        where = f"{kind} {inputs.pod.metadata.namespace}/{reference['name']}"
         raise ConfigError(f"couldn't find key {reference['key']} in {where}")
     return text
 
 
-def _source(kind: SourceKind, reference: Json, facts: Facts) -> Json | None:
-    source = facts.sources.get((kind, reference["name"]))
+def _source(kind: SourceKind, reference: Json, inputs: EnvironmentInputs) -> Json | None:
+    source = inputs.sources.get((kind, reference["name"]))
     if source is None and not reference.get("optional"):
         raise ConfigError(f'{kind.lower()} "{reference["name"]}" not found')
     return source
@@ -171,16 +171,16 @@ def _text(kind: SourceKind, source: Json, key: str) -> str | None:
     return str(value) if kind == "ConfigMap" else base64.b64decode(value).decode(errors="surrogateescape")
 
 
-def _field(path: str, facts: Facts) -> str:
-    pod = facts.pod
+def _field(path: str, inputs: EnvironmentInputs) -> str:
+    pod = inputs.pod
     simple: dict[str, str] = {
         "metadata.name": pod.metadata.name,
         "metadata.namespace": pod.metadata.namespace,
         "metadata.uid": pod.metadata.uid,
-        "spec.nodeName": facts.node_name,
+        "spec.nodeName": inputs.node_name,
         "spec.serviceAccountName": pod.spec.get("serviceAccountName", ""),
-        "status.podIP": facts.pod_ip,
-        "status.podIPs": facts.pod_ip,
+        "status.podIP": inputs.pod_ip,
+        "status.podIPs": inputs.pod_ip,
         "status.hostIP": HOST_IP,
         "status.hostIPs": HOST_IP,
     }
@@ -192,13 +192,13 @@ def _field(path: str, facts: Facts) -> str:
     raise ConfigError(f"fieldPath {path!r} is not known to the process node; it knows {', '.join(simple)}")
 
 
-def _resource(reference: Json, container: Json, facts: Facts) -> str:
+def _resource(reference: Json, container: Json, inputs: EnvironmentInputs) -> str:
     kind, _, name = reference["resource"].partition(".")
     if reference.get("containerName", container["name"]) != container["name"]:
-        everyone = [*facts.pod.init_containers, *facts.pod.containers]
+        everyone = [*inputs.pod.init_containers, *inputs.pod.containers]
         container = next((other for other in everyone if other["name"] == reference["containerName"]), container)
     amount = ((container.get("resources") or {}).get(kind) or {}).get(name)
     if amount is None:
-        amount = facts.allocatable.get(name, "0") if kind == "limits" else "0"
+        amount = inputs.allocatable.get(name, "0") if kind == "limits" else "0"
     divisor = parse_quantity(reference.get("divisor") or "1") or Decimal(1)
     return str((parse_quantity(amount) / divisor).to_integral_value(ROUND_CEILING))

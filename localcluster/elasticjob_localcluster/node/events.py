@@ -19,7 +19,7 @@ CONTROLLER = "elasticjob.dev/process-node"
 _LONGEST_NOTE = 1024
 
 
-class Events:
+class EventRecorder:
     """Writes events in the background."""
 
     def __init__(self, kube: Kube, node: str) -> None:

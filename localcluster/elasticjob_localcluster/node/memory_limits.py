@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from elasticjob_localcluster.node.process_tree import Process, process_table, proportional_size
+from elasticjob_localcluster.node.process_tree import ProcessEntry, process_table, proportional_size
 
 _PERIOD = 0.25
 _SHARE = 0.05
@@ -19,7 +19,7 @@ _SHARE = 0.05
 
 
 @dataclass(frozen=True)
-class Watched:
+class LimitedProcess:
     """A process tree by its first process."""
 
     pid: int
@@ -27,15 +27,15 @@ class Watched:
     exceeded: Callable[[], None]
 
 
-class MemoryWatch:
+class MemoryWatcher:
     """All watched trees of the node, looked at together: the process table is read once for all."""
 
     def __init__(self) -> None:
-        self._watched: dict[int, Watched] = {}
+        self._watched: dict[int, LimitedProcess] = {}
         self._usage: dict[int, int] = {}
         self._any = asyncio.Event()
 
-    def add(self, watched: Watched) -> None:
+    def add(self, watched: LimitedProcess) -> None:
         """Begin to watch a tree; its limit is asked for each time, so it may change."""
         self._watched[watched.pid] = watched
         self._any.set()
@@ -56,10 +56,10 @@ class MemoryWatch:
                 self._any.clear()
                 await self._any.wait()
             began = time.monotonic()
-            self._look()
+            self._check_all()
             await asyncio.sleep(max(_PERIOD, (time.monotonic() - began) / _SHARE))
 
-    def _look(self) -> None:
+    def _check_all(self) -> None:
         limits = {pid: limit for pid, watched in self._watched.items() if (limit := watched.limit()) is not None}
         if not limits:
             return
@@ -70,9 +70,9 @@ class MemoryWatch:
                 self._watched[pid].exceeded()
 
 
-def trees(table: dict[int, Process], roots: set[int]) -> dict[int, dict[int, Process]]:
+def trees(table: dict[int, ProcessEntry], roots: set[int]) -> dict[int, dict[int, ProcessEntry]]:
     """Return for each root the processes that descend from it or are of its session."""
-    found: dict[int, dict[int, Process]] = {root: {} for root in roots}
+    found: dict[int, dict[int, ProcessEntry]] = {root: {} for root in roots}
     root_of: dict[int, int | None] = {root: root for root in roots}
     for pid in table:
         path = []

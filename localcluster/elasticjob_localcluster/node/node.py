@@ -1,4 +1,4 @@
-"""The life of the whole program: what it is made of, in which order it starts and stops."""
+"""Runs the process node: makes its parts, starts them in order, and stops them in order."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from elasticjob_kube.resources import PODS
 from elasticjob_kube.session import Kube, connect
 
 from elasticjob_localcluster.node import process_guard
-from elasticjob_localcluster.node.addresses import Addresses
-from elasticjob_localcluster.node.admission import Owner
-from elasticjob_localcluster.node.context import Host
-from elasticjob_localcluster.node.events import Events
-from elasticjob_localcluster.node.memory_limits import MemoryWatch
+from elasticjob_localcluster.node.addresses import AddressPool
+from elasticjob_localcluster.node.admission import ProcessUser
+from elasticjob_localcluster.node.context import NodeContext
+from elasticjob_localcluster.node.events import EventRecorder
+from elasticjob_localcluster.node.memory_limits import MemoryWatcher
 from elasticjob_localcluster.node.pod_model import Json, Pod
-from elasticjob_localcluster.node.pod_workers import Pods
+from elasticjob_localcluster.node.pod_workers import PodWorkers
 from elasticjob_localcluster.node.process_tree import Reaper, kill_marked
-from elasticjob_localcluster.node.registration import capacity, node_object, say_not_ready, stay_registered
+from elasticjob_localcluster.node.registration import capacity, keep_registered, mark_not_ready, node_object
 from elasticjob_localcluster.node.server import serve, tls
 from elasticjob_localcluster.node.service_account import ApiServer
-from elasticjob_localcluster.node.services import Services
+from elasticjob_localcluster.node.services import ServiceLister
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How the node was started."""
+    """The options of the command line."""
 
     kubeconfig: Path
     serving_cert: Path
@@ -51,7 +51,7 @@ class Settings:
     capacity: Mapping[str, str] = field(default_factory=dict)
     """Overrides of what the machine has, for example {"cpu": "64"}."""
     taints: Sequence[Json] = ()
-    """What the node is registered with when it is new."""
+    """The taints that the node is registered with when it is new."""
 
     @property
     def node_id(self) -> str:
@@ -60,45 +60,47 @@ class Settings:
 
 
 async def run(settings: Settings) -> None:
-    """Be a node until SIGTERM or SIGINT."""
+    """Run the node until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     _allow_many_files()
     settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
-    kill_marked(settings.node_id)  # what an earlier life left behind
+    kill_marked(settings.node_id)  # of an earlier process of this node
     reaper = Reaper()
     guard = process_guard.start(settings.node_id)
-    reaper.watch(guard.pid, lambda _: _keeper_died(stop))
+    reaper.watch(guard.pid, lambda _: _on_guard_exit(stop))
     async with (
         connect(user_agent="elasticjob-process-node", kubeconfig=settings.kubeconfig) as kube,
         aiohttp.ClientSession() as http,
     ):
-        pods = Pods()
+        pods = PodWorkers()
         runner, port = await serve(pods, tls(settings.serving_cert, settings.serving_key, settings.client_ca))
-        host = _host(settings, kube, http, reaper, pods)
-        pods.serve(host)
-        informer = Informer(kube, PODS, Pod, field_selector=f"spec.nodeName={settings.name}", on_change=pods.changed)
-        node = node_object(settings.name, host.allocatable, port, settings.taints)
+        context = _context(settings, kube, http, reaper, pods)
+        pods.start(context)
+        informer = Informer(
+            kube, PODS, Pod, field_selector=f"spec.nodeName={settings.name}", on_change=pods.on_pod_change
+        )
+        node = node_object(settings.name, context.allocatable, port, settings.taints)
         tasks = [
             asyncio.create_task(work, name=name)
             for name, work in (
-                ("heartbeat", stay_registered(kube, node, host.allocatable)),
+                ("heartbeat", keep_registered(kube, node, context.allocatable)),
                 ("pods", informer.run()),
-                ("files", _remove_strange_files(informer, pods)),
-                ("memory", host.memory.run()),
+                ("files", _remove_orphaned_directories(informer, pods)),
+                ("memory", context.memory.run()),
                 ("stop", stop.wait()),
             )
         ]
         try:
-            await _first_end(tasks)
+            await _wait_for_stop(tasks)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await pods.stop()
             with contextlib.suppress(KubeError):
-                await say_not_ready(kube, settings.name)
+                await mark_not_ready(kube, settings.name)
             await runner.cleanup()
 
 
@@ -108,13 +110,13 @@ def _allow_many_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _keeper_died(stop: asyncio.Event) -> None:
-    log.error("the keeper was killed; without it a crash of the node could leave processes behind: stopping")
+def _on_guard_exit(stop: asyncio.Event) -> None:
+    log.error("the process guard was killed; without it a crash of the node could leave processes behind: stopping")
     stop.set()
 
 
-async def _first_end(tasks: Sequence[asyncio.Task[object]]) -> None:
-    """Wait for the stop signal; a task that ends by a fault ends the node, loudly."""
+async def _wait_for_stop(tasks: Sequence[asyncio.Task[object]]) -> None:
+    """Wait for the stop signal; raise the exception of a task that fails before."""
     pending = set(tasks)
     while True:
         done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
@@ -124,28 +126,30 @@ async def _first_end(tasks: Sequence[asyncio.Task[object]]) -> None:
                 return
 
 
-async def _remove_strange_files(informer: Informer[Pod], pods: Pods) -> None:
+async def _remove_orphaned_directories(informer: Informer[Pod], pods: PodWorkers) -> None:
     await informer.synced.wait()
-    pods.remove_strange_files()
+    pods.remove_orphaned_directories()
 
 
-def _host(settings: Settings, kube: Kube, http: aiohttp.ClientSession, reaper: Reaper, pods: Pods) -> Host:
-    return Host(
+def _context(
+    settings: Settings, kube: Kube, http: aiohttp.ClientSession, reaper: Reaper, pods: PodWorkers
+) -> NodeContext:
+    return NodeContext(
         name=settings.name,
         node_id=settings.node_id,
         directory=settings.state.resolve(),
         kube=kube,
         api=_api_server(settings.kubeconfig),
         allocatable={**capacity(), **settings.capacity},
-        owner=Owner(os.getuid(), os.getgid(), frozenset(os.getgroups()) | {os.getgid()}),
+        user=ProcessUser(os.getuid(), os.getgid(), frozenset(os.getgroups()) | {os.getgid()}),
         reaper=reaper,
-        memory=MemoryWatch(),
-        addresses=Addresses(),
-        events=Events(kube, settings.name),
-        services=Services(kube),
+        memory=MemoryWatcher(),
+        addresses=AddressPool(),
+        events=EventRecorder(kube, settings.name),
+        services=ServiceLister(kube),
         http=http,
-        leaving=pods.leaving,
-        requested=pods.requested,
+        finished_or_terminating=pods.finished_or_terminating,
+        allocated_to_others=pods.allocated_to_others,
     )
 
 

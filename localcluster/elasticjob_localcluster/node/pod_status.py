@@ -1,152 +1,97 @@
-"""What a pod's status says, computed from what is known about its containers. Pure.
+"""Computes a pod's status from the statuses of its containers. Pure.
 
-The rules are the kubelet's: phase from the containers' states and the restart policy, four conditions whose times
-move only when they change, and for each container its present and its previous state.
+The rules are the kubelet's: the phase follows from the containers' states and the restart policy, and the time of each
+of the four conditions changes only with its status.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 from elasticjob_api.times import format_time
 
 from elasticjob_localcluster.node.addresses import HOST_IP
+from elasticjob_localcluster.node.container_status import (
+    ContainerStatus,
+    Terminated,
+    Waiting,
+    container_status_json,
+    init_restart_policy,
+    initialized,
+    should_restart,
+)
 from elasticjob_localcluster.node.pod_model import Json, Pod
 
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """Not running yet, or not again yet."""
-
-    reason: str = "ContainerCreating"
-    message: str = ""
-
-
-@dataclass(frozen=True)
-class Running:
-    """A process lives."""
-
-    started_at: str
-
-
-@dataclass(frozen=True)
-class Terminated:
-    """The process has ended, or could not be started."""
-
-    exit_code: int
-    reason: str
-    message: str = ""
-    signal: int = 0
-    started_at: str = ""
-    finished_at: str = ""
-    container_id: str = ""
-
-
-@dataclass(frozen=True)
-class Record:
-    """All that is known about one container of a pod."""
-
-    name: str
-    image: str = ""
-    state: Waiting | Running | Terminated = Waiting()
-    last: Terminated | None = None
-    restarts: int = 0
-    started: bool = False
-    ready: bool = False
-    container_id: str = ""
-    resources: Json = field(default_factory=dict)
-    """As enforced now; differs from the spec while a resize is under way."""
-
-    @property
-    def ended(self) -> Terminated | None:
-        """How the container ended, if it is not running."""
-        return self.state if isinstance(self.state, Terminated) else None
-
-
-@dataclass(frozen=True)
-class Verdict:
+class PodFailure:
     """Why a pod failed as a whole, whatever its containers did."""
 
     reason: str
     message: str
 
 
-def restarts(record: Terminated, policy: str) -> bool:
-    """Say whether a container that ended this way is started again."""
-    return policy == "Always" or (policy == "OnFailure" and record.exit_code != 0)
-
-
-def init_policy(policy: str) -> str:
-    """Return the restart policy of init containers: they must succeed once, so `Always` means `OnFailure`."""
-    return "Never" if policy == "Never" else "OnFailure"
-
-
-def initialized(init: Iterable[Record]) -> bool:
-    """Say whether every init container has succeeded."""
-    return all(record.ended is not None and record.ended.exit_code == 0 for record in init)
-
-
-def phase(policy: str, init: list[Record], main: list[Record]) -> Phase:
-    """Return where in its life a pod is."""
-    if any(end.exit_code and not restarts(end, init_policy(policy)) for end in _ends(init)):
+def pod_phase(policy: str, init: list[ContainerStatus], main: list[ContainerStatus]) -> Phase:
+    """Return a pod's phase, as its restart policy and the states of its containers determine it."""
+    if any(end.exit_code and not should_restart(end, init_restart_policy(policy)) for end in _terminations(init)):
         return "Failed"
     if not initialized(init):
         return "Pending"
-    ends = _ends(main)
-    if len(ends) == len(main) and not any(restarts(end, policy) for end in ends):
+    ends = _terminations(main)
+    if len(ends) == len(main) and not any(should_restart(end, policy) for end in ends):
         return "Failed" if any(end.exit_code for end in ends) else "Succeeded"
-    if any(isinstance(record.state, Waiting) and record.last is None for record in main):
+    if any(isinstance(status.state, Waiting) and status.last_terminated is None for status in main):
         return "Pending"
     return "Running"
 
 
-def _ends(records: list[Record]) -> list[Terminated]:
-    return [record.ended for record in records if record.ended is not None]
+def _terminations(statuses: list[ContainerStatus]) -> list[Terminated]:
+    return [status.terminated for status in statuses if status.terminated is not None]
 
 
 def pod_status(
     pod: Pod,
-    init: list[Record],
-    main: list[Record],
+    init: list[ContainerStatus],
+    main: list[ContainerStatus],
     *,
     now: float,
     address: str,
     started_at: str,
     known: Mapping[str, Json] | None = None,
-    verdict: Verdict | None = None,
+    failure: PodFailure | None = None,
     resize: Mapping[str, tuple[str, str]] | None = None,
 ) -> Json:
-    """Return the whole status.
+    """Return the whole status, as a strategic merge patch.
 
     Args:
-        pod: as last seen; its conditions' times are kept where nothing changed.
+        pod: as last observed; its conditions' times are kept where nothing changed.
         init: the init containers, in order.
         main: the containers, in order.
         now: seconds since the epoch.
         address: the pod's address; empty when it has none.
-        started_at: when the node first saw the pod.
-        known: this node's own conditions as last computed, ahead of those of `pod`.
-        verdict: set when the pod failed as a whole.
+        started_at: when the node first observed the pod.
+        known: by type, the conditions as last computed by this node; they take precedence over those of `pod`.
+        failure: set when the pod failed as a whole.
         resize: conditions of a resize under way: type to (reason, message).
     """
-    at = "Failed" if verdict else phase(pod.restart_policy, init, main)
+    at = "Failed" if failure else pod_phase(pod.restart_policy, init, main)
     answer: Json = {
         "phase": at,
         "observedGeneration": pod.metadata.generation or None,
-        "reason": verdict.reason if verdict else None,
-        "message": verdict.message if verdict else None,
+        "reason": failure.reason if failure else None,
+        "message": failure.message if failure else None,
         "startTime": started_at,
         "hostIP": HOST_IP,
         "hostIPs": [{"ip": HOST_IP}],
         "conditions": _conditions(
             pod, init, main, at, now=now, networked=bool(address), known=known or {}, resize=resize or {}
         ),
-        "initContainerStatuses": [_container_status(record) for record in init],
-        "containerStatuses": [_container_status(record) for record in main],
+        "initContainerStatuses": [container_status_json(status) for status in init],
+        "containerStatuses": [container_status_json(status) for status in main],
     }
     if address:
         answer |= {"podIP": address, "podIPs": [{"ip": address}]}
@@ -155,8 +100,8 @@ def pod_status(
 
 def _conditions(
     pod: Pod,
-    init: list[Record],
-    main: list[Record],
+    init: list[ContainerStatus],
+    main: list[ContainerStatus],
     at: Phase,
     *,
     now: float,
@@ -166,8 +111,8 @@ def _conditions(
 ) -> list[Json]:
     over = at in ("Succeeded", "Failed")
     over_reason = "PodCompleted" if at == "Succeeded" else "PodFailed"
-    incomplete = [record.name for record in init if not initialized([record])]
-    unready = [record.name for record in main if not record.ready]
+    incomplete = [status.name for status in init if not initialized([status])]
+    unready = [status.name for status in main if not status.ready]
     gates = [gate["conditionType"] for gate in pod.spec.get("readinessGates") or ()]
     before = {condition["type"]: condition for condition in pod.status.get("conditions") or ()}
     before |= known
@@ -207,84 +152,3 @@ def _condition(before: Json | None, kind: str, holds: bool, reason: str, message
         "lastTransitionTime": before["lastTransitionTime"] if before and same else format_time(now),
         "observedGeneration": pod.metadata.generation or None,
     }
-
-
-def _container_status(record: Record) -> Json:
-    return {
-        "name": record.name,
-        "image": record.image,
-        "imageID": "",
-        "containerID": record.container_id,
-        "state": _state(record.state),
-        "lastState": _state(record.last) if record.last else {},
-        "restartCount": record.restarts,
-        "started": record.started,
-        "ready": record.ready,
-        "resources": record.resources,
-        **({"allocatedResources": requests} if (requests := record.resources.get("requests")) else {}),
-    }
-
-
-def _state(state: Waiting | Running | Terminated) -> Json:
-    if isinstance(state, Running):
-        return {"running": {"startedAt": state.started_at}}
-    if isinstance(state, Waiting):
-        return {"waiting": {"reason": state.reason} | ({"message": state.message} if state.message else {})}
-    answer: Json = {"exitCode": state.exit_code, "reason": state.reason, "containerID": state.container_id}
-    answer |= {"startedAt": state.started_at or None, "finishedAt": state.finished_at or None}
-    if state.signal:
-        answer["signal"] = state.signal
-    if state.message:
-        answer["message"] = state.message
-    return {"terminated": answer}
-
-
-def remembered(pod: Pod, container: Json, *, now: float) -> Record:
-    """Return what the API remembers about a container, for a node that has just started.
-
-    Whatever was running has ended with the node's earlier life, and nobody saw how.
-    """
-    everyone = [*(pod.status.get("initContainerStatuses") or ()), *(pod.status.get("containerStatuses") or ())]
-    status = next((status for status in everyone if status["name"] == container["name"]), None)
-    record = Record(
-        name=container["name"], image=container.get("image", ""), resources=container.get("resources") or {}
-    )
-    if status is None:
-        return replace(record, state=Waiting("PodInitializing" if pod.init_containers else "ContainerCreating"))
-    record = replace(
-        record,
-        last=_terminated(status.get("lastState")),
-        restarts=status.get("restartCount", 0),
-        container_id=status.get("containerID", ""),
-        resources=status.get("resources") or record.resources,
-    )
-    state = status.get("state") or {}
-    if ended := _terminated(state):
-        return replace(record, state=ended)
-    if "running" in state:
-        lost = Terminated(
-            exit_code=137,
-            reason="ContainerStatusUnknown",
-            message="the process node was away when the container ended",
-            started_at=state["running"].get("startedAt", format_time(now)),
-            finished_at=format_time(now),
-            container_id=record.container_id,
-        )
-        return replace(record, state=lost)
-    waiting = state.get("waiting") or {}
-    return replace(record, state=Waiting(waiting.get("reason", "ContainerCreating"), waiting.get("message", "")))
-
-
-def _terminated(state: Json | None) -> Terminated | None:
-    ended = (state or {}).get("terminated")
-    if not ended:
-        return None
-    return Terminated(
-        exit_code=ended["exitCode"],
-        reason=ended.get("reason", ""),
-        message=ended.get("message", ""),
-        signal=ended.get("signal", 0),
-        started_at=ended.get("startedAt") or "",
-        finished_at=ended.get("finishedAt") or "",
-        container_id=ended.get("containerID", ""),
-    )

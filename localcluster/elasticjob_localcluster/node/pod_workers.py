@@ -1,4 +1,4 @@
-"""All pods of the node: one worker for each, made when a pod is bound here and dropped when it is gone."""
+"""The workers of all pods of the node: one is started when a pod is bound here, and ends when the pod is deleted."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ import shutil
 from decimal import Decimal
 
 from elasticjob_localcluster.node.addresses import HOST_IP
-from elasticjob_localcluster.node.context import Host
+from elasticjob_localcluster.node.context import NodeContext
 from elasticjob_localcluster.node.pod_model import Pod
-from elasticjob_localcluster.node.pod_worker import PodWorker, identity
+from elasticjob_localcluster.node.pod_worker import PodWorker, network_identity
 from elasticjob_localcluster.node.resize import total
 
 log = logging.getLogger(__name__)
 
 
-class Pods:
+class PodWorkers:
     """The workers by pod UID."""
 
     def __init__(self) -> None:
         self.workers: dict[str, PodWorker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._host: Host | None = None
+        self._context: NodeContext | None = None
 
-    def serve(self, host: Host) -> None:
-        """Begin: the host is made from methods of this object, so it comes after it."""
-        self._host = host
+    def start(self, context: NodeContext) -> None:
+        """Begin: the context refers to methods of this object, so it is made after it."""
+        self._context = context
 
-    def changed(self, before: Pod | None, after: Pod | None) -> None:
+    def on_pod_change(self, before: Pod | None, after: Pod | None) -> None:
         """Take a change of a pod that is bound to this node."""
-        assert self._host is not None
+        assert self._context is not None
         pod = after or before
         assert pod is not None
         uid = pod.metadata.uid
@@ -39,38 +39,39 @@ class Pods:
             worker.update(after)
         elif after is not None:
             self._adopt_address(after)
-            self.workers[uid] = worker = PodWorker(self._host, after)
+            self.workers[uid] = worker = PodWorker(self._context, after)
             self._tasks[uid] = task = asyncio.create_task(worker.run(), name=after.key)
             task.add_done_callback(lambda done: self._done(uid, done))
 
-    def named(self, namespace: str, name: str) -> PodWorker | None:
-        """Return the worker of a pod; of two of one name, the later."""
+    def find(self, namespace: str, name: str) -> PodWorker | None:
+        """Return the worker of a pod by its name; of two with the same name, the later."""
         found = [worker for worker in self.workers.values() if worker.pod.key == f"{namespace}/{name}"]
         return found[-1] if found else None
 
-    def leaving(self) -> set[str]:
-        """Return the pods that have ended or are about to."""
-        return {uid for uid, worker in self.workers.items() if worker.leaving}
+    def finished_or_terminating(self) -> set[str]:
+        """Return the UIDs of the pods that have ended or are about to."""
+        return {uid for uid, worker in self.workers.items() if worker.finished_or_terminating}
 
-    def requested(self, uid: str) -> dict[str, Decimal]:
-        """Return the CPU and memory that all live pods but one have been given; mere wishes do not count."""
-        others = [worker for key, worker in self.workers.items() if key != uid and not worker.leaving]
+    def allocated_to_others(self, uid: str) -> dict[str, Decimal]:
+        """Return the CPU and memory that all live pods but one have been given; pending resizes do not count."""
+        others = [worker for key, worker in self.workers.items() if key != uid and not worker.finished_or_terminating]
         return {
-            name: sum((total(worker.given, "requests", name) for worker in others), Decimal(0))
+            name: sum((total(worker.containers.allocated, "requests", name) for worker in others), Decimal(0))
             for name in ("cpu", "memory")
         }
 
-    def remove_strange_files(self) -> None:
-        """Remove what earlier lives of the node left of pods that are no longer there."""
-        assert self._host is not None
-        root = self._host.directory / "pods"
+    def remove_orphaned_directories(self) -> None:
+        """Remove the directories that earlier processes of the node left of pods that no longer exist."""
+        assert self._context is not None
+        root = self._context.directory / "pods"
         for directory in root.iterdir() if root.is_dir() else ():
             if directory.name not in self.workers:
                 shutil.rmtree(directory, ignore_errors=True)
 
     async def stop(self) -> None:
         """End every worker and its processes."""
-        processes = [process for worker in self.workers.values() for process in worker.processes.values()]
+        workers = self.workers.values()
+        processes = [process for worker in workers for process in worker.containers.processes.values()]
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -83,8 +84,8 @@ class Pods:
 
     def _adopt_address(self, pod: Pod) -> None:
         address = pod.status.get("podIP")
-        if address and address != HOST_IP and self._host is not None:
-            self._host.addresses.adopt(identity(pod), address, pod.metadata.uid)
+        if address and address != HOST_IP and self._context is not None:
+            self._context.addresses.adopt(network_identity(pod), address, pod.metadata.uid)
 
     def _done(self, uid: str, task: asyncio.Task[None]) -> None:
         worker = self.workers.pop(uid)

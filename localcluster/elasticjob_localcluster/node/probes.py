@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import aiohttp
 import grpc
 
-from elasticjob_localcluster.node.container_process import Command, StartError, exit_of, spawn
+from elasticjob_localcluster.node.container_process import Command, StartError, exit_from_wait_status, spawn
 from elasticjob_localcluster.node.pod_model import Json
 from elasticjob_localcluster.node.process_tree import Reaper, kill
 
@@ -23,7 +23,7 @@ _SERVING = b"\x08\x01"
 
 
 @dataclass(frozen=True)
-class Target:
+class ProbeTarget:
     """The container that is probed."""
 
     address: str
@@ -34,7 +34,7 @@ class Target:
     http: aiohttp.ClientSession
 
 
-async def probe(spec: Json, target: Target) -> str | None:
+async def probe(spec: Json, target: ProbeTarget) -> str | None:
     """Probe once; return None when it succeeded, else what was wrong."""
     seconds = float(spec.get("timeoutSeconds", 1))
     try:
@@ -50,13 +50,13 @@ async def probe(spec: Json, target: Target) -> str | None:
         return f"no answer within {seconds:g} s"
 
 
-class Probing:
+class ContainerProbes:
     """The probes of one running container."""
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
 
-    def add(self, spec: Json, target: Target, settled: Callable[[bool, str], None]) -> None:
+    def add(self, spec: Json, target: ProbeTarget, settled: Callable[[bool, str], None]) -> None:
         """Begin one of them."""
         self._tasks.append(asyncio.create_task(_watch(spec, target, settled)))
 
@@ -67,14 +67,14 @@ class Probing:
         self._tasks = []
 
 
-def look_after(
+def start_probes(
     container: Json,
-    target: Target,
+    target: ProbeTarget,
     *,
     started: Callable[[], None],
     failed: Callable[[Json, str], None],
     ready: Callable[[bool, str], None],
-) -> Probing:
+) -> ContainerProbes:
     """Begin a container's probes: first the one for its start, then the others.
 
     Args:
@@ -84,7 +84,7 @@ def look_after(
         failed: called with a probe's spec and the problem when the container must be restarted.
         ready: called after each readiness probe that reached a threshold.
     """
-    probing = Probing()
+    probing = ContainerProbes()
 
     def begin() -> None:
         if liveness := container.get("livenessProbe"):
@@ -107,7 +107,7 @@ def look_after(
     return probing
 
 
-async def _watch(spec: Json, target: Target, settled: Callable[[bool, str], None]) -> None:
+async def _watch(spec: Json, target: ProbeTarget, settled: Callable[[bool, str], None]) -> None:
     """Probe for ever; call `settled(success, message)` whenever a threshold is reached."""
     await asyncio.sleep(spec.get("initialDelaySeconds", 0))
     thresholds = {True: spec.get("successThreshold", 1), False: spec.get("failureThreshold", 3)}
@@ -124,7 +124,7 @@ async def _watch(spec: Json, target: Target, settled: Callable[[bool, str], None
         await asyncio.sleep(max(0.0, began + period - time.monotonic()))
 
 
-async def _exec(argv: list[str], target: Target) -> str | None:
+async def _exec(argv: list[str], target: ProbeTarget) -> str | None:
     ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     with tempfile.TemporaryFile() as output:
         try:
@@ -133,7 +133,7 @@ async def _exec(argv: list[str], target: Target) -> str | None:
             return str(error)
         target.reaper.watch(pid, lambda status: None if ended.done() else ended.set_result(status))
         try:
-            code = exit_of(await ended, time.time()).code
+            code = exit_from_wait_status(await ended, time.time()).code
         finally:
             if not ended.done():
                 kill(pid)
@@ -141,7 +141,7 @@ async def _exec(argv: list[str], target: Target) -> str | None:
         return None if code == 0 else f"command ended with {code}: {text}"
 
 
-async def _http(spec: Json, target: Target) -> str | None:
+async def _http(spec: Json, target: ProbeTarget) -> str | None:
     scheme, host = spec.get("scheme", "HTTP").lower(), spec.get("host") or target.address
     url = f"{scheme}://{host}:{_port(spec, target)}/{spec.get('path', '/').lstrip('/')}"
     headers = {header["name"]: header["value"] for header in spec.get("httpHeaders") or ()}
@@ -153,7 +153,7 @@ async def _http(spec: Json, target: Target) -> str | None:
         return f"{url}: {error}"
 
 
-async def _tcp(spec: Json, target: Target) -> str | None:
+async def _tcp(spec: Json, target: ProbeTarget) -> str | None:
     host, port = spec.get("host") or target.address, _port(spec, target)
     try:
         _, writer = await asyncio.open_connection(host, port)
@@ -163,7 +163,7 @@ async def _tcp(spec: Json, target: Target) -> str | None:
     return None
 
 
-async def _grpc(spec: Json, target: Target) -> str | None:
+async def _grpc(spec: Json, target: ProbeTarget) -> str | None:
     where, name = f"{target.address}:{_port(spec, target)}", spec.get("service", "").encode()
     request = b"\x0a" + _varint(len(name)) + name if name else b""
     async with grpc.aio.insecure_channel(where) as channel:
@@ -182,6 +182,6 @@ def _as_is(message: bytes) -> bytes:
     return message
 
 
-def _port(spec: Json, target: Target) -> int:
+def _port(spec: Json, target: ProbeTarget) -> int:
     port = spec["port"]
     return port if isinstance(port, int) else target.ports.get(port, 0)

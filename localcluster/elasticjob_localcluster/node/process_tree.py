@@ -23,7 +23,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True)
-class Process:
+class ProcessEntry:
     """One line of the process table."""
 
     parent: int
@@ -32,16 +32,16 @@ class Process:
     """Bytes."""
 
 
-def process_table() -> dict[int, Process]:
+def process_table() -> dict[int, ProcessEntry]:
     """Return every living process by its id."""
-    table: dict[int, Process] = {}
+    table: dict[int, ProcessEntry] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (process := _read(int(entry.name))):
             table[int(entry.name)] = process
     return table
 
 
-def _read(pid: int) -> Process | None:
+def _read(pid: int) -> ProcessEntry | None:
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
@@ -49,7 +49,7 @@ def _read(pid: int) -> Process | None:
     fields = stat[stat.rindex(b")") + 2 :].split()
     if fields[0] in (b"Z", b"X"):
         return None
-    return Process(parent=int(fields[1]), session=int(fields[3]), resident=int(fields[21]) * _PAGE)
+    return ProcessEntry(parent=int(fields[1]), session=int(fields[3]), resident=int(fields[21]) * _PAGE)
 
 
 def marker(pid: int) -> str | None:
@@ -116,7 +116,7 @@ class Reaper:
         if owner:
             self._living.add(owner)
 
-    def forget(self, owner: str) -> None:
+    def container_ended(self, owner: str) -> None:
         """A container is over: whatever still carries its marker is killed."""
         self._living.discard(owner)
         self._sweep()

@@ -95,7 +95,7 @@ def _condition(kind: str, holds: bool, reason: str, message: str) -> Json:
     }
 
 
-async def stay_registered(kube: Kube, node: Json, allocatable: Mapping[str, str]) -> None:
+async def keep_registered(kube: Kube, node: Json, allocatable: Mapping[str, str]) -> None:
     """Register, then renew the lease for ever; registers anew when the node object was deleted."""
     name = node["metadata"]["name"]
     uid = ""
@@ -140,7 +140,7 @@ async def _renew(kube: Kube, name: str, uid: str) -> None:
         await kube.create(LEASES, _LEASE_NAMESPACE, body | {"spec": spec})
 
 
-async def say_not_ready(kube: Kube, name: str) -> None:
+async def mark_not_ready(kube: Kube, name: str) -> None:
     """Tell the cluster that the node has stopped, so that it need not wait for the lease to run out."""
     stopped = _condition("Ready", False, "ProcessNodeStopped", "the process node was stopped")
     path = NODES.path(None, name, "status")

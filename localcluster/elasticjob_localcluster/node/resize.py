@@ -8,77 +8,77 @@ from decimal import Decimal
 
 from elasticjob_api.quantity import parse_quantity
 
+from elasticjob_localcluster.node.container_status import ContainerStatus, Running
 from elasticjob_localcluster.node.pod_model import Json, Pod
-from elasticjob_localcluster.node.pod_status import Record, Running
 
 Conditions = dict[str, tuple[str, str]]
 
 
 def resize(
     pod: Pod,
-    records: list[Record],
+    statuses: list[ContainerStatus],
     *,
     allocatable: Mapping[str, str],
-    elsewhere: Mapping[str, Decimal],
+    allocated_to_others: Mapping[str, Decimal],
     usage: Callable[[str], int],
-) -> tuple[list[Record], Conditions]:
+) -> tuple[list[ContainerStatus], Conditions]:
     """Return the containers with the resources they may have now, and the conditions that tell what is outstanding.
 
     Args:
-        pod: whose spec says what is wanted.
-        records: its containers with what is enforced, in the order of the spec.
+        pod: whose spec says what is desired.
+        statuses: its containers with what is enforced, in the order of the spec.
         allocatable: what the node has.
-        elsewhere: what the node's other pods have been given.
+        allocated_to_others: what the node's other pods have been given.
         usage: the bytes of memory that a container, by name, uses now.
     """
-    wanted = {container["name"]: container.get("resources") or {} for container in pod.containers}
-    if all(record.resources == wanted[record.name] for record in records):
-        return records, {}
+    desired = {container["name"]: container.get("resources") or {} for container in pod.containers}
+    if all(status.resources == desired[status.name] for status in statuses):
+        return statuses, {}
     for name in ("cpu", "memory"):
         asked, has = total(pod.containers, "requests", name), parse_quantity(allocatable[name])
         if asked > has:
             message = f"Node didn't have enough capacity: {name}, requested: {asked}, capacity: {has}"
-            return records, {"PodResizePending": ("Infeasible", message)}
-        used = elsewhere.get(name, Decimal(0))
+            return statuses, {"PodResizePending": ("Infeasible", message)}
+        used = allocated_to_others.get(name, Decimal(0))
         if asked + used > has:
             message = f"Node didn't have enough resource: {name}, requested: {asked}, used: {used}, capacity: {has}"
-            return records, {"PodResizePending": ("Deferred", message)}
+            return statuses, {"PodResizePending": ("Deferred", message)}
     policies = {container["name"]: container.get("resizePolicy") or [] for container in pod.containers}
     refused: list[str] = []
     changed = []
-    for record in records:
-        limit = memory_limit(replace(record, resources=wanted[record.name]))
-        in_place = isinstance(record.state, Running) and not needs_restart(policies[record.name], record, wanted)
+    for status in statuses:
+        limit = memory_limit(replace(status, resources=desired[status.name]))
+        in_place = isinstance(status.state, Running) and not needs_restart(policies[status.name], status, desired)
         if (
             in_place
-            and record.resources != wanted[record.name]
+            and status.resources != desired[status.name]
             and limit is not None
-            and (used_now := usage(record.name)) > limit
+            and (used_now := usage(status.name)) > limit
         ):
-            refused.append(f"{record.name}: memory limit ({limit}) below current usage ({used_now})")
-            changed.append(record)
+            refused.append(f"{status.name}: memory limit ({limit}) below current usage ({used_now})")
+            changed.append(status)
         else:
-            changed.append(replace(record, resources=wanted[record.name]))
+            changed.append(replace(status, resources=desired[status.name]))
     return changed, {"PodResizeInProgress": ("Error", "; ".join(refused))} if refused else {}
 
 
-def needs_restart(policies: list[Json], record: Record, wanted: Mapping[str, Json]) -> bool:
-    """Say whether a container must be started anew to get the resources wanted for it."""
+def needs_restart(policies: list[Json], status: ContainerStatus, desired: Mapping[str, Json]) -> bool:
+    """Say whether a container must be started anew to get the resources desired for it."""
     kinds = ("requests", "limits")
-    new = wanted[record.name]
+    new = desired[status.name]
     changed = {
         name
         for name in ("cpu", "memory")
-        if any((record.resources.get(kind) or {}).get(name) != (new.get(kind) or {}).get(name) for kind in kinds)
+        if any((status.resources.get(kind) or {}).get(name) != (new.get(kind) or {}).get(name) for kind in kinds)
     }
     return any(
         policy["resourceName"] in changed and policy["restartPolicy"] == "RestartContainer" for policy in policies
     )
 
 
-def memory_limit(record: Record) -> int | None:
+def memory_limit(status: ContainerStatus) -> int | None:
     """Return the enforced memory limit of a container in bytes."""
-    limit = (record.resources.get("limits") or {}).get("memory")
+    limit = (status.resources.get("limits") or {}).get("memory")
     return None if limit is None else int(parse_quantity(limit))
 
 

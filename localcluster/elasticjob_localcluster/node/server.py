@@ -15,9 +15,9 @@ from aiohttp import web
 from elasticjob_api.times import parse_time
 
 from elasticjob_localcluster.node.addresses import HOST_IP
-from elasticjob_localcluster.node.container_logs import Want, select
-from elasticjob_localcluster.node.pod_status import Waiting
-from elasticjob_localcluster.node.pod_workers import Pods
+from elasticjob_localcluster.node.container_logs import LogOptions, read_lines
+from elasticjob_localcluster.node.container_status import Waiting
+from elasticjob_localcluster.node.pod_workers import PodWorkers
 
 _BATCH = 1 << 16
 
@@ -30,7 +30,7 @@ def tls(certificate: Path, key: Path, client_authority: Path) -> ssl.SSLContext:
     return context
 
 
-async def serve(pods: Pods, context: ssl.SSLContext) -> tuple[web.AppRunner, int]:
+async def serve(pods: PodWorkers, context: ssl.SSLContext) -> tuple[web.AppRunner, int]:
     """Serve on a free port; return the runner, to be cleaned up at the end, and the port."""
     app = web.Application()
     app.add_routes(
@@ -59,7 +59,7 @@ async def _refused(request: web.Request) -> web.Response:
     return web.Response(status=501, text=text)
 
 
-async def _pods(pods: Pods) -> web.Response:
+async def _pods(pods: PodWorkers) -> web.Response:
     items = [
         {"metadata": {**msgspec.to_builtins(worker.pod.metadata)}, "spec": worker.pod.spec, "status": worker.pod.status}
         for worker in pods.workers.values()
@@ -68,43 +68,43 @@ async def _pods(pods: Pods) -> web.Response:
     return web.Response(body=body, content_type="application/json")
 
 
-async def _logs(pods: Pods, request: web.Request) -> web.StreamResponse:
+async def _logs(pods: PodWorkers, request: web.Request) -> web.StreamResponse:
     namespace, pod, container = (request.match_info[name] for name in ("namespace", "pod", "container"))
     query = request.query
-    worker = pods.named(namespace, pod)
-    record = worker.record(container) if worker else None
-    if worker is None or record is None:
+    worker = pods.find(namespace, pod)
+    status = worker.containers.statuses.get(container) if worker else None
+    if worker is None or status is None:
         return web.Response(status=404, text=f'container "{container}" of pod "{pod}" is not on this node')
     try:
-        want, limit = _want(query), _count(query, "limitBytes")
+        options, limit = _log_options(query), _count(query, "limitBytes")
     except ValueError as error:
         return web.Response(status=400, text=f"bad query: {error}")
-    current = record.restarts
-    if isinstance(record.state, Waiting) and record.last is None:
-        text = f'container "{container}" in pod "{pod}" is waiting to start: {record.state.reason}'
+    current = status.restart_count
+    if isinstance(status.state, Waiting) and status.last_terminated is None:
+        text = f'container "{container}" in pod "{pod}" is waiting to start: {status.state.reason}'
         return web.Response(status=400, text=text)
     previous = query.get("previous") == "true"
-    path = worker.log_path(container, current - 1 if previous else current)
+    path = worker.containers.log_path(container, current - 1 if previous else current)
     if not path.exists():
         which = "previous terminated" if previous else "started"
         return web.Response(status=400, text=f'{which} container "{container}" in pod "{pod}" not found')
     answer = web.StreamResponse(headers={"Content-Type": "text/plain"})
     await answer.prepare(request)
-    process = worker.processes.get(container)
+    process = worker.containers.processes.get(container)
     if query.get("follow") == "true" and process is not None and not previous:
-        await _send(answer, process.log.follow(want), limit)
+        await _send(answer, process.log.follow(options), limit)
     else:
-        await _send(answer, _in_batches(path, want), limit)
+        await _send(answer, _in_batches(path, options), limit)
     return answer
 
 
-def _want(query: Mapping[str, str]) -> Want:
+def _log_options(query: Mapping[str, str]) -> LogOptions:
     since = None
     if (seconds := _count(query, "sinceSeconds")) is not None:
         since = time.time() - seconds
     elif "sinceTime" in query:
         since = parse_time(query["sinceTime"])
-    return Want(tail=_count(query, "tailLines"), since=since, timestamps=query.get("timestamps") == "true")
+    return LogOptions(tail=_count(query, "tailLines"), since=since, timestamps=query.get("timestamps") == "true")
 
 
 def _count(query: Mapping[str, str], name: str) -> int | None:
@@ -116,9 +116,9 @@ def _count(query: Mapping[str, str], name: str) -> int | None:
     return number
 
 
-async def _in_batches(path: Path, want: Want) -> AsyncIterator[bytes]:
+async def _in_batches(path: Path, options: LogOptions) -> AsyncIterator[bytes]:
     batch, size = [], 0
-    for line in select(path, want):
+    for line in read_lines(path, options):
         batch.append(line)
         size += len(line)
         if size > _BATCH:
@@ -128,12 +128,12 @@ async def _in_batches(path: Path, want: Want) -> AsyncIterator[bytes]:
 
 
 async def _send(answer: web.StreamResponse, parts: AsyncIterator[bytes], limit: int | None) -> None:
-    left = limit
+    remaining = limit
     async for part in parts:
-        if left is not None:
-            part = part[:left]
-            left -= len(part)
+        if remaining is not None:
+            part = part[:remaining]
+            remaining -= len(part)
         await answer.write(part)
-        if left == 0:
+        if remaining == 0:
             break
     await answer.write_eof()

@@ -31,7 +31,7 @@ class ApiServer(NamedTuple):
     """Base64 of PEM."""
 
 
-async def provide(kube: Kube, api: ApiServer, pod: Pod, directory: Path) -> float:
+async def write_kubeconfig(kube: Kube, api: ApiServer, pod: Pod, directory: Path) -> float:
     """Write a kubeconfig with a new token to a pod's directory; return when to do so again.
 
     Raises:

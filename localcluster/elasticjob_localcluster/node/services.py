@@ -14,7 +14,7 @@ from elasticjob_kube.session import Kube
 from elasticjob_localcluster.node.pod_model import Json
 
 
-class Services:
+class ServiceLister:
     """Reads that began after they were asked for."""
 
     def __init__(self, kube: Kube) -> None:
@@ -22,7 +22,7 @@ class Services:
         self._running: dict[str, asyncio.Task[list[Json]]] = {}
         self._next: dict[str, asyncio.Task[list[Json]]] = {}
 
-    async def of(self, namespace: str) -> list[Json]:
+    async def list_services(self, namespace: str) -> list[Json]:
         """Return the namespace's Services as they are now or later, never as they were before the call."""
         task = self._next.get(namespace)
         if task is None:

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 _RETRY = 1.0
 
 
-class Reporter:
+class PodStatusWriter:
     """One pod's line to the API. While a write is under way, later changes gather and go out together."""
 
     def __init__(self, kube: Kube, wake: Callable[[], None]) -> None:
@@ -28,7 +28,7 @@ class Reporter:
         self._task: asyncio.Task[None] | None = None
         self._not_before = 0.0
 
-    def report(self, pod: Pod, status: Json, now: float) -> float:
+    def write_if_due(self, pod: Pod, status: Json, now: float) -> float:
         """Begin to write a status if that is due; return when to call again at the latest.
 
         The caller is woken when a write has ended.
@@ -40,7 +40,7 @@ class Reporter:
         self._task = asyncio.create_task(self._write(pod, status))
         return math.inf
 
-    async def settle(self, pod: Pod, status: Json) -> None:
+    async def write_now(self, pod: Pod, status: Json) -> None:
         """Write the last status and wait until it is stored; raises what the API server answers."""
         if self._task:
             await asyncio.wait([self._task])

@@ -19,7 +19,7 @@ _MUST_BE: dict[str, tuple[str, Callable[[Path], bool]]] = {
 }
 
 
-def prepare(pod: Pod) -> None:
+def prepare_host_paths(pod: Pod) -> None:
     """Create the host paths that are to be created and check the others.
 
     Raises:

@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import ipaddress
 
-from elasticjob_localcluster.node.addresses import Addresses, Identity, derive
+from elasticjob_localcluster.node.addresses import AddressPool, NetworkIdentity, derive_address
 from hypothesis import given
 from hypothesis import strategies as st
 
 LABELS = st.from_regex(r"[a-z]([-a-z0-9]{0,10}[a-z0-9])?", fullmatch=True)
-IDENTITIES = st.builds(Identity, LABELS, st.just("") | LABELS, LABELS)
+IDENTITIES = st.builds(NetworkIdentity, LABELS, st.just("") | LABELS, LABELS)
 
 
 @given(IDENTITIES, st.integers(0, 1000))
-def test_every_address_is_a_usable_loopback_address_outside_the_hosts_own(identity: Identity, attempt: int) -> None:
-    address = ipaddress.IPv4Address(derive(identity, attempt))
+def test_every_address_is_a_usable_loopback_address_outside_the_hosts_own(
+    identity: NetworkIdentity, attempt: int
+) -> None:
+    address = ipaddress.IPv4Address(derive_address(identity, attempt))
     low, high = ipaddress.IPv4Address("127.1.0.1"), ipaddress.IPv4Address("127.254.255.254")
     assert low <= address <= high
     assert address.packed[3] not in (0, 255)
 
 
 @given(IDENTITIES)
-def test_the_address_is_the_same_in_every_life_of_the_node(identity: Identity) -> None:
-    assert Addresses().claim(identity, "a", ()) == Addresses().of(identity) == derive(identity)
+def test_the_address_is_the_same_in_every_life_of_the_node(identity: NetworkIdentity) -> None:
+    assert AddressPool().claim(identity, "a", ()) == AddressPool().address_of(identity) == derive_address(identity)
 
 
 @given(st.lists(st.tuples(IDENTITIES, st.uuids()), unique_by=lambda pair: pair[1]))
-def test_live_pods_never_share_an_address(pods: list[tuple[Identity, object]]) -> None:
-    addresses = Addresses()
+def test_live_pods_never_share_an_address(pods: list[tuple[NetworkIdentity, object]]) -> None:
+    addresses = AddressPool()
     given_out = [addresses.claim(identity, str(uid), ()) for identity, uid in pods]
     assert len(set(given_out)) == len(pods)
     again = [addresses.claim(identity, str(uid), ()) for identity, uid in pods]
@@ -35,18 +37,18 @@ def test_live_pods_never_share_an_address(pods: list[tuple[Identity, object]]) -
 
 
 def test_two_names_whose_addresses_collide_get_different_ones() -> None:
-    addresses = Addresses()
+    addresses = AddressPool()
     seen: dict[str, int] = {}
     collided = False
     for number in range(20_000):  # enough for a collision in a space of 16 million
-        identity = Identity("n", "", f"pod-{number}")
-        collided |= derive(identity) in seen
-        assert seen.setdefault(addresses.of(identity), number) == number
+        identity = NetworkIdentity("n", "", f"pod-{number}")
+        collided |= derive_address(identity) in seen
+        assert seen.setdefault(addresses.address_of(identity), number) == number
     assert collided
 
 
 def test_a_relaunched_pod_takes_over_the_address_of_one_that_is_leaving_or_gone() -> None:
-    addresses, name = Addresses(), Identity("team", "", "job-master")
+    addresses, name = AddressPool(), NetworkIdentity("team", "", "job-master")
     first = addresses.claim(name, "old", ())
     assert addresses.claim(name, "new", {"old"}) == first
     addresses.release("new")
@@ -54,15 +56,15 @@ def test_a_relaunched_pod_takes_over_the_address_of_one_that_is_leaving_or_gone(
 
 
 def test_a_service_name_and_the_pod_of_that_host_name_have_one_address_in_any_order() -> None:
-    name = Identity("team", "", "job-master")
-    before, after = Addresses(), Addresses()
-    asked_first = before.of(name)
+    name = NetworkIdentity("team", "", "job-master")
+    before, after = AddressPool(), AddressPool()
+    asked_first = before.address_of(name)
     assert before.claim(name, "pod", ()) == asked_first
     claimed_first = after.claim(name, "pod", ())
-    assert after.of(name) == claimed_first == asked_first
+    assert after.address_of(name) == claimed_first == asked_first
 
 
 def test_what_an_earlier_life_gave_out_is_kept() -> None:
-    addresses, name = Addresses(), Identity("team", "", "pod")
+    addresses, name = AddressPool(), NetworkIdentity("team", "", "pod")
     addresses.adopt(name, "127.9.9.9", "u")
     assert addresses.claim(name, "u", ()) == "127.9.9.9"

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from elasticjob_localcluster.node.environment import (
     ConfigError,
-    Facts,
+    EnvironmentInputs,
     command_line,
     environment,
     expand,
+    referenced_sources,
     service_variables,
-    sources_of,
 )
 from elasticjob_localcluster.node.pod_model import Metadata, Pod
 from hypothesis import given
@@ -28,18 +28,18 @@ POD = Pod(
 NAMES = st.from_regex(r"[A-Z_][A-Z0-9_]{0,8}", fullmatch=True)
 
 
-def facts(**more: Any) -> Facts:
+def inputs(**more: Any) -> EnvironmentInputs:
     defaults: dict[str, Any] = {
         "pod": POD,
         "pod_ip": "127.1.2.3",
         "node_name": "here",
         "allocatable": {"cpu": "2", "memory": "1Gi"},
     }
-    return Facts(**(defaults | more))
+    return EnvironmentInputs(**(defaults | more))
 
 
 def made(*env: dict[str, Any], container: dict[str, Any] | None = None, **more: Any) -> dict[str, str]:
-    return environment({"name": "main", "env": list(env)} | (container or {}), facts(**more))
+    return environment({"name": "main", "env": list(env)} | (container or {}), inputs(**more))
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_secrets_are_decoded_and_config_maps_taken_as_they_are() -> None:
         "envFrom": [{"prefix": "S_", "secretRef": {"name": "s"}}, {"configMapRef": {"name": "c"}}],
         "env": [{"name": "ONE", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
     }
-    assert sources_of(container) == set(sources)
-    assert environment({"name": "main"} | container, facts(sources=sources)) == {
+    assert referenced_sources(container) == set(sources)
+    assert environment({"name": "main"} | container, inputs(sources=sources)) == {
         "S_k": "süß",
         "k": "plain",
         "ONE": "süß",

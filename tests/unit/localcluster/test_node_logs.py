@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 from elasticjob_localcluster.node import container_logs
-from elasticjob_localcluster.node.container_logs import Log, Want, last_output, select
+from elasticjob_localcluster.node.container_logs import ContainerLog, LogOptions, last_output, read_lines
 from elasticjob_localcluster.node.memory_limits import trees
-from elasticjob_localcluster.node.process_tree import Process
+from elasticjob_localcluster.node.process_tree import ProcessEntry
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 
-def read(path: Path, **want: object) -> bytes:
-    return b"".join(select(path, Want(**want)))  # type: ignore[arg-type]
+def read(path: Path, **options: object) -> bytes:
+    return b"".join(read_lines(path, LogOptions(**options)))  # type: ignore[arg-type]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -23,7 +23,7 @@ def read(path: Path, **want: object) -> bytes:
 def test_what_was_written_comes_back_byte_for_byte(tmp_path: Path, pieces: list[bytes]) -> None:
     path = tmp_path / "log"
     path.unlink(missing_ok=True)
-    log = Log(path)
+    log = ContainerLog(path)
     for piece in pieces:
         log.write(piece)
     log.close()
@@ -31,7 +31,7 @@ def test_what_was_written_comes_back_byte_for_byte(tmp_path: Path, pieces: list[
 
 
 def test_a_tail_counts_lines_of_the_container_not_parts_of_long_ones(tmp_path: Path) -> None:
-    log = Log(tmp_path / "log")
+    log = ContainerLog(tmp_path / "log")
     log.write(b"first\n" + b"y" * 50_000 + b"\nlast\n")
     log.close()
     assert read(log.path, tail=2) == b"y" * 50_000 + b"\nlast\n"
@@ -40,7 +40,7 @@ def test_a_tail_counts_lines_of_the_container_not_parts_of_long_ones(tmp_path: P
 
 
 def test_times_are_shown_on_request_and_select(tmp_path: Path) -> None:
-    log = Log(tmp_path / "log")
+    log = ContainerLog(tmp_path / "log")
     log.write(b"line\n")
     log.close()
     assert read(log.path, timestamps=True).endswith(b"Z line\n")
@@ -50,7 +50,7 @@ def test_times_are_shown_on_request_and_select(tmp_path: Path) -> None:
 
 def test_a_file_that_has_grown_too_long_is_put_aside_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(container_logs, "LIMIT", 1000)
-    log = Log(tmp_path / "log")
+    log = ContainerLog(tmp_path / "log")
     for number in range(200):
         log.write(b"line %d\n" % number)
     log.close()
@@ -62,12 +62,12 @@ async def test_a_follower_sees_every_line_once_also_across_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(container_logs, "LIMIT", 1000)
-    log = Log(tmp_path / "log")
+    log = ContainerLog(tmp_path / "log")
     log.write(b"before\n")
     seen: list[bytes] = []
 
     async def follow() -> None:
-        async for line in log.follow(Want()):
+        async for line in log.follow(LogOptions()):
             seen.append(line)
 
     reader = asyncio.create_task(follow())
@@ -82,7 +82,7 @@ async def test_a_follower_sees_every_line_once_also_across_files(
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=30), st.sets(st.integers(2, 31), max_size=4))
 def test_every_process_is_counted_for_the_nearest_watched_ancestor(parents: list[int], roots: set[int]) -> None:
-    table = {pid: Process(min(parent, pid - 1), 0, 1) for pid, parent in enumerate(parents, 2)}
+    table = {pid: ProcessEntry(min(parent, pid - 1), 0, 1) for pid, parent in enumerate(parents, 2)}
     for root, tree in trees(table, roots).items():
         for pid in tree:
             at = pid
@@ -94,5 +94,10 @@ def test_every_process_is_counted_for_the_nearest_watched_ancestor(parents: list
 
 
 def test_a_process_of_the_session_is_counted_after_its_parent_is_gone() -> None:
-    table = {10: Process(1, 10, 5), 11: Process(1, 10, 7), 12: Process(11, 12, 1), 13: Process(1, 13, 9)}
+    table = {
+        10: ProcessEntry(1, 10, 5),
+        11: ProcessEntry(1, 10, 7),
+        12: ProcessEntry(11, 12, 1),
+        13: ProcessEntry(1, 13, 9),
+    }
     assert set(trees(table, {10})[10]) == {10, 11, 12}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from elasticjob_api.quantity import parse_quantity
+from elasticjob_localcluster.node.container_status import ContainerStatus, Running
 from elasticjob_localcluster.node.pod_model import Metadata, Pod
-from elasticjob_localcluster.node.pod_status import Record, Running
 from elasticjob_localcluster.node.resize import memory_limit, resize
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 NODE = {"cpu": "4", "memory": "1Gi"}
 
 
-def resized(wanted: dict[str, Any], now: dict[str, Any], *, used: int = 0, elsewhere: str = "0") -> Any:
+def resized(wanted: dict[str, Any], now: dict[str, Any], *, used: int = 0, allocated_to_others: str = "0") -> Any:
     pod = Pod(metadata=Metadata(name="p"), spec={"containers": [{"name": "c", "resources": wanted}]})
-    record = Record("c", state=Running("t"), resources=now)
-    others = {"cpu": Decimal(elsewhere), "memory": Decimal(0)}
-    records, conditions = resize(pod, [record], allocatable=NODE, elsewhere=others, usage=lambda _: used)
+    record = ContainerStatus("c", state=Running("t"), resources=now)
+    others = {"cpu": Decimal(allocated_to_others), "memory": Decimal(0)}
+    records, conditions = resize(pod, [record], allocatable=NODE, allocated_to_others=others, usage=lambda _: used)
     return records[0].resources, conditions
 
 
@@ -40,7 +40,7 @@ def test_more_than_the_node_has_is_infeasible() -> None:
 
 def test_more_than_is_free_now_is_deferred() -> None:
     now = {"requests": {"cpu": "1"}}
-    resources, conditions = resized({"requests": {"cpu": "2"}}, now, elsewhere="2.5")
+    resources, conditions = resized({"requests": {"cpu": "2"}}, now, allocated_to_others="2.5")
     assert resources == now
     assert conditions["PodResizePending"][0] == "Deferred"
 
@@ -57,8 +57,8 @@ def test_a_memory_limit_is_never_lowered_below_what_is_used(limit: int, used: in
 
 
 def test_a_limit_is_read_in_bytes() -> None:
-    assert memory_limit(Record("c", resources={"limits": {"memory": "64Mi"}})) == 64 << 20
-    assert memory_limit(Record("c")) is None
+    assert memory_limit(ContainerStatus("c", resources={"limits": {"memory": "64Mi"}})) == 64 << 20
+    assert memory_limit(ContainerStatus("c")) is None
 
 
 @pytest.mark.parametrize(

@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from elasticjob_localcluster.node.crash_backoff import Backoff
-from elasticjob_localcluster.node.pod_model import Metadata, Pod
-from elasticjob_localcluster.node.pod_status import (
-    Record,
+from elasticjob_localcluster.node.container_status import (
+    ContainerStatus,
     Running,
     Terminated,
-    Verdict,
     Waiting,
-    phase,
-    pod_status,
-    remembered,
+    last_known_status,
 )
+from elasticjob_localcluster.node.crash_backoff import CrashLoopBackoff
+from elasticjob_localcluster.node.pod_model import Metadata, Pod
+from elasticjob_localcluster.node.pod_status import PodFailure, pod_phase, pod_status
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,8 +24,8 @@ RUNNING = Running("2026-01-01T00:00:00Z")
 POD = Pod(metadata=Metadata(name="p", generation=4), spec={"restartPolicy": "Never", "containers": [{"name": "c"}]})
 
 
-def of(state: Waiting | Running | Terminated, last: Terminated | None = None) -> Record:
-    return Record("c", state=state, last=last, ready=isinstance(state, Running))
+def of(state: Waiting | Running | Terminated, last: Terminated | None = None) -> ContainerStatus:
+    return ContainerStatus("c", state=state, last_terminated=last, ready=isinstance(state, Running))
 
 
 STATES = st.sampled_from(
@@ -56,27 +54,27 @@ POLICIES = st.sampled_from(["Always", "OnFailure", "Never"])
         ("Always", [of(DONE)], [of(RUNNING)], "Running"),
     ],
 )
-def test_the_phase(policy: str, init: list[Record], main: list[Record], expected: str) -> None:
-    assert phase(policy, init, main) == expected
+def test_the_phase(policy: str, init: list[ContainerStatus], main: list[ContainerStatus], expected: str) -> None:
+    assert pod_phase(policy, init, main) == expected
 
 
 @given(POLICIES, st.lists(STATES, max_size=3), st.lists(STATES, min_size=1, max_size=4))
 def test_a_pod_is_over_only_when_nothing_of_it_runs_or_will_run(
-    policy: str, init: list[Record], main: list[Record]
+    policy: str, init: list[ContainerStatus], main: list[ContainerStatus]
 ) -> None:
-    if phase(policy, init, main) == "Succeeded":
+    if pod_phase(policy, init, main) == "Succeeded":
         assert policy != "Always"
-        assert all(record.ended and record.ended.exit_code == 0 for record in main)
-    if phase("Always", init, main) in ("Succeeded", "Failed"):
+        assert all(record.terminated and record.terminated.exit_code == 0 for record in main)
+    if pod_phase("Always", init, main) in ("Succeeded", "Failed"):
         pytest.fail("a pod that always restarts never ends by itself")
 
 
-def status(main: list[Record], pod: Pod = POD, now: float = 0.0, **more: object) -> dict[str, object]:
+def status(main: list[ContainerStatus], pod: Pod = POD, now: float = 0.0, **more: object) -> dict[str, object]:
     return pod_status(pod, [], main, now=now, address="127.1.2.3", started_at="s", **more)  # type: ignore[arg-type]
 
 
 @given(STATES, st.floats(0, 2e9))
-def test_the_status_does_not_change_with_time_alone(record: Record, later: float) -> None:
+def test_the_status_does_not_change_with_time_alone(record: ContainerStatus, later: float) -> None:
     first = status([record])
     seen = Pod(metadata=POD.metadata, spec=POD.spec, status=first)
     assert status([record], seen, later) == first
@@ -91,7 +89,7 @@ def test_only_the_condition_that_changed_gets_a_new_time() -> None:
 
 
 def test_a_pod_that_failed_as_a_whole_says_why() -> None:
-    answer = status([of(RUNNING)], verdict=Verdict("DeadlineExceeded", "too long"))
+    answer = status([of(RUNNING)], failure=PodFailure("DeadlineExceeded", "too long"))
     assert (answer["phase"], answer["reason"], answer["message"]) == ("Failed", "DeadlineExceeded", "too long")
 
 
@@ -110,23 +108,23 @@ def test_a_condition_of_a_finished_resize_is_removed() -> None:
 
 
 @given(STATES)
-def test_a_new_node_knows_what_the_api_remembers_and_counts_the_running_as_lost(record: Record) -> None:
+def test_a_new_node_knows_what_the_api_remembers_and_counts_the_running_as_lost(record: ContainerStatus) -> None:
     seen = Pod(metadata=POD.metadata, spec=POD.spec, status=status([record]))
-    known = remembered(seen, {"name": "c"}, now=5.0)
-    assert (known.restarts, known.last) == (record.restarts, record.last)
+    known = last_known_status(seen, {"name": "c"}, now=5.0)
+    assert (known.restart_count, known.last_terminated) == (record.restart_count, record.last_terminated)
     if isinstance(record.state, Running):
-        assert known.ended is not None
-        assert (known.ended.exit_code, known.ended.reason) == (137, "ContainerStatusUnknown")
+        assert known.terminated is not None
+        assert (known.terminated.exit_code, known.terminated.reason) == (137, "ContainerStatusUnknown")
     else:
         assert known.state == record.state
 
 
 def test_the_back_off_begins_at_once_doubles_to_five_minutes_and_is_forgiven() -> None:
-    backoff, delays = Backoff(), []
+    backoff, delays = CrashLoopBackoff(), []
     for _ in range(8):
-        backoff.crashed(100.0, lived=1.0)
+        backoff.record_exit(100.0, ran_for=1.0)
         delays.append(backoff.delay)
         assert backoff.until == 100.0 + backoff.delay
     assert delays == [0, 10, 20, 40, 80, 160, 300, 300]
-    backoff.crashed(100.0, lived=601.0)
+    backoff.record_exit(100.0, ran_for=601.0)
     assert backoff.delay == 0

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from elasticjob_api import names
-from elasticjob_localcluster.node.admission import Owner, has_token, refusal
+from elasticjob_localcluster.node.admission import ProcessUser, has_token, rejection
 from elasticjob_localcluster.node.pod_model import Metadata, Pod
 
-USER = Owner(1000, 1000, frozenset({1000, 27}))
-ROOT = Owner(0, 0, frozenset({0}))
+USER = ProcessUser(1000, 1000, frozenset({1000, 27}))
+ROOT = ProcessUser(0, 0, frozenset({0}))
 TOKEN = {"name": "kube-api-access-x7x", "projected": {"sources": []}}
 
 
@@ -48,7 +48,7 @@ def pod(spec: dict[str, Any] | None = None, **container: Any) -> Pod:
     ],
 )
 def test_what_a_process_can_have_is_accepted(accepted: Pod) -> None:
-    assert refusal(accepted, USER) is None
+    assert rejection(accepted, USER) is None
 
 
 @pytest.mark.parametrize(
@@ -101,13 +101,13 @@ def test_what_a_process_can_have_is_accepted(accepted: Pod) -> None:
     ],
 )
 def test_what_a_process_cannot_have_is_refused_by_its_field(field: str, refused: Pod) -> None:
-    why = refusal(refused, USER)
+    why = rejection(refused, USER)
     assert why is not None
     assert why.startswith(f"{field}:")
 
 
 def test_every_problem_of_a_pod_is_told_at_once() -> None:
-    why = refusal(pod({"volumes": [{"name": "d", "emptyDir": {}}]}, command=[], tty=True), USER)
+    why = rejection(pod({"volumes": [{"name": "d", "emptyDir": {}}]}, command=[], tty=True), USER)
     assert why is not None
     assert why.count(";") >= 2
 
@@ -115,8 +115,8 @@ def test_every_problem_of_a_pod_is_told_at_once() -> None:
 def test_a_pod_that_must_not_run_as_root_runs_as_whoever_the_node_is() -> None:
     """The setting is about the image's user, and images are not used."""
     asked = pod({"securityContext": {"runAsNonRoot": True}})
-    assert refusal(asked, ROOT) is None
-    assert refusal(asked, USER) is None
+    assert rejection(asked, ROOT) is None
+    assert rejection(asked, USER) is None
 
 
 def test_a_pod_whose_agent_comes_from_an_init_container_runs_without_that_container() -> None:
@@ -124,7 +124,7 @@ def test_a_pod_whose_agent_comes_from_an_init_container_runs_without_that_contai
     volume = {"name": names.AGENT, "emptyDir": {}}
     mount = {"name": names.AGENT, "mountPath": names.AGENT_DIRECTORY}
     asked = pod({"initContainers": [install], "volumes": [volume]}, volumeMounts=[mount])
-    assert refusal(asked, USER) is None
+    assert rejection(asked, USER) is None
     assert asked.init_containers == []
 
 

@@ -1,0 +1,179 @@
+"""The status of a pod's containers: their states, the kubelet's restart rules, and their form in the API. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from elasticjob_api.times import format_time
+
+from elasticjob_localcluster.node.pod_model import Json, Pod
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Not started yet, or not restarted yet."""
+
+    reason: str = "ContainerCreating"
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Running:
+    """The process is running."""
+
+    started_at: str
+
+
+@dataclass(frozen=True)
+class Terminated:
+    """The process has ended, or could not be started."""
+
+    exit_code: int
+    reason: str
+    message: str = ""
+    signal: int = 0
+    started_at: str = ""
+    finished_at: str = ""
+    container_id: str = ""
+
+
+@dataclass(frozen=True)
+class ContainerStatus:
+    """One container of a pod: its present state, its last termination, and its resources."""
+
+    name: str
+    image: str = ""
+    state: Waiting | Running | Terminated = Waiting()
+    last_terminated: Terminated | None = None
+    restart_count: int = 0
+    started: bool = False
+    ready: bool = False
+    container_id: str = ""
+    resources: Json = field(default_factory=dict)
+    """As enforced now; differs from the spec while a resize is under way."""
+
+    @property
+    def terminated(self) -> Terminated | None:
+        """The present state, if it is Terminated."""
+        return self.state if isinstance(self.state, Terminated) else None
+
+
+@dataclass
+class ContainerStatuses:
+    """The statuses of a pod's containers, in the order of the spec."""
+
+    init: list[ContainerStatus]
+    main: list[ContainerStatus]
+
+    def __iter__(self) -> Iterator[ContainerStatus]:
+        return iter([*self.init, *self.main])
+
+    def __getitem__(self, name: str) -> ContainerStatus:
+        return next(status for status in self if status.name == name)
+
+    def get(self, name: str) -> ContainerStatus | None:
+        """Return the status of a container; None when the pod has none of this name."""
+        return next((status for status in self if status.name == name), None)
+
+    def put(self, status: ContainerStatus) -> None:
+        """Replace the status of a container."""
+        for statuses in (self.init, self.main):
+            statuses[:] = [status if old.name == status.name else old for old in statuses]
+
+
+def should_restart(terminated: Terminated, policy: str) -> bool:
+    """Say whether a container that ended this way is started again."""
+    return policy == "Always" or (policy == "OnFailure" and terminated.exit_code != 0)
+
+
+def init_restart_policy(policy: str) -> str:
+    """Return the restart policy of init containers: they must succeed once, so `Always` means `OnFailure`."""
+    return "Never" if policy == "Never" else "OnFailure"
+
+
+def initialized(init: Iterable[ContainerStatus]) -> bool:
+    """Say whether every init container has succeeded."""
+    return all(status.terminated is not None and status.terminated.exit_code == 0 for status in init)
+
+
+def container_status_json(status: ContainerStatus) -> Json:
+    """Return the status as the API has it."""
+    return {
+        "name": status.name,
+        "image": status.image,
+        "imageID": "",
+        "containerID": status.container_id,
+        "state": _state(status.state),
+        "lastState": _state(status.last_terminated) if status.last_terminated else {},
+        "restartCount": status.restart_count,
+        "started": status.started,
+        "ready": status.ready,
+        "resources": status.resources,
+        **({"allocatedResources": requests} if (requests := status.resources.get("requests")) else {}),
+    }
+
+
+def _state(state: Waiting | Running | Terminated) -> Json:
+    if isinstance(state, Running):
+        return {"running": {"startedAt": state.started_at}}
+    if isinstance(state, Waiting):
+        return {"waiting": {"reason": state.reason} | ({"message": state.message} if state.message else {})}
+    answer: Json = {"exitCode": state.exit_code, "reason": state.reason, "containerID": state.container_id}
+    answer |= {"startedAt": state.started_at or None, "finishedAt": state.finished_at or None}
+    if state.signal:
+        answer["signal"] = state.signal
+    if state.message:
+        answer["message"] = state.message
+    return {"terminated": answer}
+
+
+def last_known_status(pod: Pod, container: Json, *, now: float) -> ContainerStatus:
+    """Return a container's status as the API has it, for a node that has just started.
+
+    A container that was running ended with the node's earlier process, and its exit code is not known.
+    """
+    stored = [*(pod.status.get("initContainerStatuses") or ()), *(pod.status.get("containerStatuses") or ())]
+    known = next((status for status in stored if status["name"] == container["name"]), None)
+    status = ContainerStatus(
+        name=container["name"], image=container.get("image", ""), resources=container.get("resources") or {}
+    )
+    if known is None:
+        return replace(status, state=Waiting("PodInitializing" if pod.init_containers else "ContainerCreating"))
+    status = replace(
+        status,
+        last_terminated=_terminated(known.get("lastState")),
+        restart_count=known.get("restartCount", 0),
+        container_id=known.get("containerID", ""),
+        resources=known.get("resources") or status.resources,
+    )
+    state = known.get("state") or {}
+    if terminated := _terminated(state):
+        return replace(status, state=terminated)
+    if "running" in state:
+        lost = Terminated(
+            exit_code=137,
+            reason="ContainerStatusUnknown",
+            message="the process node was away when the container ended",
+            started_at=state["running"].get("startedAt", format_time(now)),
+            finished_at=format_time(now),
+            container_id=status.container_id,
+        )
+        return replace(status, state=lost)
+    waiting = state.get("waiting") or {}
+    return replace(status, state=Waiting(waiting.get("reason", "ContainerCreating"), waiting.get("message", "")))
+
+
+def _terminated(state: Json | None) -> Terminated | None:
+    ended = (state or {}).get("terminated")
+    if not ended:
+        return None
+    return Terminated(
+        exit_code=ended["exitCode"],
+        reason=ended.get("reason", ""),
+        message=ended.get("message", ""),
+        signal=ended.get("signal", 0),
+        started_at=ended.get("startedAt") or "",
+        finished_at=ended.get("finishedAt") or "",
+        container_id=ended.get("containerID", ""),
+    )
