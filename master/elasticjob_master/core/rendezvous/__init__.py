@@ -1,1 +1,1 @@
-"""Which members train together: membership, worlds one after the other, and what each agent is commanded."""
+"""The rendezvous: which agents are members, which of them train together in a world, and the commands they get."""

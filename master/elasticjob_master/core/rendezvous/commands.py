@@ -1,4 +1,4 @@
-"""What the rendezvous wants done: values, carried out by the shell in the order in which they come."""
+"""The commands that the rendezvous returns; the controller executes them in their order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Start:
-    """Start the member's training process in the present world."""
+    """Start the member's training process in the world of a round."""
 
     uid: str
     round: int
@@ -15,7 +15,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Stop:
-    """Stop the member's training process of a round; 0 seconds of grace: at once."""
+    """Stop the member's training process of a round; 0 seconds of grace kill it at once."""
 
     uid: str
     round: int
@@ -32,7 +32,7 @@ class Drain:
 
 @dataclass(frozen=True)
 class Exit:
-    """End the agent with its process' exit code, or because its node is not fit: then the problem says why."""
+    """End the agent with its process' exit code, or because of a `problem` that the node check has found."""
 
     uid: str
     problem: str = ""
@@ -40,7 +40,7 @@ class Exit:
 
 @dataclass(frozen=True)
 class Check:
-    """Measure the member's node: connect to peers, and run the job's command, if any."""
+    """Check the member's node: connect to the peers, measure some work, and run the job's command, if any."""
 
     uid: str
     number: int
@@ -51,7 +51,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Configure:
-    """Tell this often from now on."""
+    """Send heartbeats and step reports at these intervals from now on."""
 
     uid: str
     heartbeat_seconds: float
@@ -60,14 +60,14 @@ class Configure:
 
 @dataclass(frozen=True)
 class ReleaseLeases:
-    """The member's training process is gone: whatever was leased to it is free again."""
+    """The member's training process has ended: return the shards that are leased to it."""
 
     uid: str
 
 
 @dataclass(frozen=True)
 class MemberRemoved:
-    """The member is forgotten; its stream, if any, is closed and it may register again."""
+    """The member has been removed: close its stream, if any; its pod may register again."""
 
     uid: str
 

@@ -1,4 +1,7 @@
-"""What a member ought to be told now. The same wish is sent once on a stream, and again on the next stream."""
+"""The command that each member should have, and its sending.
+
+A command is sent once on a stream, and again when the agent has opened another stream.
+"""
 
 from __future__ import annotations
 
@@ -12,68 +15,66 @@ from elasticjob_master.core.rendezvous.rules import Phase, Timing
 
 
 @dataclass(frozen=True)
-class Moment:
-    """The state of the world at which all members are looked at.
+class WorldState:
+    """What the command of every member depends on, read once for all members.
 
     Attributes:
-        inside: who belongs to the present world.
-        at_once: the world is broken: there is nothing to be saved in its processes.
+        round: of the present world.
+        world_uids: the UIDs of its members.
+        stop_without_grace: the world has failed, so its processes have nothing to save.
     """
 
     now: float
     round: int
     phase: Phase
-    inside: frozenset[str]
+    world_uids: frozenset[str]
     in_process_elastic: bool
-    at_once: bool
+    stop_without_grace: bool
+
+    def must_stop(self, process_round: int) -> bool:
+        """Return whether a process of a round has to be stopped because of a change of the world."""
+        if self.in_process_elastic:
+            return self.phase == "reforming"  # only when all processes are restarted
+        return process_round != self.round or self.phase in ("reforming", "waiting")
 
 
-def must_stop(process_round: int, *, round_: int, phase: Phase, in_process_elastic: bool) -> bool:
-    """Tell whether a process of a round has to end because of a change of the world."""
-    if in_process_elastic:
-        return phase == "reforming"  # only when all are to start anew
-    return process_round != round_ or phase in ("reforming", "waiting")
-
-
-def desired_command(member: Member, moment: Moment) -> LastCommand | None:
-    """Return the command that a connected member ought to have; None: none."""
+def desired_command(member: Member, world: WorldState) -> LastCommand | None:
+    """Return the command that a connected member should have; None: no command."""
     if member.succeeded or member.exiting:
         return LastCommand("exit")
     if member.draining_since is not None:
-        # A process that adapts itself learns from host discovery that it has to go, and is given time to do so.
-        by_itself = moment.in_process_elastic and moment.now - member.draining_since < member.drain_seconds / 2
-        return None if by_itself and member.process_round else LastCommand("drain")
-    phase, inside = moment.phase, member.uid in moment.inside and moment.phase in ("training", "finishing")
+        # An in-process elastic process learns from host discovery that it has to leave, and gets time to do so.
+        may_leave_itself = world.in_process_elastic and world.now - member.draining_since < member.drain_seconds / 2
+        return None if may_leave_itself and member.process_round else LastCommand("drain")
+    in_world = member.uid in world.world_uids and world.phase in ("training", "finishing")
     if member.process_round:
-        if moment.in_process_elastic and phase != "reforming":
+        if world.in_process_elastic and world.phase != "reforming":
             return member.last_command
-        ends = must_stop(
-            member.process_round, round_=moment.round, phase=phase, in_process_elastic=moment.in_process_elastic
-        )
-        return LastCommand("stop", member.process_round, moment.at_once) if ends or not inside else member.last_command
-    if inside and phase == "training" and member.crashed_at is None and member.last_round < moment.round:
-        return LastCommand("start", moment.round)
+        if not in_world or world.must_stop(member.process_round):
+            return LastCommand("stop", member.process_round, world.stop_without_grace)
+        return member.last_command
+    if in_world and world.phase == "training" and member.crashed_at is None and member.last_round < world.round:
+        return LastCommand("start", world.round)
     return LastCommand("check", member.order) if member.node_check.stage == "running" else None
 
 
-def issue_command(member: Member, told: LastCommand, *, now: float, timing: Timing, check: NodeCheck) -> Command:
-    """Note that a member is told something, and return the command."""
-    member.last_command = told
-    match told.command:
+def send(member: Member, desired: LastCommand, *, now: float, timing: Timing, check: NodeCheck) -> Command:
+    """Record a command as the member's last one, with the deadlines that follow from it, and return it."""
+    member.last_command = desired
+    match desired.command:
         case "start":
-            member.process_round, member.started = told.round, False
-            return Start(member.uid, told.round)
+            member.process_round, member.started = desired.round, False
+            return Start(member.uid, desired.round)
         case "stop":
-            grace = 0.0 if told.at_once else timing.stop
+            grace = 0.0 if desired.at_once else timing.stop
             member.stop_due = now + 2 * grace + timing.stop_margin
-            return Stop(member.uid, told.round, grace)
+            return Stop(member.uid, desired.round, grace)
         case "drain":
             member.stop_due = now + 2 * member.drain_seconds + timing.stop_margin if member.process_round else None
-            # A little less than what the operator waits, so that the agent is the one that ends the process.
+            # A little less than the operator waits, so that the agent ends the process and not the kubelet.
             return Drain(member.uid, 0.9 * member.drain_seconds)
         case "check":
-            return Check(
-                member.uid, told.round, member.node_check.peers, tuple(check.command), float(check.timeout_seconds)
-            )
+            state = member.node_check
+            return Check(member.uid, desired.round, state.peers, tuple(check.command), float(check.timeout_seconds))
         case "exit":
             return Exit(member.uid, problem=member.node_check.problem if member.node_check.stage == "failed" else "")

@@ -1,4 +1,7 @@
-"""Whose fault it is when processes fail: one that dies for the loss of another is not to blame."""
+"""Which members are lost, and which are at fault when processes fail.
+
+When one process of a world fails, the others soon fail too, because they wait for it. Only the first one is at fault.
+"""
 
 from __future__ import annotations
 
@@ -9,32 +12,38 @@ from elasticjob_master.core.rendezvous.rules import Timing
 
 
 def members_at_fault(
-    crashed: Sequence[Member], *, alone: bool, excused: bool, in_process_elastic: bool, timing: Timing, now: float
+    crashed: Sequence[Member],
+    *,
+    single_member: bool,
+    other_cause: bool,
+    in_process_elastic: bool,
+    timing: Timing,
+    now: float,
 ) -> list[Member] | None:
-    """Return who has to leave with its process' exit code; None: it is too early to tell.
+    """Return the members that have to leave with their process' exit code; None: it is too early to decide.
 
     Args:
         crashed: the members whose processes have failed, at least one.
-        alone: the world had one member.
-        excused: another member was lost or has finished, or the world is being stopped anyway: reason enough to fail.
-        in_process_elastic: the framework survives the failure of others, so everybody fails for reasons of its own.
-        timing: the job's times.
+        single_member: the world had one member.
+        other_cause: another member was lost or has finished, or the world is being stopped: that explains the failures.
+        in_process_elastic: the processes survive the failure of others, so each failure has a cause of its own.
+        timing: the job's timeouts.
         now: the present time.
     """
     if in_process_elastic:
         return list(crashed)
-    if excused:
+    if other_cause:
         return []
     first = min(crashed, key=lambda member: member.crashed_at or 0.0)
-    if not alone and now - (first.crashed_at or 0.0) < timing.fault_window:
+    if not single_member and now - (first.crashed_at or 0.0) < timing.fault_window:
         return None
     return [first]
 
 
 def is_lost(member: Member, timing: Timing, now: float) -> bool:
-    """Tell whether a member is taken for lost: it is gone or silent for too long, or does not stop.
+    """Return whether a member counts as lost: it was disconnected or silent for too long, or does not stop.
 
-    One that is away cannot tell that it has stopped, so it has as much time as anybody who is away.
+    A disconnected member cannot report that it has stopped, so only the time since its disconnection counts.
     """
     if member.disconnected_since is not None:
         return not member.succeeded and now - member.disconnected_since > timing.lost
@@ -46,6 +55,6 @@ def is_lost(member: Member, timing: Timing, now: float) -> bool:
 
 
 def is_suspected(member: Member, timing: Timing, now: float) -> bool:
-    """Tell whether a member has been gone or silent for a third of the time after which one that is gone is lost."""
+    """Return whether a member was disconnected or silent for a third of the time after which it would be lost."""
     since = member.last_heard_at if member.disconnected_since is None else member.disconnected_since
     return not member.succeeded and now - since > timing.lost / 3

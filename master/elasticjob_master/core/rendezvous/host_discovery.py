@@ -1,7 +1,8 @@
-"""The published host list: what Horovod's host discovery and `WatchHosts` show.
+"""The published host list, which Horovod's host discovery script and `WatchHosts` read.
 
-Horovod loses a change made while it takes another, so its next list is published only when the world that belongs to
-the last one has formed. It also gives up when none of its hosts remains, so no list replaces every host of the last.
+Horovod misses a change of the hosts that is made while it handles the one before. So the next list is published only
+when the world of the last list has formed. Horovod also gives up when none of its hosts remains. So no list replaces
+all hosts of the last one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from elasticjob_master.core.rendezvous.members import Member
 
 @dataclass(frozen=True)
 class Host:
-    """One line of the list; the pod's name is never used twice."""
+    """One line of the list. `name` is the pod's name, which no later pod of the job has."""
 
     name: str
     slots: int
@@ -34,33 +35,33 @@ class HostList:
 
 
 def next_host_list(published: HostList, members: Iterable[Member], *, role: str | None, settled: bool) -> HostList:
-    """Return what is to be published now: the same object when nothing changes or the last change is still taken in.
+    """Return the list to publish now; it is `published` itself if nothing changes, or if it must not change yet.
 
     Args:
         published: the present list.
         members: all members, oldest first.
         role: the role whose members are hosts; None means every role.
-        settled: nobody is taking in the present list, so that a change could be lost.
+        settled: the world of the present list has formed, so a change is not missed.
     """
     if not settled:
         return published
     candidates = [m for m in members if role is None or m.identity.role == role]
-    # One whose agent is away but had started its process trains on, for all that is known, until it is taken for lost.
+    # A process that has started probably goes on while its agent is disconnected, until the member counts as lost.
     present = [m for m in candidates if m.available or (m.started and not m.leaving)]
-    if len(present) == len(published.hosts) and all(map(_shows, published.hosts, present)):
+    if len(present) == len(published.hosts) and all(map(_describes, published.hosts, present)):
         return published
     hosts = tuple(map(_host, present))
     known = {host.name for host in published.hosts}
     if hosts and known and known.isdisjoint(host.name for host in hosts):
-        # One that is leaving stays until the new ones have met it.
+        # A leaving host stays in the list until the new hosts have met it.
         hosts = (*(_host(m) for m in candidates if m.identity.pod_name in known and not m.succeeded), *hosts)
     if hosts == published.hosts:
         return published
     return HostList(published.version + 1, hosts)
 
 
-def _shows(host: Host, member: Member) -> bool:
-    """Tell whether this is the member's line; cheaper than to make the line, and asked of thousands many times."""
+def _describes(host: Host, member: Member) -> bool:
+    """Return whether this is the member's line, without making one: with thousands of members that is too slow."""
     who = member.identity
     return host.name == who.pod_name and host.slots == who.slots and host.address == who.address
 

@@ -1,7 +1,7 @@
-"""Who belongs to the job now, and what each member is doing.
+"""The members of the job, and what each of them is doing.
 
-A member is one pod's agent. Facts about it change with the agents' messages; every decision is made elsewhere from
-these facts alone, so a message that comes late, twice or never changes nothing but the time a decision takes.
+A member is the agent of one pod. The agents' messages change the facts recorded here, and all decisions are made
+elsewhere from these facts alone. So a message that is late, repeated or lost can delay a decision, but not falsify it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from elasticjob_master.core.step_times import StepTimes
 
 MemberState = Literal["waiting", "training", "draining", "suspected", "succeeded"]
 UNFINISHED_STAGES = ("waiting", "running", "answered")
-"""Stages of a node check in which a member belongs to no world yet."""
+"""Stages of a node check that is not decided yet; a member in one of them cannot join a world."""
 MOST_MEMBERS = 20_000
-"""Twice as many as a role can have, so that nobody who has the token fills the memory."""
+"""Twice as many as a role can have. The bound keeps a client that has the token from filling the memory."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What an agent tells of itself when it registers."""
+    """What an agent reports about its pod when it registers."""
 
     pod_name: str
     pod_uid: str
@@ -37,7 +37,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Usage:
-    """Resources in use by the training process, as last told."""
+    """Resources that the training process uses, as last reported."""
 
     cpu_cores: float = 0.0
     memory_bytes: int = 0
@@ -47,7 +47,12 @@ class Usage:
 
 @dataclass(frozen=True)
 class LastCommand:
-    """The last command sent on the present stream; the same command is not sent twice on one stream."""
+    """The last command sent on the present stream, so that the same command is not sent twice on one stream.
+
+    Attributes:
+        round: of the process to start or stop; for a node check, the number of the check.
+        at_once: a stop without grace period.
+    """
 
     command: Literal["start", "stop", "drain", "exit", "check"]
     round: int = 0
@@ -56,14 +61,16 @@ class LastCommand:
 
 @dataclass(slots=True)
 class NodeCheckState:
-    """A member's node check, see `nodecheck`; there is none unless the job asks for it.
+    """The state of a member's node check, see `node_check`.
 
     Attributes:
-        peers: addresses it connects to.
-        deadline: when the answer must be there.
-        seconds: what the measured work took; 0 when not known.
+        stage: "none" if the job wants no check; "waiting" for its group, "running", "answered" by the agent, and
+            finally "passed" or "failed".
+        peers: addresses the agent connects to.
+        deadline: when the answer must have arrived.
+        seconds: duration of the measured work; 0 when not known.
         problem: what is wrong with the node; empty: nothing.
-        unreached: the peers it could not connect to.
+        unreached: the peers that the agent could not connect to.
     """
 
     stage: Literal["none", "waiting", "running", "answered", "passed", "failed"] = "none"
@@ -76,20 +83,26 @@ class NodeCheckState:
 
 @dataclass(slots=True)
 class Member:
-    """One member.
+    """One member. Times are those of the rendezvous' clock.
 
     Attributes:
         order: grows with every registration; the lowest is the longest-serving member.
-        disconnected_since: when its stream ended (or was first waited for); None while it is connected.
+        disconnected_since: when its stream ended, or when it registered without one; None while it is connected.
         process_round: the round of its training process; 0 when none runs or is being started.
         started: the agent has confirmed the start of that process.
-        last_round: the last round it has run a process in; no round is started twice on one member.
-        stop_due: when a process that was told to stop must have ended; a member beyond it is taken for lost.
-        exit_due: until when the exit report of a process that is known to be gone is waited for.
-        crashed_at: when its process failed unasked, until it is judged.
-        exiting: judged to leave with its process' exit code, or because its node is not fit.
-        joined_at: when it last came without belonging to the present world.
-        suspected: neither its stream nor a word has been there for a while.
+        last_round: the last round in which it has run a process; no round is started twice on one member.
+        stop_due: when a process that is being stopped must have ended; afterwards the member counts as lost.
+        exit_due: how long to wait for the exit report of a process that is known to have ended.
+        crashed_at: when its process failed without being stopped; None once it is decided whose fault that was.
+        draining_since: when it was asked to leave.
+        drain_seconds: how long its process may take for that.
+        exiting: it has to leave with its process' exit code, or because its node has failed the check.
+        succeeded: its process has finished with exit code 0.
+        last_command: sent on its present stream; None if none was.
+        joined_at: when it last connected without belonging to the present world.
+        suspected: it has been disconnected or silent for a while, see `failure_detection`.
+        last_heard_at: when its last message arrived.
+        step: the last step it has reported.
     """
 
     identity: Identity
@@ -121,17 +134,17 @@ class Member:
 
     @property
     def leaving(self) -> bool:
-        """It is not part of any world to come."""
+        """Whether it will be in no later world."""
         return self.exiting or self.succeeded or self.draining_since is not None
 
     @property
     def available(self) -> bool:
-        """It can be, or is, part of a world."""
+        """Whether it can be part of a world."""
         return self.disconnected_since is None and not self.leaving and self.node_check.stage not in UNFINISHED_STAGES
 
     @property
     def state(self) -> MemberState:
-        """What others are told of it."""
+        """The state shown to users."""
         if self.succeeded:
             return "succeeded"
         if self.draining_since is not None or self.exiting:
@@ -141,29 +154,29 @@ class Member:
         return "training" if self.process_round else "waiting"
 
     def process_ended(self) -> None:
-        """Note that its training process has ended."""
+        """Record that its training process has ended."""
         self.last_round = max(self.last_round, self.process_round)
         self.process_round, self.started = 0, False
         self.stop_due = self.exit_due = None
 
     def drain(self, seconds: float, now: float) -> None:
-        """Let it leave; once it leaves, later words change nothing."""
+        """Ask it to leave within so many seconds; only the first call has an effect, and none after success."""
         if self.draining_since is None and not self.succeeded:
             self.draining_since, self.drain_seconds = now, seconds
             self.crashed_at = None
 
 
 class Members:
-    """All members by pod UID, in the order in which they joined."""
+    """All members by pod UID, in the order in which they registered."""
 
     def __init__(self) -> None:
         self._by_uid: dict[str, Member] = {}
-        self._by_place: dict[tuple[str, int], str] = {}
+        self._by_role_and_index: dict[tuple[str, int], str] = {}
         self._next_order = 1
         self.disconnected: set[str] = set()
-        """Who has no stream and is waited for; one that has succeeded need not come back."""
+        """UIDs of members without a stream that should reconnect; those that have succeeded need not."""
         self.removed: list[Member] = []
-        """Who was forgotten, until somebody has taken note of it."""
+        """Members removed since the history recorder last emptied this list."""
 
     def __iter__(self) -> Iterator[Member]:
         return iter(self._by_uid.values())
@@ -176,13 +189,15 @@ class Members:
         return self._by_uid.get(uid)
 
     def member_at(self, identity: Identity) -> Member | None:
-        """Return who has this role and index now."""
-        return self._by_uid.get(self._by_place.get((identity.role, identity.index), ""))
+        """Return the member that has this role and index, or None."""
+        return self._by_uid.get(self._by_role_and_index.get((identity.role, identity.index), ""))
 
     def check_registration(self, identity: Identity) -> None:
-        """Raise `NotCurrent` when the role and index belong to a newer pod, or to another that is still connected.
+        """Check that a pod may register.
 
-        So does one pod that comes back with another role or index, and one that would be a member too many.
+        Raises:
+            NotCurrent: its role and index belong to a newer pod, or to another one that is connected; or it was
+                registered with another role or index; or there are too many members.
         """
         known = self._by_uid.get(identity.pod_uid)
         if known is None and len(self) >= MOST_MEMBERS:
@@ -203,29 +218,29 @@ class Members:
             )
 
     def add(self, identity: Identity, now: float) -> Member:
-        """Add a member, which is away until it connects; its place must be free."""
+        """Add a member, which counts as disconnected until it connects; its role and index must be free."""
         member = Member(identity, self._next_order, disconnected_since=now, last_heard_at=now)
         self.insert(member)
         return member
 
     def insert(self, member: Member) -> None:
-        """Take a member as it is, as after a restart of the master."""
+        """Insert a restored member."""
         self._next_order = max(self._next_order, member.order + 1)
         self._by_uid[member.uid] = member
-        self._by_place[member.identity.role, member.identity.index] = member.uid
+        self._by_role_and_index[member.identity.role, member.identity.index] = member.uid
         self.set_disconnected(member, member.disconnected_since)
 
     def remove(self, member: Member) -> None:
-        """Forget a member."""
+        """Remove a member."""
         if self._by_uid.pop(member.uid, None) is not None:
             self.removed.append(member)
         self.disconnected.discard(member.uid)
         place = (member.identity.role, member.identity.index)
-        if self._by_place.get(place) == member.uid:
-            del self._by_place[place]
+        if self._by_role_and_index.get(place) == member.uid:
+            del self._by_role_and_index[place]
 
     def set_disconnected(self, member: Member, since: float | None) -> None:
-        """Note that the member's stream ended, or that it has one."""
+        """Record since when a member has had no stream; None: it has one."""
         member.disconnected_since = since
         if since is None or member.succeeded:
             self.disconnected.discard(member.uid)

@@ -1,9 +1,9 @@
-"""Whether the nodes of new members are fit for training: each is measured once, before its first world.
+"""The node check: whether the nodes of new members are fit for training. Each is checked once, before its first world.
 
-New members are checked in groups, one group at a time, so that they can be compared: those who have joined together
-measure the same piece of work and connect to each other and to those who are at work already. A group is judged when
-all of it has answered or its time is over. A node is not fit if its own check says so, if it is much slower than
-others of its role, or if most connections from it and to it have failed.
+New members are checked in groups, one group at a time, so that they can be compared. The members that have joined
+together measure the same piece of work, and connect to each other and to the members that train already. A group is
+evaluated when all its members have answered or timed out. A node fails if its own check says so, if it is much slower
+than others of its role, or if most connections from it and to it have failed.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from elasticjob_master.core.rendezvous.members import UNFINISHED_STAGES, Member,
 from elasticjob_master.core.rendezvous.state import RendezvousState
 
 PEERS = 2
-"""Others that each member connects to: with two, the end that a failed connection is to be blamed on can be told."""
+"""How many others each member connects to. With two it can be decided which end of a failed connection is bad."""
 SLOW_FACTOR = 2.0
 LEAST_TO_COMPARE = 3
 ANSWER_SECONDS = 15.0
-"""For connections, and for the way of the answer, beyond the time the check itself may take."""
+"""For the connections and the transport of the answer, beyond the time that the check itself may take."""
 LONGEST_PROBLEM = 1000
 MOST_UNFIT = 100
-_LOOK_AROUND = 64
-"""Members that are looked at to find peers on other nodes."""
+_PEER_CANDIDATES = 64
+"""How many members are considered to find peers on other nodes."""
 
 
 def advance(job: RendezvousState, now: float) -> None:
-    """Begin and judge checks, and let those who are not fit leave."""
+    """Begin and evaluate checks, and make members on unfit nodes leave."""
     if not job.node_check.enabled:
         for member in job.members:
             if member.node_check.stage in UNFINISHED_STAGES:
@@ -40,9 +40,9 @@ def advance(job: RendezvousState, now: float) -> None:
         if member.node_check.stage == "none" and member.last_round == 0 and member.process_round == 0:
             member.node_check.stage = "waiting"
         elif member.node_check.stage in UNFINISHED_STAGES and member.process_round:
-            member.node_check = NodeCheckState()  # it trains already, as a restarted master has just been told
+            member.node_check = NodeCheckState()  # it trains already, as its agent has reported to a restarted master
         elif member.node_check.stage == "running":
-            _expire(member, now)
+            _apply_timeout(member, now)
     present = [m for m in job.members if not m.leaving]
     group = [m for m in present if m.node_check.stage in ("running", "answered")]
     if not group:
@@ -50,10 +50,11 @@ def advance(job: RendezvousState, now: float) -> None:
     elif all(m.node_check.stage == "answered" for m in group):
         evaluate_group(group, present)
         for member in group:
-            _carry_out(job, member)
+            _apply_result(job, member)
 
 
 def _begin_if_gathered(job: RendezvousState, connected: list[Member], now: float) -> None:
+    """Begin a group's check when all desired members are there, or the join window has closed."""
     newcomers = [m for m in connected if m.node_check.stage == "waiting"]
     if not newcomers or job.sizes is None:
         return
@@ -62,7 +63,8 @@ def _begin_if_gathered(job: RendezvousState, connected: list[Member], now: float
         begin_checks(newcomers, connected, job.node_check, now)
 
 
-def _carry_out(job: RendezvousState, member: Member) -> None:
+def _apply_result(job: RendezvousState, member: Member) -> None:
+    """Make a member on an unfit node leave, and keep the problem; a node that has passed clears it."""
     place = (member.identity.role, member.identity.index)
     job.unfit.pop(place, None)
     if member.node_check.stage == "failed":
@@ -76,9 +78,9 @@ def begin_checks(newcomers: Iterable[Member], members: Sequence[Member], check: 
     """Begin the check of a group.
 
     Args:
-        newcomers: who is to be checked.
-        members: all who are connected and do not leave, oldest first; newcomers are among them.
-        check: what the job has asked for.
+        newcomers: the members to check.
+        members: all members that are connected and do not leave, oldest first, with the newcomers.
+        check: the job's settings of the check.
         now: the present time.
     """
     position = {member.uid: number for number, member in enumerate(members)}
@@ -92,7 +94,7 @@ def begin_checks(newcomers: Iterable[Member], members: Sequence[Member], check: 
 
 
 def record_answer(member: Member, number: int, *, seconds: float, problem: str, unreached: Sequence[str]) -> None:
-    """Take a member's answer; one to another check, or a second one, changes nothing."""
+    """Record a member's answer; an answer to another check, or a second one, changes nothing."""
     check = member.node_check
     if check.stage == "running" and number == member.order:
         check.stage, check.problem = "answered", problem[:LONGEST_PROBLEM]
@@ -100,20 +102,20 @@ def record_answer(member: Member, number: int, *, seconds: float, problem: str, 
         check.unreached = tuple(peer for peer in check.peers if peer in set(unreached))
 
 
-def _expire(member: Member, now: float) -> None:
-    """End the wait for an answer that does not come."""
+def _apply_timeout(member: Member, now: float) -> None:
+    """Record a problem instead of the answer if that is overdue."""
     check = member.node_check
     if check.stage == "running" and now > check.deadline:
         check.stage, check.problem = "answered", "the node check was not answered in time"
 
 
 def evaluate_group(group: Sequence[Member], members: Iterable[Member]) -> None:
-    """Judge a group of which everybody has answered: afterwards each check has passed or failed."""
+    """Decide the checks of a group in which every member has answered: each one has passed or failed afterwards."""
     times: dict[str, list[float]] = {}
     for member in members:
         if member.node_check.seconds and not member.node_check.problem:
             times.setdefault(member.identity.role, []).append(member.node_check.seconds)
-    bad_links = _blame(group)
+    bad_connections = _unreachable(group)
     for member in group:
         check, peers = member.node_check, times.get(member.identity.role, [])
         usual = median(peers) if len(peers) >= LEAST_TO_COMPARE else 0.0
@@ -122,15 +124,15 @@ def evaluate_group(group: Sequence[Member], members: Iterable[Member]) -> None:
                 f"its node took {check.seconds:.3f} s for the measured work, over {SLOW_FACTOR:g} times the median of "
                 f"{len(peers)} members of role {member.identity.role} ({usual:.3f} s)"
             )
-        if not check.problem and member.uid in bad_links:
-            failed, all_ = bad_links[member.uid]
+        if not check.problem and member.uid in bad_connections:
+            failed, all_ = bad_connections[member.uid]
             check.problem = f"{failed} of {all_} connections between its node and other members failed"
         check.stage = "failed" if check.problem else "passed"
 
 
 def _peers(member: Member, members: Sequence[Member], position: int) -> tuple[str, ...]:
     """Return the addresses of the next members in a ring, those of other nodes first."""
-    count = min(len(members), _LOOK_AROUND)
+    count = min(len(members), _PEER_CANDIDATES)
     around = [members[(position + step) % len(members)].identity for step in range(1, count)]
     own = member.identity
     far = [other for other in around if not own.node_name or other.node_name != own.node_name]
@@ -139,36 +141,36 @@ def _peers(member: Member, members: Sequence[Member], position: int) -> tuple[st
     return tuple(addresses)[:PEERS]
 
 
-def _blame(group: Sequence[Member]) -> dict[str, tuple[int, int]]:
-    """Return who failed connections are blamed on, with how many of how many have failed.
+def _unreachable(group: Sequence[Member]) -> dict[str, tuple[int, int]]:
+    """Return the members that cause failed connections: by UID, how many of how many of their connections failed.
 
-    Always the one with the largest share of failed ones is to blame, and of equal ones the youngest; its connections
-    say nothing of the other ends. The end goes on until nobody has more than half of its connections failed. Members
-    at work are never to blame.
+    The member with the largest share of failed connections is taken out first, of equal ones the youngest. Its
+    connections then no longer count for the other ends. This is repeated until no member has more than half of its
+    connections failed. Members that train already are never the cause.
     """
     by_address = {member.identity.address: member for member in group if member.node_check.peers}
-    links: dict[str, list[tuple[str, bool]]] = {member.uid: [] for member in group}
+    connections: dict[str, list[tuple[str, bool]]] = {member.uid: [] for member in group}
     for member in group:
         for address in member.node_check.peers if not member.node_check.problem else ():
             failed = address in member.node_check.unreached
             other = by_address.get(address)
-            links[member.uid].append((other.uid if other else "", failed))
+            connections[member.uid].append((other.uid if other else "", failed))
             if other is not None:
-                links[other.uid].append((member.uid, failed))
-    blamed: dict[str, tuple[int, int]] = {}
-    suspects = {member.uid: member.order for member in group if any(failed for _, failed in links[member.uid])}
-    while suspects:
-        counts = {uid: _count(links[uid], blamed) for uid in suspects}
-        worst = max(suspects, key=lambda uid: (counts[uid][0] / max(1, counts[uid][1]), suspects[uid]))
-        failed_links, all_links = counts[worst]
-        if 2 * failed_links <= all_links:
+                connections[other.uid].append((member.uid, failed))
+    causes: dict[str, tuple[int, int]] = {}
+    candidates = {member.uid: member.order for member in group if any(failed for _, failed in connections[member.uid])}
+    while candidates:
+        counts = {uid: _count(connections[uid], causes) for uid in candidates}
+        worst = max(candidates, key=lambda uid: (counts[uid][0] / max(1, counts[uid][1]), candidates[uid]))
+        failed_connections, all_connections = counts[worst]
+        if 2 * failed_connections <= all_connections:
             break
-        blamed[worst] = counts[worst]
-        del suspects[worst]
-    return blamed
+        causes[worst] = counts[worst]
+        del candidates[worst]
+    return causes
 
 
-def _count(links: Iterable[tuple[str, bool]], blamed: dict[str, tuple[int, int]]) -> tuple[int, int]:
-    """Return how many links have failed, and how many there are, without those of whom is blamed already."""
-    rest = [failed for other, failed in links if other not in blamed]
+def _count(connections: Iterable[tuple[str, bool]], causes: dict[str, tuple[int, int]]) -> tuple[int, int]:
+    """Return how many connections have failed, of how many, without those to members that are known causes."""
+    rest = [failed for other, failed in connections if other not in causes]
     return sum(rest), len(rest)

@@ -1,12 +1,13 @@
-"""Which members train together: worlds, one after the other.
+"""The rendezvous: forms worlds, the sets of members that train together, one after the other.
 
-Events change facts about members; `advance` then compares the facts with what ought to be and returns the commands
-that are missing. So a repeated, late or lost message, a reconnection or a restart of the master needs no case of its
-own. A world is formed once, from members in which no process runs, and ends before the next one is formed; only
-frameworks that take changes in their running process get a new world beside the running one.
+It is a level-triggered state machine. Events only change facts; `advance` compares the facts with the desired state,
+makes the transitions they allow, and returns the commands that are missing. So a repeated, late or lost message, a
+reconnection or a restart of the master needs no handling of its own.
 
-Phases: waiting (no world) -> training -> reforming (the world is being stopped) -> waiting -> ...; the first member
-that finishes makes it finishing: whoever leaves from then on changes no world.
+Phases: "waiting" (there is no world), "training", "reforming" (the world is being stopped), and "finishing" (a member
+has finished successfully; members that leave from then on change no world). `world_changes` has the transitions. A
+world is formed only when no process of the last one runs; only in-process elastic frameworks get the next world while
+their processes run.
 """
 
 from __future__ import annotations
@@ -19,76 +20,82 @@ from elasticjob_master.core.rendezvous.members import Identity, Member, Members
 from elasticjob_master.core.rendezvous.rules import Phase, Rules, Timing
 from elasticjob_master.core.rendezvous.state import RendezvousState
 
-_LOOK_SECONDS = 0.5
-"""Between two looks for members whose time is over."""
-_ROUNDS_IN_A_WRITE = 1
-"""So many worlds can be formed until the first of them is stored, where storing works."""
+_TIMEOUT_CHECK_SECONDS = 0.5
+"""Time between two checks of all members for expired deadlines."""
+_MOST_UNSTORED_ROUNDS = 1
+"""How many worlds a master can form before the first of them is stored, as long as storing works."""
 
 
 class Rendezvous(RendezvousState):
-    """The state machine. `now` is any clock that does not go back."""
+    """The state machine. `now` is the time of any monotonic clock."""
 
     def __init__(self, members: Members, *, rules: Rules | None = None, timing: Timing | None = None) -> None:
         super().__init__(members, rules=rules or Rules(), timing=timing or Timing())
-        self._looked_at: float | None = None
-        self._draining: Mapping[str, float] = {}
-        self._out: list[Command] = []
+        self._timeouts_checked_at: float | None = None
+        self._draining_pods: Mapping[str, float] = {}
+        self._commands: list[Command] = []
 
     # --- events ------------------------------------------------------------------------------------------------------
 
     def register(self, identity: Identity, now: float) -> Member:
-        """An agent registers. Raises `NotCurrent` when its place belongs to somebody else."""
+        """Register an agent. Raises `NotCurrent` when its role and index belong to another pod."""
         self.members.check_registration(identity)
-        holder = self.members.member_at(identity)
-        if holder is not None and holder.uid != identity.pod_uid:
-            self._lose(holder)
+        predecessor = self.members.member_at(identity)
+        if predecessor is not None and predecessor.uid != identity.pod_uid:
+            self._remove(predecessor)
         member = self.members.get(identity.pod_uid)
         if member is None:
             member = self.members.add(identity, now)
         member.identity = identity
-        if identity.pod_name in self._draining:
-            member.drain(self._draining[identity.pod_name], now)
+        if identity.pod_name in self._draining_pods:
+            member.drain(self._draining_pods[identity.pod_name], now)
         return member
 
     def connected(self, uid: str, now: float, *, running_round: int = 0, draining: bool = False) -> None:
-        """A registered agent opens a stream and tells what runs there."""
+        """Handle that a registered agent has opened a stream, with what it reports about its process.
+
+        Args:
+            uid: the pod's UID.
+            now: the present time.
+            running_round: the round of the process that runs there; 0: none runs.
+            draining: the agent has been asked to end, as by SIGTERM.
+        """
         member = self.members.get(uid)
         if member is None:
             return
         self.members.set_disconnected(member, None)
         member.last_command, member.last_heard_at, member.suspected = None, now, False
-        self._reconcile(member, running_round, now)
+        self._adopt_reported_process(member, running_round, now)
         if draining:
             member.drain(self.timing.stop, now)
         member.joined_at = None if uid in self.world_uids else now
 
     def disconnected(self, uid: str, now: float) -> None:
-        """The stream of an agent has ended."""
+        """Handle that the stream of an agent has ended."""
         member = self.members.get(uid)
         if member is None:
             return
         if member.leaving and not member.succeeded and not member.process_round:
-            self._lose(member)  # it has left, as it was asked to
+            self._remove(member)  # it has left, as it was asked to
         else:
             self.members.set_disconnected(member, now)
 
     def process_started(self, uid: str, process_round: int) -> None:
-        """An agent has started its training process."""
+        """Handle that an agent has started its training process."""
         member = self.members.get(uid)
         if member is not None and member.process_round == process_round:
             member.started = True
 
     def process_exited(self, uid: str, process_round: int, exit_code: int, now: float, *, requested: bool) -> None:
-        """A training process has ended. Repeating the report changes nothing."""
+        """Handle that a training process has ended; a repeated report changes nothing. `requested`: it was stopped."""
         member = self.members.get(uid)
         if member is None or process_round == 0 or member.process_round != process_round:
             return
-        self._process_gone(member)
+        self._end_process(member)
         if member.leaving:
             return
-        adapts = self.rules.in_process_elastic
-        if desired_commands.must_stop(process_round, round_=self.round, phase=self.phase, in_process_elastic=adapts):
-            return  # the members agreed to stop, maybe before this agent had heard of it
+        if self._world_state(now).must_stop(process_round):
+            return  # the processes agree among themselves to stop, maybe before this agent has got the command
         if requested:
             self.world_incomplete = True
         elif exit_code == 0:
@@ -101,36 +108,39 @@ class Rendezvous(RendezvousState):
             member.crashed_at = now
 
     def set_draining(self, pods: Mapping[str, float], now: float) -> None:
-        """These pods shall leave: name to seconds. The whole set every time; pods not registered yet may be in it."""
-        self._draining = dict(pods)
+        """Drain these pods, and pods that register later under these names; maps names to drain seconds.
+
+        The call replaces the last set, but a member that drains already goes on doing so.
+        """
+        self._draining_pods = dict(pods)
         for member in self.members if pods else ():
             seconds = pods.get(member.identity.pod_name)
             if seconds is not None:
                 member.drain(seconds, now)
 
     def set_standby(self, places: frozenset[tuple[str, int]]) -> bool:
-        """These roles and indices replace members that are still at work: only with the end of those a world is formed.
+        """Set the roles and indices of members that wait for the end of those they replace; return whether they differ.
 
-        So a migration costs one change of the world, not two. A world that is formed for another reason takes them in.
-        Returns whether this is news.
+        They alone are no reason for a new world, so a migration costs one world change and not two. A world that is
+        formed for another reason includes them.
         """
         before, self.standby = self.standby, places
         return before != places
 
     def member_leaving(self, uid: str, now: float) -> None:
-        """An agent tells that it has to leave, as on SIGTERM."""
+        """Handle that an agent reports that it has to leave, as after SIGTERM."""
         member = self.members.get(uid)
         if member is not None:
             member.drain(self.timing.stop, now)
 
     def restart_training(self) -> None:
-        """Have all training processes stopped at once and a new world formed, as when they hang."""
+        """Stop all training processes without grace period and form a new world, as when they hang."""
         if self.phase == "training":
             self.phase = "reforming"
         self.world_failed = self.member_lost = True
 
     def extend_deadlines(self, seconds: float) -> None:
-        """The master itself stood still for so long: nobody is to blame for silence in that time."""
+        """Extend all members' deadlines by a time in which the master itself was suspended and received nothing."""
         for member in self.members:
             member.last_heard_at += seconds
             member.node_check.deadline += seconds
@@ -144,28 +154,25 @@ class Rendezvous(RendezvousState):
     # --- decisions ---------------------------------------------------------------------------------------------------
 
     def advance(self, now: float) -> list[Command]:
-        """Decide everything that the facts allow now, and return what has to be done."""
-        if self._looked_at is None or now - self._looked_at >= _LOOK_SECONDS:
-            self._looked_at = now
-            self._look(now)
+        """Make every decision that the facts allow now, and return the commands that follow."""
+        if self._timeouts_checked_at is None or now - self._timeouts_checked_at >= _TIMEOUT_CHECK_SECONDS:
+            self._timeouts_checked_at = now
+            self._check_timeouts(now)
         node_check.advance(self, now)
-        self._judge_crashes(now)
+        self._resolve_crashes(now)
         before = None
         while before != (self.phase, self.round):  # at most: training -> reforming -> waiting -> training
             before = (self.phase, self.round)
             world_changes.apply_transitions(self, now)
-        moment = desired_commands.Moment(
-            now, self.round, self.phase, self.world_uids, self.rules.in_process_elastic, at_once=self.stop_without_grace
-        )
+        world = self._world_state(now)
         for member in self.members:
             if member.disconnected_since is None:
-                told = desired_commands.desired_command(member, moment)
-                if told is not None and told is not member.last_command and told != member.last_command:
-                    self._out.append(
-                        desired_commands.issue_command(member, told, now=now, timing=self.timing, check=self.node_check)
-                    )
-        out, self._out = self._out, []
-        return out
+                desired = desired_commands.desired_command(member, world)
+                if desired is not None and desired is not member.last_command and desired != member.last_command:
+                    command = desired_commands.send(member, desired, now=now, timing=self.timing, check=self.node_check)
+                    self._commands.append(command)
+        commands, self._commands = self._commands, []
+        return commands
 
     def restore(
         self,
@@ -178,72 +185,84 @@ class Rendezvous(RendezvousState):
         world_failed: bool = False,
         world_incomplete: bool = False,
     ) -> None:
-        """Go on where an earlier master stopped; nobody is lost until its agent had time to reconnect."""
+        """Continue from the state of an earlier master; members get the usual time to reconnect."""
         self.phase, self.round = phase, process_round
         self.world_failed = self.member_lost = world_failed
         self.world_incomplete, self.member_finished = world_incomplete, phase == "finishing"
-        self.unstored_rounds = _ROUNDS_IN_A_WRITE if process_round else 0
+        self.unstored_rounds = _MOST_UNSTORED_ROUNDS if process_round else 0
         self.set_world(world)
         self.formed_at = now if world else None
         self.finished_at = now if finished else None
         self.reconnect_deadline = now + self.timing.lost
 
-    def _look(self, now: float) -> None:
-        """Find those whose time is over."""
+    def _world_state(self, now: float) -> desired_commands.WorldState:
+        return desired_commands.WorldState(
+            now=now,
+            round=self.round,
+            phase=self.phase,
+            world_uids=self.world_uids,
+            in_process_elastic=self.rules.in_process_elastic,
+            stop_without_grace=self.stop_without_grace,
+        )
+
+    def _check_timeouts(self, now: float) -> None:
+        """Remove lost members, mark suspected ones, and stop waiting for overdue exit reports."""
         for member in list(self.members):
             member.suspected = failure_detection.is_suspected(member, self.timing, now)
             if failure_detection.is_lost(member, self.timing, now):
-                self._lose(member)
+                self._remove(member)
             elif member.exit_due is not None and now > member.exit_due:
-                self._process_gone(member)
+                self._end_process(member)
                 self.world_incomplete = True
 
-    def _judge_crashes(self, now: float) -> None:
+    def _resolve_crashes(self, now: float) -> None:
+        """Decide which members of failed processes have to exit, once that is known."""
         crashed = [m for m in self.members if m.crashed_at is not None]
         if not crashed:
             return
-        away = any(m.disconnected_since is not None for m in self.world_members())
-        found = failure_detection.members_at_fault(
+        disconnected = any(m.disconnected_since is not None for m in self.world_members())
+        stopping = self.phase in ("reforming", "waiting")
+        at_fault = failure_detection.members_at_fault(
             crashed,
-            alone=len(self.world) <= 1,
-            excused=self.member_lost or self.member_finished or away or self.phase in ("reforming", "waiting"),
+            single_member=len(self.world) <= 1,
+            other_cause=self.member_lost or self.member_finished or disconnected or stopping,
             in_process_elastic=self.rules.in_process_elastic,
             timing=self.timing,
             now=now,
         )
-        if found is None:
+        if at_fault is None:
             return
         for member in crashed:
             member.crashed_at = None
-            member.exiting = member in found
+            member.exiting = member in at_fault
         self.world_failed = True
 
     # --- facts -------------------------------------------------------------------------------------------------------
 
-    def _reconcile(self, member: Member, running_round: int, now: float) -> None:
-        """Take the agent's word for what runs there."""
+    def _adopt_reported_process(self, member: Member, running_round: int, now: float) -> None:
+        """Bring the member's facts in line with the process that its agent reports."""
         if running_round > self.round:
-            # A world this master has forgotten, so who belongs to it is not known: form the next one in its place.
+            # An earlier master formed this world and did not store it, so its members are unknown: form another one.
             self.round, self.world_incomplete = running_round, True
         if running_round:
             if member.process_round not in (0, running_round):
-                self._process_gone(member)  # an earlier process, whose end a restarted master has forgotten
+                self._end_process(member)  # an earlier process, whose end was not stored before a restart of the master
             member.process_round, member.started, member.exit_due = running_round, True, None
             member.last_round = max(member.last_round, running_round)
         elif member.process_round and member.started:
             member.exit_due = now + self.timing.exit_report
         elif member.process_round:
-            member.process_round = 0  # the Start got lost with the stream that carried it
+            member.process_round = 0  # the start command was lost with its stream
         member.stop_due = None
 
-    def _process_gone(self, member: Member) -> None:
+    def _end_process(self, member: Member) -> None:
         member.process_ended()
-        self._out.append(ReleaseLeases(member.uid))
+        self._commands.append(ReleaseLeases(member.uid))
 
-    def _lose(self, member: Member) -> None:
-        # Also one whose process has not been started yet: the others wait for it.
-        missing = bool(member.process_round) or member.crashed_at is not None or member.last_round < self.round
-        if member.uid in self.world_uids and missing and not self.rules.in_process_elastic:
+    def _remove(self, member: Member) -> None:
+        # A member whose process has not started yet counts too: the others wait for it.
+        was_needed = bool(member.process_round) or member.crashed_at is not None or member.last_round < self.round
+        if member.uid in self.world_uids and was_needed and not self.rules.in_process_elastic:
             self.world_failed = self.member_lost = True
         self.members.remove(member)
-        self._out += [ReleaseLeases(member.uid), MemberRemoved(member.uid)]
+        self._commands += [ReleaseLeases(member.uid), MemberRemoved(member.uid)]

@@ -1,4 +1,4 @@
-"""What worlds are made by: the times, the sizes and the rules that a job and its framework set."""
+"""The settings of the rendezvous: timeouts, the roles' sizes, and rules of the job's framework and policy."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ Phase = Literal["waiting", "training", "reforming", "finishing"]
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds, where nothing else is said.
+    """Timeouts, in seconds unless stated otherwise.
 
     Attributes:
-        lost: without a stream until a member is taken for lost; from a third of it on it is suspected.
-        silent_factor: how many times as long a member may be silent whose stream is open. Its agent's connection
-            answers, so its node is there: more likely it is short of CPU than gone. A hung agent is still bounded.
-        settle: after a join, in which others may join the same world; nobody waits once all desired members are there.
-        settle_first: the same before the first world, when pods of one job start at different speeds.
-        settle_limit: the longest a world waits for joins that keep coming.
-        fault_window: after a failure, in which the loss of another member may turn out to be its cause.
-        start: until a world counts as formed although not every member has confirmed its start.
-        stop: grace of a stop, unless the job says otherwise.
-        stop_margin: beyond the grace until a member that does not stop is taken for lost.
-        exit_report: for the report of a process that ended while its agent was not connected.
-        finishing: that members left over by a finished world have to end by themselves.
-        world_interval: between two changes of an in-process elastic world, which loses a change made during another.
+        lost: how long a member may be disconnected until it counts as lost; it is suspected after a third of that.
+        silent_factor: how many times longer a connected member may be silent. Its connection is alive, so its node is
+            probably short of CPU rather than down. The factor also bounds how long a hung agent is kept.
+        settle: the join window: how long a new world waits after a join for further ones. It does not wait once all
+            desired members are there.
+        settle_first: the join window of the first world, as the pods of a job start at different speeds.
+        settle_limit: the longest a new world waits when joins keep coming.
+        fault_window: how long after a failure the loss of another member may still turn out to be its cause.
+        start: when a world counts as confirmed although some members have not confirmed the start of their processes.
+        stop: the grace period of a stop; the job's spec replaces it.
+        stop_margin: how long after its grace period a member that has not stopped counts as lost.
+        exit_report: how long to wait for the exit report of a process that ended while its agent was disconnected.
+        finishing: how long the other members of a finished world may take to end by themselves.
+        world_interval: the least time between two worlds of an in-process elastic framework, which may miss a change
+            of its hosts that is made while it still handles the one before.
     """
 
     lost: float = 30.0
@@ -44,7 +46,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class RoleSize:
-    """Fewest members with which a role can train, and how many it shall have."""
+    """The least number of members with which a role can train, and the desired number."""
 
     minimum: int
     desired: int
@@ -52,7 +54,13 @@ class RoleSize:
 
 @dataclass(frozen=True)
 class Rules:
-    """What the framework and the job's policy decide about worlds."""
+    """Rules for worlds.
+
+    Attributes:
+        in_process_elastic: the training process itself follows world changes; the agent does not restart it.
+        deciding_role: the role whose success finishes the job; None: any role's.
+        all_ready: the first world needs all desired members, not only the least number.
+    """
 
     in_process_elastic: bool = False
     deciding_role: str | None = None

@@ -1,4 +1,4 @@
-"""Everything the rendezvous knows of the job and of its present world, in one place for those who decide from it."""
+"""The facts from which the rendezvous decides: the job's members, its settings and its present world."""
 
 from __future__ import annotations
 
@@ -14,22 +14,26 @@ from elasticjob_master.core.rendezvous.rules import Phase, RoleSize, Rules, Timi
 
 @dataclass
 class RendezvousState:
-    """Facts. Every decision is made from them, and they are all there is.
+    """All facts about the job that decisions depend on. Times are those of the clock that is passed in as `now`.
 
     Attributes:
-        sizes: of the roles; None: not known yet.
-        unfit: pods whose nodes were found not fit, and why, by role and index; until another pod there is fit.
-        world: the present world's members by rank; of the last one while none is there.
-        confirmed_at: when all of the world had started.
-        finished_at: when the first member had finished.
-        reconnect_deadline: until when a restarted master waits for members that are not back yet.
-        world_failed: a member of the world has failed or is lost: the others' processes can save nothing any more.
-        world_incomplete: what runs is not the whole world.
-        member_lost: the world has lost a member, reason enough for others to fail.
-        member_finished: a member of this world has finished.
-        stop_without_grace: those who are being stopped get no time.
+        sizes: the roles' sizes; None until they are known.
+        unfit: by role and index the pod whose node has failed its check, and the problem, until a pod there passes.
+        round: number of the present world, or of the last one; 0 before the first.
+        world: UIDs of the present world's members by rank; of the last world's while there is none.
+        world_uids: the same UIDs as a set.
+        formed_at: when the present world was formed.
+        confirmed_at: when all its members had confirmed that their processes run.
+        finished_at: when the first member of the job finished successfully.
+        reconnect_deadline: a restarted master forms no world before, as long as members are still disconnected.
+        world_failed: a member of the world has failed or is lost, so the other processes cannot save anything.
+        world_incomplete: a process of the world has ended without failing or succeeding, or a restarted master does
+            not know the world that runs.
+        member_lost: the world has lost a member or is being restarted, so other failures are consequences of that.
+        member_finished: a member of this world has finished successfully.
+        stop_without_grace: the processes that are being stopped get no grace period.
         unstored_rounds: rounds that an earlier master may have begun without storing them; their numbers are skipped.
-        standby: roles and indices that wait for the end of those they replace.
+        standby: roles and indices of members that join only when the members they replace have ended.
     """
 
     members: Members
@@ -56,34 +60,33 @@ class RendezvousState:
 
     @property
     def world_settled(self) -> bool:
-        """No world change is going on: the published hosts may change."""
+        """Whether no change of the world is in progress, so that the published host list may change."""
         return self.phase in ("waiting", "finishing") or (self.phase == "training" and self.confirmed_at is not None)
 
     def in_world(self, uid: str) -> bool:
-        """Tell whether a pod belongs to the present world."""
+        """Return whether a pod belongs to the present world."""
         return uid in self.world_uids
 
     def set_world(self, world: tuple[str, ...]) -> None:
-        """Make these the present world's members, by rank."""
+        """Set the members of the present world, by rank."""
         self.world, self.world_uids = world, frozenset(world)
 
     def world_members(self) -> Iterator[Member]:
-        """Return the members of the present world that are still there, by rank."""
+        """Return the members of the present world that still exist, by rank."""
         return (m for m in map(self.members.get, self.world) if m is not None)
 
     def joiners(self) -> list[Member]:
-        """Return who waits for the next world, without those who wait for somebody's end."""
+        """Return the available members outside the present world, without those on standby."""
         others = (m for m in self.members if m.uid not in self.world_uids and m.available)
         return [m for m in others if (m.identity.role, m.identity.index) not in self.standby]
 
     def counted_members(self) -> Iterator[Member]:
-        """Return who counts for the size of a role: also who has done its part already, for nobody takes its place."""
+        """Return the members that count for the size of their role: also succeeded ones, which are not replaced."""
         return (m for m in self.members if m.available or m.succeeded)
 
     def joins_settled(self, now: float) -> bool:
-        """Tell whether nobody has to be waited for: all are there, or those who have joined have waited enough."""
-        if self.sizes is not None and world_formation.has_enough_members(
-            self.counted_members(), self.sizes, all_desired=True
-        ):
+        """Return whether the next world waits for no more members: all are there, or the join window has closed."""
+        counted, sizes = self.counted_members(), self.sizes
+        if sizes is not None and world_formation.has_enough_members(counted, sizes, all_desired=True):
             return True
         return world_formation.joins_settled(self.joiners(), timing=self.timing, first_world=self.round == 0, now=now)

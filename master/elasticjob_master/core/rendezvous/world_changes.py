@@ -1,4 +1,15 @@
-"""When a world ends, and when the next one is formed."""
+"""The phases of a world and the transitions between them.
+
+    waiting -> training: enough members are there, the join window has closed, and no process runs (`_form_world`).
+    training -> reforming: the world has failed or is incomplete, a member drains, or joiners are ready.
+    reforming -> waiting: no connected member of the world runs a process any more.
+    training -> finishing: a member has finished successfully (done by `Rendezvous.process_exited`).
+    finishing -> waiting: no member of the world runs a process any more, and no single role decides about the success.
+    finishing -> reforming: the world has failed, and its processes do not end by themselves in time.
+
+With an in-process elastic framework membership changes do not lead to reforming: it stays in training, and the next
+world is formed while the processes of the last one run.
+"""
 
 from __future__ import annotations
 
@@ -8,49 +19,50 @@ from elasticjob_master.core.rendezvous.state import RendezvousState
 
 
 def apply_transitions(job: RendezvousState, now: float) -> None:
-    """Take the step that the facts allow now, if any."""
+    """Make the transitions that the facts allow now, if any."""
     if job.phase == "training":
-        _confirm(job, now)
+        _confirm_world(job, now)
         if job.rules.in_process_elastic:
-            _extend(job, now)
-        elif job.world_failed or job.world_incomplete or _change_due(job, now):
+            _change_running_world(job, now)
+        elif job.world_failed or job.world_incomplete or _membership_change_due(job, now):
             job.phase = "reforming"
     elif job.phase == "finishing":
-        _finish(job, now)
+        _leave_finishing(job, now)
     if job.phase == "reforming":
         job.stop_without_grace = job.stop_without_grace or job.world_failed
         if not any(m.process_round and m.disconnected_since is None for m in job.world_members()):
             job.phase = "waiting"
-    if job.phase == "waiting" and _can_form(job, now):
-        _form(job, now)
+    if job.phase == "waiting" and _can_form_world(job, now):
+        _form_world(job, now)
 
 
-def _change_due(job: RendezvousState, now: float) -> bool:
+def _membership_change_due(job: RendezvousState, now: float) -> bool:
+    """Return whether a member has to leave the world, or joiners have waited for each other long enough."""
     if any(m.draining_since is not None for m in job.world_members()):
         return True
     joiners = job.joiners() if job.confirmed_at is not None else []
     return bool(joiners) and job.joins_settled(now)
 
 
-def _extend(job: RendezvousState, now: float) -> None:
-    """Give a framework that adapts itself a new world beside the running one."""
+def _change_running_world(job: RendezvousState, now: float) -> None:
+    """Form the next world of an in-process elastic framework, if its members have changed, while it trains."""
     if job.confirmed_at is None or now - (job.formed_at or 0.0) < job.timing.world_interval:
         return
     present = {m.uid for m in job.members if m.available or (m.uid in job.world_uids and not m.leaving)}
     if not present:
         return
     changed = present != job.world_uids and (present < job.world_uids or job.joins_settled(now))
-    if changed or any(_idle(job, m) for m in job.world_members()):
-        _form(job, now)
+    if changed or any(_needs_process(job, m) for m in job.world_members()):
+        _form_world(job, now)
 
 
-def _idle(job: RendezvousState, member: Member) -> bool:
-    """Tell whether a member's process has ended although it was not to: it gets another one in the next world only."""
+def _needs_process(job: RendezvousState, member: Member) -> bool:
+    """Return whether a member's process has ended early: only a new world gives it another one."""
     ended = not member.process_round and member.last_round >= job.round and member.crashed_at is None
     return ended and member.available
 
 
-def _finish(job: RendezvousState, now: float) -> None:
+def _leave_finishing(job: RendezvousState, now: float) -> None:
     if not any(m.process_round for m in job.world_members()):
         if job.rules.deciding_role is None:
             job.phase = "waiting"
@@ -58,7 +70,7 @@ def _finish(job: RendezvousState, now: float) -> None:
         job.phase = "reforming"
 
 
-def _can_form(job: RendezvousState, now: float) -> bool:
+def _can_form_world(job: RendezvousState, now: float) -> bool:
     if job.sizes is None or (job.finished_at is not None and job.rules.deciding_role is not None):
         return False
     if job.reconnect_deadline is not None and now < job.reconnect_deadline and job.members.disconnected:
@@ -69,18 +81,20 @@ def _can_form(job: RendezvousState, now: float) -> bool:
     if not job.rules.in_process_elastic and any(m.process_round for m in present):
         return False  # a process of an earlier world is still being stopped
     if job.finished_at is not None:
-        return True  # who came too late, or failed beside a finished one, finishes from the last checkpoint
+        return True  # members that are late, or failed beside a finished one, finish from the last checkpoint
     all_desired = job.rules.all_ready and job.round == 0
-    return world_formation.has_enough_members(
-        job.counted_members(), job.sizes, all_desired=all_desired
-    ) and job.joins_settled(now)
+    enough = world_formation.has_enough_members(job.counted_members(), job.sizes, all_desired=all_desired)
+    return enough and job.joins_settled(now)
 
 
-def _form(job: RendezvousState, now: float) -> None:
-    """Make the next world."""
-    adapts = job.rules.in_process_elastic
-    kept = [m for m in job.members if m.available or (adapts and m.uid in job.world_uids and not m.leaving)]
-    job.set_world(world_formation.rank_order(job.world, kept))
+def _form_world(job: RendezvousState, now: float) -> None:
+    """Begin the next round with the available members.
+
+    The processes of an in-process elastic world go on, also of members that are disconnected at the moment.
+    """
+    elastic = job.rules.in_process_elastic
+    members = [m for m in job.members if m.available or (elastic and m.uid in job.world_uids and not m.leaving)]
+    job.set_world(world_formation.rank_order(job.world, members))
     job.round += 1 + job.unstored_rounds
     job.unstored_rounds = 0
     job.phase = "training"
@@ -88,7 +102,8 @@ def _form(job: RendezvousState, now: float) -> None:
     job.world_failed = job.world_incomplete = job.member_lost = job.member_finished = job.stop_without_grace = False
 
 
-def _confirm(job: RendezvousState, now: float) -> None:
+def _confirm_world(job: RendezvousState, now: float) -> None:
+    """Confirm the world when all its members run their processes, or when the start has taken too long."""
     if job.confirmed_at is None and job.formed_at is not None:
         started = all(m.started or m.crashed_at is not None or m.leaving for m in job.world_members())
         if started or now - job.formed_at > job.timing.start:
