@@ -18,8 +18,10 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
+from elasticjob_api.limits import MAX_METRICS
+
 REPORT_SECONDS = 0.05
-MAX_METRICS = 64
+
 _READ_BYTES = 65536
 _LAST_WORDS_SECONDS = 2.0
 _GONE = "the agent is gone"

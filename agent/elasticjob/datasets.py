@@ -6,11 +6,10 @@ import base64
 from collections.abc import Callable
 from typing import Any
 
+from elasticjob_api.limits import MAX_LEASED_SHARDS
+
 from elasticjob._agent_connection import connection
 from elasticjob.shards import AnyShard, Shard, Shards, Source
-
-MAX_PREFETCH = 10_000
-"""The master lets nobody hold more shards of a data set."""
 
 
 def shards(
@@ -73,8 +72,8 @@ def open_shards(
     name: str, fields: dict[str, Any], make: Callable[..., AnyShard], *, prefetch: int, restore: bytes | None
 ) -> Shards[AnyShard]:
     """Declare a data set, take it back to a checkpoint if there is one, and begin to lease."""
-    if prefetch > MAX_PREFETCH:
-        raise ValueError(f"{prefetch=} must be at most {MAX_PREFETCH}")
+    if prefetch > MAX_LEASED_SHARDS:
+        raise ValueError(f"{prefetch=} must be at most {MAX_LEASED_SHARDS}")
     source: Source | None = connection()
     if source is None:
         from elasticjob._standalone import Alone

@@ -6,9 +6,10 @@ import math
 import warnings
 from collections.abc import Mapping
 
-from elasticjob._agent_connection import MAX_METRICS, connection
+from elasticjob_api.limits import MAX_METRIC_NAME_CHARACTERS, MAX_METRICS
 
-MAX_METRIC_NAME_CHARACTERS = 64
+from elasticjob._agent_connection import connection
+
 _WRITE_SECONDS = 5.0
 
 

@@ -17,13 +17,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from elasticjob_api.limits import MAX_SHARD_MESSAGE_CHARACTERS
+
 from elasticjob._agent_connection import AgentError
 
 log = logging.getLogger("elasticjob")
 
 _POLL_SECONDS = 0.5
 _SILENT_SECONDS = 20.0
-_MAX_REASON_CHARACTERS = 500
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,7 @@ class Shards(Generic[AnyShard]):
         self._check_process()
         with self._changed:
             self._ended[how].extend(shard.id for shard in ended)
-            self._why = why[:_MAX_REASON_CHARACTERS] or self._why
+            self._why = why[:MAX_SHARD_MESSAGE_CHARACTERS] or self._why
             self._changed.notify_all()
 
     # --- threads -----------------------------------------------------------------------------------------------------

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from elasticjob_api.limits import MAX_METRICS, MAX_STEP
+
 MAX_ROUNDS = 16
-MAX_METRICS = 64
-MAX_STEPS = 2**53
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def merge(older: Report, newer: Report) -> Report:
         seconds=older.seconds + newer.seconds,
         metrics=dict(metrics[-MAX_METRICS:]),
         time=newer.time,
-        steps=min(older.steps + newer.steps, MAX_STEPS),
+        steps=min(older.steps + newer.steps, MAX_STEP),
         compute_seconds=older.compute_seconds + newer.compute_seconds,
     )
 

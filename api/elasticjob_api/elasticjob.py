@@ -19,8 +19,12 @@ PodTemplate = Annotated[
         extra_json_schema={"x-kubernetes-preserve-unknown-fields": True},
     ),
 ]
-Count = Annotated[int, Meta(ge=0, le=10_000)]
+MAX_REPLICAS = 10_000
+"""Members that a role may have."""
+Count = Annotated[int, Meta(ge=0, le=MAX_REPLICAS)]
 Seconds = Annotated[int, Meta(ge=0, le=31_536_000)]
+DEFAULT_MAX_MEMORY_FACTOR = 4
+"""How many times the template's memory a member may get when `maxMemory` is not set."""
 _BY_INDEX = {"x-kubernetes-map-type": "atomic"}
 """Of a map with an entry for each member: `managedFields` names no single one, or 10,000 would double the object."""
 
@@ -113,7 +117,7 @@ class ReplicaSpec(Object, frozen=True):
         Quantity | None,
         Meta(
             description="How far RestartWithMoreMemory may double a member's memory; "
-            "unset: 4 times what the template asks for."
+            f"unset: {DEFAULT_MAX_MEMORY_FACTOR} times what the template asks for."
         ),
     ] = None
     completion: Annotated[Completion, Meta(description="When this role ends the job.")] = Completion()

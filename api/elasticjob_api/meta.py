@@ -8,6 +8,8 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta
 
+from elasticjob_api.names import RESOURCE_GPU
+
 Json = dict[str, Any]
 
 
@@ -91,7 +93,7 @@ class Resources(Object, frozen=True):
 
     cpu: Annotated[Quantity | None, Meta(description="CPU, in cores.")] = None
     memory: Annotated[Quantity | None, Meta(description="Memory, in bytes.")] = None
-    gpu: Annotated[Quantity | None, Meta(description="GPUs.")] = msgspec.field(default=None, name="nvidia.com/gpu")
+    gpu: Annotated[Quantity | None, Meta(description="GPUs.")] = msgspec.field(default=None, name=RESOURCE_GPU)
 
 
 class Condition(Object, frozen=True):

@@ -32,6 +32,9 @@ ROLE_MASTER = "master"
 ROLE_WORKER = "worker"
 """The elastic role: the scale subresource, ScaleIn, ScaleOut and the auto-scaler act on it unless told otherwise."""
 
+RESOURCE_GPU = "nvidia.com/gpu"
+"""The extended resource that NVIDIA's device plugin offers on nodes with GPUs."""
+
 # --- ports of the master --------------------------------------------------------------------------------------------
 GRPC_PORT = 50051
 HTTP_PORT = 50080

@@ -15,6 +15,9 @@ PlanPhase = Literal[
 ]
 MigrationPhase = Literal["Pending", "Starting", "Draining", "Done", "Undone"]
 FINISHED: frozenset[PlanPhase] = frozenset({"Succeeded", "PartiallySucceeded", "Failed", "Superseded", "Cancelled"})
+MAX_REASON_CHARACTERS = 1024
+MAX_PODS_PER_PLAN = 1000
+"""Members that one plan may name to create, to remove, or to migrate."""
 JobName = Annotated[str, Meta(description="The ElasticJob, in the same namespace.", min_length=1, max_length=40)]
 RoleName = Annotated[str, Meta(min_length=1, max_length=20)]
 
@@ -70,18 +73,20 @@ class ScalePlanSpec(Object, frozen=True):
 
     job_name: JobName
     source: Annotated[Source, Meta(description="Who wants it.")] = "Manual"
-    reason: Annotated[str, Meta(description="Why, for people, with the numbers.", max_length=1024)] = ""
+    reason: Annotated[str, Meta(description="Why, for people, with the numbers.", max_length=MAX_REASON_CHARACTERS)] = (
+        ""
+    )
     replica_resource_specs: Annotated[
         dict[str, RolePlan], Meta(description="Count and resources per role.", max_length=8)
     ] = {}
-    create_pods: Annotated[list[PodToCreate], Meta(description="Members to add.", max_length=1000)] = []
-    remove_pods: Annotated[list[PodToRemove], Meta(description="Members to remove.", max_length=1000)] = []
+    create_pods: Annotated[list[PodToCreate], Meta(description="Members to add.", max_length=MAX_PODS_PER_PLAN)] = []
+    remove_pods: Annotated[list[PodToRemove], Meta(description="Members to remove.", max_length=MAX_PODS_PER_PLAN)] = []
     migrate_pods: Annotated[
         list[PodToMigrate],
         Meta(
             description="Members to replace, all at once. Each leaves when its replacement is ready: "
             "until then there is one pod more for each.",
-            max_length=1000,
+            max_length=MAX_PODS_PER_PLAN,
         ),
     ] = []
     drain_seconds: Annotated[

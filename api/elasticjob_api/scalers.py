@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta
 
 from elasticjob_api.meta import Column, Object, ObjectMeta, Rule, Time
-from elasticjob_api.scaleplan import JobName, RoleName
+from elasticjob_api.scaleplan import MAX_PODS_PER_PLAN, JobName, RoleName
 
 ScalerPhase = Literal["Pending", "Scaling", "ScaleSucceeded", "ScaleFailed"]
 ScaleCount = Annotated[int, Meta(ge=1, le=10_000)]
@@ -37,7 +37,11 @@ class ScaleInSpec(Object, frozen=True):
     count: Annotated[ScaleCount | None, Meta(description="Members to remove, the highest indices first.")] = None
     pod_names: Annotated[
         list[Annotated[str, Meta(min_length=1, max_length=253)]],
-        Meta(description="Pods to remove.", max_length=1000, extra_json_schema={"x-kubernetes-list-type": "set"}),
+        Meta(
+            description="Pods to remove.",
+            max_length=MAX_PODS_PER_PLAN,
+            extra_json_schema={"x-kubernetes-list-type": "set"},
+        ),
     ] = []
     timeout_seconds: Annotated[TimeoutSeconds, Meta(description="Seconds the removal may take.")] = 600
     ttl_seconds_after_finished: TtlSeconds = 86_400

@@ -1,6 +1,6 @@
-"""How a process may talk to its API server, and how a pod does: by the files of its service account.
+"""Address and credentials of the API server, and those of a pod: from the files of its service account.
 
-Those files are read here, without the official client, whose import takes 20 MB that no pod has to spend.
+The files are read without the official client, whose import takes 20 MB of memory.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from urllib.parse import urlsplit
 from elasticjob_kube.errors import NoAccess
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where every pod finds its token and the API server's authority."""
+"""Where every pod finds its token and the API server's certificate authority."""
 TOKEN_SECONDS = 60.0
 """How long a token is used until it is read again: the kubelet replaces the file long before the token ends."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """What a session needs.
+    """Address and credentials of an API server.
 
     Attributes:
         host: URL of the API server.
-        context: how it is known.
-        authorization: returns the header of the next request; None: there is none.
-        proxy: URL of the proxy on the way, if there is one.
+        context: verifies its certificate.
+        authorization: returns the Authorization header of the next request; None: no header.
+        proxy: URL of the HTTP proxy to use; None: no proxy.
     """
 
     host: str
@@ -39,7 +39,7 @@ class Access:
 
 
 class Token:
-    """The token in a file."""
+    """A bearer token in a file, which the kubelet replaces."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -51,7 +51,7 @@ class Token:
         return self.header()
 
     def header(self) -> str:
-        """The same, without waiting."""
+        """Return the header, as `authorization` does."""
         now = time.monotonic()
         if not self._header or now - self._read_at >= TOKEN_SECONDS:
             text = self._path.read_text().strip()
@@ -61,13 +61,13 @@ class Token:
         return self._header
 
 
-def in_pod(environment: Mapping[str, str]) -> bool:
-    """Tell whether this is a pod that shall use its service account."""
+def uses_service_account(environment: Mapping[str, str]) -> bool:
+    """Return whether this is a pod that uses its service account: no kubeconfig is named."""
     return "KUBERNETES_SERVICE_HOST" in environment and "KUBECONFIG" not in environment
 
 
-def of_pod(environment: Mapping[str, str]) -> Access:
-    """Return a pod's access. Raises `NoAccess` when something of it is missing."""
+def pod_access(environment: Mapping[str, str]) -> Access:
+    """Return the access of a pod's service account. Raises `NoAccess` when something is missing."""
     where = {name: environment.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT")}
     if not all(where.values()):
         raise NoAccess("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must both be set, as the kubelet does")
@@ -78,10 +78,10 @@ def of_pod(environment: Mapping[str, str]) -> Access:
         context = ssl.create_default_context(cafile=SERVICE_ACCOUNT / "ca.crt")
     except (OSError, ValueError) as error:
         raise NoAccess(f"token or ca.crt in {SERVICE_ACCOUNT} can't be used: {error}") from error
-    return Access(host, context, token.authorization, proxy_of(host))
+    return Access(host, context, token.authorization, proxy_for(host))
 
 
-def proxy_of(host: str) -> str | None:
+def proxy_for(host: str) -> str | None:
     """Return the proxy that HTTPS_PROXY and NO_PROXY name for an API server."""
     url = urlsplit(host)
     if urllib.request.proxy_bypass(url.hostname or ""):

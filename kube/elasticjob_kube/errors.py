@@ -1,14 +1,14 @@
-"""The one meaning of every API server error (promise 7).
+"""Errors of the API server by what a caller can do about them (docs/guarantees.md, 7).
 
-A caller decides by class, never by status code: not found, conflict, refused, or try later. Nothing here turns an
-error into an empty answer.
+A caller decides by class, never by status code: not found, conflict, refused, or try later. No error is turned into an
+empty answer.
 """
 
 from __future__ import annotations
 
 
 class NoAccess(Exception):
-    """Nothing usable says where the API server is, how it is known, or what is to be shown to it."""
+    """No usable configuration: the API server's address, its certificate authority or the credentials are missing."""
 
 
 class KubeError(Exception):
@@ -17,7 +17,7 @@ class KubeError(Exception):
     Attributes:
         status: HTTP status code; 0 when no answer came.
         reason: the machine-readable `reason` of the `Status` object, such as `AlreadyExists`; may be empty.
-        message: the server's own words; they name the field, the value and the bound where the server knows them.
+        message: the server's text; it names the field, the value and the bound where the server knows them.
     """
 
     def __init__(self, status: int, reason: str, message: str) -> None:
@@ -32,11 +32,11 @@ class NotFound(KubeError):
 
 
 class Conflict(KubeError):
-    """409: the object has moved on since it was read; read again and decide again."""
+    """409: the object has changed since it was read; read it again and decide again."""
 
 
 class AlreadyExists(Conflict):
-    """409 of a create: the name is taken, by us or by somebody else; compare owner UIDs."""
+    """409 of a create: an object of this name exists, perhaps another owner's; compare owner UIDs."""
 
 
 class Refused(KubeError):
@@ -44,7 +44,7 @@ class Refused(KubeError):
 
 
 class TryLater(KubeError):
-    """429, 5xx, a broken connection or a time-out: nothing is known about the outcome.
+    """429, 5xx, a broken connection or a time-out: it is not known whether the request was carried out.
 
     Attributes:
         retry_after: seconds the server asked to wait; None when it did not say.

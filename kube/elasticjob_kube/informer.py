@@ -1,8 +1,8 @@
 """A list-and-watch cache of one collection, decoded to small structs.
 
-The cache can be behind the API server, never wrong about what it once saw: it is replaced at once by every list, and
-an older version of an object never replaces a newer one. A writer tells it the server's answers to its own writes
-(`observe`), so it reads what it wrote.
+The cache may lag behind the API server, but never goes back: an older version of an object never replaces a newer one,
+and every list removes what is not in it. A writer adds the server's answers to its own writes (`observe`, `forget`), so
+that it reads what it wrote.
 """
 
 from __future__ import annotations
@@ -19,8 +19,12 @@ from elasticjob_kube.resources import Resource
 from elasticjob_kube.session import Kube
 
 log = logging.getLogger(__name__)
-_PAUSES = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
+_BACK_OFF_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""Pauses after failures in a row; the last one is repeated."""
 _SHORTEST_WATCH_SECONDS = 1.0
+"""A watch that ends sooner without an event counts as failed; one that lasts as long resets the back-off."""
+_MAX_DELETED_REMEMBERED = 10_000
+"""Deleted objects whose last version is remembered, so that a late answer to a write does not bring them back."""
 
 
 class Metadata(Protocol):
@@ -44,7 +48,7 @@ class _Version(msgspec.Struct, rename="camel"):
 
 
 class _Bookmark(msgspec.Struct):
-    """How far the watch is: an object of the collection's kind with nothing but a version."""
+    """The watch's position: an object of the collection's kind with nothing but a resource version."""
 
     metadata: _Version
 
@@ -55,7 +59,7 @@ class _Identity(_Version):
 
 
 class _Identified(msgspec.Struct):
-    """What is read of an object that cannot be read as what it should be."""
+    """The identity of an object that cannot be decoded as its type."""
 
     metadata: _Identity
 
@@ -71,7 +75,7 @@ Change = Callable[[T | None, T | None], None]
 
 
 class Informer(Generic[T]):
-    """The present objects of one collection by UID, kept current by `run`."""
+    """The objects of one collection by UID, kept current by `run`."""
 
     def __init__(
         self,
@@ -102,10 +106,10 @@ class Informer(Generic[T]):
         return self._objects.get(uid)
 
     async def run(self) -> None:
-        """List, then watch, for ever; a broken watch goes on where it ended, an expired one lists again."""
+        """List, then watch, for ever; a broken watch is resumed where it ended, an expired one is listed again."""
         version, failures = "", 0
         while True:
-            trouble: object = None
+            failure: object = None
             started = asyncio.get_running_loop().time()
             try:
                 if not version:
@@ -117,28 +121,28 @@ class Informer(Generic[T]):
                     version = self._apply(event.type, event.object) or version
                     failures = 0
                 if asyncio.get_running_loop().time() - started < _SHORTEST_WATCH_SECONDS:
-                    trouble = "it ended at once"
+                    failure = "it ended at once"
             except KubeError as error:
                 version = "" if isinstance(error, Expired) else version
-                trouble = error
+                failure = error
             if asyncio.get_running_loop().time() - started >= _SHORTEST_WATCH_SECONDS:
                 failures = 0  # the watch was up, though nothing happened in it
-            if trouble is not None:
-                pause = _PAUSES[min(failures, len(_PAUSES) - 1)]
+            if failure is not None:
+                pause = _BACK_OFF_SECONDS[min(failures, len(_BACK_OFF_SECONDS) - 1)]
                 failures += 1
-                log.warning("watch of %s: %s; again in %g s", self._resource.plural, trouble, pause)
+                log.warning("watch of %s: %s; again in %g s", self._resource.plural, failure, pause)
                 await asyncio.sleep(pause)
 
     async def refresh(self) -> None:
-        """List now: for a writer that lost an answer and must know the outcome before it decides again."""
+        """List now: for a writer that got no answer and must know the result before it decides again."""
         await self._list()
 
     def observe(self, item: T) -> None:
-        """Take the server's answer to a write of our own, ahead of the watch."""
+        """Put the server's answer to an own write into the cache, ahead of the watch."""
         self._put(item)
 
     def forget(self, uid: str) -> None:
-        """Take the server's answer that this object is gone, ahead of the watch."""
+        """Remove an object that the server has answered is gone, ahead of the watch."""
         if old := self._objects.get(uid):
             self._remove(uid, old.metadata.resource_version)
 
@@ -149,7 +153,7 @@ class Informer(Generic[T]):
         items = [item for item in read if not isinstance(item, _Identified)]
         listed = {item.metadata.uid for item in read}
         for uid, old in list(self._objects.items()):
-            # What was written after the list was made is not in it and not gone.
+            # An object that was written after the list was made is not in it, but exists.
             if uid not in listed and int(old.metadata.resource_version) <= int(version):
                 self._remove(uid, version)
         for item in items:
@@ -167,7 +171,7 @@ class Informer(Generic[T]):
         return item.metadata.resource_version or None
 
     def _read(self, raw: msgspec.Raw) -> T | _Identified:
-        """Decode an object; one that is not as it should be keeps the form last seen, and hides no other."""
+        """Decode an object; one that cannot be decoded stays in the cache as last read, and affects no other."""
         try:
             return self._decoder.decode(raw)
         except msgspec.ValidationError as error:
@@ -181,14 +185,14 @@ class Informer(Generic[T]):
         if old is not None and int(old.metadata.resource_version) >= version:
             return
         if self._deleted_at.get(uid, -1) >= version:
-            return  # the answer to our create came after the watch had told of its deletion
+            return  # the answer to a create came after the watch's event of its deletion
         self._objects[uid] = item
         self._on_change(old, item)
 
     def _remove(self, uid: str, version: str) -> None:
         old = self._objects.pop(uid, None)
         self._deleted_at[uid] = int(version)
-        if len(self._deleted_at) > 10_000:
+        if len(self._deleted_at) > _MAX_DELETED_REMEMBERED:
             del self._deleted_at[next(iter(self._deleted_at))]
         if old is not None:
             self._on_change(old, None)

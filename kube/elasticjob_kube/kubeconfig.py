@@ -10,7 +10,7 @@ from pathlib import Path
 from kubernetes.aio import client, config
 from kubernetes.aio.client.rest import RESTClientObject
 
-from elasticjob_kube.access import Access, proxy_of
+from elasticjob_kube.access import Access, proxy_for
 from elasticjob_kube.errors import NoAccess
 
 
@@ -27,4 +27,4 @@ async def access(path: Path | None) -> Access:
         return header
 
     context = RESTClientObject(configuration).ssl_context
-    return Access(configuration.host, context, authorization, configuration.proxy or proxy_of(configuration.host))
+    return Access(configuration.host, context, authorization, configuration.proxy or proxy_for(configuration.host))

@@ -1,9 +1,9 @@
 """A Kubernetes session for hot paths.
 
 Requests are plain JSON over aiohttp, because the official client's own request path costs as much CPU as the rest of an
-operator (research: 930 against 1,600 creates a second). Its aiohttp session is not used either: for every request that
+operator (measured: 930 against 1,600 creates a second). Its aiohttp session is not used either: for every request it
 looks for a proxy in the environment and, in another thread, for a .netrc file, which together cost as much as the
-request itself. It only reads kubeconfigs, see `kubeconfig`.
+request itself. The official client only reads kubeconfigs, see `kubeconfig`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import aiohttp
 import msgspec
 from aiohttp.abc import AbstractStreamWriter
 
-from elasticjob_kube.access import Access, in_pod, of_pod
+from elasticjob_kube.access import Access, pod_access, uses_service_account
 from elasticjob_kube.errors import Expired, KubeError, NoAccess, TryLater, error_from
 from elasticjob_kube.resources import Resource
 
@@ -34,10 +34,18 @@ REQUEST_SECONDS = 30.0
 WATCH_SECONDS = 300
 KEEP_ALIVE_SECONDS = 75.0
 """How long an idle connection is kept; the API server closes it after 90. A new one costs more than a request."""
-_LONGEST_LINE = 16 * 1024 * 1024
-_LARGE_BODY = 1024 * 1024
-_USUAL = aiohttp.ClientTimeout(total=REQUEST_SECONDS)
-_NO_LIMIT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WATCH_SECONDS + 30)
+_MAX_WATCH_LINE_BYTES = 16 * 1024 * 1024
+_CHUNKED_BODY_BYTES = 1024 * 1024
+"""A larger body is sent in parts, so that sending it does not hold up the event loop."""
+_SHOWN_ANSWER_BYTES, _SHOWN_ERROR_BYTES = 100, 500
+"""Of an answer that is not JSON, as much is shown in the error's message."""
+_CONNECT_SECONDS = 10
+_WATCH_END_SECONDS = 30
+"""How long after `WATCH_SECONDS` the server may take to end a watch."""
+_REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=REQUEST_SECONDS)
+_WATCH_TIMEOUT = aiohttp.ClientTimeout(
+    total=None, sock_connect=_CONNECT_SECONDS, sock_read=WATCH_SECONDS + _WATCH_END_SECONDS
+)
 
 
 class _Reason(msgspec.Struct):
@@ -53,33 +61,33 @@ class WatchEvent(msgspec.Struct):
 
 
 class _Guarded(aiohttp.BytesPayload):
-    """A body that asks, when the connection is there and the first byte would be sent, whether it may be sent."""
+    """A body that calls `before_write` once the connection is open, just before the first byte is sent."""
 
     def __init__(self, data: bytes, before_write: Callable[[], None]) -> None:
         super().__init__(data)
         self._before_write = before_write
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        """Send the body, or break off the request."""
+        """Send the body, or end the request by what `before_write` raises."""
         self._before_write()
         await super().write_with_length(writer, content_length)
 
 
 class Kube:
-    """Requests to one API server. Every method raises a `KubeError` (see errors.py) unless the server said yes."""
+    """Requests to one API server. Every method raises a `KubeError` (see errors.py) unless the request succeeded."""
 
     def __init__(self, http: aiohttp.ClientSession, access: Access, *, user_agent: str, connections: int) -> None:
         self._http = http
         self._authorization = access.authorization
         self._host = access.host.rstrip("/")
         self._user_agent = user_agent
-        # Waiting for a connection must not count against a request's own time, nor keep a watch from going on.
-        self._places = asyncio.Semaphore(connections)
-        self._few_places = asyncio.Semaphore(max(connections // 4, 1))
-        self._turn: asyncio.Semaphore | nullcontext[None] = nullcontext()
+        # Waiting for a connection must not count against a request's own time-out, nor hold up a watch.
+        self._all_slots = asyncio.Semaphore(connections)
+        self._low_priority_slots = asyncio.Semaphore(max(connections // 4, 1))
+        self._priority_slots: asyncio.Semaphore | nullcontext[None] = nullcontext()
         self._before_write: Callable[[], None] | None = None
         self.answers: Counter[tuple[str, int]] = Counter()
-        """How many requests had which answer, by method and status; 0: none. Watches are not counted."""
+        """Number of answers by method and status; status 0: no answer. Watches are not counted."""
 
     def guarded(self, before_write: Callable[[], None]) -> Kube:
         """Return the same session, but every write calls `before_write` first, which raises if it must not be sent."""
@@ -87,10 +95,10 @@ class Kube:
         session._before_write = before_write
         return session
 
-    def later(self) -> Kube:
-        """Return the same session for what can wait: it gets a quarter of the connections, and holds up no others."""
+    def low_priority(self) -> Kube:
+        """Return the same session for requests that can wait: they get a quarter of the connections at most."""
         session = copy.copy(self)
-        session._turn = self._few_places
+        session._priority_slots = self._low_priority_slots
         return session
 
     @overload
@@ -98,7 +106,7 @@ class Kube:
     @overload
     async def get(self, resource: Resource, namespace: str | None, name: str, *, as_type: type[T]) -> T: ...
     async def get(self, resource: Resource, namespace: str | None, name: str, *, as_type: type[Any] = dict) -> Any:
-        """Return one object, read from the store itself (never from the API server's cache)."""
+        """Return one object, read from etcd (never from the API server's cache)."""
         return _decoded(await self.request("GET", resource.path(namespace, name)), as_type)
 
     @overload
@@ -140,7 +148,7 @@ class Kube:
     async def replace(
         self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> Json:
-        """Put an object; with `metadata.resourceVersion` in the body, `Conflict` when it has moved on."""
+        """Put an object; with `metadata.resourceVersion` in the body, `Conflict` when it has changed since."""
         return _object(await self.request("PUT", resource.path(namespace, name, subresource), body=body))
 
     async def patch(
@@ -155,7 +163,7 @@ class Kube:
         field_manager: str = "",
         force: bool = False,
     ) -> Json:
-        """Patch an object. A failed `test` of a JSON patch is `Refused`; a moved resourceVersion is `Conflict`."""
+        """Patch an object. A failed `test` of a JSON patch is `Refused`, another resourceVersion is `Conflict`."""
         params = {"fieldManager": field_manager, "force": "true" if force else ""}
         content_type = f"application/{kind}+{'yaml' if kind == 'apply-patch' else 'json'}"
         path = resource.path(namespace, name, subresource)
@@ -171,7 +179,7 @@ class Kube:
         grace_seconds: int | None = None,
         propagation: Literal["Background", "Foreground", "Orphan"] | None = None,
     ) -> Json:
-        """Delete an object; with `uid`, only that one (`Conflict` when the name now belongs to another).
+        """Delete an object; with `uid`, only that one (`Conflict` when another object has the name now).
 
         Returns the object while it lives on for its grace period or finalizers, else the server's `Status`.
         """
@@ -195,7 +203,7 @@ class Kube:
         seconds: float = REQUEST_SECONDS,
     ) -> bytes:
         """Send one request and return the body of a successful answer, undecoded."""
-        async with self._turn, self._places:
+        async with self._priority_slots, self._all_slots:
             return await self._send(method, path, params, body, content_type, seconds)
 
     async def _send(
@@ -208,7 +216,7 @@ class Kube:
                 params={key: value for key, value in (params or {}).items() if value},
                 data=None if body is None else self._payload(method, msgspec.json.encode(body)),
                 headers=await self._headers(content_type),
-                timeout=_USUAL if seconds == REQUEST_SECONDS else aiohttp.ClientTimeout(total=seconds),
+                timeout=_REQUEST_TIMEOUT if seconds == REQUEST_SECONDS else aiohttp.ClientTimeout(total=seconds),
             ) as response:
                 data: bytes = await response.read()
                 self.answers[method, response.status] += 1
@@ -222,7 +230,7 @@ class Kube:
     def _payload(self, method: str, data: bytes) -> bytes | io.BytesIO | _Guarded:
         if self._before_write is not None and method != "GET":
             return _Guarded(data, self._before_write)
-        return data if len(data) <= _LARGE_BODY else io.BytesIO(data)  # which is sent in parts
+        return data if len(data) <= _CHUNKED_BODY_BYTES else io.BytesIO(data)
 
     async def watch(
         self,
@@ -252,8 +260,8 @@ class Kube:
                 self._host + path,
                 params={key: value for key, value in params.items() if value},
                 headers=await self._headers("application/json"),
-                timeout=_NO_LIMIT,
-                read_bufsize=_LONGEST_LINE,
+                timeout=_WATCH_TIMEOUT,
+                read_bufsize=_MAX_WATCH_LINE_BYTES,
             ) as response:
                 if response.status >= 400:
                     raise _error(response, await response.read())
@@ -267,8 +275,8 @@ class Kube:
 
     async def _headers(self, content_type: str) -> dict[str, str]:
         headers = {"Accept": "application/json", "Content-Type": content_type, "User-Agent": self._user_agent}
-        if shown := await self._authorization():
-            headers["Authorization"] = shown
+        if authorization := await self._authorization():
+            headers["Authorization"] = authorization
         return headers
 
 
@@ -277,9 +285,9 @@ async def connect(*, user_agent: str, kubeconfig: Path | None = None, connection
     """Open a session: the given kubeconfig, else `$KUBECONFIG`, else the pod's service account, else ~/.kube/config.
 
     Args:
-        user_agent: what the API server's logs call us.
+        user_agent: the name of this client in the API server's logs.
         kubeconfig: see above.
-        connections: requests at a time; further ones wait in order. A watch does not count.
+        connections: requests at a time; further ones wait in order. Watches do not count.
 
     Raises:
         NoAccess: none of them is usable.
@@ -294,8 +302,8 @@ async def connect(*, user_agent: str, kubeconfig: Path | None = None, connection
 
 
 async def _access(path: Path | None) -> Access:
-    if path is None and in_pod(os.environ):
-        return of_pod(os.environ)
+    if path is None and uses_service_account(os.environ):
+        return pod_access(os.environ)
     try:
         from elasticjob_kube import kubeconfig  # only where it is needed: it imports the official client
     except ModuleNotFoundError as error:
@@ -307,17 +315,17 @@ async def _access(path: Path | None) -> Access:
 
 
 def _object(data: bytes) -> Json:
-    found: Json = _decoded(data, dict[str, Any])
-    return found
+    decoded: Json = _decoded(data, dict[str, Any])
+    return decoded
 
 
 def _decoded(data: bytes, as_type: Any) -> Any:
     try:
         return msgspec.json.decode(data, type=as_type)
     except msgspec.ValidationError:
-        raise  # JSON, but not of this type: the caller's to judge
+        raise  # JSON, but not of this type: for the caller to handle
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        start = data[:100].decode(errors="replace")
+        start = data[:_SHOWN_ANSWER_BYTES].decode(errors="replace")
         raise TryLater(0, "NotJson", f"the answer is not the API server's: {start!r}") from error
 
 
@@ -325,7 +333,7 @@ def _error(response: aiohttp.ClientResponse, data: bytes) -> KubeError:
     try:
         status = msgspec.json.decode(data, type=_Reason)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        status = _Reason(message=data[:500].decode(errors="replace"))
+        status = _Reason(message=data[:_SHOWN_ERROR_BYTES].decode(errors="replace"))
     wait = response.headers.get("Retry-After", "")
     retry_after = float(wait) if wait.isdigit() else None
     message = status.message or f"the API server answered {response.status} {response.reason}"

@@ -20,6 +20,7 @@ from elasticjob_kube.resources import (
     VOLCANO_POD_GROUPS,
     Resource,
 )
+from elasticjob_kube.retry import retry
 from elasticjob_kube.session import Json, Kube
 
 from elasticjob_operator.certificates import new_job_secrets
@@ -27,7 +28,7 @@ from elasticjob_operator.core.job_status import has_no_members_yet
 from elasticjob_operator.core.manifests import gang, infrastructure
 from elasticjob_operator.core.model.observed import owned_by
 
-_PAUSES = (0.1, 0.5)
+_RETRY_PAUSES_SECONDS = (0.1, 0.5)
 _POD_GROUPS = (VOLCANO_POD_GROUPS, COSCHEDULING_POD_GROUPS)
 _RESOURCES = {
     (resource.api_version, resource.kind): resource
@@ -61,21 +62,13 @@ async def ensure_infrastructure(
     for each in manifests:
         if part == "All" or (each["kind"] in _FIRST) == (part == "First"):
             work.append(partial(_create if new else _ensure, kube, job, each))
-    answers = await asyncio.gather(*(_patiently(each) for each in work), return_exceptions=True)
+    # All of it must succeed at once, and of many requests one easily gets no answer.
+    requests = (retry(each, TryLater, pauses=_RETRY_PAUSES_SECONDS) for each in work)
+    answers = await asyncio.gather(*requests, return_exceptions=True)
     for answer in answers:
         if isinstance(answer, BaseException):
             raise answer
     return [answer for answer in answers if isinstance(answer, str)]
-
-
-async def _patiently(work: Callable[[], Awaitable[str | None]]) -> str | None:
-    """Try again what has got no answer: all of it must succeed at once, and of many requests one is easily lost."""
-    for pause in _PAUSES:
-        try:
-            return await work()
-        except TryLater as error:
-            await asyncio.sleep(error.retry_after or pause)
-    return await work()
 
 
 async def _ensure_secret(kube: Kube, job: ElasticJob, *, new: bool) -> str | None:

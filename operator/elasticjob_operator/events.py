@@ -12,14 +12,12 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.times import format_micro_time
 from elasticjob_kube.errors import KubeError
-from elasticjob_kube.resources import EVENTS
+from elasticjob_kube.resources import EVENTS, MAX_EVENT_NOTE_BYTES
 from elasticjob_kube.session import Kube
 
 from elasticjob_operator.core.model.actions import EmitEvent
 
 log = logging.getLogger(__name__)
-_LONGEST_NOTE = 1024
-"""In bytes: the API server refuses more."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ class Events:
             "type": "Warning" if event.warning else "Normal",
             "reason": event.reason,
             "action": event.action,
-            "note": event.note.encode()[:_LONGEST_NOTE].decode(errors="ignore"),
+            "note": event.note.encode()[:MAX_EVENT_NOTE_BYTES].decode(errors="ignore"),
             "regarding": {
                 "apiVersion": names.API_VERSION,
                 "kind": "ElasticJob",

@@ -100,7 +100,7 @@ class Executor:
                 await self._delete(ELASTIC_JOBS, job, job.metadata.name, job.metadata.uid)
             case do.EnsureInfrastructure(part):
                 # Of many new jobs, each gets its master before any gets what can come after.
-                kube = self.kube if part == "First" else self.kube.later()
+                kube = self.kube if part == "First" else self.kube.low_priority()
                 for note in await ensure_infrastructure(kube, job, part):
                     self.events.emit(job, do.EmitEvent("MadeAnew", note, warning=True))
                 if part != "First":

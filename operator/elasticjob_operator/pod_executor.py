@@ -15,6 +15,7 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused, TryLater
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import PODS
+from elasticjob_kube.retry import retry
 from elasticjob_kube.session import Json, Kube
 
 from elasticjob_operator.core.model import actions as do
@@ -87,18 +88,18 @@ class PodExecutor:
                 await self._resize(job, action, record_refused_resize)
 
     async def _create(self, job: ElasticJob, action: do.CreatePod) -> None:
-        for pause in (*_CREATE_RETRY_SECONDS, None):
-            try:
-                answer = await self._created(job, action)
-            except (TryLater, Conflict) as error:
-                # A conflict is about a ResourceQuota that many creates count against at the same time. After a
-                # time-out the pod may have come and gone already, and its name must not be used a second time.
-                if pause is None or error.status in _NO_ANSWER_STATUSES:
-                    self._jobs_to_relist.add(job.metadata.uid)
-                    raise
-                await asyncio.sleep((error.retry_after if isinstance(error, TryLater) else None) or pause)
-                continue
-            break
+        try:
+            # A conflict is about a ResourceQuota that many creates count against at the same time. After a time-out
+            # the pod may have come and gone already, and its name must not be used a second time.
+            answer = await retry(
+                lambda: self._created(job, action),
+                (TryLater, Conflict),
+                pauses=_CREATE_RETRY_SECONDS,
+                unless=lambda error: error.status in _NO_ANSWER_STATUSES,
+            )
+        except (TryLater, Conflict):
+            self._jobs_to_relist.add(job.metadata.uid)
+            raise
         pod = _pod(answer)
         if controlling_job_uid(pod) != job.metadata.uid:
             note = f"pod {action.name} exists and is not this job's; it is left alone, and its name not used"

@@ -20,13 +20,13 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
+from elasticjob_api.limits import MAX_LEASED_SHARDS
 from elasticjob_api.refusals import BadRequest, NotCurrent
 
 from elasticjob_shards import checkpoint
 from elasticjob_shards.account import Account, Holder
 from elasticjob_shards.dataset import Dataset, Shard
 
-MOST_COUNT = 10_000
 MOST_FAILED = 2_000
 LONGEST_REQUEST_ID = 64
 _MOST_FORGOTTEN = 200_000
@@ -63,15 +63,15 @@ class Ledger:
 
     # --- what members ask --------------------------------------------------------------------------------------------
 
-    def lease(self, uid: str, count: int, request_id: str = "", *, most: int = MOST_COUNT) -> list[Shard]:
+    def lease(self, uid: str, count: int, request_id: str = "", *, most: int = MAX_LEASED_SHARDS) -> list[Shard]:
         """Lease up to `count` shards to a member that may hold `most`: those given back first, then fresh ones.
 
         Repeating the member's latest request, named by `request_id`, gives the same shards.
         """
         if len(request_id) > LONGEST_REQUEST_ID:
             raise BadRequest(f"request_id has {len(request_id)} characters; at most {LONGEST_REQUEST_ID} are taken")
-        if not 1 <= count <= MOST_COUNT:
-            raise BadRequest(f"count is {count}; it must be between 1 and {MOST_COUNT}")
+        if not 1 <= count <= MAX_LEASED_SHARDS:
+            raise BadRequest(f"count is {count}; it must be between 1 and {MAX_LEASED_SHARDS}")
         holder = self._holders.setdefault(uid, Holder())
         if request_id and request_id == holder.request_id:
             return [self.dataset.at(position) for position in holder.latest if position in holder.leased]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from elasticjob_api.limits import MAX_LEASED_SHARDS
 from elasticjob_api.refusals import BadRequest, DeclaredDifferently, UnknownName
 
 from elasticjob_shards.dataset import MOST_PARTS, Dataset
-from elasticjob_shards.ledger import MOST_COUNT, Ledger
+from elasticjob_shards.ledger import Ledger
 
 MOST_DATASETS = 64
 MOST_LEASES = 131_072
@@ -57,7 +58,7 @@ class Ledgers:
 
     def lease_limit(self, members: int) -> int:
         """Return how many shards of one data set one of so many members may hold."""
-        return max(1, min(MOST_COUNT, MOST_LEASES // (max(1, members) * max(1, len(self)))))
+        return max(1, min(MAX_LEASED_SHARDS, MOST_LEASES // (max(1, members) * max(1, len(self)))))
 
     def _check_bounds(self, dataset: Dataset) -> None:
         if len(self) >= MOST_DATASETS:

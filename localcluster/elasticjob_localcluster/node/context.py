@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from elasticjob_kube.errors import NotFound, Refused
 from elasticjob_kube.resources import CONFIG_MAPS, SECRETS
+from elasticjob_kube.retry import retry
 from elasticjob_kube.session import Kube
 
 from elasticjob_localcluster.node.addresses import AddressPool, NetworkIdentity
@@ -30,8 +31,7 @@ from elasticjob_localcluster.node.events import EventRecorder
 from elasticjob_localcluster.node.memory_limits import MemoryWatcher
 from elasticjob_localcluster.node.pod_model import Json, Pod
 from elasticjob_localcluster.node.process_tree import Reaper
-from elasticjob_localcluster.node.retry import patiently
-from elasticjob_localcluster.node.service_account import ApiServer
+from elasticjob_localcluster.node.service_account import BINDING_PAUSES_SECONDS, ApiServer
 from elasticjob_localcluster.node.services import ServiceLister
 
 
@@ -96,7 +96,7 @@ class NodeContext:
         kind, name = source
         resource = SECRETS if kind == "Secret" else CONFIG_MAPS
         try:
-            return await patiently(lambda: self.kube.get(resource, namespace, name), Refused)
+            return await retry(lambda: self.kube.get(resource, namespace, name), Refused, pauses=BINDING_PAUSES_SECONDS)
         except NotFound:
             return None
         except Refused as error:

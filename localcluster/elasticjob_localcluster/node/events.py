@@ -9,14 +9,13 @@ import time
 
 from elasticjob_api.times import format_micro_time
 from elasticjob_kube.errors import KubeError
-from elasticjob_kube.resources import EVENTS
+from elasticjob_kube.resources import EVENTS, MAX_EVENT_NOTE_BYTES
 from elasticjob_kube.session import Kube
 
 from elasticjob_localcluster.node.pod_model import Pod
 
 log = logging.getLogger(__name__)
 CONTROLLER = "elasticjob.dev/process-node"
-_LONGEST_NOTE = 1024
 
 
 class EventRecorder:
@@ -43,7 +42,7 @@ class EventRecorder:
             "type": "Warning",
             "reason": reason,
             "action": action,
-            "note": note[:_LONGEST_NOTE],
+            "note": note[:MAX_EVENT_NOTE_BYTES],
             "eventTime": format_micro_time(time.time()),
             "reportingController": CONTROLLER,
             "reportingInstance": self._node,

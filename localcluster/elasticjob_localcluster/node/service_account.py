@@ -11,14 +11,17 @@ import msgspec
 from elasticjob_api.times import parse_time
 from elasticjob_kube.errors import NotFound, Refused
 from elasticjob_kube.resources import SERVICE_ACCOUNTS
+from elasticjob_kube.retry import retry
 from elasticjob_kube.session import Kube
 
 from elasticjob_localcluster.node.environment import ConfigError
 from elasticjob_localcluster.node.pod_model import Json, Pod
-from elasticjob_localcluster.node.retry import patiently
 
 KUBECONFIG = "kubeconfig"
 """The name of the file in the pod's directory."""
+BINDING_PAUSES_SECONDS = (0.01, 0.03, 0.1, 0.3)
+"""A node may read the Secrets that its pods name and ask for their tokens, but the API server's own caches, which
+decide that, follow a pod's binding by some milliseconds: a refusal in that time is not yet final."""
 _LIFETIME = 3607
 _RENEW_AT = 0.8
 
@@ -55,7 +58,9 @@ async def _request_token(kube: Kube, pod: Pod, file: Path) -> float:
     }
     account = pod.spec.get("serviceAccountName") or "default"
     path = SERVICE_ACCOUNTS.path(pod.metadata.namespace, account, "token")
-    answer = await patiently(lambda: kube.request("POST", path, body=body), Refused, NotFound)
+    answer = await retry(
+        lambda: kube.request("POST", path, body=body), (Refused, NotFound), pauses=BINDING_PAUSES_SECONDS
+    )
     status = msgspec.json.decode(answer)["status"]
     _write_private(file, status["token"].encode())
     now = time.time()

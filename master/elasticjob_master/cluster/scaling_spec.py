@@ -7,10 +7,10 @@ from decimal import Decimal
 from typing import Any
 
 from elasticjob_api import names
-from elasticjob_api.elasticjob import ElasticJob, ReplicaStatus
+from elasticjob_api.elasticjob import DEFAULT_MAX_MEMORY_FACTOR, MAX_REPLICAS, ElasticJob, ReplicaStatus
 from elasticjob_api.indices import parse_indices
 from elasticjob_api.quantity import format_memory, parse_quantity
-from elasticjob_api.scaleplan import ScalePlan
+from elasticjob_api.scaleplan import MAX_PODS_PER_PLAN, MAX_REASON_CHARACTERS, ScalePlan
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
 
 from elasticjob_master.cluster.job_spec import desired
@@ -18,12 +18,6 @@ from elasticjob_master.config import Config
 from elasticjob_master.core.autoscale.container_resources import pod_requests, training_container_resources
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision
 from elasticjob_master.core.autoscale.job_scaling import EndedPlan, JobScaling, RoleResources
-
-_LONGEST_REASON = 1024
-_MOST = 10_000
-_MOST_MOVED = 1000
-_TIMES_THE_TEMPLATE = 4
-"""How far the operator lets memory grow when maxMemory is not set."""
 
 
 def scaling(job: ElasticJob, *, plan_unfinished: bool) -> JobScaling | None:
@@ -56,7 +50,7 @@ def bounds(job: ElasticJob, role: str) -> Bounds:
     if maximum is None:
         maximum, limit = max(spec.replicas, desired(job, role)), f"{role}.replicas, as maxReplicas is not set,"
     limits = job.spec.autoscaling.resource_limits
-    for resource, value in (("cpu", limits.cpu), ("memory", limits.memory), ("nvidia.com/gpu", limits.gpu)):
+    for resource, value in (("cpu", limits.cpu), ("memory", limits.memory), (names.RESOURCE_GPU, limits.gpu)):
         possible = _possible(job, role, resource, value)
         if possible is not None and possible < maximum:
             maximum, limit = possible, f"autoscaling.resourceLimits ({resource} {value})"
@@ -79,11 +73,12 @@ def plan(config: Config, number: int, role: str, decision: ScalingDecision) -> d
     spec = {
         "jobName": config.job_name,
         "source": "Auto",
-        "reason": decision.reason[:_LONGEST_REASON],
+        "reason": decision.reason[:MAX_REASON_CHARACTERS],
         "replicaResourceSpecs": roles,
-        "removePods": [{"role": role, "index": index} for index in decision.remove[:_MOST_MOVED]],
+        "removePods": [{"role": role, "index": index} for index in decision.remove[:MAX_PODS_PER_PLAN]],
         "migratePods": [
-            {"name": pod, "resource": _resource(wanted)} for pod, wanted in list(decision.migrate.items())[:_MOST_MOVED]
+            {"name": pod, "resource": _resource(wanted)}
+            for pod, wanted in list(decision.migrate.items())[:MAX_PODS_PER_PLAN]
         ],
         "onTimeout": "Rollback",
     }
@@ -147,7 +142,8 @@ def _shares(job: ElasticJob, role: str) -> RoleResources:
     if spec.max_memory is not None:
         most, bound = int(parse_quantity(spec.max_memory)), f"{role}.maxMemory {spec.max_memory}"
     else:
-        most, bound = _TIMES_THE_TEMPLATE * (template.memory or 0), f"{_TIMES_THE_TEMPLATE} times the template's"
+        factor = DEFAULT_MAX_MEMORY_FACTOR
+        most, bound = factor * (template.memory or 0), f"{factor} times the template's"
     by_index = {
         int(index): each.with_plan_resources(resources) for index, resources in status.resources_by_index.items()
     }
@@ -179,7 +175,7 @@ def _possible(job: ElasticJob, role: str, resource: str, limit: int | str | None
     if each <= 0:
         return None
     others = sum((_total(job, r, resource) for r in job.spec.replica_specs if r != role), Decimal(0))
-    return max(0, min(_MOST, int((parse_quantity(limit) - others) // each)))
+    return max(0, min(MAX_REPLICAS, int((parse_quantity(limit) - others) // each)))
 
 
 def _request(job: ElasticJob, role: str, resource: str) -> Decimal:

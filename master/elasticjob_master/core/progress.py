@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-MOST_METRICS = 64
-LONGEST_NAME = 64
-_LARGEST_STEP = 2**53
+from elasticjob_api.limits import MAX_METRIC_NAME_CHARACTERS, MAX_METRICS, MAX_STEP
+
 _MEMORY_SECONDS = 5.0
 _KEPT = 0.75
 """Of what was before, one report leaves at least so much: where steps take long, the last few still count."""
@@ -40,17 +39,17 @@ class Report:
     def validation_error(self) -> str | None:
         """Return what is wrong with it: field, value and bound; None when nothing is."""
         for name, value in (("step", self.step), ("total_steps", self.total_steps), ("steps", self.steps)):
-            if not 0 <= value <= _LARGEST_STEP:
-                return f"{name} is {value}; it must be between 0 and {_LARGEST_STEP}"
+            if not 0 <= value <= MAX_STEP:
+                return f"{name} is {value}; it must be between 0 and {MAX_STEP}"
         amounts = (("samples", self.samples), ("seconds", self.seconds), ("compute_seconds", self.compute_seconds))
         for name, amount in amounts:
             if not (math.isfinite(amount) and 0.0 <= amount <= 1e15):
                 return f"{name} is {amount}; it must be a number between 0 and 1e15"
-        if len(self.metrics) > MOST_METRICS:
-            return f"metrics has {len(self.metrics)} entries; at most {MOST_METRICS} are taken"
-        long = next((name for name in self.metrics if not 0 < len(name) <= LONGEST_NAME), None)
+        if len(self.metrics) > MAX_METRICS:
+            return f"metrics has {len(self.metrics)} entries; at most {MAX_METRICS} are taken"
+        long = next((name for name in self.metrics if not 0 < len(name) <= MAX_METRIC_NAME_CHARACTERS), None)
         if long is not None:
-            return f"metrics has a name of {len(long)} characters; it must have 1 to {LONGEST_NAME}"
+            return f"metrics has a name of {len(long)} characters; it must have 1 to {MAX_METRIC_NAME_CHARACTERS}"
         return None
 
 
@@ -139,7 +138,7 @@ class Progress:
         self.total_steps = report.total_steps or self.total_steps
         self.reported_at = wall
         for name, value in report.metrics.items():
-            if math.isfinite(value) and (name in self.metrics or len(self.metrics) < MOST_METRICS):
+            if math.isfinite(value) and (name in self.metrics or len(self.metrics) < MAX_METRICS):
                 self.metrics[name] = value
         return stepped
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from elasticjob_agent import config, lifecycle, termination
 from elasticjob_agent.process import TAIL_BYTES, TAIL_LINES, CannotStart, ProcessSupervisor, Tail
-from elasticjob_agent.step_reports import MAX_METRICS, MAX_ROUNDS, PendingReports, Report
+from elasticjob_agent.step_reports import MAX_ROUNDS, PendingReports, Report
 from elasticjob_api import names
+from elasticjob_api.limits import MAX_METRICS
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from elasticjob_kube import access
-from elasticjob_kube.access import TOKEN_SECONDS, Token, in_pod, of_pod
+from elasticjob_kube.access import TOKEN_SECONDS, Token, pod_access, uses_service_account
 from elasticjob_kube.errors import NoAccess
 from elasticjob_kube.session import connect
 from elasticjob_operator.certificates import new_job_secrets
@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def test_a_pod_is_told_where_the_api_server_is_and_has_its_token_in_a_file(folder: Path) -> None:
-    found = of_pod(POD)
+    found = pod_access(POD)
     assert found.host == "https://10.0.0.1:443"
     assert await found.authorization() == "Bearer first"
     assert len(found.context.get_ca_certs()) == 1, "the pod's authority, and no other"
@@ -34,7 +34,7 @@ async def test_a_pod_is_told_where_the_api_server_is_and_has_its_token_in_a_file
 
 
 def test_an_ipv6_address_gets_brackets(folder: Path) -> None:
-    assert of_pod({**POD, "KUBERNETES_SERVICE_HOST": "fd00::1"}).host == "https://[fd00::1]:443"
+    assert pod_access({**POD, "KUBERNETES_SERVICE_HOST": "fd00::1"}).host == "https://[fd00::1]:443"
 
 
 @pytest.mark.parametrize(("variable", "used"), [("HTTPS_PROXY", "http://proxy:1"), ("HTTP_PROXY", None)])
@@ -45,9 +45,9 @@ def test_a_proxy_is_used_if_the_environment_names_one_for_https(
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
     monkeypatch.setenv(variable, "http://proxy:1")
-    assert of_pod(POD).proxy == used
+    assert pod_access(POD).proxy == used
     monkeypatch.setenv("NO_PROXY", "10.0.0.1")
-    assert of_pod(POD).proxy is None
+    assert pod_access(POD).proxy is None
 
 
 @pytest.mark.parametrize("name", ["token", "ca.crt"])
@@ -58,12 +58,12 @@ def test_a_file_that_is_missing_or_no_use_is_named(folder: Path, name: str, cont
     else:
         (folder / name).write_bytes(content)
     with pytest.raises(NoAccess, match=r"token or ca\.crt in .* can't be used"):
-        of_pod(POD)
+        pod_access(POD)
 
 
 def test_an_address_that_is_not_set_is_named(folder: Path) -> None:
     with pytest.raises(NoAccess, match="KUBERNETES_SERVICE_PORT must both be set"):
-        of_pod({**POD, "KUBERNETES_SERVICE_PORT": ""})
+        pod_access({**POD, "KUBERNETES_SERVICE_PORT": ""})
 
 
 def test_a_token_that_was_renewed_is_used_a_minute_later_at_the_latest(
@@ -96,9 +96,9 @@ def test_a_token_that_is_gone_when_it_is_read_again_is_an_error_until_it_is_back
 
 
 def test_a_kubeconfig_that_is_named_goes_before_the_pods_service_account() -> None:
-    assert in_pod(POD)
-    assert not in_pod({**POD, "KUBECONFIG": "/somewhere"})
-    assert not in_pod({})
+    assert uses_service_account(POD)
+    assert not uses_service_account({**POD, "KUBECONFIG": "/somewhere"})
+    assert not uses_service_account({})
 
 
 async def test_a_kubeconfig_that_is_not_there_is_told_as_no_access(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def event(kind: str, uid: str, version: int, **labels: Any) -> Json:
 
 async def seen(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Run an informer until every script is used up; return the versions it has, by UID."""
-    monkeypatch.setattr(informers, "_PAUSES", (0.0, 0.001))
+    monkeypatch.setattr(informers, "_BACK_OFF_SECONDS", (0.0, 0.001))
     cache: dict[str, int] = {}
 
     def changed(before: Thing | None, after: Thing | None) -> None:

@@ -56,7 +56,7 @@ async def test_what_can_wait_leaves_connections_for_what_cannot(tmp_path: Path) 
         async def create(session: Kube, kind: str) -> None:
             await session.create(SERVICES if kind == "services" else PODS, "ns", {"metadata": {"name": "made"}})
 
-        waiting = [asyncio.create_task(create(kube.later(), "services")) for _ in range(8)]
+        waiting = [asyncio.create_task(create(kube.low_priority(), "services")) for _ in range(8)]
         urgent = [asyncio.create_task(create(kube, "pods")) for _ in range(3)]
         async with asyncio.timeout(30):
             while len(asked) < 4:

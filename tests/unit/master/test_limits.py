@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from elasticjob_agent import training_socket
+from elasticjob_api import limits
 from elasticjob_api.refusals import NotCurrent
 from elasticjob_master.controller import Controller
-from elasticjob_master.core import progress, stored_state
+from elasticjob_master.core import stored_state
 from elasticjob_master.core.history import Event, Sample
 from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous import members as core_members
@@ -31,10 +32,10 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "security.md"
 LIMITS: dict[str, tuple[int, ...]] = {
     "One gRPC message to the master": (grpc_server.LONGEST_MESSAGE,),
     "Members": (core_members.MOST_MEMBERS,),
-    "Metrics in a report; characters of a name": (progress.MOST_METRICS, progress.LONGEST_NAME),
+    "Metrics in a report; characters of a name": (limits.MAX_METRICS, limits.MAX_METRIC_NAME_CHARACTERS),
     "Watches of status, members, progress, history and plans": (job.MOST_WATCHES,),
     "Data sets; their parts, all together": (ledgers.MOST_DATASETS, dataset.MOST_PARTS),
-    "Shards asked for at a time; leased at a time, all together": (core_ledger.MOST_COUNT, ledgers.MOST_LEASES),
+    "Shards asked for at a time; leased at a time, all together": (limits.MAX_LEASED_SHARDS, ledgers.MOST_LEASES),
     "Shards of a data set that have failed": (core_ledger.MOST_FAILED,),
     "Keys of a round; characters of a key": (key_value.MOST_KEYS, key_value.LONGEST_KEY),
     "Bytes of a value; of all keys and values": (key_value.LONGEST_VALUE, key_value.MOST_BYTES),

@@ -112,7 +112,7 @@ async def test_our_own_writes_do_not_cut_short_the_pause_after_a_failure(monkeyp
 
 @pytest.mark.parametrize("error", [NotFound(404, "NotFound", "no such namespace"), TryLater(503, "", "later")])
 async def test_no_answer_of_the_api_server_is_unexpected(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pod_executor, "_CREATE_PAUSES", (0.0,))
+    monkeypatch.setattr(pod_executor, "_CREATE_RETRY_SECONDS", (0.0,))
     world = World(replicas=2)
 
     async def failing(*_: Any) -> Any:
@@ -126,7 +126,7 @@ async def test_no_answer_of_the_api_server_is_unexpected(error: Exception, monke
 
 
 async def test_creates_that_collide_on_a_quota_are_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pod_executor, "_CREATE_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(pod_executor, "_CREATE_RETRY_SECONDS", (0.0, 0.0))
     world = World(replicas=2)
     create, collided = world.kube.create, set[str]()
 
@@ -143,7 +143,7 @@ async def test_creates_that_collide_on_a_quota_are_sent_again(monkeypatch: pytes
 
 async def test_a_pod_whose_create_was_never_answered_is_not_created_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """The watch is behind as well: only a list tells that the pod is there. `World.check` looks at every write."""
-    monkeypatch.setattr(pod_executor, "_CREATE_PAUSES", ())
+    monkeypatch.setattr(pod_executor, "_CREATE_RETRY_SECONDS", ())
     world = World(replicas=1)
     create, lost = world.kube.create, list[str]()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from elasticjob_api.limits import MAX_SHARD_MESSAGE_CHARACTERS
 from elasticjob_api.refusals import BadRequest, NotCurrent, NotReadyYet
 from elasticjob_api.v1 import shards_pb2 as pb
 from elasticjob_api.v1.shards_pb2_grpc import ShardServiceServicer
@@ -19,7 +20,6 @@ from elasticjob_master.server.services import errors
 log = logging.getLogger(__name__)
 
 _LONGEST_NAME = 4096
-_LONGEST_MESSAGE = 500
 
 
 class ShardService(ShardServiceServicer):
@@ -118,7 +118,7 @@ class ShardService(ShardServiceServicer):
         return not round_ or (member is not None and member.process_round == round_)
 
     def _tell_failed(self, request: pb.ReportShardsRequest) -> None:
-        why = request.message[:_LONGEST_MESSAGE] or "no reason was given"
+        why = request.message[:MAX_SHARD_MESSAGE_CHARACTERS] or "no reason was given"
         some = ", ".join(str(shard) for shard in request.failed[:5])
         told = f"data set {request.dataset}: {len(request.failed)} shards failed ({some}): {why}"
         log.warning("%s", told)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from elasticjob_api.elasticjob import BackOff, ElasticJob, ReplicaSpec, ReplicaStatus
+from elasticjob_api.elasticjob import DEFAULT_MAX_MEMORY_FACTOR, BackOff, ElasticJob, ReplicaSpec, ReplicaStatus
 from elasticjob_api.indices import format_indices, parse_indices
 from elasticjob_api.meta import Quantity
 from elasticjob_api.quantity import format_memory, parse_quantity
@@ -22,9 +22,6 @@ from elasticjob_operator.core.members.failure_policy import Failure, classify
 from elasticjob_operator.core.members.reconcile_result import ReconcileResult
 from elasticjob_operator.core.model.observed import Pod
 from elasticjob_operator.core.model.plan import Quantities
-
-_TIMES_THE_TEMPLATE = 4
-"""How far memory grows when `maxMemory` is not set."""
 
 
 @dataclass
@@ -154,7 +151,7 @@ def more_memory(spec: ReplicaSpec, pod: Pod) -> tuple[Quantities, str]:
         return {}, "with the same memory: it had no bound, so it was the node that ran out of it"
     first = spec.template["spec"]["containers"][0].get("resources") or {}
     template = _memory(first.get("requests") or {}, first.get("limits") or {}) or had
-    most = template * _TIMES_THE_TEMPLATE if spec.max_memory is None else parse_quantity(spec.max_memory)
+    most = template * DEFAULT_MAX_MEMORY_FACTOR if spec.max_memory is None else parse_quantity(spec.max_memory)
     bound = f"maxMemory {format_memory(most)}"
     if had >= most:
         return {}, f"with the same memory: {format_memory(had)} is all that {bound} allows"

@@ -9,11 +9,11 @@ from itertools import count
 from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.indices import parse_indices
 from elasticjob_api.meta import Resources
+from elasticjob_api.names import RESOURCE_GPU
 from elasticjob_api.scaleplan import Migration
 
 Indices = dict[str, frozenset[int]]
 Quantities = dict[str, int | str]
-GPU = "nvidia.com/gpu"
 
 
 class PlanRefused(Exception):
@@ -46,7 +46,7 @@ def current_indices(status: ElasticJobStatus) -> Indices:
 
 def as_quantities(resources: Resources) -> Quantities:
     """Return resources by their names in Kubernetes."""
-    values = {"cpu": resources.cpu, "memory": resources.memory, GPU: resources.gpu}
+    values = {"cpu": resources.cpu, "memory": resources.memory, RESOURCE_GPU: resources.gpu}
     return {name: value for name, value in values.items() if value is not None}
 
 

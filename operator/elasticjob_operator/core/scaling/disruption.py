@@ -12,7 +12,14 @@ from typing import Any
 
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Object, Resources
-from elasticjob_api.scaleplan import PodToCreate, PodToRemove, ScalePlan, ScalePlanSpec
+from elasticjob_api.scaleplan import (
+    MAX_PODS_PER_PLAN,
+    MAX_REASON_CHARACTERS,
+    PodToCreate,
+    PodToRemove,
+    ScalePlan,
+    ScalePlanSpec,
+)
 from msgspec import convert
 from msgspec.structs import replace
 
@@ -45,9 +52,6 @@ LEAVING_REASONS: Mapping[str, str] = {
 
 A node that is only not ready or unreachable is not among them: it may come back, and nobody there could drain.
 """
-_MAX_MEMBERS_PER_PLAN = 1000
-"""Members in one plan; for the rest there is another one."""
-_MAX_REASON_LENGTH = 1024
 
 
 class Taint(Object, frozen=True):
@@ -104,7 +108,7 @@ def plans_for_disruptions(observed: Observed) -> list[CreatePlan]:
     for plan in observed.plans:
         if plan.status.completion_time is None:
             known.update(plan.status.draining_pods, plan.status.removed_pods)
-    leaving = [affected[name] for name in due if name not in known][:_MAX_MEMBERS_PER_PLAN]
+    leaving = [affected[name] for name in due if name not in known][:MAX_PODS_PER_PLAN]
     return [CreatePlan(_plan_manifest(observed.job, leaving))] if leaving else []
 
 
@@ -171,7 +175,7 @@ def _plan_manifest(job: ElasticJob, leaving: Sequence[tuple[Pod, str]]) -> dict[
     spec = ScalePlanSpec(
         job_name=job.metadata.name,
         source="Disruption",
-        reason="; ".join(reasons)[:_MAX_REASON_LENGTH],
+        reason="; ".join(reasons)[:MAX_REASON_CHARACTERS],
         remove_pods=[PodToRemove(name=pod.name) for pod, _ in leaving],
         create_pods=[_replacement(job, pod) for pod, _ in leaving],
     )

@@ -6,11 +6,12 @@ from decimal import Decimal
 from typing import Any
 
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.names import RESOURCE_GPU
 from elasticjob_api.quantity import parse_quantity, requested
 from elasticjob_api.scaleplan import ScalePlan
 
 from elasticjob_operator.core.manifests.pods import with_resources
-from elasticjob_operator.core.model.plan import GPU, Indices, PlanRefused, ResolvedPlan, member_resources
+from elasticjob_operator.core.model.plan import Indices, PlanRefused, ResolvedPlan, member_resources
 
 
 def check_size(job: ElasticJob, plan: ScalePlan, change: ResolvedPlan) -> None:
@@ -55,7 +56,7 @@ def check_resources(job: ElasticJob, change: ResolvedPlan) -> None:
     for name, field, limit in (
         ("cpu", "cpu", limits.cpu),
         ("memory", "memory", limits.memory),
-        (GPU, "gpu", limits.gpu),
+        (RESOURCE_GPU, "gpu", limits.gpu),
     ):
         if limit is None:
             continue

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from elasticjob_api.names import RESOURCE_GPU
 from elasticjob_api.quantity import same_quantity
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.times import parse_time
@@ -18,7 +19,7 @@ from msgspec import to_builtins
 from elasticjob_operator.core.manifests.pods import with_resources
 from elasticjob_operator.core.model.actions import ResizePod
 from elasticjob_operator.core.model.observed import Observed, Pod
-from elasticjob_operator.core.model.plan import GPU, Quantities, as_quantities, current_indices, member_resources
+from elasticjob_operator.core.model.plan import Quantities, as_quantities, current_indices, member_resources
 from elasticjob_operator.core.scaling.drain import MAX_NAMES_LISTED
 from elasticjob_operator.core.scaling.plan_membership import PlanMembership
 
@@ -133,7 +134,7 @@ def _classify(
 
 def _why_impossible(observed: Observed, pod: Pod, wanted: Quantities) -> str:
     """Return why it need not even be asked; empty when it may be."""
-    if GPU in wanted:
+    if RESOURCE_GPU in wanted:
         return "GPUs do not change in place"
     if observed.job.spec.autoscaling.resize == "Replace":
         return "spec.autoscaling.resize is Replace"

@@ -8,12 +8,12 @@ from itertools import islice
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.indices import parse_indices
 from elasticjob_api.meta import Resources
+from elasticjob_api.names import RESOURCE_GPU
 from elasticjob_api.quantity import parse_quantity, same_quantity
 from elasticjob_api.scaleplan import Migration, PodToMigrate, PodToRemove, ScalePlan
 
 from elasticjob_operator.core.model.observed import Pod
 from elasticjob_operator.core.model.plan import (
-    GPU,
     Indices,
     PlanRefused,
     Quantities,
@@ -198,6 +198,6 @@ def _checked_quantities(resources: Resources, field: str) -> Quantities:
             raise PlanRefused(f"{field}.{name}: {error}") from None
         if number <= 0:
             raise PlanRefused(f"{field}.{name}: {value} must be above 0")
-        if name == GPU and number != number.to_integral_value():
+        if name == RESOURCE_GPU and number != number.to_integral_value():
             raise PlanRefused(f"{field}.{name}: {value} must be a whole number")
     return wanted

@@ -1,0 +1,13 @@
+"""Limits that the training process, its agent and the master must agree on. Standard library only."""
+
+from __future__ import annotations
+
+MAX_METRICS = 64
+"""Metrics in a step report."""
+MAX_METRIC_NAME_CHARACTERS = 64
+MAX_STEP = 2**53
+"""The highest step number, and number of steps, in a step report: larger ones are not exact as a double."""
+MAX_LEASED_SHARDS = 10_000
+"""Shards of a data set that a process may ask for in one request, and lease at a time."""
+MAX_SHARD_MESSAGE_CHARACTERS = 500
+"""Characters of the reason for which a shard has failed that are kept."""
