@@ -85,7 +85,7 @@ class Session:
     def __init__(self, wire: Wire, owner: Process) -> None:
         self._wire, self._kube, self._chance, self._owner = wire, wire.kube, wire.chance, owner
 
-    def later(self) -> Session:
+    def low_priority(self) -> Session:
         return self
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Json:

@@ -61,7 +61,7 @@ class FakeKube:
         self.actor: Any = None
         self.after_write: Callable[[], None] = lambda: None
 
-    def later(self) -> FakeKube:
+    def low_priority(self) -> FakeKube:
         return self
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Json:
