@@ -10,20 +10,17 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1.agent_pb2_grpc import AgentServiceStub
+
+from tests.support.self_signed import self_signed
 
 TOKEN = "a-token-of-these-tests"
 SECONDS = 20.0
@@ -32,24 +29,8 @@ SECONDS = 20.0
 @cache
 def certificates() -> tuple[str, str]:
     """Return a self-signed certificate for the master's names, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names.TLS_SERVER_NAME)])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(names.TLS_SERVER_NAME)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return certificate.public_bytes(pem).decode(), private.decode()
+    pair = self_signed(names.TLS_SERVER_NAME)
+    return pair.certificate_pem.decode(), pair.key_pem.decode()
 
 
 @dataclass

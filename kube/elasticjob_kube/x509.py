@@ -1,0 +1,137 @@
+"""Makes X.509 certificates and private keys. Needs only the package `cryptography`, which not every component installs.
+
+All certificates have a key on the curve P-256, a SHA-256 signature, a random serial number, and are valid from an hour
+ago: the clock of the machine that checks one may be behind.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
+
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+CLIENT, SERVER = ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    """A certificate and its private key."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @property
+    def certificate_pem(self) -> bytes:
+        """The certificate in PEM."""
+        return self.certificate.public_bytes(serialization.Encoding.PEM)
+
+    @property
+    def key_pem(self) -> bytes:
+        """The private key in PEM (PKCS #8), not encrypted."""
+        return private_key_pem(self.key)
+
+
+def subject(common_name: str, organization: str = "") -> x509.Name:
+    """Return a name; the API server reads it as a user (common name) and the user's group (organization)."""
+    group = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization)] if organization else []
+    return x509.Name([*group, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def key_usage(*, digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False) -> x509.KeyUsage:
+    """Return the extension that says what a certificate's key is for."""
+    return x509.KeyUsage(
+        digital_signature=digital_signature,
+        key_cert_sign=key_cert_sign,
+        crl_sign=crl_sign,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def new_authority(name: x509.Name, *, valid: timedelta, usage: x509.KeyUsage) -> KeyPair:
+    """Make a self-signed certificate authority that signs no other authorities."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = (
+        _builder(name, name, key.public_key(), valid)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+    return KeyPair(builder.sign(key, hashes.SHA256()), key)
+
+
+def issue(
+    authority: KeyPair,
+    name: x509.Name,
+    *,
+    valid: timedelta,
+    purpose: ObjectIdentifier,
+    hosts: Sequence[str] = (),
+    subject_key_identifier: bool = False,
+) -> KeyPair:
+    """Make a key and have its certificate signed by an authority.
+
+    Args:
+        authority: signs the certificate.
+        name: whom the certificate is for.
+        valid: how long from now on.
+        purpose: CLIENT or SERVER.
+        hosts: DNS names and IP addresses that a server is known by.
+        subject_key_identifier: whether the certificate names its own key's digest.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
+    builder = (
+        _builder(name, authority.certificate.subject, key.public_key(), valid)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(key_usage(digital_signature=True), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+        .add_extension(issuer_key, critical=False)
+    )
+    if hosts:
+        names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
+        builder = builder.add_extension(names, critical=False)
+    if subject_key_identifier:
+        own_key = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        builder = builder.add_extension(own_key, critical=False)
+    return KeyPair(builder.sign(authority.key, hashes.SHA256()), key)
+
+
+def private_key_pem(key: PrivateKey) -> bytes:
+    """Return a private key in PEM (PKCS #8), not encrypted."""
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _builder(
+    name: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, valid: timedelta
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + valid)
+    )
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
