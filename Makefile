@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test unit integration e2e simulate fuzz mutations bench lint generate check-generated lock clean \
+.PHONY: demo test unit integration e2e thorough simulate fuzz mutations bench lint generate check-generated lock clean \
 	install uninstall deploy undeploy
 
 demo: $(READY)
@@ -23,6 +23,10 @@ unit integration: $(READY)
 # On the embedded cluster, or on the one of KUBECONFIG: docs/testing.md. TESTS="file ..." runs some of them.
 e2e: $(READY)
 	$(BIN)/python -m pytest $(or $(TESTS),tests/e2e) $(if $(KUBECONFIG),--kubeconfig=$(KUBECONFIG) --durations=0 --durations-min=5)
+
+# Random histories and inputs in their full number; `make test` runs as many as show a regression.
+thorough: $(READY)
+	$(BIN)/python -m pytest $(PARALLEL) tests/unit tests/fuzz --thorough
 
 # The nightly mode: random histories of a job under every fault.
 simulate: $(READY)

@@ -26,8 +26,25 @@ settings.load_profile("elasticjob")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
+        "--thorough", action="store_true", help="random histories and inputs in their full number: make thorough"
+    )
+    parser.addoption(
         "--kubeconfig", default=None, help="run the end-to-end tests on this cluster, not on an embedded one"
     )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is marked `thorough`, unless it is asked for."""
+    if not config.getoption("thorough"):
+        left_out = [item for item in items if item.get_closest_marker("thorough")]
+        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+        config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.fixture(scope="session")
+def thorough(request: pytest.FixtureRequest) -> bool:
+    """Whether random histories and inputs are wanted in their full number, not just enough to see a regression."""
+    return bool(request.config.getoption("thorough"))
 
 
 @pytest.fixture(scope="session")

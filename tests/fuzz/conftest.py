@@ -4,13 +4,18 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--inputs", type=int, default=None, help="inputs of the fuzz tests together (default: 12000)")
+    parser.addoption(
+        "--inputs",
+        type=int,
+        default=None,
+        help="inputs of the fuzz tests together (default: 3000; with --thorough: 12000)",
+    )
     parser.addoption("--fuzz-seed", type=int, default=1, help="which inputs")
 
 
 @pytest.fixture
-def inputs(request: pytest.FixtureRequest) -> int:
-    return int(request.config.getoption("inputs", None) or 12_000)
+def inputs(request: pytest.FixtureRequest, thorough: bool) -> int:
+    return int(request.config.getoption("inputs", None) or (12_000 if thorough else 3_000))
 
 
 @pytest.fixture

@@ -18,24 +18,25 @@ from bench.autoscale_simulator import (
     reversals,
     run,
 )
+from tests.support.thorough import some_of
 
 MOST_PLANS = 8
 MOST_EXCESS = 0.5
 """Members beyond the best size, where that can be found out only from one side."""
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("case", [case for case in cases() if case.noise], ids=lambda case: case.name)
+@pytest.mark.parametrize("seed", some_of([0, 1], every=2))
+@pytest.mark.parametrize("case", some_of([case for case in cases() if case.noise], every=7))
 def test_the_best_size_is_found_within_8_plans_and_with_one_reversal_at_most(case: Case, seed: int) -> None:
     check(run(case, seed))  # `make bench` runs more seeds
 
 
-@pytest.mark.parametrize("case", [case for case in cases() if not case.noise][::3], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", some_of([case for case in cases() if not case.noise][::3], every=3))
 def test_without_noise_it_is_found_as_well(case: Case) -> None:
     check(run(case))
 
 
-@pytest.mark.parametrize("number", range(25))
+@pytest.mark.parametrize("number", some_of(range(25), every=3))
 def test_it_is_found_on_curves_drawn_at_random(number: int) -> None:
     check(run(drawn(number), number))
 
@@ -48,7 +49,7 @@ def check(outcome: Outcome) -> None:
     assert max(outcome.plans) <= MOST_PLANS, told
 
 
-@pytest.mark.parametrize("case", hard_cases(), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", some_of(hard_cases(), every=3))
 def test_with_much_noise_it_still_settles_near_the_best_size(case: Case) -> None:
     outcome = run(case)
     assert outcome.ratio >= 0.95, (outcome.best, outcome.sizes)

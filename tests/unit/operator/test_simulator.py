@@ -13,9 +13,11 @@ BATCHES = 20
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
-def test_simulator_any_history_keeps_the_promises_and_comes_to_rest(batch: int, request: pytest.FixtureRequest) -> None:
+def test_simulator_any_history_keeps_the_promises_and_comes_to_rest(
+    batch: int, request: pytest.FixtureRequest, thorough: bool
+) -> None:
     only = request.config.getoption("history_seed", None)
-    histories = request.config.getoption("histories", 500)
+    histories = request.config.getoption("histories", None) or (500 if thorough else 120)
     seeds = range(batch, histories, BATCHES) if only is None else range(only, only + (batch == 0))
     for seed in seeds:
         try:

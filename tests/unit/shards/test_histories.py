@@ -276,8 +276,8 @@ class History:
         self.check()
 
 
-def test_in_any_history_every_shard_ends_done_or_failed_exactly_once() -> None:
-    for seed in range(HISTORIES):
+def test_in_any_history_every_shard_ends_done_or_failed_exactly_once(thorough: bool) -> None:
+    for seed in range(HISTORIES if thorough else HISTORIES // 5):
         history = History(seed)
         try:
             history.play()
