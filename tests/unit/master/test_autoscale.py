@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from elasticjob_master.core.autoscale import parameter_servers, pending, resource_rules
 from elasticjob_master.core.autoscale.container_resources import ContainerResources, training_container_resources
-from elasticjob_master.core.autoscale.curve import fit
+from elasticjob_master.core.autoscale.curve import fit_curves
 from elasticjob_master.core.autoscale.decide import decide
 from elasticjob_master.core.autoscale.decision import Bounds, MemberUsage, RoleUsage, ScalingDecision, ScalingInputs
 from elasticjob_master.core.autoscale.measurement_window import MeasurementWindow
@@ -129,7 +129,7 @@ def test_only_so_many_sizes_are_remembered() -> None:
 
 
 def test_a_fit_through_amdahls_law_knows_it() -> None:
-    found = fit({n: MeasuredRate(100.0 * n / (1 + 0.05 * (n - 1)), 8) for n in (1, 2, 4, 8, 16)}, 0.01)
+    found = fit_curves({n: MeasuredRate(100.0 * n / (1 + 0.05 * (n - 1)), 8) for n in (1, 2, 4, 8, 16)}, 0.01)
     assert found.rate(32) == pytest.approx(100.0 * 32 / (1 + 0.05 * 31), rel=0.08)
 
 

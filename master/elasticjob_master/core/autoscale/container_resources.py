@@ -1,4 +1,4 @@
-"""What a pod template requests: the auto-scaler's bounds are sums of these, its rules look at one container's share."""
+"""The resources of a pod template: those of the whole pod, and those of the container that trains."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from elasticjob_api.quantity import parse_quantity
 
 
 def pod_requests(template: Mapping[str, Any]) -> dict[str, Decimal]:
-    """Return what a pod of this template requests, by resource; a limit without a request is requested too.
+    """Return what a pod of this template requests, by resource; a limit without a request counts as a request.
 
-    Only what a scheduler adds up is read: the containers' resources. Malformed parts count as nothing; the API
-    server refuses them when the pod is created.
+    Only the containers' resources are read, which the scheduler adds up. Malformed parts are skipped; the API server
+    refuses them when the pod is created.
     """
     total: dict[str, Decimal] = {}
     spec = template.get("spec")
@@ -38,13 +38,13 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class ContainerResources:
-    """What the training container of one member may use: cores it requests, bytes at which it is killed; None: open."""
+    """What the training container of a member may use: requested cores, memory limit in bytes; None: not set."""
 
     cpu: float | None = None
     memory: int | None = None
 
     def with_plan_resources(self, resources: Mapping[str, Any]) -> ContainerResources:
-        """Return the share with what a plan has set, which are request and limit at once."""
+        """Return the resources with the values that a plan has set, which are request and limit at once."""
         cpu, memory = _quantity(resources.get("cpu")), _quantity(resources.get("memory"))
         return ContainerResources(
             self.cpu if cpu is None else float(cpu), self.memory if memory is None else int(memory)
@@ -52,13 +52,13 @@ class ContainerResources:
 
 
 def training_container_resources(template: Mapping[str, Any]) -> ContainerResources:
-    """Return the share of the first container, which is the one that trains; a request without a limit counts too."""
+    """Return the resources of the first container, which trains; a lone request or limit stands for both."""
     spec = template.get("spec")
     containers = spec.get("containers") if isinstance(spec, Mapping) else None
     first = containers[0] if isinstance(containers, list) and containers else None
     resources = _mapping(first.get("resources") if isinstance(first, Mapping) else None)
     asked, limits = _mapping(resources.get("requests")), _mapping(resources.get("limits"))
-    # The scheduler counts requests; what a member is killed for is the limit.
+    # The scheduler counts requests; a container is killed when it exceeds its limit.
     cpu, memory = asked.get("cpu", limits.get("cpu")), limits.get("memory", asked.get("memory"))
     return ContainerResources().with_plan_resources({"cpu": cpu, "memory": memory})
 

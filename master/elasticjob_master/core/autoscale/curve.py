@@ -1,9 +1,9 @@
-"""Throughput as a function of the size: the curves that fit the measurements, each with its weight.
+"""Throughput as a function of the size: a set of curves fitted to the measurements, each with its likelihood.
 
-One formula covers what is seen in practice. A member alone does `level`; beyond the `knee` something shared (serial
-work, parameter servers, input) holds the others up, gently (`sharpness` 1: Amdahl's law) or at once (a hard bound);
-and communication that grows with the square of the size makes a crowd slower again. Few measurements do not tell these
-apart, so all curves are kept and weighed by how well they fit: what they agree on is known, what not is still open.
+One formula covers the common cases. A single member trains at `level`. Beyond the `knee` a shared resource (serial
+work, parameter servers, input) limits the throughput, gradually (`sharpness` 1 is Amdahl's law) or abruptly (a hard
+limit). `congestion` is communication that grows with the square of the size, so that too many members are slower than
+fewer. A few measurements cannot tell these cases apart, so all curves are kept, weighted by how well they fit.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from operator import mul
 from elasticjob_master.core.autoscale.scaling_memory import MeasuredRate
 
 _SHARPNESS = (1.0, 2.0, 4.0, 10.0, 40.0)
-_FINE, _COARSE, _CROWD_STEP = 1.05, 1.2, 1.1
-"""Ratios of one knee to the next, without and with a crowd effect, and of one crowd to the next."""
-_CROWDED = 0.3
+_FINE, _COARSE, _CONGESTION_STEP = 1.05, 1.2, 1.1
+"""Ratios of consecutive knees, without and with congestion, and of consecutive congestions."""
+_CONGESTED = 0.3
 _UNBOUNDED = 0.05
-"""How likely they are before anything is measured: a crowd effect at all, and no bound whatsoever."""
+"""Prior probabilities of congestion, and of no limit at all."""
 _INEXACT = 0.012
-"""How far the formula itself may be off."""
+"""Relative error of the formula itself."""
 _NEGLIGIBLE = 1e-3
-_ENOUGH = 0.97
-"""The part of the best throughput that a size must reach."""
+_SUFFICIENT = 0.97
+"""A size is enough if it reaches this part of the best throughput."""
 _WASTE = 1.15
-"""From how many times the best size on members are wasted; one more is nothing."""
+"""A size is too large if it is more than this multiple of the best size, plus one."""
 
 
 @dataclass(frozen=True)
@@ -36,61 +36,64 @@ class Curve:
     """One of the possible curves.
 
     Attributes:
-        weight: how likely it is; those of a fit sum up to 1.
-        level: logarithm of what one member alone would do.
+        weight: its likelihood; those of a fit sum up to 1.
+        level: natural logarithm of the samples per second of a single member.
+        knee: the size from which on a shared resource limits the throughput.
+        sharpness: how abruptly it does so.
+        congestion: the size at which communication takes as long as the work of a single member.
     """
 
     weight: float
     level: float
     knee: float
     sharpness: float
-    crowd: float
+    congestion: float
 
     def rate(self, size: int) -> float:
-        """Return samples a second."""
-        return size * math.exp(self.level) / _drag(size, self.knee, self.sharpness, self.crowd)
+        """Return the samples per second."""
+        return size * math.exp(self.level) / _slowdown(size, self.knee, self.sharpness, self.congestion)
 
     def gain(self, size: int) -> float:
-        """Return what a further member adds, as a part of what an average one of these does."""
+        """Return what one more member adds, relative to the throughput of the average member."""
         return size * (self.rate(size + 1) / self.rate(size) - 1)
 
     def best(self, low: int, high: int, objective: float) -> int:
-        """Return the largest size up to which every member meets the objective; members add less and less."""
+        """Return the largest size up to which every member meets the objective; each adds less than the one before."""
         return low + bisect_left(range(low, high), True, key=lambda size: self.gain(size) < objective)
 
     def enough(self, low: int, best: int) -> int:
-        """Return the smallest size that does nearly what the best one does."""
-        least = _ENOUGH * self.rate(best)
+        """Return the smallest size that nearly reaches the throughput of the best one."""
+        least = _SUFFICIENT * self.rate(best)
         return low + bisect_left(range(low, best), True, key=lambda size: self.rate(size) >= least)
 
 
 @dataclass(frozen=True)
-class Fit:
-    """The curves that may be, and what they say together."""
+class CurveFit:
+    """The curves that explain the measurements, with their likelihoods."""
 
     curves: tuple[Curve, ...]
 
     def rate(self, size: int) -> float:
-        """Return the expected samples a second."""
+        """Return the expected samples per second."""
         return sum(curve.weight * curve.rate(size) for curve in self.curves)
 
-    def answers(self, low: int, high: int, objective: float) -> Answers:
-        """Return what each curve says is best."""
+    def size_estimates(self, low: int, high: int, objective: float) -> SizeEstimates:
+        """Return the best sizes according to the curves, with their likelihoods."""
         found: dict[tuple[int, int], float] = {}
         for curve in self.curves:
             best = curve.best(low, high, objective)
             enough = curve.enough(low, best)
             found[enough, best] = found.get((enough, best), 0.0) + curve.weight
-        return Answers(tuple(Answer(weight, *sizes) for sizes, weight in sorted(found.items())))
+        return SizeEstimates(tuple(SizeEstimate(weight, *sizes) for sizes, weight in sorted(found.items())))
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What the question of the size may have for an answer.
+class SizeEstimate:
+    """The best size according to some of the curves.
 
     Attributes:
-        weight: how likely it is.
-        enough: the smallest size that does nearly what the best one does.
+        weight: the likelihood of these curves.
+        enough: the smallest size that nearly reaches the throughput of the best one.
         best: the largest size up to which every member meets the objective.
     """
 
@@ -100,71 +103,79 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Answers:
-    """All of them, by the size that is enough."""
+class SizeEstimates:
+    """All estimates, ordered by the size that is enough."""
 
-    likely: tuple[Answer, ...]
+    estimates: tuple[SizeEstimate, ...]
 
-    def enough(self, part: float) -> int:
-        """Return the size that is enough with this likelihood."""
+    def enough(self, likelihood: float) -> int:
+        """Return the smallest size that is enough with this likelihood."""
         total = 0.0
-        for answer in self.likely:
-            total += answer.weight
-            if total >= part:
-                return answer.enough
-        return self.likely[-1].enough
+        for estimate in self.estimates:
+            total += estimate.weight
+            if total >= likelihood:
+                return estimate.enough
+        return self.estimates[-1].enough
 
     def too_small(self, size: int) -> float:
-        """Return how likely a size is not enough."""
-        return sum(answer.weight for answer in self.likely if answer.enough > size)
+        """Return the likelihood that a size is not enough."""
+        return sum(estimate.weight for estimate in self.estimates if estimate.enough > size)
 
     def too_large(self, size: int) -> float:
-        """Return how likely a size is so much above the best one that it matters."""
-        return sum(answer.weight for answer in self.likely if answer.best * _WASTE + 1 < size)
+        """Return the likelihood that a size is well above the best one."""
+        return sum(estimate.weight for estimate in self.estimates if estimate.best * _WASTE + 1 < size)
 
 
-def fit(rates: Mapping[int, MeasuredRate], noise: float) -> Fit:
-    """Return the curves that explain the measured rates; sizes without throughput say nothing."""
+def fit_curves(rates: Mapping[int, MeasuredRate], noise: float) -> CurveFit:
+    """Fit the curves to the measured rates, of which at least one is positive; others are ignored.
+
+    `noise` is the standard deviation of repeated windows, relative to the rate.
+    """
     known = sorted((size, rate) for size, rate in rates.items() if rate.mean > 0)
-    # The fewer the windows of a size, the less they say themselves how noisy they are: a single one counts half.
+    # Few windows of a size say little about their own noise: a single window gets twice the variance.
     precisions = [1 / (_INEXACT**2 + noise**2 * (1 + 1 / rate.weight) / rate.weight) for _, rate in known]
     total = sum(precisions)
     shapes = _shapes(known[0][0], known[-1][0])
     columns = [
-        [math.log(rate.mean / size) + math.log(_drag(size, *shape)) for _, *shape in shapes] for size, rate in known
+        [math.log(rate.mean / size) + math.log(_slowdown(size, *shape)) for _, *shape in shapes] for size, rate in known
     ]
     tried: list[tuple[float, tuple[float, float, float, float]]] = []
-    for (prior, knee, sharpness, crowd), levels in zip(shapes, zip(*columns, strict=True), strict=True):
+    for (prior, knee, sharpness, congestion), levels in zip(shapes, zip(*columns, strict=True), strict=True):
         level = sum(map(mul, levels, precisions)) / total
         error = sum(precision * (value - level) ** 2 for value, precision in zip(levels, precisions, strict=True))
-        tried.append((math.log(prior) - error / 2, (level, knee, sharpness, crowd)))
-    return Fit(_weighed(tried))
+        tried.append((math.log(prior) - error / 2, (level, knee, sharpness, congestion)))
+    return CurveFit(_normalized(tried))
 
 
 def _shapes(smallest: int, largest: int) -> list[tuple[float, float, float, float]]:
-    """Return how likely each shape is beforehand, its knee, its sharpness and its crowd."""
-    left = 1 - _UNBOUNDED
-    knees = _ladder(smallest / 4, 8 * largest, _FINE)
-    each = left * (1 - _CROWDED) / (len(knees) * len(_SHARPNESS))
+    """Return for each shape its prior probability, knee, sharpness and congestion."""
+    bounded = 1 - _UNBOUNDED
+    knees = _geometric_steps(smallest / 4, 8 * largest, _FINE)
+    each = bounded * (1 - _CONGESTED) / (len(knees) * len(_SHARPNESS))
     shapes = [(each, knee, sharpness, math.inf) for knee in knees for sharpness in _SHARPNESS]
-    knees, crowds = _ladder(smallest / 4, 8 * largest, _COARSE), _ladder(smallest / 2, 4 * largest, _CROWD_STEP)
-    each = left * _CROWDED / (len(knees) * len(crowds))
-    shapes += [(each, knee, 1.0, crowd) for knee in knees for crowd in crowds]
+    knees = _geometric_steps(smallest / 4, 8 * largest, _COARSE)
+    congestions = _geometric_steps(smallest / 2, 4 * largest, _CONGESTION_STEP)
+    each = bounded * _CONGESTED / (len(knees) * len(congestions))
+    shapes += [(each, knee, 1.0, congestion) for knee in knees for congestion in congestions]
     return [*shapes, (_UNBOUNDED, math.inf, 1.0, math.inf)]
 
 
-def _ladder(low: float, high: float, step: float) -> list[float]:
+def _geometric_steps(low: float, high: float, step: float) -> list[float]:
     return [low * step**rung for rung in range(math.ceil(math.log(high / low, step)) + 1)]
 
 
-def _weighed(tried: list[tuple[float, tuple[float, float, float, float]]]) -> tuple[Curve, ...]:
+def _normalized(tried: list[tuple[float, tuple[float, float, float, float]]]) -> tuple[Curve, ...]:
+    """Drop the curves of negligible likelihood, and scale the others' so that they sum up to 1.
+
+    `tried` has the logarithm of each likelihood, with level, knee, sharpness and congestion.
+    """
     least = max(likelihood for likelihood, _ in tried) + math.log(_NEGLIGIBLE)
     kept = [(math.exp(likelihood - least), curve) for likelihood, curve in tried if likelihood >= least]
     total = sum(weight for weight, _ in kept)
     return tuple(Curve(weight / total, *curve) for weight, curve in kept)
 
 
-def _drag(size: int, knee: float, sharpness: float, crowd: float) -> float:
-    """Return how many times longer a sample takes than for a member alone: what is shared, and the communication."""
+def _slowdown(size: int, knee: float, sharpness: float, congestion: float) -> float:
+    """Return the factor by which the shared resource and the communication slow down each member."""
     shared = 1 + size / knee if sharpness == 1 else math.pow(1 + math.pow(size / knee, sharpness), 1 / sharpness)
-    return shared + (size / crowd) ** 2
+    return shared + (size / congestion) ** 2

@@ -1,4 +1,4 @@
-"""The one question to the auto-scaler: what shall change now? The rules in the order of what cannot wait."""
+"""The auto-scaler's entry point: applies the rules, the most urgent one first."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory, adjus
 
 
 def decide(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision:
-    """Decide for a job that is in place, and whose present size is measured."""
+    """Return what to change of a job that trains at its desired size, which has been measured."""
     memory = adjusted_to(memory, size=now.size, setting=now.setting)
     if now.size not in memory.rates:
         return ScalingDecision(f"{now.size} members are not measured yet", memory)
-    resources = now.wall >= memory.resources_at
-    if resources and (more := resource_rules.more_memory(memory, now)) is not None:
+    may_change_resources = now.wall >= memory.resources_at
+    if may_change_resources and (more := resource_rules.more_memory(memory, now)) is not None:
         return more
     bounds = pending.narrowed_bounds(now.bounds, memory, now.wall)
-    if resources and (relief := parameter_servers.more_cpu(memory, now, bounds)) is not None:
-        return relief
+    if may_change_resources and (more := parameter_servers.more_cpu(memory, now, bounds)) is not None:
+        return more
     decision = size_search.next_size(memory, now, parameter_servers.narrowed_bounds(bounds, now))
-    if not decision.changes_nothing or not resources:
+    if not decision.changes_nothing or not may_change_resources:
         return decision
     return resource_rules.lower_requests(decision.memory, now) or decision

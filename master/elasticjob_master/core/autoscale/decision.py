@@ -1,4 +1,4 @@
-"""What the rules see, and what they answer."""
+"""The inputs of the auto-scaler's rules, and their decision."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 
 @dataclass(frozen=True)
 class Bounds:
-    """Sizes the auto-scaler may ask for.
+    """The sizes that the auto-scaler may request.
 
     Attributes:
-        limit: what sets the upper one.
-        limit_is_temporary: it will be lifted by itself; until then nothing is settled by it.
+        limit: the name of what sets the maximum, for the reason of a decision.
+        limit_is_temporary: the limit will be lifted, so the search does not settle at it.
     """
 
     minimum: int
@@ -25,13 +25,16 @@ class Bounds:
 
 @dataclass(frozen=True)
 class MemberUsage:
-    """What one member has used while a size was held, beside what it may use; cores and bytes, None: not bounded.
+    """What one member has used during a measurement window, and what it may use.
 
     Attributes:
-        cpu: cores in use, the mean.
-        cpu_peak: the most cores seen.
-        memory: the most bytes seen.
-        near_limit: part of the looks at which memory was nearly used up.
+        name: of its pod.
+        cpu: mean cores in use.
+        cpu_peak: most cores in use in any sample.
+        memory: most bytes in use in any sample.
+        near_limit: the share of samples, 0 to 1, in which its memory was nearly used up.
+        cpu_request: cores; None: not set.
+        memory_limit: bytes; None: not set.
     """
 
     name: str
@@ -45,11 +48,11 @@ class MemberUsage:
 
 @dataclass(frozen=True)
 class RoleUsage:
-    """The members of a role, and how far their resources may grow.
+    """The usage of a role's members, and how far their memory may grow.
 
     Attributes:
-        most_memory: the most bytes one member may have.
-        memory_bound: the field that says so.
+        most_memory: the most bytes that one member may have.
+        memory_bound: the name of the field that sets that.
     """
 
     uses: tuple[MemberUsage, ...] = ()
@@ -59,18 +62,19 @@ class RoleUsage:
 
 @dataclass(frozen=True)
 class ScalingInputs:
-    """The job as it is held and measured.
+    """The job's present state, limits and measured usage.
 
     Attributes:
-        role: the role whose size is looked for.
-        size: its members.
-        objective: the least a further member must add, as a part of what an average one does.
-        horizon: seconds of training that a change can pay in.
-        wall: seconds since the epoch.
-        roles: all roles, for the rules about CPU and memory.
-        servers: the roles that serve parameters.
-        free_resources: what resourceLimits leave, by resource; a resource without a limit is missing.
-        setting: what else the throughput depends on.
+        role: the role that is scaled.
+        size: its present number of members.
+        objective: the least throughput a further member must add, relative to the average member (0 to 1).
+        horizon: seconds of training that remain, in which the cost of a change must be regained.
+        wall: the present time in seconds since the epoch.
+        roles: the measured usage by role.
+        servers: the roles of parameter servers.
+        free_resources: cores and bytes that resourceLimits leave; a resource without a limit is missing.
+        setting: identifies everything else that the throughput depends on; the rates of one setting do not hold for
+            another.
     """
 
     role: str
@@ -87,14 +91,15 @@ class ScalingInputs:
 
 @dataclass(frozen=True)
 class ScalingDecision:
-    """What to do and why; without `size`, `resources`, `migrate` and `remove` it means: stay.
+    """What to change and why; without `size`, `resources`, `migrate` and `remove` nothing changes.
 
     Attributes:
-        size: the new size of the role that is scaled.
-        resources: cores and bytes of every member of a role, by resource.
-        migrate: cores and bytes of single members, by pod name; they are replaced.
-        remove: indices of members of the scaled role that shall be gone.
-        memory: what is to be remembered once the plan exists, or at once if there is none.
+        reason: the numbers behind the decision, for users.
+        memory: the new state of the auto-scaler, to be kept once the plan exists, or at once if there is none.
+        size: the new size of the scaled role.
+        resources: by role, the new cores and bytes of each of its members.
+        migrate: by pod name, the new cores and bytes of single members, which are replaced.
+        remove: indices of members of the scaled role to remove.
     """
 
     reason: str
@@ -106,5 +111,5 @@ class ScalingDecision:
 
     @property
     def changes_nothing(self) -> bool:
-        """Nothing shall change."""
+        """Whether no ScalePlan follows from it."""
         return self.size is None and not self.resources and not self.migrate and not self.remove

@@ -1,4 +1,4 @@
-"""What the ElasticJob says about its scaling, and how it stands: what the auto-scaler needs beside what it measures."""
+"""What the auto-scaler needs from the ElasticJob and its ScalePlans, beside its own measurements."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from elasticjob_master.core.rendezvous.members import Member
 
 @dataclass(frozen=True)
 class RoleResources:
-    """What the members of a role may use, and how far that may grow.
+    """The resources of a role's members, and how far they may grow.
 
     Attributes:
-        each: of a member.
-        by_index: of single members, where it is another.
-        most_memory: the most bytes of one member, and what sets that.
+        each: of every member that is not in `by_index`.
+        by_index: of single members.
+        most_memory: the most bytes that one member may have.
+        memory_bound: the name of the field that sets that.
     """
 
     each: ContainerResources = field(default_factory=ContainerResources)
@@ -26,21 +27,26 @@ class RoleResources:
     memory_bound: str = "maxMemory"
 
     def of_member(self, member: Member) -> ContainerResources:
-        """Return one member's share."""
+        """Return the resources of one member."""
         return self.by_index.get(member.identity.index, self.each)
 
 
 @dataclass(frozen=True)
 class JobScaling:
-    """What the ElasticJob says about its scaling, and how it stands.
+    """The ElasticJob's scaling settings and present state.
 
     Attributes:
-        desired: members of the role the operator holds the job to.
+        role: the role that is scaled.
+        desired: the number of its members that the operator maintains.
+        bounds: the sizes that may be requested.
+        enabled: the job wants to be scaled automatically.
+        objective: see `ScalingInputs`.
+        cooldown: seconds that one measurement takes.
         plan_unfinished: a ScalePlan waits or is being executed.
-        indices: of the members of the role that have not succeeded.
-        roles: what the members of each role may use.
-        free_resources: what resourceLimits leave, by resource.
-        setting: what else the throughput depends on.
+        indices: of the role's members that have not succeeded.
+        roles: the resources of each role's members.
+        free_resources: cores and bytes that resourceLimits leave.
+        setting: see `ScalingInputs`.
     """
 
     role: str
@@ -58,11 +64,11 @@ class JobScaling:
 
 @dataclass(frozen=True)
 class EndedPlan:
-    """The end of a plan of ours.
+    """A ScalePlan of the auto-scaler that has ended.
 
     Attributes:
-        requested_size: the size it asked for; None when it was about something else.
-        reached_size: the size there was at its end.
+        requested_size: the size it requested; None if it did not change the size.
+        reached_size: the size at its end.
     """
 
     number: int

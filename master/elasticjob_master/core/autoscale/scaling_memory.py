@@ -1,4 +1,4 @@
-"""What the auto-scaler remembers over worlds and restarts, and how a new measurement changes it."""
+"""The state that the auto-scaler keeps across worlds and restarts of the master, and how a measurement changes it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
 MOST_SIZES = 32
-"""Sizes that are remembered; the one measured longest ago is forgotten first."""
+"""Sizes whose rates are kept; the one measured longest ago is dropped first."""
 _MOST_WINDOWS = 8.0
-"""A rate stands for at most so many windows, so that newer ones count more."""
+"""A rate counts as the mean of at most so many windows, so that newer ones weigh more."""
 _USUAL_NOISE = 0.02
 _NOISE_WINDOWS = (2, 30)
-"""For how many repetitions the usual noise stands, and how many are remembered."""
+"""How many repetitions the usual noise counts as, and at most how many of the measured ones count."""
 _DRIFT = 0.15
 _DRIFT_NOISES = 4.0
 _DRIFT_WINDOWS = 3
@@ -26,39 +26,40 @@ class MeasuredRate:
     """Samples a second at one size: the mean of the windows measured there.
 
     Attributes:
-        weight: how many windows it stands for.
+        weight: the number of windows it is the mean of.
     """
 
     mean: float
     weight: float = 1.0
 
     def with_window(self, rate: float) -> MeasuredRate:
-        """Return the mean with one window more."""
+        """Return the mean with one more window."""
         before = min(self.weight, _MOST_WINDOWS - 1)
         return MeasuredRate((self.mean * before + rate) / (before + 1), before + 1)
 
 
 @dataclass(frozen=True)
 class ScalingMemory:
-    """All of it. A "question" is the search for the best size, from its beginning until it settles.
+    """All of the state. A "search" for the best size goes on until it settles. The fields are stored under their names.
 
     Attributes:
-        rates: by size; the one measured last is the last.
+        rates: by size; the size measured last comes last.
         setting: what else the rates depend on, such as the parameter servers' CPU.
-        asked: the size the auto-scaler asked for last, or found when the question began.
-        settled: the answer; None while it is looked for.
-        reference: the rate at which it settled, by the first windows there.
-        strays: rates measured since then, in a row, that are far from the reference.
-        noise: how far repeated windows lie apart, as a part of the rate; `repeats` of them have told.
-        heading: 1 if the search went up last, -1 if down; at its beginning, where it shall go first.
-        turned: it has changed its direction already; it does not do so again.
-        moves: plans made for this question.
-        costs: the seconds that the last rescales have cost.
-        had: the size at which a plan could not get more pods; larger ones are not asked for before `retry_at`.
-        pause: how long `retry_at` was put off; it doubles.
-        relieved: the size, and its rate, at which servers were given more CPU last.
-        resources_at: when CPU and memory may be changed again, after a plan for them has failed.
-        judged: number of the last plan whose end is known.
+        asked: the size that the auto-scaler requested last, or that the job had when the search began.
+        settled: the size found; None while the search goes on.
+        reference: the rate of the settled size, from its first windows.
+        strays: the latest consecutive rates of the settled size that are far from the reference.
+        noise: standard deviation of repeated windows relative to the rate, from `repeats` of them.
+        heading: 1 if the search went up last, -1 if down; at its beginning, the direction in which to go first; 0: any.
+        turned: the search has changed its direction; it does so only once.
+        moves: the number of plans made in this search.
+        costs: seconds of training that the last rescales have cost.
+        had: the size reached when a plan did not get all its pods; no larger one is requested before `retry_at`.
+        retry_at: in seconds since the epoch.
+        pause: the last pause before `retry_at`, in seconds; it doubles every time.
+        relieved: the size, and its rate, at which parameter servers last got more CPU.
+        resources_at: when CPU and memory may be changed again after a failed plan, in seconds since the epoch.
+        judged: the number of the latest plan whose end has been processed.
     """
 
     rates: Mapping[int, MeasuredRate] = field(default_factory=dict)
@@ -82,27 +83,27 @@ class ScalingMemory:
 
     @property
     def cost(self) -> float:
-        """The seconds of training that a rescale costs."""
+        """Seconds of training that a rescale costs."""
         return median(self.costs) if self.costs else _UNKNOWN_COST
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One window: samples a second, and what the rescale before it has cost, if there was one."""
+    """The result of one window: samples per second, and the seconds that the rescale before it, if any, has cost."""
 
     rate: float
     rescale_seconds: float | None = None
 
 
 def begin_search(memory: ScalingMemory, size: int, *, heading: int = 0) -> ScalingMemory:
-    """Return the memory at the beginning of a new search that starts from a size."""
+    """Return the memory at the beginning of a search that starts from a size."""
     return replace(memory, asked=size, settled=None, strays=(), heading=heading, turned=False, moves=0)
 
 
 def adjusted_to(memory: ScalingMemory, *, size: int, setting: str) -> ScalingMemory:
-    """Return the memory for a size and setting as they are; if somebody else has changed them, the search begins anew.
+    """Return the memory for the present size and setting; if others have changed one of them, a new search begins.
 
-    Another setting makes the old rates worthless. Servers that got more CPU at this size were what held it up: so up.
+    The rates of another setting are dropped. If the servers got more CPU at this size, the new search goes up first.
     """
     if setting != memory.setting:
         heading = 1 if memory.relieved is not None and memory.relieved[0] == size else 0
@@ -113,12 +114,12 @@ def adjusted_to(memory: ScalingMemory, *, size: int, setting: str) -> ScalingMem
 
 
 def with_measurement(memory: ScalingMemory, size: int, measured: Measurement) -> ScalingMemory:
-    """Return the memory with one window more at a size."""
+    """Return the memory with one more measurement of a size."""
     rate, known = measured.rate, memory.rates.get(size)
     if measured.rescale_seconds is not None:
         memory = replace(memory, costs=(*memory.costs, measured.rescale_seconds)[-_COSTS:])
     if known is not None and memory.settled == size and memory.reference > 0:
-        memory = _watch(memory, rate)
+        memory = _with_drift(memory, rate)
         if len(memory.strays) == _DRIFT_WINDOWS:
             new = MeasuredRate(fmean(memory.strays), _DRIFT_WINDOWS)
             heading = 1 if new.mean > memory.reference else -1
@@ -136,17 +137,17 @@ def with_measurement(memory: ScalingMemory, size: int, measured: Measurement) ->
     return replace(memory, rates=rates)
 
 
-def _watch(memory: ScalingMemory, rate: float) -> ScalingMemory:
-    """Count windows in a row that are, all to the same side, too far from the rate at which the search settled."""
-    away = rate / memory.reference - 1
-    if abs(away) <= max(_DRIFT, _DRIFT_NOISES * memory.noise):
+def _with_drift(memory: ScalingMemory, rate: float) -> ScalingMemory:
+    """Collect consecutive rates that are too far from the settled size's reference, all above or all below it."""
+    difference = rate / memory.reference - 1
+    if abs(difference) <= max(_DRIFT, _DRIFT_NOISES * memory.noise):
         return replace(memory, strays=())
-    same = all((stray > memory.reference) == (away > 0) for stray in memory.strays)
+    same = all((stray > memory.reference) == (difference > 0) for stray in memory.strays)
     return replace(memory, strays=(*memory.strays, rate) if same else (rate,))
 
 
 def _with_noise(memory: ScalingMemory, known: MeasuredRate, rate: float) -> ScalingMemory:
-    # The difference to a mean of w windows has (w + 1) / w times the variance of one window.
+    # The difference from a mean of w windows has (w + 1) / w times the variance of one window.
     square = (rate / known.mean - 1) ** 2 * known.weight / (known.weight + 1) if known.mean > 0 else 0.0
     prior, most = _NOISE_WINDOWS
     counted = prior + min(memory.repeats, most)

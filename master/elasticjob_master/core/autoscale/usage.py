@@ -1,4 +1,4 @@
-"""What the members use while a size is held: sums of looks, from which the rules about CPU and memory are fed."""
+"""Samples of the members' CPU and memory use, added up over a measurement window."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ from elasticjob_master.core.rendezvous.members import Member
 
 
 @dataclass(slots=True)
-class Seen:
-    """What one member has used so far."""
+class _Sums:
+    """Sums and maxima of one member's samples."""
 
-    looks: int = 0
+    samples: int = 0
     cpu: float = 0.0
     cpu_peak: float = 0.0
     memory: int = 0
-    tight: int = 0
+    near_limit: int = 0
 
 
 class UsageSamples:
-    """One look at every member now and then; forgotten when a member is not there any more."""
+    """Samples of all members; those of a member are dropped when it is no longer sampled."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, Seen] = {}
+        self._sums: dict[str, _Sums] = {}
 
     def clear(self) -> None:
-        """Begin anew."""
-        self._seen = {}
+        """Drop all samples."""
+        self._sums = {}
 
-    def add(self, members: Iterable[Member], shares: dict[str, ContainerResources]) -> None:
-        """Add what the members use now; `shares` are what they may use, by pod UID."""
-        before, self._seen = self._seen, {}
+    def add(self, members: Iterable[Member], resources: dict[str, ContainerResources]) -> None:
+        """Add a sample of each member's use; `resources` has what it may use, by pod UID."""
+        before, self._sums = self._sums, {}
         for member in members:
-            seen = self._seen[member.uid] = before.get(member.uid, Seen())
-            usage, limit = member.usage, shares.get(member.uid, ContainerResources()).memory
-            seen.looks += 1
-            seen.cpu += usage.cpu_cores
-            seen.cpu_peak = max(seen.cpu_peak, usage.cpu_cores)
-            seen.memory = max(seen.memory, usage.memory_bytes)
-            seen.tight += limit is not None and usage.memory_bytes >= NEARLY_USED_UP * limit
+            sums = self._sums[member.uid] = before.get(member.uid, _Sums())
+            usage, limit = member.usage, resources.get(member.uid, ContainerResources()).memory
+            sums.samples += 1
+            sums.cpu += usage.cpu_cores
+            sums.cpu_peak = max(sums.cpu_peak, usage.cpu_cores)
+            sums.memory = max(sums.memory, usage.memory_bytes)
+            sums.near_limit += limit is not None and usage.memory_bytes >= NEARLY_USED_UP * limit
 
-    def usage_of(self, member: Member, share: ContainerResources) -> MemberUsage | None:
-        """Return what a member has used, beside what it may."""
-        seen = self._seen.get(member.uid)
-        if seen is None:
+    def usage_of(self, member: Member, resources: ContainerResources) -> MemberUsage | None:
+        """Return what a member has used and may use; None if there is no sample of it."""
+        sums = self._sums.get(member.uid)
+        if sums is None:
             return None
         return MemberUsage(
             name=member.identity.pod_name,
-            cpu=seen.cpu / seen.looks,
-            cpu_peak=seen.cpu_peak,
-            memory=seen.memory,
-            near_limit=seen.tight / seen.looks,
-            cpu_request=share.cpu,
-            memory_limit=share.memory,
+            cpu=sums.cpu / sums.samples,
+            cpu_peak=sums.cpu_peak,
+            memory=sums.memory,
+            near_limit=sums.near_limit / sums.samples,
+            cpu_request=resources.cpu,
+            memory_limit=resources.memory,
         )
