@@ -1,4 +1,4 @@
-"""Makes the project's own kinds known to a cluster."""
+"""Applies the project's CustomResourceDefinitions to a cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def apply_crds(kubeconfig: Path, directory: Path, *, seconds: float = 30.0
             name = body["metadata"]["name"]
             try:
                 async with asyncio.timeout(seconds):
-                    await _established(kube, name)
+                    await _wait_until_established(kube, name)
             except TimeoutError:
                 raise LocalClusterError(f"the API server does not serve {name} after {seconds:.0f} s") from None
 
@@ -39,7 +39,7 @@ def _definitions(directory: Path) -> list[Json]:
     return definitions
 
 
-async def _established(kube: Kube, name: str) -> None:
+async def _wait_until_established(kube: Kube, name: str) -> None:
     async for event in kube.watch(CRDS, field_selector=f"metadata.name={name}"):
         status = msgspec.json.decode(event.object).get("status") or {}
         conditions = status.get("conditions") or ()

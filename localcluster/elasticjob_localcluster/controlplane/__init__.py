@@ -1,1 +1,1 @@
-"""The embedded cluster: a real Kubernetes control plane as ordinary processes of an ordinary user."""
+"""The control plane of the embedded cluster: Kubernetes' own programs as processes of an ordinary user."""

@@ -1,4 +1,4 @@
-"""The few questions that are put to the API server while it comes up: plain, synchronous, one connection each."""
+"""Checks whether a new API server, its controllers and nodes are ready: synchronous, one connection per request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 
-def ask(pki: Path, port: int, path: str, *, seconds: float = 5.0) -> Any:
+def get(pki: Path, port: int, path: str, *, seconds: float = 5.0) -> Any:
     """Return the JSON answer (text when it is none) to a GET, or None when there is no successful answer."""
     try:
         trust = ssl.create_default_context(cafile=pki / "ca.crt")
@@ -32,22 +32,22 @@ def ask(pki: Path, port: int, path: str, *, seconds: float = 5.0) -> Any:
 
 
 def api_ready(pki: Path, port: int) -> bool:
-    """Whether the API server says that it serves."""
-    return bool(ask(pki, port, "/readyz") == "ok")
+    """Whether the API server is ready."""
+    return bool(get(pki, port, "/readyz") == "ok")
 
 
 def accepts_pods(pki: Path, port: int) -> bool:
-    """Whether pods can be created: their service account is there, and the authority mounted with its token."""
+    """Whether pods can be created: the default service account and the ConfigMap mounted with its token exist."""
     namespace = "/api/v1/namespaces/default"
     return bool(
-        ask(pki, port, f"{namespace}/serviceaccounts/default")
-        and ask(pki, port, f"{namespace}/configmaps/kube-root-ca.crt")
+        get(pki, port, f"{namespace}/serviceaccounts/default")
+        and get(pki, port, f"{namespace}/configmaps/kube-root-ca.crt")
     )
 
 
 def nodes(pki: Path, port: int) -> dict[str, bool]:
-    """Return every node's name and whether it is ready and takes pods."""
-    answer = ask(pki, port, "/api/v1/nodes")
+    """Return for every node, by name, whether it is ready and takes pods."""
+    answer = get(pki, port, "/api/v1/nodes")
     return {} if answer is None else {node["metadata"]["name"]: _is_ready(node) for node in answer["items"]}
 
 

@@ -1,8 +1,8 @@
-"""The programs of the control plane: those of the machine where they fit, else built once from pinned Go modules.
+"""The programs of the control plane: the installed ones where their version fits, else built once from Go modules.
 
-There is nothing to download but sources, which Go checks against go.sum; so no release server and no checksum file of
-ours has to be trusted. A program is used only when it is complete: it is built beside its place, moved there, and
-marked with its size afterwards.
+Only sources are downloaded, and Go checks them against go.sum; so no release server and no checksum file of ours has to
+be trusted. A built program is used only when it is complete: it is built under another name, renamed, and its size is
+written into a file beside it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,12 @@ _VERSION = (
 
 @dataclass(frozen=True)
 class Program:
-    """One program: its Go module (a directory of MODULES), its package, and which versions found elsewhere will do."""
+    """One program: its Go module (a directory of MODULES), its package, and the installed versions that are accepted.
+
+    Attributes:
+        version: the arguments that make it print its version.
+        fits: pattern of the accepted version output.
+    """
 
     name: str
     module: str
@@ -60,7 +65,7 @@ PROGRAMS = (
 )
 
 HELM = Program("helm", "helm", "helm.sh/helm/v3/cmd/helm", ("version", "--short"), r"^v[34]\.")
-"""Not of the control plane: it renders the manifests of deploy/."""
+"""Not part of the control plane: it renders the manifests of deploy/."""
 
 
 def find_programs(
@@ -89,7 +94,7 @@ def find_helm(environ: Mapping[str, str]) -> Path:
 
 
 def cached_program(program: Program, cache: Path) -> Path | None:
-    """Return where the program is in the cache, or None unless all of it is there."""
+    """Return the program's path in the cache; None unless it was built completely."""
     path = _cache_path(program, cache)
     try:
         return path if _size_file(path).read_text() == str(path.stat().st_size) else None
@@ -106,12 +111,12 @@ def _installed_program(program: Program, environ: Mapping[str, str]) -> Path | N
         answer = subprocess.run([path, *program.version], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    # Resolved, because what the PATH leads to may be the state directory of a cluster, which goes away with it.
+    # Resolved, because the PATH may lead to a cluster's state directory, whose links are removed with the cluster.
     return Path(path).resolve() if re.search(program.fits, answer.stdout) else None
 
 
 def _cache_path(program: Program, cache: Path) -> Path:
-    """Return the program's path in the cache; it names all that decides the program's content."""
+    """Return where the program belongs in the cache; the path has a digest of all that its content depends on."""
     digest = hashlib.sha256()
     for name in ("go.mod", "go.sum"):
         digest.update((MODULES / program.module / name).read_bytes())
@@ -179,10 +184,10 @@ def _check_space(go: Path, cache: Path, settings: Mapping[str, str]) -> None:
     go_cache, modules = (Path(json.loads(answer.stdout)[name]) for name in ("GOCACHE", "GOMODCACHE"))
     need = _WARM if (modules / "k8s.io" / f"kubernetes@{KUBERNETES}").is_dir() else _COLD
     for directory in (cache, go_cache, modules):
-        there = next(path for path in (directory, *directory.parents) if path.exists())
-        free = shutil.disk_usage(there).free
+        existing = next(path for path in (directory, *directory.parents) if path.exists())
+        free = shutil.disk_usage(existing).free
         if free < need:
             raise LocalClusterError(
-                f"{there} has {free / _GIGABYTE:.1f} GB free and the build takes {need / _GIGABYTE:.0f} GB: "
+                f"{existing} has {free / _GIGABYTE:.1f} GB free and the build takes {need / _GIGABYTE:.0f} GB: "
                 "free some space, or set ELASTICJOB_CACHE, GOCACHE and GOMODCACHE to another disk"
             )

@@ -12,11 +12,11 @@ SERVICE_CIDR, SERVICE_IP = "10.96.0.0/16", "10.96.0.1"
 NODE = "process-node"
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 CONTROLLERS = CONTROL_PLANE[2:]
-# The data base is reached through a socket in the state directory (where every process works), not a port: only the
+# etcd is reached through a socket in the state directory (where every process works), not a port: only the
 # cluster's owner can open it. A short relative name, because the kernel allows a socket's path 107 characters.
 _ETCD = "unix://etcd.sock"
 _ETCD_PEER = "unix://etcd-peer.sock"
-# The defaults (20 and 50 requests a second) would be what a test of many pods measures.
+# The defaults (20 and 50 requests a second) would limit tests with many pods.
 _RATE = ("--kube-api-qps=1000", "--kube-api-burst=2000")
 
 
@@ -94,7 +94,7 @@ def controller_commands(programs: Mapping[str, Path]) -> dict[str, list[str]]:
 
 
 def node_command(state: Path, capacity: Mapping[str, str]) -> list[str]:
-    """Return the command of the process node; `capacity` replaces what it would tell of the machine."""
+    """Return the command of the process node; `capacity` overrides the machine's resources."""
     return [
         *(sys.executable, "-m", "elasticjob_localcluster.node"),
         *("--kubeconfig", str(state / "conf" / "node.kubeconfig")),

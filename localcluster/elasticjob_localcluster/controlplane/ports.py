@@ -15,16 +15,16 @@ _CHOICE = range(20_000, 32_000)
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on; at random, so that two clusters that start at once do not meet."""
+    """Return a port that nobody listens on; at random, so that clusters that start at once choose different ones."""
     for port in random.sample(_CHOICE, 100):
-        if _refusal(port) is None:
+        if _bind_error(port) is None:
             return port
     raise LocalClusterError("found no free port between 20000 and 31999 in 100 attempts: name one with --port")
 
 
 def check_port(port: int) -> None:
-    """Raise an error that names the port, and its holder where the kernel tells us."""
-    error = _refusal(port)
+    """Raise an error that names the port, and the process that holds it where that is known."""
+    error = _bind_error(port)
     if error is None:
         return
     if error.errno == errno.EADDRINUSE:
@@ -34,9 +34,9 @@ def check_port(port: int) -> None:
     )
 
 
-def _refusal(port: int) -> OSError | None:
+def _bind_error(port: int) -> OSError | None:
     with socket.socket() as listener:
-        # As the API server does: connections of an earlier run that are still being closed are no hindrance.
+        # As the API server does: connections of an earlier run that are still being closed do not matter.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(("127.0.0.1", port))
@@ -54,5 +54,5 @@ def _holder(port: int) -> str:
             if listens and connection.pid:
                 return f" by {psutil.Process(connection.pid).name()} (process {connection.pid})"
     except psutil.Error:
-        pass  # it is gone, or not ours to see
+        pass  # it has ended, or belongs to another user
     return ""

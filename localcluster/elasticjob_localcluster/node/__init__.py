@@ -1,19 +1,21 @@
 """The process node: registers as a node of a real cluster and runs every container's command as a local process.
 
 It lets the whole of ElasticJob run on one machine, as an ordinary user, without images, container runtime or root.
-It is a kubelet as far as the API can tell: status, exit codes, restarts, probes, logs, deletion, in-place resize.
+To the API it behaves like a kubelet: status, exit codes, restarts, probes, logs, deletion, in-place resize.
 
-What differs from a container, said once, here:
+These are the differences from a real node:
 
 * `image` and `imagePullPolicy` are ignored. The command comes from this machine; a container must name it.
 * Where an init container brings the agent, that container and its volume are left out: this machine has the agent.
 * There is no isolation: one file system, one process table, one network. Settings that only take rights away
-  (dropped capabilities, seccomp, read-only root, no privilege escalation, no root) hold nothing back.
-* Memory limits are held by watching the resident memory of the process tree; CPU and storage limits are not held.
+  (dropped capabilities, seccomp, read-only root, no privilege escalation, no root) have no effect.
+* Memory limits are enforced by polling the resident memory of the process tree; CPU and storage limits are not
+  enforced.
 * Each pod has its own address in 127/8 (`$POD_IP` by fieldRef). There is no cluster DNS and no routing of Services;
   `<SERVICE>_SERVICE_HOST` is the address of the pod whose host name is the Service's name.
 * The service account comes as `$KUBECONFIG`, not as files under /var/run/secrets.
 * The termination message is written to `$TERMINATION_LOG`, not to `terminationMessagePath`.
 
-What it cannot do it refuses, with an event and a pod status that name the field; `admission.py` is the list.
+A pod that asks for what the node cannot do is rejected, with an event and a pod status that name the field;
+`admission.py` has the list.
 """

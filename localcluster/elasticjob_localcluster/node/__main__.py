@@ -14,7 +14,7 @@ from elasticjob_localcluster.node.node import Settings, run
 
 
 def main() -> None:
-    """Read the command line and be a node."""
+    """Read the command line and run the node."""
     parser = argparse.ArgumentParser(prog="python -m elasticjob_localcluster.node", description=__doc__)
     parser.add_argument("--kubeconfig", type=Path, required=True, help="of the user system:node:NAME")
     parser.add_argument("--serving-cert", type=Path, required=True, help="certificate for 127.0.0.1 (PEM)")

@@ -1,8 +1,8 @@
-"""Which 127/8 address a pod has.
+"""Gives every pod an address in 127/8.
 
-There is no cluster network, so a pod's address is derived from its name in the network. Whoever knows namespace,
-subdomain and host name knows the address, before the pod is there and after it came back; a Service is found under
-the address of the pod whose host name is the Service's name.
+There is no cluster network, so a pod's address is derived from its network identity: namespace, subdomain and host
+name. It is known before the pod exists, and is the same for its replacement. A Service has the address of the pod whose
+host name is the Service's name.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class NetworkIdentity(NamedTuple):
 
 
 def derive_address(identity: NetworkIdentity, attempt: int = 0) -> str:
-    """Return an address from 127.1.0.1 to 127.254.255.254, the same for the same arguments for ever."""
+    """Return an address from 127.1.0.1 to 127.254.255.254, always the same for the same arguments."""
     digest = hashlib.sha256("\0".join([*identity, str(attempt)]).encode()).digest()
     return f"127.{1 + digest[0] % _SPAN}.{digest[1]}.{1 + digest[2] % _SPAN}"
 
 
 class AddressPool:
-    """The addresses given out by one node: one for each identity, never one for two.
+    """The addresses assigned by one node: each belongs to one identity.
 
-    An identity keeps its address while the node lives, so that a relaunched pod is found where its predecessor was.
+    An identity keeps its address while the node runs, so that a relaunched pod has its predecessor's address.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class AddressPool:
         self._holder: dict[str, str] = {}
 
     def address_of(self, identity: NetworkIdentity) -> str:
-        """Return the identity's address, given out now if it has none yet."""
+        """Return the identity's address; assign one if it has none yet."""
         known = self._address.get(identity)
         if known is not None:
             return known
@@ -54,7 +54,7 @@ class AddressPool:
         return address
 
     def adopt(self, identity: NetworkIdentity, address: str, uid: str) -> None:
-        """Take over what an earlier life of the node gave to a pod."""
+        """Take over an address that an earlier process of the node assigned to a pod."""
         if address not in self._identity and identity not in self._address:
             self._address[identity] = address
             self._identity[address] = identity
@@ -65,8 +65,8 @@ class AddressPool:
 
         Args:
             identity: the pod's name in the network.
-            uid: the pod.
-            leaving: pods that have ended or are about to: their address passes to a successor.
+            uid: of the pod.
+            leaving: UIDs of the pods that have ended or are about to: their address passes to a successor.
         """
         address = self.address_of(identity)
         holder = self._holder.get(address)
@@ -76,7 +76,7 @@ class AddressPool:
         return address
 
     def release(self, uid: str) -> None:
-        """Forget that a pod holds an address."""
+        """Release the addresses that a pod holds."""
         for address in [address for address, holder in self._holder.items() if holder == uid]:
             del self._holder[address]
             if (identity := self._identity[address]).instance:

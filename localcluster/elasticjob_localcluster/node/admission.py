@@ -1,7 +1,7 @@
-"""What the process node refuses. Pure.
+"""Rejects pods that this node cannot run. Pure.
 
-A pod that asks for something that plain processes cannot give must fail with the field's name, never run without it.
-Settings that only take rights away are not refused: see the package's docstring.
+A pod that asks for something that plain processes cannot provide fails with the field's name; it never runs without it.
+Settings that only take rights away are accepted: see the package's docstring.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _CONTAINER_FIELDS = {
 
 @dataclass(frozen=True)
 class ProcessUser:
-    """Who the node's processes run as."""
+    """The user that the node's processes run as."""
 
     uid: int
     gid: int
     groups: frozenset[int]
 
 
-def rejection(pod: Pod, owner: ProcessUser) -> str | None:
+def rejection(pod: Pod, node_user: ProcessUser) -> str | None:
     """Return why the pod cannot run here, naming the fields and what to do, or None."""
-    found = [*_of_pod(pod.spec, owner), *_of_volumes(pod)]
+    found = [*_problems_of_pod(pod.spec, node_user), *_problems_of_volumes(pod)]
     for kind, containers in (("initContainers", pod.init_containers), ("containers", pod.containers)):
         for index, container in enumerate(containers):
             where = f"spec.{kind}[{index}]"
-            found += (f"{where}.{problem}" for problem in _of_container(container, pod, owner))
+            found += (f"{where}.{problem}" for problem in _problems_of_container(container, pod, node_user))
     return "; ".join(found) or None
 
 
@@ -58,7 +58,7 @@ def has_token(pod: Pod) -> bool:
     return any(_is_token_volume(volume) for volume in pod.spec.get("volumes") or ())
 
 
-def _of_pod(spec: Json, owner: ProcessUser) -> Iterator[str]:
+def _problems_of_pod(spec: Json, node_user: ProcessUser) -> Iterator[str]:
     for name, remedy in _POD_FIELDS.items():
         if spec.get(name):
             yield f"spec.{name}: a process node cannot do this; {remedy}"
@@ -67,15 +67,15 @@ def _of_pod(spec: Json, owner: ProcessUser) -> Iterator[str]:
     if (spec.get("os") or {}).get("name", "linux") != "linux":
         yield f"spec.os.name: {spec['os']['name']}: this node runs linux"
     security = spec.get("securityContext") or {}
-    yield from (f"spec.securityContext.{problem}" for problem in _of_security(security, owner))
+    yield from (f"spec.securityContext.{problem}" for problem in _problems_of_security(security, node_user))
     if security.get("sysctls"):
         yield "spec.securityContext.sysctls: there is no kernel of its own; remove it"
-    groups = set(security.get("supplementalGroups") or ()) - owner.groups
+    groups = set(security.get("supplementalGroups") or ()) - node_user.groups
     if groups:
         yield f"spec.securityContext.supplementalGroups: processes are not in {sorted(groups)}; remove them"
 
 
-def _of_container(container: Json, pod: Pod, owner: ProcessUser) -> Iterator[str]:
+def _problems_of_container(container: Json, pod: Pod, node_user: ProcessUser) -> Iterator[str]:
     if not container.get("command"):
         yield "command: must be set, because images are not used and so their entry point is not known"
     if container.get("restartPolicy"):
@@ -84,29 +84,29 @@ def _of_container(container: Json, pod: Pod, owner: ProcessUser) -> Iterator[str
         if container.get(name):
             yield f"{name}: a process node cannot do this; {remedy}"
     security = container.get("securityContext") or {}
-    yield from (f"securityContext.{problem}" for problem in _of_security(security, owner))
+    yield from (f"securityContext.{problem}" for problem in _problems_of_security(security, node_user))
     if security.get("privileged"):
         yield "securityContext.privileged: processes have the node's own rights; remove it"
     if added := (security.get("capabilities") or {}).get("add"):
         yield f"securityContext.capabilities.add: {added} cannot be given; remove it"
     volumes = {volume["name"]: volume for volume in pod.spec.get("volumes") or ()}
     for index, mount in enumerate(container.get("volumeMounts") or ()):
-        if problem := _of_mount(mount, volumes.get(mount["name"], {})):
+        if problem := _problem_of_mount(mount, volumes.get(mount["name"], {})):
             yield f"volumeMounts[{index}].{problem}"
 
 
-def _of_security(security: Json, owner: ProcessUser) -> Iterator[str]:
-    user, group = security.get("runAsUser", owner.uid), security.get("runAsGroup", owner.gid)
-    if user != owner.uid:
-        yield f"runAsUser: {user}: processes run as user {owner.uid}; remove it"
-    if group != owner.gid:
-        yield f"runAsGroup: {group}: processes run as group {owner.gid}; remove it"
+def _problems_of_security(security: Json, node_user: ProcessUser) -> Iterator[str]:
+    user, group = security.get("runAsUser", node_user.uid), security.get("runAsGroup", node_user.gid)
+    if user != node_user.uid:
+        yield f"runAsUser: {user}: processes run as user {node_user.uid}; remove it"
+    if group != node_user.gid:
+        yield f"runAsGroup: {group}: processes run as group {node_user.gid}; remove it"
     for name in ("seLinuxOptions", "windowsOptions"):
         if security.get(name):
             yield f"{name}: cannot be given; remove it"
 
 
-def _of_volumes(pod: Pod) -> Iterator[str]:
+def _problems_of_volumes(pod: Pod) -> Iterator[str]:
     for index, volume in enumerate(pod.spec.get("volumes") or ()):
         kind = next((key for key in volume if key != "name"), "emptyDir")
         if "hostPath" in volume:
@@ -119,7 +119,7 @@ def _of_volumes(pod: Pod) -> Iterator[str]:
             )
 
 
-def _of_mount(mount: Json, volume: Json) -> str | None:
+def _problem_of_mount(mount: Json, volume: Json) -> str | None:
     path = mount["mountPath"]
     if "hostPath" not in volume:
         return None

@@ -1,4 +1,4 @@
-"""A container's output on disk: one file for each of its incarnations, each line with its time.
+"""A container's log: one file for each of its incarnations, each line with its time.
 
 A line of the file is `TIME F|P TEXT`: F ends a line of the container, P is a part of a long one. A file that has
 grown to `LIMIT` becomes the `.1` of the next, and the one before is dropped, as a kubelet does.
@@ -29,24 +29,24 @@ class ContainerLog:
         self.closed = False
         self._file = path.open("ab", buffering=0)
         self._size = self._file.tell()
-        self._rest = b""
+        self._unfinished = b""
         self._readers: set[asyncio.Event] = set()
 
     def write(self, data: bytes) -> None:
-        """Take output as it comes, in pieces of any size."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        """Write output, in pieces of any size."""
+        *lines, self._unfinished = (self._unfinished + data).split(b"\n")
         now = _stamp(time.time_ns())
         out = [now + b" F " + line + b"\n" for line in lines]
-        while len(self._rest) > _LONGEST:
-            out.append(now + b" P " + self._rest[:_LONGEST] + b"\n")
-            self._rest = self._rest[_LONGEST:]
+        while len(self._unfinished) > _LONGEST:
+            out.append(now + b" P " + self._unfinished[:_LONGEST] + b"\n")
+            self._unfinished = self._unfinished[_LONGEST:]
         self._append(b"".join(out))
 
     def close(self) -> None:
-        """Write the last unfinished line and let the readers end."""
+        """Write the last unfinished line and end the readers."""
         if not self.closed:
-            if self._rest:
-                self._append(_stamp(time.time_ns()) + b" P " + self._rest + b"\n")
+            if self._unfinished:
+                self._append(_stamp(time.time_ns()) + b" P " + self._unfinished + b"\n")
             self._file.close()
             self.closed = True
             self._wake()
@@ -60,7 +60,7 @@ class ContainerLog:
             self._file, self._size = self.path.open("ab", buffering=0), 0
         try:
             self._size += self._file.write(data)
-        except OSError as error:  # a full disk: the container goes on, what it says is lost
+        except OSError as error:  # a full disk: the container goes on, its output is lost
             log.warning("%s: output is lost: %s", self.path, error)
         self._wake()
 
@@ -69,7 +69,7 @@ class ContainerLog:
             reader.set()
 
     async def follow(self, options: LogOptions) -> AsyncIterator[bytes]:
-        """Yield the output so far and then what comes, until the container ends."""
+        """Yield the output so far and then new output, until the container ends."""
         changed = asyncio.Event()
         self._readers.add(changed)
         lines = list(read_lines(self.path, options))
@@ -80,14 +80,14 @@ class ContainerLog:
                 yield line
             while True:
                 changed.clear()
-                over = self.closed
+                closed = self.closed
                 if lines := file.readlines():
                     for line in lines:
                         yield _shown(line, options.timestamps)
                 elif os.fstat(file.fileno()).st_ino != self.path.stat().st_ino:
                     file.close()
                     file = self.path.open("rb")
-                elif over:
+                elif closed:
                     return
                 else:
                     await changed.wait()
@@ -98,7 +98,13 @@ class ContainerLog:
 
 @dataclass(frozen=True)
 class LogOptions:
-    """Which part of a log is asked for, and how."""
+    """What part of a log to return, and how, as in Kubernetes' PodLogOptions.
+
+    Attributes:
+        tail: the number of lines at the end; all when None.
+        since: the time of the first line, in seconds since the epoch; from the start when None.
+        timestamps: whether each line begins with its time.
+    """
 
     tail: int | None = None
     since: float | None = None
@@ -106,7 +112,7 @@ class LogOptions:
 
 
 def read_lines(path: Path, options: LogOptions) -> Iterator[bytes]:
-    """Yield the wanted lines that are in the file now."""
+    """Yield the selected lines that are in the file now."""
     lines = _lines(path)
     if options.since is not None:
         since = _stamp(int(options.since * 1e9))
@@ -117,7 +123,7 @@ def read_lines(path: Path, options: LogOptions) -> Iterator[bytes]:
 
 
 def last_output(path: Path, *, lines: int = 80, size: int = 2048) -> str:
-    """Return the end of a log, as `terminationMessagePolicy: FallbackToLogsOnError` wants it."""
+    """Return the end of a log, for `terminationMessagePolicy: FallbackToLogsOnError`."""
     return b"".join(read_lines(path, LogOptions(tail=lines)))[-size:].decode(errors="replace")
 
 

@@ -1,4 +1,4 @@
-"""A container's environment and command line, from its spec and from what was read for it. Pure.
+"""Computes a container's environment and command line from its spec and the objects it refers to. Pure.
 
 The rules are the kubelet's: `envFrom` first, then `env` in order, each value seeing those before it and the
 Services' variables; `$(NAME)` is replaced, `$$(NAME)` is not, an unknown name is left as written.
@@ -19,9 +19,9 @@ from elasticjob_localcluster.node.addresses import HOST_IP
 from elasticjob_localcluster.node.pod_model import Json, Pod
 
 TERMINATION_LOG = "TERMINATION_LOG"
-"""Names the file that a container writes its termination message to."""
+"""The variable that names the file for a container's termination message."""
 MARKER = "ELASTICJOB_CONTAINER"
-"""Names the container a process belongs to; whatever carries it ends with the container."""
+"""The variable that names the container of a process; every process that has it is killed when the container ends."""
 INHERITED = ("LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
 """The variables of the node's own environment that containers get, besides PATH."""
 
@@ -32,22 +32,22 @@ Source = tuple[SourceKind, str]
 
 
 class ConfigError(Exception):
-    """The environment cannot be made now: something that the spec names is not there."""
+    """The environment cannot be computed now: an object that the spec refers to does not exist."""
 
 
 @dataclass(frozen=True)
 class EnvironmentInputs:
-    """What a container's environment is made from, besides its spec."""
+    """What a container's environment is computed from, besides its spec."""
 
     pod: Pod
     pod_ip: str
     node_name: str
     allocatable: Mapping[str, str]
     sources: Mapping[Source, Json | None] = field(default_factory=dict)
-    """What `referenced_sources` asked for, as read; None when it is not there."""
+    """The Secrets and ConfigMaps of `referenced_sources`; None for one that does not exist."""
     services: Mapping[str, str] = field(default_factory=dict)
     base: Mapping[str, str] = field(default_factory=dict)
-    """Set before everything else, for example PATH."""
+    """Overridden by all other variables, for example PATH."""
 
 
 def referenced_sources(container: Json) -> set[Source]:

@@ -1,4 +1,4 @@
-"""Events about pods, as `kubectl describe` shows them. Losing one never holds up a pod."""
+"""Events about pods, as `kubectl describe` shows them. An event that cannot be written never delays a pod."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONTROLLER = "elasticjob.dev/process-node"
 
 
 class EventRecorder:
-    """Writes events in the background."""
+    """Records events in the background."""
 
     def __init__(self, kube: Kube, node: str) -> None:
         self._kube = kube
@@ -28,7 +28,7 @@ class EventRecorder:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def warn(self, pod: Pod, reason: str, action: str, note: str) -> None:
-        """Tell of something that the user should know."""
+        """Record a warning about a pod."""
         task = asyncio.create_task(self._write(pod, reason, action, note))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

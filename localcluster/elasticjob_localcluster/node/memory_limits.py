@@ -1,7 +1,7 @@
-"""Holds containers to their memory limits, as a kernel's memory control group would.
+"""Enforces the memory limits of containers, as a kernel's memory control group would.
 
 The resident memory of each limited process tree is summed up a few times a second; a tree over its limit is killed.
-Pages that its processes share count once, which is looked at closely only where the plain sum is over the limit.
+Pages that its processes share count once; that sum is costly, so it is made only if the plain sum is over the limit.
 """
 
 from __future__ import annotations
@@ -14,13 +14,19 @@ from dataclasses import dataclass
 from elasticjob_localcluster.node.process_tree import ProcessEntry, process_table, proportional_size
 
 _PERIOD = 0.25
-_SHARE = 0.05
-"""At most this part of a core goes into looking."""
+_CPU_SHARE = 0.05
+"""At most this part of a core is used for polling."""
 
 
 @dataclass(frozen=True)
-class LimitedProcess:
-    """A process tree by its first process."""
+class LimitedProcessTree:
+    """A process tree with a memory limit.
+
+    Attributes:
+        pid: its first process.
+        limit: returns the limit in bytes; None for no limit.
+        exceeded: called when the tree uses more.
+    """
 
     pid: int
     limit: Callable[[], int | None]
@@ -28,15 +34,15 @@ class LimitedProcess:
 
 
 class MemoryWatcher:
-    """All watched trees of the node, looked at together: the process table is read once for all."""
+    """Polls all process trees with a limit; the process table is read once for all."""
 
     def __init__(self) -> None:
-        self._watched: dict[int, LimitedProcess] = {}
+        self._watched: dict[int, LimitedProcessTree] = {}
         self._usage: dict[int, int] = {}
         self._any = asyncio.Event()
 
-    def add(self, watched: LimitedProcess) -> None:
-        """Begin to watch a tree; its limit is asked for each time, so it may change."""
+    def add(self, watched: LimitedProcessTree) -> None:
+        """Begin to watch a tree; its limit may change."""
         self._watched[watched.pid] = watched
         self._any.set()
 
@@ -50,14 +56,14 @@ class MemoryWatcher:
         return sum(process.resident for process in trees(process_table(), {pid})[pid].values())
 
     async def run(self) -> None:
-        """Watch for ever."""
+        """Watch until cancelled."""
         while True:
             if not self._watched:
                 self._any.clear()
                 await self._any.wait()
             began = time.monotonic()
             self._check_all()
-            await asyncio.sleep(max(_PERIOD, (time.monotonic() - began) / _SHARE))
+            await asyncio.sleep(max(_PERIOD, (time.monotonic() - began) / _CPU_SHARE))
 
     def _check_all(self) -> None:
         limits = {pid: limit for pid, watched in self._watched.items() if (limit := watched.limit()) is not None}
@@ -86,8 +92,8 @@ def trees(table: dict[int, ProcessEntry], roots: set[int]) -> dict[int, dict[int
                 root_of[at] = process.session
             else:
                 at = process.parent
-        for passed in path:
-            root_of[passed] = root_of[at]
+        for ancestor in path:
+            root_of[ancestor] = root_of[at]
         root = root_of[pid]
         if root is not None:
             found[root][pid] = table[pid]

@@ -30,7 +30,7 @@ from elasticjob_localcluster.node.memory_limits import MemoryWatcher
 from elasticjob_localcluster.node.pod_model import Json, Pod
 from elasticjob_localcluster.node.pod_workers import PodWorkers
 from elasticjob_localcluster.node.process_tree import Reaper, kill_marked
-from elasticjob_localcluster.node.registration import capacity, keep_registered, mark_not_ready, node_object
+from elasticjob_localcluster.node.registration import keep_registered, machine_capacity, mark_not_ready, node_object
 from elasticjob_localcluster.node.server import serve, tls
 from elasticjob_localcluster.node.service_account import ApiServer
 from elasticjob_localcluster.node.services import ServiceLister
@@ -140,7 +140,7 @@ def _context(
         directory=settings.state.resolve(),
         kube=kube,
         api=_api_server(settings.kubeconfig),
-        allocatable={**capacity(), **settings.capacity},
+        allocatable={**machine_capacity(), **settings.capacity},
         user=ProcessUser(os.getuid(), os.getgid(), frozenset(os.getgroups()) | {os.getgid()}),
         reaper=reaper,
         memory=MemoryWatcher(),

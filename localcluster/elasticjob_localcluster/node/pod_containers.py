@@ -28,7 +28,7 @@ from elasticjob_localcluster.node.container_status import (
 from elasticjob_localcluster.node.context import NodeContext
 from elasticjob_localcluster.node.crash_backoff import CrashLoopBackoff
 from elasticjob_localcluster.node.environment import ConfigError
-from elasticjob_localcluster.node.memory_limits import LimitedProcess
+from elasticjob_localcluster.node.memory_limits import LimitedProcessTree
 from elasticjob_localcluster.node.pod_model import Json, Pod
 from elasticjob_localcluster.node.resize import Conditions, memory_limit, needs_restart, resize
 from elasticjob_localcluster.node.wakeup import Wakeup
@@ -151,7 +151,7 @@ class PodContainers:
         self._wakeup.now()
 
     def _limit_memory(self, name: str, process: ContainerProcess) -> None:
-        limited = LimitedProcess(process.pid, lambda: memory_limit(self.statuses[name]), process.kill_for_memory)
+        limited = LimitedProcessTree(process.pid, lambda: memory_limit(self.statuses[name]), process.kill_for_memory)
         self._context.memory.add(limited)
 
     # --- probes -------------------------------------------------------------------------------------------------------

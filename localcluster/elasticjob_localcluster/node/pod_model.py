@@ -36,7 +36,7 @@ class Pod(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Namespace and name, for people."""
+        """Namespace and name, for log messages."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
     @property
@@ -46,7 +46,7 @@ class Pod(msgspec.Struct, frozen=True):
 
     @property
     def init_containers(self) -> list[Json]:
-        """The containers that run first, one after the other; not the one that brings the agent, which is here."""
+        """The containers that run first, one after the other, without the one that installs the agent: it is here."""
         return [one for one in self.spec.get("initContainers") or () if one["name"] != names.AGENT]
 
     @property
@@ -57,7 +57,7 @@ class Pod(msgspec.Struct, frozen=True):
 
     @property
     def hostname(self) -> str:
-        """What the pod calls itself."""
+        """The pod's host name."""
         name: str = self.spec.get("hostname") or self.metadata.name[:63].rstrip("-.")
         return name
 

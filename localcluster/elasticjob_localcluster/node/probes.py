@@ -24,18 +24,18 @@ _SERVING = b"\x08\x01"
 
 @dataclass(frozen=True)
 class ProbeTarget:
-    """The container that is probed."""
+    """The container to probe."""
 
     address: str
     ports: Mapping[str, int]
     command: Command
-    """What runs in it; an exec probe runs with the same environment."""
+    """Its command; an exec probe runs with the same environment."""
     reaper: Reaper
     http: aiohttp.ClientSession
 
 
 async def probe(spec: Json, target: ProbeTarget) -> str | None:
-    """Probe once; return None when it succeeded, else what was wrong."""
+    """Probe once; return None when it succeeded, else the problem."""
     seconds = float(spec.get("timeoutSeconds", 1))
     try:
         async with asyncio.timeout(seconds):
@@ -56,12 +56,12 @@ class ContainerProbes:
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
 
-    def add(self, spec: Json, target: ProbeTarget, settled: Callable[[bool, str], None]) -> None:
-        """Begin one of them."""
-        self._tasks.append(asyncio.create_task(_watch(spec, target, settled)))
+    def add(self, spec: Json, target: ProbeTarget, on_threshold: Callable[[bool, str], None]) -> None:
+        """Start one probe."""
+        self._tasks.append(asyncio.create_task(_probe_repeatedly(spec, target, on_threshold)))
 
     def cancel(self) -> None:
-        """End those that have begun; more may be added."""
+        """Stop the probes that were started; more may be added."""
         for task in self._tasks:
             task.cancel()
         self._tasks = []
@@ -75,7 +75,7 @@ def start_probes(
     failed: Callable[[Json, str], None],
     ready: Callable[[bool, str], None],
 ) -> ContainerProbes:
-    """Begin a container's probes: first the one for its start, then the others.
+    """Start a container's probes: the startup probe first, then the others.
 
     Args:
         container: its spec.
@@ -84,31 +84,31 @@ def start_probes(
         failed: called with a probe's spec and the problem when the container must be restarted.
         ready: called after each readiness probe that reached a threshold.
     """
-    probing = ContainerProbes()
+    container_probes = ContainerProbes()
 
     def begin() -> None:
         if liveness := container.get("livenessProbe"):
-            probing.add(liveness, target, lambda good, message: None if good else failed(liveness, message))
+            container_probes.add(liveness, target, lambda good, message: None if good else failed(liveness, message))
         if readiness := container.get("readinessProbe"):
-            probing.add(readiness, target, ready)
+            container_probes.add(readiness, target, ready)
         started()
 
-    def settled(good: bool, message: str) -> None:
+    def on_startup_threshold(good: bool, message: str) -> None:
         if good:
-            probing.cancel()
+            container_probes.cancel()
             begin()
         else:
             failed(container["startupProbe"], message)
 
     if startup := container.get("startupProbe"):
-        probing.add(startup, target, settled)
+        container_probes.add(startup, target, on_startup_threshold)
     else:
         begin()
-    return probing
+    return container_probes
 
 
-async def _watch(spec: Json, target: ProbeTarget, settled: Callable[[bool, str], None]) -> None:
-    """Probe for ever; call `settled(success, message)` whenever a threshold is reached."""
+async def _probe_repeatedly(spec: Json, target: ProbeTarget, on_threshold: Callable[[bool, str], None]) -> None:
+    """Probe until cancelled; call `on_threshold(success, message)` whenever a threshold is reached."""
     await asyncio.sleep(spec.get("initialDelaySeconds", 0))
     thresholds = {True: spec.get("successThreshold", 1), False: spec.get("failureThreshold", 3)}
     period = float(spec.get("periodSeconds", 10))
@@ -120,7 +120,7 @@ async def _watch(spec: Json, target: ProbeTarget, settled: Callable[[bool, str],
         count = count + 1 if good == last else 1
         last = good
         if count >= thresholds[good]:
-            settled(good, problem or "")
+            on_threshold(good, problem or "")
         await asyncio.sleep(max(0.0, began + period - time.monotonic()))
 
 

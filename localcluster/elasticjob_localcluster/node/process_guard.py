@@ -1,7 +1,7 @@
-"""Outlives the node by a moment: when the node is gone, however it went, its containers' processes are killed.
+"""Kills the processes of all containers when the node has ended, for whatever reason.
 
 Runs as `python -m elasticjob_localcluster.node.process_guard PREFIX` with a pipe from the node as its
-standard input. The end of the pipe is the end of the node; nothing is ever written to it.
+standard input. Nothing is written to the pipe; it is closed when the node ends.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from elasticjob_localcluster.node.process_tree import kill_marked
 
 
 def start(prefix: str) -> subprocess.Popen[bytes]:
-    """Start the keeper of the processes whose marker begins with `prefix`; it ends with the calling process."""
+    """Start the guard of the processes whose marker begins with `prefix`; it ends after the calling process."""
     command = [sys.executable, "-m", __name__, prefix]
     return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
 
 def main() -> None:
-    """Wait for the node's end, then kill."""
+    """Wait until the node has ended, then kill its processes."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.buffer.read()

@@ -1,7 +1,7 @@
-"""The machine's processes: who descends from whom, who belongs to which container, and ending them for certain.
+"""The processes of this machine: their ancestors, the containers they belong to, and reliable termination.
 
 A container's processes are found by descent, by session, and by a variable that each of them inherits
-(`environment.MARKER`). The node is a sub-reaper: what a container leaves behind becomes the node's own child.
+(`environment.MARKER`). The node is a sub-reaper: orphaned processes of a container become children of the node.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _read(pid: int) -> ProcessEntry | None:
 
 
 def marker(pid: int) -> str | None:
-    """Return which container a process says it belongs to."""
+    """Return the container marker in a process's environment; None without one."""
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
@@ -63,7 +63,7 @@ def marker(pid: int) -> str | None:
 
 
 def proportional_size(pids: Iterable[int]) -> int:
-    """Return the memory of some processes in bytes, what they share counted once."""
+    """Return the memory of some processes in bytes; shared pages count once."""
     total = 0
     for pid in pids:
         with contextlib.suppress(OSError, StopIteration):
@@ -73,7 +73,7 @@ def proportional_size(pids: Iterable[int]) -> int:
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
-    """Signal one process, if it is still there and ours."""
+    """Send a signal to one process; ignore one that has ended or belongs to another user."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
@@ -81,43 +81,43 @@ def kill(pid: int, number: int = signal.SIGKILL) -> None:
 def kill_marked(prefix: str, *, seconds: float = 10.0) -> None:
     """Kill every process whose marker begins with `prefix`, and all their descendants and sessions, until none is left.
 
-    For when nobody is left who knows them by id. Gives up after `seconds`: a process may hang in the kernel.
+    For processes whose ids are not known any more. Gives up after `seconds`: a process may hang in the kernel.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         table = process_table()
-        doomed = {pid for pid in table if pid != os.getpid() and (marker(pid) or "").startswith(prefix)}
-        if not doomed:
+        targets = {pid for pid in table if pid != os.getpid() and (marker(pid) or "").startswith(prefix)}
+        if not targets:
             return
-        doomed |= {pid for pid, process in table.items() if process.session in doomed}
-        while more := {pid for pid, process in table.items() if process.parent in doomed} - doomed:
-            doomed |= more
-        for pid in doomed:
+        targets |= {pid for pid, process in table.items() if process.session in targets}
+        while more := {pid for pid, process in table.items() if process.parent in targets} - targets:
+            targets |= more
+        for pid in targets:
             kill(pid)
         time.sleep(0.02)
 
 
 class Reaper:
-    """Learns of the end of every child at once, and leaves no process without a living container.
+    """Waits for every child as soon as it ends, and kills every process whose container has ended.
 
-    Must be made in the main thread of a program whose other parts start no processes of their own.
+    Must be made in the main thread of a program that waits for no children elsewhere.
     """
 
     def __init__(self) -> None:
-        self._ended: dict[int, Callable[[int], None]] = {}
+        self._on_exit: dict[int, Callable[[int], None]] = {}
         self._living: set[str] = set()
         if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap)
 
-    def watch(self, pid: int, ended: Callable[[int], None], *, owner: str = "") -> None:
-        """Call `ended` with the wait status when a child ends; `owner` is the marker of the container it leads."""
-        self._ended[pid] = ended
+    def watch(self, pid: int, on_exit: Callable[[int], None], *, owner: str = "") -> None:
+        """Call `on_exit` with the wait status when a child ends; `owner` is the marker of the container it leads."""
+        self._on_exit[pid] = on_exit
         if owner:
             self._living.add(owner)
 
     def container_ended(self, owner: str) -> None:
-        """A container is over: whatever still carries its marker is killed."""
+        """Kill every process that still has the marker of a container that has ended."""
         self._living.discard(owner)
         self._sweep()
 
@@ -130,15 +130,15 @@ class Reaper:
             if found is None:
                 break
             _, status = os.waitpid(found.si_pid, 0)
-            ended = self._ended.pop(found.si_pid, None)
-            if ended is not None:
-                ended(status)
+            on_exit = self._on_exit.pop(found.si_pid, None)
+            if on_exit is not None:
+                on_exit(status)
         self._sweep()
 
     def _sweep(self) -> None:
-        """Kill orphans whose container is over. Their own children then come to us and are found the same way."""
+        """Kill orphans whose container has ended. Their own children then become ours and are found the same way."""
         for pid in _children():
-            if pid not in self._ended and (owner := marker(pid)) is not None and owner not in self._living:
+            if pid not in self._on_exit and (owner := marker(pid)) is not None and owner not in self._living:
                 kill(pid)
 
 

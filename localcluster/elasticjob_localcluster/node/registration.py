@@ -1,4 +1,4 @@
-"""The Node object and its lease: how the cluster knows that this node is there and what it has."""
+"""The Node object and its Lease: register the node with its capacity, and renew the Lease."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _HEARTBEAT, _LEASE_SECONDS = 10.0, 40
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
-def capacity() -> dict[str, str]:
-    """Return what this machine has, as quantities."""
+def machine_capacity() -> dict[str, str]:
+    """Return the resources of this machine, as quantities."""
     disk = psutil.disk_usage("/").total
     return {
         "cpu": str(os.cpu_count() or 1),
@@ -96,7 +96,7 @@ def _condition(kind: str, holds: bool, reason: str, message: str) -> Json:
 
 
 async def keep_registered(kube: Kube, node: Json, allocatable: Mapping[str, str]) -> None:
-    """Register, then renew the lease for ever; registers anew when the node object was deleted."""
+    """Register, then renew the Lease until cancelled; register anew when the Node object was deleted."""
     name = node["metadata"]["name"]
     uid = ""
     while True:
@@ -141,7 +141,7 @@ async def _renew(kube: Kube, name: str, uid: str) -> None:
 
 
 async def mark_not_ready(kube: Kube, name: str) -> None:
-    """Tell the cluster that the node has stopped, so that it need not wait for the lease to run out."""
+    """Set the node's condition Ready to False, so that the cluster need not wait for the Lease to expire."""
     stopped = _condition("Ready", False, "ProcessNodeStopped", "the process node was stopped")
     path = NODES.path(None, name, "status")
     content_type = "application/strategic-merge-patch+json"

@@ -22,12 +22,12 @@ def resize(
     allocated_to_others: Mapping[str, Decimal],
     usage: Callable[[str], int],
 ) -> tuple[list[ContainerStatus], Conditions]:
-    """Return the containers with the resources they may have now, and the conditions that tell what is outstanding.
+    """Return the containers with the resources they may have now, and the conditions of a resize that is not complete.
 
     Args:
-        pod: whose spec says what is desired.
-        statuses: its containers with what is enforced, in the order of the spec.
-        allocatable: what the node has.
+        pod: its spec has the desired resources.
+        statuses: of its containers, with the enforced resources, in the order of the spec.
+        allocatable: the node's resources.
         allocated_to_others: what the node's other pods have been given.
         usage: the bytes of memory that a container, by name, uses now.
     """
@@ -63,7 +63,7 @@ def resize(
 
 
 def needs_restart(policies: list[Json], status: ContainerStatus, desired: Mapping[str, Json]) -> bool:
-    """Say whether a container must be started anew to get the resources desired for it."""
+    """Say whether a container must be restarted to get its desired resources."""
     kinds = ("requests", "limits")
     new = desired[status.name]
     changed = {
@@ -83,6 +83,6 @@ def memory_limit(status: ContainerStatus) -> int | None:
 
 
 def total(containers: Iterable[Json], kind: str, name: str) -> Decimal:
-    """Return the sum of `resources.<kind>.<name>` over containers, those that do not say counting nothing."""
+    """Return the sum of `resources.<kind>.<name>` over containers, a container without the field counts as 0."""
     amounts = ((container.get("resources") or {}).get(kind, {}).get(name, 0) for container in containers)
     return sum((parse_quantity(amount) for amount in amounts), Decimal(0))

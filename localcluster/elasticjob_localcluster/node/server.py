@@ -1,4 +1,4 @@
-"""The node's HTTPS server, for the API server only: `kubectl logs`, the list of pods, health.
+"""The node's HTTPS server, which the API server uses: `kubectl logs`, the list of pods, health.
 
 Only a client with a certificate of the cluster's authority is served.
 """

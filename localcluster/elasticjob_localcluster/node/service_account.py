@@ -1,4 +1,4 @@
-"""A pod's service account, as a kubeconfig with a token that is bound to the pod and renewed in time."""
+"""A pod's service account: a kubeconfig with a token that is bound to the pod and renewed before it expires."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RENEW_AT = 0.8
 
 
 class ApiServer(NamedTuple):
-    """Where the API server is and who vouches for it."""
+    """The API server's address and certificate authority."""
 
     url: str
     authority_data: str
@@ -35,7 +35,7 @@ class ApiServer(NamedTuple):
 
 
 async def write_kubeconfig(kube: Kube, api: ApiServer, pod: Pod, directory: Path) -> float:
-    """Write a kubeconfig with a new token to a pod's directory; return when to do so again.
+    """Write a kubeconfig with a new token to a pod's directory; return when to renew it, in seconds since the epoch.
 
     Raises:
         ConfigError: when the API server refuses a token.
@@ -80,7 +80,7 @@ def _kubeconfig(api: ApiServer, namespace: str, token_file: Path) -> Json:
 
 
 def _write_private(file: Path, data: bytes) -> None:
-    # Put in place at once: a reader never sees half of it, and only its owner can read it.
+    # Replaced atomically: a reader never reads an incomplete file. Only the owner can read it.
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     new = file.with_name(file.name + ".new")
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:

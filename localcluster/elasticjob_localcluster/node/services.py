@@ -1,7 +1,7 @@
-"""The Services of a namespace, read freshly for each container's start.
+"""Lists the Services of a namespace anew for each container's start.
 
-A Service created just before a pod must be in the pod's environment; a watch gives no such order between kinds.
-Containers that start together share one read.
+A Service created just before a pod must be in the pod's environment; watches of two kinds have no common order.
+Containers that start together share one request.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from elasticjob_localcluster.node.pod_model import Json
 
 
 class ServiceLister:
-    """Reads that began after they were asked for."""
+    """Lists Services; callers of `list_services` share a request that has not been sent yet."""
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube

@@ -1,4 +1,4 @@
-"""Writes a pod's status to the API: only when it differs, one write at a time, and never to another pod of its name."""
+"""Writes a pod's status to the API: if it differs, one write at a time, never to another pod of the same name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RETRY = 1.0
 
 
 class PodStatusWriter:
-    """One pod's line to the API. While a write is under way, later changes gather and go out together."""
+    """Writes the status of one pod. Changes during a write are written together after it."""
 
     def __init__(self, kube: Kube, wake: Callable[[], None]) -> None:
         self._kube = kube
@@ -29,9 +29,10 @@ class PodStatusWriter:
         self._not_before = 0.0
 
     def write_if_due(self, pod: Pod, status: Json, now: float) -> float:
-        """Begin to write a status if that is due; return when to call again at the latest.
+        """Begin to write a status if it differs from the last one and no write is under way.
 
-        The caller is woken when a write has ended.
+        Returns:
+            When to call again at the latest, in seconds since the epoch; `wake` is called when a write has ended.
         """
         if self._task is not None or status == self._written:
             return math.inf
@@ -41,14 +42,18 @@ class PodStatusWriter:
         return math.inf
 
     async def write_now(self, pod: Pod, status: Json) -> None:
-        """Write the last status and wait until it is stored; raises what the API server answers."""
+        """Write a status and wait until it is stored.
+
+        Raises:
+            KubeError: the API server refused it or did not answer.
+        """
         if self._task:
             await asyncio.wait([self._task])
         if status != self._written:
             await self._patch(pod, status)
 
     def cancel(self) -> None:
-        """Write no more."""
+        """Cancel a write that is under way."""
         if self._task:
             self._task.cancel()
 

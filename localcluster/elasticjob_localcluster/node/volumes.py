@@ -1,4 +1,4 @@
-"""The part of volumes that processes can have: host paths mounted at their own path."""
+"""Prepares host paths: the only volumes that processes can have, mounted at their own path."""
 
 from __future__ import annotations
 

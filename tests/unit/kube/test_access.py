@@ -111,7 +111,7 @@ def test_a_master_in_a_pod_does_not_import_the_official_client(folder: Path) -> 
     program = f"""
 import asyncio, os, sys
 from pathlib import Path
-import elasticjob_master.cluster.job, elasticjob_master.main
+import elasticjob_master.cluster.kubernetes_job, elasticjob_master.main
 from elasticjob_kube import access
 from elasticjob_kube.session import connect
 access.SERVICE_ACCOUNT = Path({str(folder)!r})
