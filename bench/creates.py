@@ -85,4 +85,4 @@ def bare_pods(created: Json, number: int, *, role: str = names.ROLE_WORKER) -> l
         master = master_pod(job, 0, restarts=0, defaults=_DEFAULTS)
         # Its own account is not there, and the API server insists on one.
         return [{**master, "spec": {**master["spec"], "serviceAccountName": "default"}}]
-    return [member_pod(job, role, index, 0, wanted={}, restarts=0, defaults=_DEFAULTS) for index in range(number)]
+    return [member_pod(job, role, index, 0, resources={}, restarts=0, defaults=_DEFAULTS) for index in range(number)]

@@ -53,14 +53,14 @@ MUTATIONS = (
     Mutation(
         "the index of a pod that is still leaving is used again",
         "core/members/reconcile.py",
-        "live = {pod.index for pod in present if not pod.finished}",
-        "live = {pod.index for pod in present if not pod.finished and not pod.terminating}",
+        "live = {pod.index for pod in pods if not pod.finished}",
+        "live = {pod.index for pod in pods if not pod.finished and not pod.terminating}",
     ),
     Mutation(
         "members that have succeeded are started again",
         "core/members/reconcile.py",
-        "over = parse_indices(replica.succeeded_indices) | ",
-        "over = ",
+        "return parse_indices(replica.succeeded_indices) | ",
+        "return ",
     ),
     Mutation(
         "names are used again",
@@ -114,8 +114,8 @@ MUTATIONS = (
     Mutation(
         "a suspended plan keeps its size",
         "core/suspend.py",
-        "held = members.counted if _is_written_back(observed, plan) else members.before",
-        "held = members.targets",
+        "kept = membership.counted if _is_written_back(observed, plan) else membership.before",
+        "kept = membership.targets",
     ),
     Mutation(
         "a rollback forgets whom the plan removed",

@@ -1,7 +1,7 @@
-"""A suspended job: it has no pods, and comes back as it was.
+"""Suspends a job: deletes its pods, and keeps in its status what it is resumed with.
 
-What was being changed is taken back, so that the job has one size to come back with. Members go first, drained by the
-time they have to end, and then the master, whose state stays in its ConfigMap.
+A running ScalePlan is undone, so that the job is resumed with one definite size. Members are deleted first, and drain
+within their grace period; then the master, whose state stays in its ConfigMap.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from elasticjob_operator.core.scaling.plan_membership import membership_of
 
 
 def suspend(observed: Observed, now: float) -> ReconcileResult:
-    """Return what a job needs that shall have no pods."""
-    result = ReconcileResult(_as_before(observed))
-    for role, present in pods_by_role(observed).items():
+    """Return the status to resume with, and the pods to delete now."""
+    result = ReconcileResult(_without_running_plan(observed))
+    for role, pods in pods_by_role(observed).items():
         replica = result.status.replica_statuses[role]
-        done = {pod.index for pod in present if pod.training_ended and pod.training_succeeded} & parse_indices(
-            replica.indices
-        )
-        succeeded = format_indices(parse_indices(replica.succeeded_indices) | done)
-        # Whoever is missing from here on was sent away; and nobody waits any more when the job comes back.
+        newly_succeeded = {pod.index for pod in pods if pod.training_ended and pod.training_succeeded}
+        newly_succeeded &= parse_indices(replica.indices)
+        succeeded = format_indices(parse_indices(replica.succeeded_indices) | newly_succeeded)
+        # From here on a missing pod was deleted and has not vanished; and after resuming no restart waits any more.
         result.set_replica_status(role, replace(replica, succeeded_indices=succeeded, started_indices="", back_off={}))
     members = [pod for pod in observed.pods if pod.role != names.ROLE_MASTER]
     for pod in members or observed.pods:
@@ -35,16 +34,16 @@ def suspend(observed: Observed, now: float) -> ReconcileResult:
     return result
 
 
-def _as_before(observed: Observed) -> ElasticJobStatus:
+def _without_running_plan(observed: Observed) -> ElasticJobStatus:
     """Return the job's status with the members it had before the plan that is running, whose end is written later."""
     status = observed.job.status
     for plan in observed.plans:
         if plan.status.start_time is None or plan.status.phase in FINISHED:
             continue
-        members = membership_of(status, plan)
-        held = members.counted if _is_written_back(observed, plan) else members.before
+        membership = membership_of(status, plan)
+        kept = membership.counted if _is_written_back(observed, plan) else membership.before
         replicas = {
-            role: keep_only_members(replica, held.get(role, parse_indices(replica.indices)))
+            role: keep_only_members(replica, kept.get(role, parse_indices(replica.indices)))
             for role, replica in status.replica_statuses.items()
         }
         status = replace(status, replica_statuses=replicas)
@@ -52,7 +51,7 @@ def _as_before(observed: Observed) -> ElasticJobStatus:
 
 
 def _is_written_back(observed: Observed, plan: ScalePlan) -> bool:
-    """Whether the spec has the plan's size already, which is its last step but for its own end."""
+    """Whether the spec has the plan's size already: the write before the one of the plan's own end."""
     roles = observed.job.spec.replica_specs
     return any(
         roles[role].replicas == len(parse_indices(plan.status.targets.get(role, ""))) != expected

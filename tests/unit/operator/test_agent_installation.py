@@ -29,9 +29,9 @@ def job(spec: Json | None = None, *, agent: Json | None = None, **container: Any
     return msgspec.convert(body, ElasticJob)
 
 
-def pod(made: ElasticJob, wanted: Json | None = None) -> Json:
+def pod(made: ElasticJob, resources: Json | None = None) -> Json:
     defaults = Defaults("m:1", "a:1")
-    whole = member_pod(made, "worker", 0, 0, wanted=wanted or {}, restarts=0, defaults=defaults)
+    whole = member_pod(made, "worker", 0, 0, resources=resources or {}, restarts=0, defaults=defaults)
     spec: Json = whole["spec"]
     return spec
 

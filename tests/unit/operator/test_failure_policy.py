@@ -13,14 +13,14 @@ from elasticjob_api.elasticjob import BackOff, ElasticJob, ReplicaSpec, RestartR
 from elasticjob_api.times import format_time, parse_time
 from elasticjob_operator.core.members import backoff
 from elasticjob_operator.core.members.failure_policy import (
-    DEFAULTS,
-    Default,
+    DEFAULT_RULES,
+    DefaultRule,
     classify,
     describe,
     restart_rules_error,
     why_pending,
 )
-from elasticjob_operator.core.members.terminations import more_memory
+from elasticjob_operator.core.members.terminations import increased_memory
 from elasticjob_operator.core.model.observed import Pod
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,19 +101,19 @@ EXAMPLES: list[tuple[str, list[Pod]]] = [
 """For every row of the default table, in its order: what is done, and ends it is about."""
 
 
-@pytest.mark.parametrize("row", range(len(DEFAULTS)))
+@pytest.mark.parametrize("row", range(len(DEFAULT_RULES)))
 def test_every_row_of_the_default_table_decides_the_ends_it_is_about(row: int) -> None:
     action, ends = EXAMPLES[row]
-    assert DEFAULTS[row].rule.action == action
+    assert DEFAULT_RULES[row].rule.action == action
     for end in ends:
         assert classify(end).action == action, describe(end)
 
 
 def test_there_are_examples_for_every_row() -> None:
-    assert len(EXAMPLES) == len(DEFAULTS)
+    assert len(EXAMPLES) == len(DEFAULT_RULES)
 
 
-def _how(row: Default) -> str:
+def _how(row: DefaultRule) -> str:
     """A row's conditions in words."""
     rule = row.rule
     parts = [
@@ -122,18 +122,18 @@ def _how(row: Default) -> str:
         f"condition {', '.join(f'`{kind}`' for kind in rule.pod_conditions)}" if rule.pod_conditions else "",
         f"exit code {', '.join(map(str, rule.exit_codes))}" if rule.exit_codes else "",
         f"signal {', '.join(f'{n} (exit code {128 + n})' for n in rule.signals)}" if rule.signals else "",
-        row.only,
+        row.only_for,
     ]
     return ", and ".join(part for part in parts if part) or "anything else"
 
 
 def test_the_documented_table_is_the_one_in_force() -> None:
-    table = [f"| {_how(row)} | {row.rule.action} | {row.why} |" for row in DEFAULTS]
+    table = [f"| {_how(row)} | {row.rule.action} | {row.explanation} |" for row in DEFAULT_RULES]
     lines = DOC.read_text().splitlines()
     begin = lines.index("| How the pod ended | What is done | Why |")
     documented = [line for line in lines[begin + 2 :] if line.startswith("|")][: len(table)]
     assert documented == table, "docs/failures.md must have these rows:\n" + "\n".join(table)
-    numbers = f"{backoff.FIRST_SECONDS} s", f"{backoff.LONGEST_SECONDS} s", f"{backoff.LONG_RUN_SECONDS} s"
+    numbers = f"{backoff.FIRST_DELAY_SECONDS} s", f"{backoff.MAX_DELAY_SECONDS} s", f"{backoff.RESET_AFTER_SECONDS} s"
     assert all(number in DOC.read_text() for number in numbers)
 
 
@@ -235,8 +235,8 @@ def test_a_pod_that_waits_says_why() -> None:
 
 
 def test_the_first_restart_is_at_once_and_later_ones_wait_ever_longer() -> None:
-    assert [backoff.delay(n) for n in range(1, 9)] == [0, 10, 20, 40, 80, 160, 300, 300]
-    assert backoff.delay(10_000) == 300
+    assert [backoff.delay_seconds(n) for n in range(1, 9)] == [0, 10, 20, 40, 80, 160, 300, 300]
+    assert backoff.delay_seconds(10_000) == 300
 
 
 def ended(*, ran: float, at: float) -> Pod:
@@ -249,10 +249,12 @@ def test_a_long_run_begins_a_row_anew_and_nothing_else_does(runs: list[int]) -> 
     before, row, now = None, 0, 1_800_000_000.0
     for ran in runs:
         now += ran
-        row = 1 if ran >= backoff.LONG_RUN_SECONDS else row + 1
+        row = 1 if ran >= backoff.RESET_AFTER_SECONDS else row + 1
         before = backoff.after_termination(before, ended(ran=ran, at=now), now + 5)
         assert before.failures == row
-        assert parse_time(before.until) == now + backoff.delay(row), "counted from the end, not from when it was seen"
+        assert parse_time(before.until) == now + backoff.delay_seconds(row), (
+            "counted from the end, not from when it was seen"
+        )
         assert backoff.seconds_left(before, now + 1000) == 0
 
 
@@ -292,6 +294,6 @@ def test_memory_is_doubled_up_to_its_limit(
 ) -> None:
     body = {"template": {"spec": {"containers": [{"name": "train", "resources": template}]}}, "maxMemory": most}
     killed = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "train", "resources": has}]}}
-    wanted, told = more_memory(msgspec.convert(body, ReplicaSpec), msgspec.convert(killed, Pod))
+    wanted, told = increased_memory(msgspec.convert(body, ReplicaSpec), msgspec.convert(killed, Pod))
     assert wanted.get("memory") == memory
     assert words in told

@@ -44,7 +44,7 @@ def job(body: Json) -> ElasticJob:
 
 def made(of: ElasticJob) -> tuple[Json, Json]:
     """Return the manifests of a member's and the master's pod."""
-    member = pods.member_pod(of, "worker", 0, 0, wanted={}, restarts=0, defaults=DEFAULTS)
+    member = pods.member_pod(of, "worker", 0, 0, resources={}, restarts=0, defaults=DEFAULTS)
     return member, pods.master_pod(of, 0, restarts=0, defaults=DEFAULTS)
 
 

@@ -105,7 +105,7 @@ def test_the_template_is_kept_as_written_but_for_reserved_names() -> None:
         "spec": {"framework": "jax", "replicaSpecs": {"worker": {"template": template}}},
     }
     made = member_pod(
-        msgspec.convert(body, ElasticJob), "worker", 2, 0, wanted={}, restarts=0, defaults=Defaults("m:1", "a:1")
+        msgspec.convert(body, ElasticJob), "worker", 2, 0, resources={}, restarts=0, defaults=Defaults("m:1", "a:1")
     )
     container = made["spec"]["containers"][0]
     assert made["spec"]["containers"][1] == sidecar
@@ -140,7 +140,7 @@ def of_job(spec: dict[str, Any], **more: Any) -> ElasticJob:
     ],
 )
 def test_a_member_gets_a_token_only_where_its_template_asks_for_one(asked: dict[str, Any], given: bool | None) -> None:
-    made = member_pod(of_job(asked), "worker", 0, 0, wanted={}, restarts=0, defaults=Defaults("m:1", "a:1"))
+    made = member_pod(of_job(asked), "worker", 0, 0, resources={}, restarts=0, defaults=Defaults("m:1", "a:1"))
     assert made["spec"].get("automountServiceAccountToken") is given
 
 

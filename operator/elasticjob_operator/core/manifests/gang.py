@@ -1,6 +1,6 @@
-"""Gang scheduling: the job's smallest useful set of pods, told to a scheduler that places all of them or none.
+"""Gang scheduling: the PodGroup by which a scheduler places the job's smallest useful set of pods, or none of them.
 
-The schedulers do the same with different words: Volcano reads an annotation and has queues, coscheduling reads a label.
+Volcano finds a pod's group by an annotation and has queues; coscheduling finds it by a label.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Scheduler:
-    """How one gang scheduler is spoken to.
+    """The API of one gang scheduler.
 
     Attributes:
         api_version: of its PodGroup.
-        name: what pods give as schedulerName, unless their template names another.
+        name: the schedulerName of pods whose template has none.
         product: what an administrator installs.
         label: the pods' label that names their PodGroup, if a label does.
         annotation: their annotation that names it, if an annotation does.
@@ -53,11 +53,11 @@ SCHEDULERS: Mapping[str, Scheduler] = {
     ),
 }
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
-"""The job's label that makes Kueue, which starts it by ending `suspend`, count it; its pods get it, too."""
+"""Kueue's label on the job, which its pods get, too. Kueue starts such a job by setting `suspend` to false."""
 
 
 def scheduling_policy_error(job: ElasticJob) -> str | None:
-    """Return what is asked of a scheduler that cannot do it; None if nothing is."""
+    """Return which field of the scheduling policy the chosen scheduler does not support; None if it supports all."""
     policy = job.spec.run_policy.scheduling_policy
     scheduler = SCHEDULERS.get(policy.gang)
     if policy.queue and not (scheduler and scheduler.queues):
@@ -69,7 +69,7 @@ def scheduling_policy_error(job: ElasticJob) -> str | None:
 
 
 def with_scheduling(job: ElasticJob, pod: Json) -> Json:
-    """Return a pod's manifest with what its schedulers read; what its template says stays."""
+    """Return a pod's manifest with the fields, labels and annotations that its schedulers read."""
     policy = job.spec.run_policy.scheduling_policy
     metadata, spec = dict(pod["metadata"]), dict(pod["spec"])
     if queue := job.metadata.labels.get(KUEUE_QUEUE):
@@ -108,7 +108,7 @@ def pod_group_spec(job: ElasticJob) -> Json | None:
 
 
 def _requests(pod_spec: Json) -> dict[str, Decimal]:
-    """Return what a pod requests: a limit without a request is one, too, and init containers run before the others."""
+    """Return what a pod requests. A limit without a request counts as one; init containers run before the others."""
     total: dict[str, Decimal] = {}
     for container in pod_spec["containers"]:
         for name, amount in _container_requests(container).items():
@@ -121,5 +121,5 @@ def _requests(pod_spec: Json) -> dict[str, Decimal]:
 
 def _container_requests(container: Json) -> dict[str, Decimal]:
     resources = container.get("resources") or {}
-    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    return {name: parse_quantity(value) for name, value in asked.items()}
+    requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: parse_quantity(value) for name, value in requests.items()}

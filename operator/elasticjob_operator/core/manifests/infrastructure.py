@@ -1,4 +1,4 @@
-"""What a job's pods need around them: Services, Secret, rights of the master, its state ConfigMap, and the PodGroup."""
+"""Manifests of what a job needs besides pods: Services, Secret, the master's account and Role, ConfigMap, PodGroup."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Json = dict[str, Any]
 
 
 def infrastructure_manifests(job: ElasticJob) -> list[Json]:
-    """Return all manifests but the Secret's. Lists in them have every field the API server would add.
+    """Return all manifests but the Secret's.
 
-    So what is there can be compared with what it should be.
+    Lists in them have every field that the API server defaults, so that they can be compared with existing objects.
     """
     name, master_labels = names.master_service(job.metadata.name), labels(job, names.ROLE_MASTER)
     selector = {key: master_labels[key] for key in (names.LABEL_JOB_UID, names.LABEL_ROLE)}
@@ -44,29 +44,29 @@ def infrastructure_manifests(job: ElasticJob) -> list[Json]:
 
 
 def manifest_inputs(job: ElasticJob) -> Hashable:
-    """Return all that can change in a job and that the manifests depend on: while it stays, they do."""
+    """Return the mutable part of a job that the manifests depend on: while it is equal, so are the manifests."""
     policy = job.spec.run_policy.scheduling_policy
     if policy.gang == "none":
         return policy.gang
-    least = tuple(role.min_replicas for role in job.spec.replica_specs.values())
-    return (policy.gang, policy.queue, policy.priority_class_name, least, str(job.spec.master.resources))
+    min_replicas = tuple(role.min_replicas for role in job.spec.replica_specs.values())
+    return (policy.gang, policy.queue, policy.priority_class_name, min_replicas, str(job.spec.master.resources))
 
 
 def secret(job: ElasticJob, content: Mapping[str, str]) -> Json:
-    """Return the manifest of the Secret with the token and the certificates of this job."""
+    """Return the manifest of the Secret with the job's token and certificates."""
     return _object(
         job, "v1", "Secret", names.master_service(job.metadata.name), type="Opaque", stringData=dict(content)
     )
 
 
-def correction_patch(manifest: Mapping[str, Any], found: Mapping[str, Any]) -> Json:
-    """Return the merge patch that makes an object what its manifest says; fields the manifest has not are left alone.
+def correction_patch(manifest: Mapping[str, Any], existing: Mapping[str, Any]) -> Json:
+    """Return the merge patch that makes an existing object equal to its manifest; empty where it is equal already.
 
-    It is empty for what is as it should be. Metadata is not compared.
+    Metadata, and fields that the manifest does not have, are left alone.
     """
     patch: Json = {}
     for key, value in manifest.items():
-        old = found.get(key)
+        old = existing.get(key)
         if key in ("apiVersion", "kind", "metadata") or old == value:
             continue
         if isinstance(value, Mapping) and isinstance(old, Mapping):
@@ -93,7 +93,7 @@ def _ports() -> list[Json]:
 
 
 def _rules(job: ElasticJob) -> list[Json]:
-    """Limited to this job's objects by name wherever the verb allows; list, watch and create of plans do not."""
+    """Return the master's rights, limited to this job's objects by name; list, watch and create of plans cannot be."""
     name = job.metadata.name
     return [
         {

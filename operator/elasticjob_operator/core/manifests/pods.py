@@ -1,4 +1,4 @@
-"""The pods of a job: the user's template kept as written, plus what makes it a member; and the master's pod."""
+"""Pod manifests: a member's, which is the user's template and what the agent needs, and the master's."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ Json = dict[str, Any]
 
 _INSTALLED_AGENT = f"{names.AGENT_DIRECTORY}/agent"
 _AGENT_VOLUME_LIMIT = "256Mi"
-_NO_RIGHTS = {
+_UNPRIVILEGED = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
 }
-_NOT_ROOT = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-"""With `_NO_RIGHTS` what a namespace with the Pod Security level `restricted` asks of a container."""
-_RESTRICTED = {**_NOT_ROOT, **_NO_RIGHTS, "runAsUser": 65532, "runAsGroup": 65532}
-_MEMORY = "/dev/shm"  # noqa: S108
-"""Where masters of any version find a place for a moment's file: every container has it, and it is on no disk."""
-_ENOUGH_TO_INSTALL = {"cpu": "500m", "memory": "128Mi", "ephemeral-storage": _AGENT_VOLUME_LIMIT}
-_SECONDS_TO_EXIT = 5
+_NON_ROOT = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+"""With `_UNPRIVILEGED` what a namespace with the Pod Security level `restricted` asks of a container."""
+_RESTRICTED = {**_NON_ROOT, **_UNPRIVILEGED, "runAsUser": 65532, "runAsGroup": 65532}
+_TEMPORARY_DIRECTORY = "/dev/shm"  # noqa: S108
+"""Where masters of any version write temporary files: every container has it, and it is in memory."""
+_INSTALL_RESOURCES = {"cpu": "500m", "memory": "128Mi", "ephemeral-storage": _AGENT_VOLUME_LIMIT}
+_EXIT_SECONDS = 5
 """What an agent needs on top of its drain time to report and to exit."""
-_REGISTERED = {"tcpSocket": {"port": names.AGENT_READY_PORT}, "periodSeconds": 2, "failureThreshold": 3}
-"""Readiness of a member: its agent listens here as soon as the master has accepted it."""
+_READY_WHEN_REGISTERED = {"tcpSocket": {"port": names.AGENT_READY_PORT}, "periodSeconds": 2, "failureThreshold": 3}
+"""A member's readiness probe: its agent listens on this port as soon as it is registered with the master."""
 
 
 def labels(job: ElasticJob, role: str) -> dict[str, str]:
@@ -48,9 +48,9 @@ def member_pod(
     index: int,
     incarnation: int,
     *,
-    wanted: Mapping[str, Any],
+    resources: Mapping[str, Any],
     restarts: int,
-    uncounted: int = 0,
+    uncounted_restarts: int = 0,
     defaults: Defaults,
     default_limits: frozenset[str] = frozenset(),
 ) -> Json:
@@ -61,9 +61,9 @@ def member_pod(
         role: the member's role.
         index: its index.
         incarnation: 0 for an index never used before, else the number that makes the name new.
-        wanted: resources set by a plan, in place of the template's.
+        resources: quantities by resource that replace the template's for the first container.
         restarts: counted restarts of the index so far.
-        uncounted: uncounted ones.
+        uncounted_restarts: uncounted restarts of the index so far.
         defaults: what the job may leave out.
         default_limits: resources of which the namespace gives a limit to containers that name none.
     """
@@ -71,19 +71,19 @@ def member_pod(
     template_metadata = spec.template.get("metadata") or {}
     pod_spec: Json = dict(spec.template.get("spec") or {})
     first, *others = pod_spec["containers"]
-    if wanted:
-        first = {**first, "resources": with_resources(first.get("resources") or {}, wanted, default_limits)}
+    if resources:
+        first = {**first, "resources": with_resources(first.get("resources") or {}, resources, default_limits)}
     pod_spec["containers"] = [_member_container(job, role, index, incarnation, spec, first), *others]
     pod_spec |= {
         "hostname": names.member_hostname(role, index),
         "subdomain": job.metadata.name,
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": max(
-            pod_spec.get("terminationGracePeriodSeconds") or 0, spec.drain_seconds + _SECONDS_TO_EXIT
+            pod_spec.get("terminationGracePeriodSeconds") or 0, spec.drain_seconds + _EXIT_SECONDS
         ),
     }
     if not pod_spec.get("serviceAccountName"):
-        # No member needs the API server: one that does says so, by an account of its own or by the field itself.
+        # Members do not need the API server; a template that does sets an account or this field.
         pod_spec.setdefault("automountServiceAccountToken", False)
     if job.spec.agent.source == "InitContainer":
         _add_agent(pod_spec, job.spec.agent.image or defaults.agent_image)
@@ -102,7 +102,7 @@ def member_pod(
             "annotations": {
                 **(template_metadata.get("annotations") or {}),
                 names.ANNOTATION_RESTARTS: str(restarts),
-                names.ANNOTATION_UNCOUNTED: str(uncounted),
+                names.ANNOTATION_UNCOUNTED: str(uncounted_restarts),
             },
             "ownerReferences": [owner_reference(job)],
         },
@@ -112,21 +112,25 @@ def member_pod(
 
 
 def with_resources(
-    resources: Mapping[str, Any], wanted: Mapping[str, Any], default_limits: frozenset[str] = frozenset()
+    resources: Mapping[str, Any], changes: Mapping[str, Any], default_limits: frozenset[str] = frozenset()
 ) -> Json:
     """Return a container's resources with some of them changed.
 
     A limit is changed where there is one and not added, so that the pod's quality-of-service class, which Kubernetes
     does not let a running pod change, stays what the user chose. What cannot be overcommitted, such as a GPU,
-    needs one. Where the namespace would add one, it is named: its default may be less than what is wanted.
+    needs one. Where the namespace would add one, it is set: the namespace's default may be less than the new request.
     """
     limits: Json = dict(resources.get("limits") or {})
-    limits |= {name: value for name, value in wanted.items() if name in limits or name in default_limits or "/" in name}
-    changed: Json = {**resources, "requests": {**(resources.get("requests") or {}), **wanted}}
+    limits |= {
+        name: value for name, value in changes.items() if name in limits or name in default_limits or "/" in name
+    }
+    changed: Json = {**resources, "requests": {**(resources.get("requests") or {}), **changes}}
     return {**changed, "limits": limits} if limits else changed
 
 
-def master_pod(job: ElasticJob, incarnation: int, *, restarts: int, uncounted: int = 0, defaults: Defaults) -> Json:
+def master_pod(
+    job: ElasticJob, incarnation: int, *, restarts: int, uncounted_restarts: int = 0, defaults: Defaults
+) -> Json:
     """Return the manifest of the master's pod; its host name is the same in every incarnation."""
     name = names.master_service(job.metadata.name)
     master = job.spec.master
@@ -144,7 +148,7 @@ def master_pod(job: ElasticJob, incarnation: int, *, restarts: int, uncounted: i
         "env": [
             *_identity(job),
             {"name": names.ENV_FRAMEWORK, "value": job.spec.framework},
-            {"name": "TMPDIR", "value": _MEMORY},
+            {"name": "TMPDIR", "value": _TEMPORARY_DIRECTORY},
             *(_from_secret(variable, name, key) for variable, key in secret_env),
         ],
         "ports": [
@@ -152,7 +156,7 @@ def master_pod(job: ElasticJob, incarnation: int, *, restarts: int, uncounted: i
             {"name": "http", "containerPort": names.HTTP_PORT},
         ],
         "resources": master.resources,
-        "securityContext": _NO_RIGHTS,
+        "securityContext": _UNPRIVILEGED,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "readinessProbe": {"tcpSocket": {"port": names.GRPC_PORT}, "periodSeconds": 2, "failureThreshold": 3},
     }
@@ -171,13 +175,13 @@ def master_pod(job: ElasticJob, incarnation: int, *, restarts: int, uncounted: i
             "annotations": {
                 **(template_metadata.get("annotations") or {}),
                 names.ANNOTATION_RESTARTS: str(restarts),
-                names.ANNOTATION_UNCOUNTED: str(uncounted),
+                names.ANNOTATION_UNCOUNTED: str(uncounted_restarts),
             },
             "ownerReferences": [owner_reference(job)],
         },
         "spec": {
             **template_spec,
-            "securityContext": {**_NOT_ROOT, **(template_spec.get("securityContext") or {})},
+            "securityContext": {**_NON_ROOT, **(template_spec.get("securityContext") or {})},
             "hostname": name,
             "restartPolicy": "Never",
             "serviceAccountName": name,
@@ -197,7 +201,7 @@ def _member_container(
 ) -> Json:
     agent = names.AGENT if job.spec.agent.source == "Image" else f"{_INSTALLED_AGENT}/bin/{names.AGENT}"
     master = names.master_service(job.metadata.name)
-    ours = [
+    agent_env = [
         *_identity(job),
         _from_field(names.ENV_POD_UID, "metadata.uid"),
         _from_field(names.ENV_NODE_NAME, "spec.nodeName"),
@@ -212,17 +216,17 @@ def _member_container(
         {"name": names.ENV_PROCESS_RESTART_LIMIT, "value": str(spec.process_restart_limit)},
         {"name": names.ENV_DRAIN_SECONDS, "value": str(spec.drain_seconds)},
     ]
-    reserved = {variable["name"] for variable in ours}
-    users = [variable for variable in container.get("env") or () if variable.get("name") not in reserved]
+    reserved = {variable["name"] for variable in agent_env}
+    user_env = [variable for variable in container.get("env") or () if variable.get("name") not in reserved]
     # On the node's own network the agents of two members would want the same port.
     on_node_network = bool(spec.template["spec"].get("hostNetwork"))
     changed = {
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        **({} if on_node_network else {"readinessProbe": _REGISTERED}),
+        **({} if on_node_network else {"readinessProbe": _READY_WHEN_REGISTERED}),
         **container,
         "command": [agent, "run", "--"],
         "args": [*container["command"], *(container.get("args") or ())],
-        "env": [*ours, *users],
+        "env": [*agent_env, *user_env],
     }
     if job.spec.agent.source == "InitContainer":
         mount = {"name": names.AGENT, "mountPath": names.AGENT_DIRECTORY, "readOnly": True}
@@ -231,16 +235,16 @@ def _member_container(
 
 
 def _add_agent(pod_spec: Json, image: str) -> None:
-    """Let an init container copy the agent into the pod.
+    """Add an init container that copies the agent into a volume of the pod.
 
-    It is given the kinds of resources that the first container is given, and no more of any: so the pod's quality of
-    service, and what it takes of a node and of a quota, are as without it, also when the container is made smaller.
+    It requests the resources that the first container requests, and not more of any: so the pod's quality of service
+    class, and what it takes of a node and of a quota, are as without it, also when the first container is made smaller.
     """
     install = {
         "name": names.AGENT,
         "image": image,
         "command": [names.AGENT, "install", _INSTALLED_AGENT],
-        "resources": _to_install(pod_spec["containers"][0].get("resources") or {}),
+        "resources": _install_resources(pod_spec["containers"][0].get("resources") or {}),
         "securityContext": _RESTRICTED,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": names.AGENT, "mountPath": names.AGENT_DIRECTORY}],
@@ -250,11 +254,11 @@ def _add_agent(pod_spec: Json, image: str) -> None:
     pod_spec["volumes"] = [*(pod_spec.get("volumes") or ()), volume]
 
 
-def _to_install(resources: Json) -> Json:
+def _install_resources(resources: Json) -> Json:
     return {
         kind: {
-            name: min(amounts[name], enough, key=parse_quantity)
-            for name, enough in _ENOUGH_TO_INSTALL.items()
+            name: min(amounts[name], sufficient, key=parse_quantity)
+            for name, sufficient in _INSTALL_RESOURCES.items()
             if name in amounts
         }
         for kind, amounts in resources.items()

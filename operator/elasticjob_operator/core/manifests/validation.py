@@ -1,4 +1,4 @@
-"""Whether a job's pods could ever run: what is wrong with the user's templates, with the field and the remedy."""
+"""Validates the user's pod templates: an error names the field and the remedy."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class _Metadata(Object, frozen=True):
 
 
 class _Template(Object, frozen=True):
-    """The parts of a user's template that are read here; the API server judges the others when a pod is created."""
+    """The parts of a user's template that the operator reads; the API server validates the others at pod creation."""
 
     metadata: _Metadata | None = None
     spec: _Spec | None = None
 
 
 def validation_error(job: ElasticJob) -> str | None:
-    """Return why the job's pods could never run, naming the field and the remedy; None if nothing is in their way."""
+    """Return why the job's pods could never run, naming the field and the remedy; None if the job is valid."""
     if error := gang.scheduling_policy_error(job):
         return error
     for role, spec in job.spec.replica_specs.items():
@@ -78,7 +78,7 @@ def _template_error(template: Json, field: str) -> str | None:
 
 
 def _reserved_name_error(spec: Json, field: str) -> str | None:
-    """Return which name or path of the template is the installed agent's."""
+    """Return which name or path of the template is reserved for the installed agent."""
     remedy = "is the agent's own; use another, or put the agent into the image and set spec.agent.source to Image"
     for kind in ("initContainers", "containers", "volumes"):
         for position, named in enumerate(spec.get(kind) or ()):
@@ -92,10 +92,10 @@ def _reserved_name_error(spec: Json, field: str) -> str | None:
 
 
 def _schema_error(template: Json, field: str) -> str | None:
-    """Return what is not of the form that a pod template has, in the parts that are read here."""
+    """Return which of the fields read here does not have the type or format of a pod template's."""
     try:
-        read = msgspec.convert(template, _Template)
-        for container in (*(read.spec.containers or ()), *(read.spec.init_containers or ())) if read.spec else ():
+        parsed = msgspec.convert(template, _Template)
+        for container in (*(parsed.spec.containers or ()), *(parsed.spec.init_containers or ())) if parsed.spec else ():
             for values in (container.resources.requests, container.resources.limits) if container.resources else ():
                 for quantity in (values or {}).values():
                     parse_quantity(quantity)

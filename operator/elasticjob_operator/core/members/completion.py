@@ -1,4 +1,4 @@
-"""When the members have brought a job to its end: enough of them have succeeded, or none is left that could."""
+"""Whether a job has succeeded, because enough members have, or cannot succeed any more, because none is left."""
 
 from __future__ import annotations
 
@@ -11,37 +11,40 @@ from elasticjob_operator.core.members.terminations import permanently_failed
 from elasticjob_operator.core.model.plan import Indices
 
 
-def has_succeeded(job: ElasticJob, status: ElasticJobStatus, staying: Indices) -> bool:
-    """Whether a role has reached its `minSucceeded`, or every role that decides has come well to its end."""
+def has_succeeded(job: ElasticJob, status: ElasticJobStatus, members: Indices) -> bool:
+    """Whether a role has reached its `minSucceeded`, or all members of the deciding roles have succeeded.
+
+    `members` are the members per role that make up the job's size.
+    """
     for role, spec in job.spec.replica_specs.items():
-        least = spec.completion.min_succeeded
-        if least is not None and len(_succeeded(status, role)) >= least:
+        min_succeeded = spec.completion.min_succeeded
+        if min_succeeded is not None and len(_succeeded(status, role)) >= min_succeeded:
             return True
-    roles = [role for role in _deciding_roles(job) if staying[role]]
-    return bool(roles) and all(_role_succeeded(job, status, role, staying[role]) for role in roles)
+    roles = [role for role in _deciding_roles(job) if members[role]]
+    return bool(roles) and all(_role_succeeded(job, status, role, members[role]) for role in roles)
 
 
-def why_it_cannot_succeed(job: ElasticJob, status: ElasticJobStatus, staying: Indices) -> str:
+def why_it_cannot_succeed(job: ElasticJob, status: ElasticJobStatus, members: Indices) -> str:
     """Return why the job can never succeed, although no member has failed it; empty while it can."""
     for role in _deciding_roles(job):
-        left = staying[role] - _succeeded(status, role) - _failed(job, status, role)
-        if staying[role] and not left and not _role_succeeded(job, status, role, staying[role]):
-            least = job.spec.replica_specs[role].completion.min_succeeded
-            wanted = f", and completion.minSucceeded is {least}" if least is not None else ""
+        remaining = members[role] - _succeeded(status, role) - _failed(job, status, role)
+        if members[role] and not remaining and not _role_succeeded(job, status, role, members[role]):
+            min_succeeded = job.spec.replica_specs[role].completion.min_succeeded
+            required = f", and completion.minSucceeded is {min_succeeded}" if min_succeeded is not None else ""
             return (
                 f"no {role} is left: {len(_succeeded(status, role))} have succeeded, "
-                f"{len(_failed(job, status, role))} have failed for good{wanted}"
+                f"{len(_failed(job, status, role))} have failed for good{required}"
             )
     return ""
 
 
-def _role_succeeded(job: ElasticJob, status: ElasticJobStatus, role: str, staying: frozenset[int]) -> bool:
-    """Whether all members of a role have succeeded; those that it can do without may have failed."""
+def _role_succeeded(job: ElasticJob, status: ElasticJobStatus, role: str, members: frozenset[int]) -> bool:
+    """Whether all members of a role have succeeded; without `minSucceeded`, some may have failed for good instead."""
     succeeded = _succeeded(status, role)
-    if staying <= succeeded:
+    if members <= succeeded:
         return True
-    enough = job.spec.replica_specs[role].completion.min_succeeded is None and succeeded & staying
-    return bool(enough) and staying <= succeeded | _failed(job, status, role)
+    may_lack_some = job.spec.replica_specs[role].completion.min_succeeded is None and succeeded & members
+    return bool(may_lack_some) and members <= succeeded | _failed(job, status, role)
 
 
 def _succeeded(status: ElasticJobStatus, role: str) -> frozenset[int]:
@@ -53,8 +56,8 @@ def _failed(job: ElasticJob, status: ElasticJobStatus, role: str) -> frozenset[i
 
 
 def _deciding_roles(job: ElasticJob) -> list[str]:
-    decider = FRAMEWORKS[job.spec.framework].deciding_role
-    for role in (decider, names.ROLE_WORKER if decider else None):
+    deciding = FRAMEWORKS[job.spec.framework].deciding_role
+    for role in (deciding, names.ROLE_WORKER if deciding else None):
         if role is not None and role in job.spec.replica_specs:
             return [role]
     return list(job.spec.replica_specs)

@@ -1,6 +1,6 @@
-"""What the end of a pod means: whose fault it is, and what shall be done. `docs/failures.md` shows the table.
+"""Classifies how a pod failed into the action to take, by the job's `restartRules` and then by the default rules.
 
-A job's `restartRules` and the default table are one kind of rule, tried in order; the first one that matches decides.
+The first rule that matches decides. `docs/failures.md` has the table of the default rules.
 """
 
 from __future__ import annotations
@@ -9,128 +9,128 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import re2  # type: ignore[import-untyped]  # linear whatever the pattern is: no job can hold up the others
+import re2  # type: ignore[import-untyped]  # in linear time for every pattern: no job can stall the others
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, RestartRule
 
 from elasticjob_operator.core.model.observed import Pod, Terminated
 
 Action = Literal["Ignore", "Restart", "RestartWithMoreMemory", "FailJob"]
-_LONGEST_MESSAGE = 1024
-_KILLED = 137
-_MEMORY_OF_A_PATTERN = 1 << 20
+_MAX_MESSAGE = 1024
+_SIGKILL = 137
+_MAX_PATTERN_MEMORY = 1 << 20
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What shall be done about a failed pod, and why, in words for people."""
+    """What is done about a failed pod, and a description of its failure for messages."""
 
     action: Action
     reason: str
 
 
 @dataclass(frozen=True)
-class Default:
-    """One row of the default table: the rule, why it is so, and what else must hold for it to match."""
+class DefaultRule:
+    """One row of the table: the rule, why it is so, and for which pods only, where a RestartRule cannot say that."""
 
     rule: RestartRule
-    why: str
-    only: Literal["", "a pod that is being deleted", "no container has reported its end"] = ""
+    explanation: str
+    only_for: Literal["", "a pod that is being deleted", "no container has reported its end"] = ""
 
 
-DEFAULTS: tuple[Default, ...] = (
-    Default(
+DEFAULT_RULES: tuple[DefaultRule, ...] = (
+    DefaultRule(
         RestartRule(action="Restart", reasons=["Evicted"], message_pattern="exceed.* limit"),
         "The pod has used more storage than its own limits allow.",
     ),
-    Default(
+    DefaultRule(
         RestartRule(action="Ignore", pod_conditions=["DisruptionTarget"]),
         "Preempted, evicted, drained from its node, or its node is lost: Kubernetes says so itself.",
     ),
-    Default(
+    DefaultRule(
         RestartRule(
             action="Ignore",
             reasons=["Evicted", "Preempting", "NodeLost", "NodeShutdown", "Shutdown", "Terminated"],
         ),
         "The node was short of resources, was needed for others, shut down or got lost.",
     ),
-    Default(
+    DefaultRule(
         RestartRule(
             action="Ignore",
             reasons=["OutOf*", "UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity", "InvalidNodeInfo"],
         ),
         "The node has not taken the pod; the scheduler will find another place.",
     ),
-    Default(
+    DefaultRule(
         RestartRule(action="Ignore", reasons=["ContainerStatusUnknown"]),
         "The node does not know any more what became of the container.",
     ),
-    Default(
+    DefaultRule(
         RestartRule(action="RestartWithMoreMemory", reasons=["OOMKilled"]),
         "It was killed for the memory it used.",
     ),
-    Default(
-        RestartRule(action="RestartWithMoreMemory", exit_codes=[_KILLED], message_pattern=names.KILLED_FOR_MEMORY),
+    DefaultRule(
+        RestartRule(action="RestartWithMoreMemory", exit_codes=[_SIGKILL], message_pattern=names.KILLED_FOR_MEMORY),
         "The same, as its agent has seen: about 1 in 90 such kills is not reported as OOMKilled.",
     ),
-    Default(
-        RestartRule(action="Ignore", exit_codes=[_KILLED]),
+    DefaultRule(
+        RestartRule(action="Ignore", exit_codes=[_SIGKILL]),
         "Somebody has deleted the pod, and it was not done when its grace period was over.",
-        only="a pod that is being deleted",
+        only_for="a pod that is being deleted",
     ),
-    Default(
+    DefaultRule(
         RestartRule(action="FailJob", reasons=["DeadlineExceeded"]),
         "The template's own activeDeadlineSeconds is over; a new pod would run for as long again.",
     ),
-    Default(
+    DefaultRule(
         RestartRule(
             action="FailJob",
             reasons=["SysctlForbidden", "AppArmor", "PodOSNotSupported", "PodOSSelector*", "PodFeatureUnsupported"],
         ),
         "No node will take such a pod.",
     ),
-    Default(
+    DefaultRule(
         RestartRule(action="FailJob", reasons=["StartError", "ContainerCannotRun", "RunContainerError"]),
         "The container cannot be started: a command, a mount or a user is wrong.",
     ),
-    Default(
+    DefaultRule(
         RestartRule(action="FailJob", exit_codes=[126, 127, 128]),
         "The command cannot be executed or does not exist.",
     ),
-    Default(
+    DefaultRule(
         RestartRule(action="FailJob", signals=[4, 8, 31]),
         "SIGILL, SIGFPE, SIGSYS: the program is not made for this machine, or would do the same again.",
     ),
-    Default(
+    DefaultRule(
         RestartRule(action="FailJob", exit_codes=[210]),
         "The program says so: an error that is there to stay.",
     ),
-    Default(
+    DefaultRule(
         RestartRule(action="Ignore", exit_codes=[names.EXIT_DRAINED]),
         "SIGTERM: it was asked to leave, or has drained.",
     ),
-    Default(
+    DefaultRule(
         RestartRule(action="Ignore", signals=[1, 2, 3]),
         "SIGHUP, SIGINT, SIGQUIT: somebody has interrupted it.",
     ),
-    Default(
+    DefaultRule(
         RestartRule(action="Ignore", exit_codes=[200, 201]),
         "The program says so: an error that passes.",
     ),
-    Default(
-        RestartRule(action="Restart", exit_codes=[_KILLED]),
+    DefaultRule(
+        RestartRule(action="Restart", exit_codes=[_SIGKILL]),
         "SIGKILL, and nobody says why.",
     ),
-    Default(
+    DefaultRule(
         RestartRule(action="Restart", signals=[6, 7, 11, 13]),
         "SIGABRT, SIGBUS, SIGSEGV, SIGPIPE: often the fault of a device or of a peer.",
     ),
-    Default(
+    DefaultRule(
         RestartRule(action="Ignore"),
         "The node lost the pod before it could tell anything, not even a reason.",
-        only="no container has reported its end",
+        only_for="no container has reported its end",
     ),
-    Default(
+    DefaultRule(
         RestartRule(action="Restart"),
         "Any other end, such as exit code 1.",
     ),
@@ -138,26 +138,23 @@ DEFAULTS: tuple[Default, ...] = (
 
 
 def classify(pod: Pod, rules: Sequence[RestartRule] = ()) -> Failure:
-    """Judge a pod whose training has not ended well: the first rule that matches, else the default table."""
+    """Return what to do about a pod whose training has failed: by the first rule that matches, default rules last."""
     action = next((rule.action for rule in rules if _matches(rule, pod)), None)
-    return Failure(action or _default(pod), describe(pod))
+    return Failure(action or _default_action(pod), describe(pod))
 
 
 def describe(pod: Pod) -> str:
-    """Return how a pod ended: exit code, reason and last words."""
-    container, ended = _cause(pod)
-    parts = [f"{container}exit code {ended.exit_code}"] if ended else []
-    parts += [text for text in (ended.reason if ended else "", pod.status.reason) if text and text != "Error"]
-    words = (ended.message if ended else "") or pod.status.message
+    """Return how a pod ended: exit code, reason and termination message."""
+    container, terminated = _failed_container(pod)
+    parts = [f"{container}exit code {terminated.exit_code}"] if terminated else []
+    parts += [text for text in (terminated.reason if terminated else "", pod.status.reason) if text and text != "Error"]
+    message = (terminated.message if terminated else "") or pod.status.message
     head = ", ".join(parts) or f"phase {pod.status.phase}"
-    return f"{head}: {words.strip()[-_LONGEST_MESSAGE:]}" if words.strip() else head
+    return f"{head}: {message.strip()[-_MAX_MESSAGE:]}" if message.strip() else head
 
 
 def why_pending(pod: Pod) -> str:
-    """Return why a pod does not start, in its own words; empty when it does not tell.
-
-    That is what a container waits for, else what the scheduler says.
-    """
+    """Return why a pod does not start: what a container waits for, else what the scheduler says; empty without both."""
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         waiting = status.state.waiting
         if waiting is not None and waiting.reason not in ("", "ContainerCreating", "PodInitializing"):
@@ -169,7 +166,7 @@ def why_pending(pod: Pod) -> str:
 
 
 def restart_rules_error(job: ElasticJob) -> str | None:
-    """Return which restart rule of a job can never be judged, and why; None if all can."""
+    """Return the field of a restart rule whose pattern is invalid, and why; None if all are valid."""
     for role, spec in job.spec.replica_specs.items():
         for position, rule in enumerate(spec.restart_rules):
             if rule.message_pattern is None:
@@ -178,22 +175,22 @@ def restart_rules_error(job: ElasticJob) -> str | None:
                 _compiled(rule.message_pattern)
             except re2.error as error:
                 field = f"spec.replicaSpecs.{role}.restartRules[{position}].messagePattern"
-                why = error.args[0].decode(errors="replace")
-                return f"{field}: {rule.message_pattern!r} is not a regular expression: {why}"
+                reason = error.args[0].decode(errors="replace")
+                return f"{field}: {rule.message_pattern!r} is not a regular expression: {reason}"
     return None
 
 
-def _default(pod: Pod) -> Action:
+def _default_action(pod: Pod) -> Action:
     holds = {
         "": True,
         "a pod that is being deleted": pod.terminating,
-        "no container has reported its end": _cause(pod)[1] is None and not pod.status.reason,
+        "no container has reported its end": _failed_container(pod)[1] is None and not pod.status.reason,
     }
-    return next(row.rule.action for row in DEFAULTS if holds[row.only] and _matches(row.rule, pod))
+    return next(row.rule.action for row in DEFAULT_RULES if holds[row.only_for] and _matches(row.rule, pod))
 
 
-def _cause(pod: Pod) -> tuple[str, Terminated | None]:
-    """Return how the training container ended; if it never began, how the container did that kept it from beginning."""
+def _failed_container(pod: Pod) -> tuple[str, Terminated | None]:
+    """Return how the first container ended; if it never started, the name and end of the one that has failed."""
     if pod.terminated is not None:
         return "", pod.terminated
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
@@ -203,28 +200,30 @@ def _cause(pod: Pod) -> tuple[str, Terminated | None]:
 
 
 def _matches(rule: RestartRule, pod: Pod) -> bool:
-    _, ended = _cause(pod)
-    code = ended.exit_code if ended else None
-    signal = (ended.signal or (ended.exit_code - 128 if ended.exit_code > 128 else 0)) if ended else None
-    reasons = {pod.status.reason, ended.reason if ended else ""} - {""}
+    _, terminated = _failed_container(pod)
+    code = terminated.exit_code if terminated else None
+    signal = (terminated.signal or max(terminated.exit_code - 128, 0)) if terminated else None
+    reasons = {pod.status.reason, terminated.reason if terminated else ""} - {""}
     return (
         (not rule.exit_codes or code in rule.exit_codes)
         and (not rule.signals or signal in rule.signals)
-        and (not rule.reasons or any(_is(reason, wanted) for reason in reasons for wanted in rule.reasons))
-        and (rule.message_pattern is None or _found(rule.message_pattern, pod, ended))
+        and (
+            not rule.reasons or any(_reason_matches(reason, pattern) for reason in reasons for pattern in rule.reasons)
+        )
+        and (rule.message_pattern is None or _message_matches(rule.message_pattern, pod, terminated))
         and all(pod.condition(kind) for kind in rule.pod_conditions)
     )
 
 
-def _is(reason: str, wanted: str) -> bool:
-    return reason.startswith(wanted[:-1]) if wanted.endswith("*") else reason == wanted
+def _reason_matches(reason: str, pattern: str) -> bool:
+    return reason.startswith(pattern[:-1]) if pattern.endswith("*") else reason == pattern
 
 
-def _found(pattern: str, pod: Pod, ended: Terminated | None) -> bool:
-    """Look for the pattern in the last words. One that is none was edited in after the job began; it finds nothing."""
-    words = [text[-_LONGEST_MESSAGE:] for text in (ended.message if ended else "", pod.status.message)]
+def _message_matches(pattern: str, pod: Pod, terminated: Terminated | None) -> bool:
+    """Search the termination messages. An invalid pattern, which only an edit of a running job brings, matches none."""
+    messages = [text[-_MAX_MESSAGE:] for text in (terminated.message if terminated else "", pod.status.message)]
     try:
-        return any(_compiled(pattern).search(text) is not None for text in words if text)
+        return any(_compiled(pattern).search(text) is not None for text in messages if text)
     except re2.error:
         return False
 
@@ -232,5 +231,5 @@ def _found(pattern: str, pod: Pod, ended: Terminated | None) -> bool:
 def _compiled(pattern: str) -> Any:
     options = re2.Options()
     options.log_errors = False
-    options.max_mem = _MEMORY_OF_A_PATTERN
+    options.max_mem = _MAX_PATTERN_MEMORY
     return re2.compile(pattern, options)

@@ -1,4 +1,4 @@
-"""The members a job shall have against the pods it has: what to create, delete, count as restart or as success."""
+"""Compares the members a job shall have with the pods it has: which pods to create and which to delete."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from elasticjob_api.elasticjob import ElasticJobStatus, ReplicaSpec, ReplicaStat
 from elasticjob_api.indices import format_indices, parse_indices
 from msgspec.structs import replace
 
-from elasticjob_operator.core.manifests import pods
+from elasticjob_operator.core.manifests.pods import member_pod
 from elasticjob_operator.core.members import backoff
 from elasticjob_operator.core.members.reconcile_result import ReconcileResult
 from elasticjob_operator.core.members.terminations import count_terminations, permanently_failed
@@ -16,8 +16,8 @@ from elasticjob_operator.core.model.actions import CreatePod
 from elasticjob_operator.core.model.observed import Defaults, Observed, Pod
 from elasticjob_operator.core.model.plan import Indices, Quantities, member_resources
 
-CREATED_AT_ONCE = 500
-"""Pods in one decision: bounds what is under way when something changes, and keeps status writes rare."""
+MAX_CREATES = 500
+"""Pods created by one decision. It bounds what is under way when something changes, and keeps status writes rare."""
 
 
 def reconcile_members(
@@ -29,28 +29,28 @@ def reconcile_members(
     defaults: Defaults,
     now: float,
 ) -> ReconcileResult:
-    """Compare every role's indices with its pods.
+    """Count what has become of the pods of every role, delete those that shall go, and create those that are missing.
 
     Args:
         observed: the job and its pods.
         status: the job's status as decided so far.
-        staying: members per role that no running plan removes; only these are repaired.
+        staying: members per role that no running plan removes; only their pods are replaced.
         overrides: resources per role that a running plan is setting.
         defaults: what the job may leave out.
-        now: the time.
+        now: seconds since the epoch.
     """
     result, grouped = ReconcileResult(status), pods_by_role(observed)
-    for role, present in grouped.items():
-        count_terminations(result, observed.job, role, present, staying[role], now)
-        _remove(result, observed.job.spec.replica_specs[role], role, present, staying[role], now)
+    for role, pods in grouped.items():
+        count_terminations(result, observed.job, role, pods, staying[role], now)
+        _delete_pods(result, observed.job.spec.replica_specs[role], role, pods, staying[role], now)
     restarts = sum(replica.restarts for replica in result.status.replica_statuses.values())
     limit = observed.job.spec.run_policy.backoff_limit
     if restarts > limit and not result.failure:
         last = f": {result.events[-1].note}" if result.events else ""
         result.failure = f"{restarts} counted restarts are above runPolicy.backoffLimit {limit}{last}"
     if not result.failure:
-        for role, present in grouped.items():
-            _create(result, observed, role, present, staying[role], overrides.get(role, {}), defaults, now)
+        for role, pods in grouped.items():
+            _create_pods(result, observed, role, pods, staying[role], overrides.get(role, {}), defaults, now)
     return result
 
 
@@ -64,7 +64,7 @@ def pods_by_role(observed: Observed) -> dict[str, list[Pod]]:
 
 
 def keep_only_members(replica: ReplicaStatus, indices: frozenset[int]) -> ReplicaStatus:
-    """Return the role's status held to these indices; what was kept about other members is dropped."""
+    """Return the role's status with these members; all that it says about other members is dropped."""
     keep = {str(index) for index in indices}
     return replace(
         replica,
@@ -79,16 +79,14 @@ def keep_only_members(replica: ReplicaStatus, indices: frozenset[int]) -> Replic
     )
 
 
-def _remove(
-    result: ReconcileResult, spec: ReplicaSpec, role: str, present: Sequence[Pod], staying: frozenset[int], now: float
+def _delete_pods(
+    result: ReconcileResult, spec: ReplicaSpec, role: str, pods: Sequence[Pod], staying: frozenset[int], now: float
 ) -> None:
-    """Delete pods of no member, failed pods when they are replaced, and all but the newest of two of one member."""
+    """Delete pods of no member, ended pods whose replacement is due, and all but the newest of two of one member."""
     replica = result.status.replica_statuses[role]
-    held, kept = (
-        parse_indices(replica.indices),
-        parse_indices(replica.succeeded_indices) | permanently_failed(spec, replica),
-    )
-    replaced, indexed = staying - kept, [(pod.index, pod) for pod in present]
+    members = parse_indices(replica.indices)
+    replaceable = staying - _finished_members(spec, replica)
+    indexed = [(pod.index, pod) for pod in pods]
     newest: dict[int, Pod] = {}
     for index, pod in indexed:
         if not pod.finished and not pod.terminating:
@@ -96,20 +94,20 @@ def _remove(
             newest[index] = pod if other is None or pod.incarnation > other.incarnation else other
     for index, pod in indexed:
         if pod.terminating:
-            result.force_delete(pod, spec.pod_force_delete_seconds, now)
+            result.force_delete_if_stuck(pod, spec.pod_force_delete_seconds, now)
         elif (
-            index not in held
+            index not in members
             or (not pod.finished and pod is not newest[index])
-            or (pod.training_ended and index in replaced and _may_start(replica, index, now))
+            or (pod.training_ended and index in replaceable and not _back_off_seconds(replica, index, now))
         ):
             result.delete(pod)
 
 
-def _create(
+def _create_pods(
     result: ReconcileResult,
     observed: Observed,
     role: str,
-    present: Sequence[Pod],
+    pods: Sequence[Pod],
     staying: frozenset[int],
     override: Quantities,
     defaults: Defaults,
@@ -117,31 +115,30 @@ def _create(
 ) -> None:
     """Create the pods that are missing, under names never used before."""
     spec, replica = observed.job.spec.replica_specs[role], result.status.replica_statuses[role]
-    live = {pod.index for pod in present if not pod.finished}
-    over = parse_indices(replica.succeeded_indices) | permanently_failed(spec, replica)
-    missing = staying - live - over
+    live = {pod.index for pod in pods if not pod.finished}
+    missing = staying - live - _finished_members(spec, replica)
     for index in missing:
-        if wait := backoff.seconds_left(replica.back_off.get(str(index)), now):
+        if wait := _back_off_seconds(replica, index, now):
             result.requeue(wait)
             missing -= {index}
     highest, incarnations = replica.highest_index, replica.incarnations
-    chosen = sorted(missing)[: max(CREATED_AT_ONCE - len(result.creates), 0)]
+    chosen = sorted(missing)[: max(MAX_CREATES - len(result.creates), 0)]
     if observed.last_refusal and missing:
         # Once refused, as for a quota, one pod is enough to find out whether it is still so: names are not used up.
         # Another one each time, for it may be one alone that is refused, such as for the memory it needs.
-        turn = incarnations % len(missing)
-        chosen = sorted(missing)[turn : turn + 1]
+        position = incarnations % len(missing)
+        chosen = sorted(missing)[position : position + 1]
     for index in chosen:
         first_use = index > highest
         highest, incarnations = max(highest, index), incarnations + (not first_use)
-        body = pods.member_pod(
+        body = member_pod(
             observed.job,
             role,
             index,
             0 if first_use else incarnations,
-            wanted={**member_resources(result.status, role, index), **override},
+            resources={**member_resources(result.status, role, index), **override},
             restarts=replica.restarts_by_index.get(str(index), 0),
-            uncounted=replica.uncounted_by_index.get(str(index), 0),
+            uncounted_restarts=replica.uncounted_by_index.get(str(index), 0),
             defaults=defaults,
             default_limits=observed.default_limits,
         )
@@ -149,5 +146,10 @@ def _create(
     result.set_replica_status(role, replace(replica, highest_index=highest, incarnations=incarnations))
 
 
-def _may_start(replica: ReplicaStatus, index: int, now: float) -> bool:
-    return not backoff.seconds_left(replica.back_off.get(str(index)), now)
+def _finished_members(spec: ReplicaSpec, replica: ReplicaStatus) -> frozenset[int]:
+    """Return the members that get no pod any more, although they are still members."""
+    return parse_indices(replica.succeeded_indices) | permanently_failed(spec, replica)
+
+
+def _back_off_seconds(replica: ReplicaStatus, index: int, now: float) -> float:
+    return backoff.seconds_left(replica.back_off.get(str(index)), now)

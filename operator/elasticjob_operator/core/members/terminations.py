@@ -1,8 +1,8 @@
-"""The ends of members' pods, each taken into the job's status once: a success, a restart, or the end of the job.
+"""Counts the terminations of members' pods in the job's status, each once: as success, restart or failure of the job.
 
-A restart is counted as one more than the pod itself says it began with, so a pod that is seen again changes nothing. A
-pod that has vanished cannot say anything: which members have a pod is kept in the status, and it is taken out of there
-when its end is counted.
+A restart is counted as one more than the pod's own annotation says, so a pod that is observed again changes nothing. A
+pod that has vanished has no annotation any more: `started_indices` in the status says which members have a pod, and a
+member is removed from it when the end of its pod is counted.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from elasticjob_operator.core.model.plan import Quantities
 
 @dataclass
 class _Counters:
-    """A role's counters while the ends of its pods are taken in, with one note for each that is."""
+    """A role's counters by member index, while the terminations of its pods are counted, with a note for each."""
 
     succeeded: set[int]
     restarts: dict[str, int]
-    uncounted: dict[str, int]
+    uncounted_restarts: dict[str, int]
     back_off: dict[str, BackOff]
     resources: dict[str, dict[str, Quantity]]
     counted_notes: list[str] = field(default_factory=list)
@@ -38,18 +38,18 @@ class _Counters:
 
     def include(self, index: int, pod: Pod) -> bool:
         """Whether the end of this pod is counted already."""
-        if not self.restarts and not self.uncounted:
+        if not self.restarts and not self.uncounted_restarts:
             return False
         key = str(index)
         return (key in self.restarts and self.restarts[key] > pod.restarts) or (
-            key in self.uncounted and self.uncounted[key] > pod.uncounted_restarts
+            key in self.uncounted_restarts and self.uncounted_restarts[key] > pod.uncounted_restarts
         )
 
 
 def count_terminations(
-    result: ReconcileResult, job: ElasticJob, role: str, present: Sequence[Pod], staying: frozenset[int], now: float
+    result: ReconcileResult, job: ElasticJob, role: str, pods: Sequence[Pod], staying: frozenset[int], now: float
 ) -> None:
-    """Take what has become of a role's pods into the status."""
+    """Count what has become of a role's pods, record events about it, and see whether the job has failed by it."""
     spec, replica = job.spec.replica_specs[role], result.status.replica_statuses[role]
     counters = _Counters(
         set(parse_indices(replica.succeeded_indices)),
@@ -58,15 +58,15 @@ def count_terminations(
         dict(replica.back_off),
         dict(replica.resources_by_index),
     )
-    newest = {pod.index: pod for pod in sorted(present, key=lambda pod: pod.incarnation)}
-    for pod in present:
+    newest = {pod.index: pod for pod in sorted(pods, key=lambda pod: pod.incarnation)}
+    for pod in pods:
         if pod.training_ended and pod.index in staying and pod.index not in counters.succeeded:
             if pod.training_succeeded:
                 counters.succeeded.add(pod.index)
-            # An older pod's end was counted before there was a newer one, maybe for a member that has been removed.
+            # An older pod's end was counted before the newer one was created, maybe for a member since removed.
             elif pod is newest[pod.index] and not counters.include(pod.index, pod):
                 _count_failure(result, counters, spec, role, pod, now)
-    started = _count_vanished(counters, replica, present, staying, now)
+    started = _count_vanished(counters, replica, pods, staying, now)
     result.record_event("MemberFailed", counters.counted_notes, warning=True)
     result.record_event("MemberInterrupted", counters.uncounted_notes)
     result.set_replica_status(
@@ -78,7 +78,7 @@ def count_terminations(
             restarts=replica.restarts + len(counters.counted_notes),
             restarts_by_index=counters.restarts,
             uncounted_restarts=replica.uncounted_restarts + len(counters.uncounted_notes),
-            uncounted_by_index=counters.uncounted,
+            uncounted_by_index=counters.uncounted_restarts,
             back_off=counters.back_off,
             resources_by_index=counters.resources,
         ),
@@ -86,7 +86,7 @@ def count_terminations(
 
 
 def permanently_failed(spec: ReplicaSpec, replica: ReplicaStatus) -> frozenset[int]:
-    """Return the members that have used up their restarts."""
+    """Return the members that have used up their restarts and get no pod any more."""
     return frozenset(int(index) for index, n in replica.restarts_by_index.items() if n > spec.restart_limit)
 
 
@@ -98,65 +98,70 @@ def _count_failure(
         result.failure = result.failure or f"{role} {pod.index} failed: {failure.reason}"
         return
     counters.back_off[key] = backoff.after_termination(counters.back_off.get(key), pod, now)
-    then = backoff.describe(counters.back_off[key])
+    consequence = backoff.describe(counters.back_off[key])
     if failure.action == "Ignore":
-        counters.uncounted[key] = pod.uncounted_restarts + 1
-        counters.uncounted_notes.append(f"{pod.name}: {failure.reason}; not counted, {then}")
+        counters.uncounted_restarts[key] = pod.uncounted_restarts + 1
+        counters.uncounted_notes.append(f"{pod.name}: {failure.reason}; not counted, {consequence}")
         return
     counters.restarts[key] = pod.restarts + 1
     if failure.action == "RestartWithMoreMemory":
-        wanted, about = more_memory(spec, pod)
-        then = f"{then} {about}"
-        if wanted:
-            counters.resources[key] = {**counters.resources.get(key, {}), **wanted}
+        memory, note = increased_memory(spec, pod)
+        consequence = f"{consequence} {note}"
+        if memory:
+            counters.resources[key] = {**counters.resources.get(key, {}), **memory}
     if counters.restarts[key] > spec.restart_limit:
-        then = f"restartLimit {spec.restart_limit} is used up"
-        _fail_job_if_needed(result, counters, spec, role, pod, failure)
-    counters.counted_notes.append(f"{pod.name}: {failure.reason}; {then}")
+        consequence = f"restartLimit {spec.restart_limit} is used up"
+        _fail_job_above_limit(result, counters, spec, role, pod, failure)
+    counters.counted_notes.append(f"{pod.name}: {failure.reason}; {consequence}")
 
 
-def _fail_job_if_needed(
+def _fail_job_above_limit(
     result: ReconcileResult, counters: _Counters, spec: ReplicaSpec, role: str, pod: Pod, failure: Failure
 ) -> None:
-    """Note that a member is lost for good; so is the job, unless it can do without."""
-    lost = sum(n > spec.restart_limit for n in counters.restarts.values())
-    if lost >= (spec.completion.min_failed or 1):
+    """Fail the job if too many members of the role have used up their restarts; one, unless `minFailed` allows more."""
+    failed = sum(n > spec.restart_limit for n in counters.restarts.values())
+    if failed >= (spec.completion.min_failed or 1):
         result.failure = result.failure or (
             f"{role} {pod.index} failed and its restartLimit {spec.restart_limit} is used up: {failure.reason}"
         )
 
 
 def _count_vanished(
-    counters: _Counters, replica: ReplicaStatus, present: Sequence[Pod], staying: frozenset[int], now: float
+    counters: _Counters, replica: ReplicaStatus, pods: Sequence[Pod], staying: frozenset[int], now: float
 ) -> frozenset[int]:
-    """Count the pods that are missing without a trace; return which members have a pod whose end is not counted yet."""
+    """Count the pods that have vanished; return the members that have a pod whose end is not counted yet."""
     started = parse_indices(replica.started_indices)
-    indexed = [(pod.index, pod) for pod in present]
-    gone = (started & staying) - {index for index, _ in indexed} - counters.succeeded
-    for index in sorted(gone):
+    indexed = [(pod.index, pod) for pod in pods]
+    vanished = (started & staying) - {index for index, _ in indexed} - counters.succeeded
+    for index in sorted(vanished):
         key = str(index)
-        counters.uncounted[key] = counters.uncounted.get(key, 0) + 1
+        counters.uncounted_restarts[key] = counters.uncounted_restarts.get(key, 0) + 1
         counters.back_off[key] = backoff.after_termination(counters.back_off.get(key), None, now)
-        then = backoff.describe(counters.back_off[key])
-        counters.uncounted_notes.append(f"the pod of index {index} has vanished; not counted, {then}")
-    known = frozenset(index for index, pod in indexed if index in staying and not counters.include(index, pod))
-    return known | (started - staying)
+        consequence = backoff.describe(counters.back_off[key])
+        counters.uncounted_notes.append(f"the pod of index {index} has vanished; not counted, {consequence}")
+    not_counted_yet = frozenset(
+        index for index, pod in indexed if index in staying and not counters.include(index, pod)
+    )
+    return not_counted_yet | (started - staying)
 
 
-def more_memory(spec: ReplicaSpec, pod: Pod) -> tuple[Quantities, str]:
-    """Return twice the memory the pod had, within bounds, and what people are told about it."""
+def increased_memory(spec: ReplicaSpec, pod: Pod) -> tuple[Quantities, str]:
+    """Return twice the memory that the pod had, or less by `maxMemory`, and a phrase about it for messages.
+
+    The quantities are empty where more memory is not allowed or would not help.
+    """
     containers = pod.spec.containers
-    had = _memory(containers[0].resources.requests, containers[0].resources.limits) if containers else None
-    if had is None:
+    current = _memory(containers[0].resources.requests, containers[0].resources.limits) if containers else None
+    if current is None:
         return {}, "with the same memory: it had no bound, so it was the node that ran out of it"
     first = spec.template["spec"]["containers"][0].get("resources") or {}
-    template = _memory(first.get("requests") or {}, first.get("limits") or {}) or had
-    most = template * DEFAULT_MAX_MEMORY_FACTOR if spec.max_memory is None else parse_quantity(spec.max_memory)
-    bound = f"maxMemory {format_memory(most)}"
-    if had >= most:
-        return {}, f"with the same memory: {format_memory(had)} is all that {bound} allows"
-    more = format_memory(min(had * 2, most))
-    return {"memory": more}, f"with {more} of memory instead of {format_memory(had)} ({bound})"
+    template = _memory(first.get("requests") or {}, first.get("limits") or {}) or current
+    maximum = template * DEFAULT_MAX_MEMORY_FACTOR if spec.max_memory is None else parse_quantity(spec.max_memory)
+    bound = f"maxMemory {format_memory(maximum)}"
+    if current >= maximum:
+        return {}, f"with the same memory: {format_memory(current)} is all that {bound} allows"
+    more = format_memory(min(current * 2, maximum))
+    return {"memory": more}, f"with {more} of memory instead of {format_memory(current)} ({bound})"
 
 
 def _memory(requests: dict[str, int | str], limits: dict[str, int | str]) -> Decimal | None:
