@@ -132,7 +132,7 @@ MUTATIONS = (
     Mutation(
         "a create without an answer is not looked for",
         "pod_executor.py",
-        "                    self._jobs_to_relist.add(job.metadata.uid)\n",
+        "            self._jobs_to_relist.add(job.metadata.uid)\n",
         "",
     ),
     Mutation(
