@@ -120,8 +120,8 @@ MUTATIONS = (
     Mutation(
         "a rollback forgets whom the plan removed",
         "core/scaling/completion_status.py",
-        "back = sorted(members.removed[role])[: len(unready)]",
-        "back: list[int] = []",
+        "restored = sorted(members.removed[role])[: len(unready)]",
+        "restored: list[int] = []",
     ),
     Mutation(
         "what is gone comes back by a late event",

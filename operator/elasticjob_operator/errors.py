@@ -1,7 +1,7 @@
-"""Why a decision could not be carried out as it was."""
+"""Errors of the execution of a decision."""
 
 from __future__ import annotations
 
 
 class StaleState(Exception):
-    """The decision was made on a state that is no longer so; the store has been told what is: decide again."""
+    """The decision was made on a stale state; the store has been updated, so decide again."""

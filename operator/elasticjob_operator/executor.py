@@ -1,8 +1,8 @@
-"""Carries out what was decided, in order.
+"""Executes the actions of a decision, in order.
 
-Each class of error has one consequence here. A conflict or a vanished object means that the decision was made on an
-old state: what is now there is read, and decided on again. A refusal becomes the job's trouble, which its status and an
-event tell. It is tried again after a pause, like any other error.
+Each class of error has one consequence here. A conflict or a vanished object means that the decision was made on a
+stale state: the object is read again, and a new decision is made. A refusal is recorded for the job and shown by its
+status and an event. After a refusal or any other error, the job is reconciled again after a pause.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PLAN_ACTIONS = (do.PatchStatus, do.Adopt, do.CreatePlan, do.WriteBackReplicas)
 
 @dataclass(frozen=True)
 class Executor:
-    """Carries out decisions on one cluster."""
+    """Executes decisions on one cluster."""
 
     kube: Kube
     store: Store
@@ -44,11 +44,11 @@ class Executor:
     events: Events
 
     async def execute(self, job: ElasticJob, decided: Iterable[do.Action]) -> None:
-        """Carry out actions in order; those on pods that stand next to each other at the same time.
+        """Execute actions in order; adjacent actions on pods concurrently.
 
         Raises:
-            Retry: something could not be done; it is to be decided again after a pause.
-            StaleState: it is to be decided again now.
+            Retry: an action failed; decide again after a pause.
+            StaleState: the decision was made on a stale state; decide again now.
         """
         due: float | None = None
         refused: Refused | None = None
@@ -63,7 +63,7 @@ class Executor:
                 for action in group:
                     job = await self._execute_one(job, action)
                     if isinstance(action, _PLAN_ACTIONS):
-                        due = 0.0  # nor delay the step that follows
+                        due = 0.0  # nor delay the plan's next step
             if refused is not None:
                 raise refused
         except Refused as error:
@@ -76,7 +76,7 @@ class Executor:
         self.store.record_refusal(job, "")
 
     async def _execute_one(self, job: ElasticJob, action: do.Action) -> ElasticJob:
-        """Carry out one action; return the job as it is afterwards."""
+        """Execute one action; return the job as it is afterwards."""
         match action:
             case do.PatchJobStatus(patch):
                 job = await self._patch_job(job, {"status": patch}, subresource="status")
@@ -126,13 +126,13 @@ class Executor:
         return self._stored(answer)
 
     def _stored(self, answer: Json) -> ElasticJob:
-        """Take the API server's answer to a write of the job."""
+        """Cache the API server's answer to a write of the job, and return the job."""
         job = msgspec.convert(answer, ElasticJob)
         self.store.put(job)
         return job
 
     async def refresh_job(self, job: ElasticJob) -> bool:
-        """Read the job from the API server into the store; False when it is gone."""
+        """Read the job from the API server into the store; return False if it does not exist any more."""
         try:
             found = await self.kube.get(ELASTIC_JOBS, job.metadata.namespace, job.metadata.name)
         except NotFound:
@@ -149,8 +149,8 @@ class Executor:
         """Patch a ScalePlan, ScaleIn or ScaleOut.
 
         Raises:
-            StaleState: it has changed, or is gone.
-            KubeError: as the API server answers.
+            StaleState: it has changed since, or was deleted.
+            KubeError: any other error of the API server.
         """
         resource = KINDS[action.kind]
         versioned = {"resourceVersion": action.resource_version, "uid": action.uid}
@@ -168,7 +168,7 @@ class Executor:
         except NotFound:
             found = None
         if found is None or found["metadata"]["uid"] != action.uid:
-            # Another one of the same name is the watch's to tell: it may name another job.
+            # A new object of this name may name another job; the watch reports it.
             self.store.forget_uid(action.uid)
         else:
             self.store.update(resource, "MODIFIED", found)
@@ -177,7 +177,7 @@ class Executor:
         try:
             answer = await self.kube.create(SCALE_PLANS, job.metadata.namespace, body)
         except AlreadyExists:
-            # Ours: the name derives from what asks for it, and the answer to our create was lost or is on its way.
+            # Its name derives from what it is for: an earlier create of this plan has succeeded without an answer.
             answer = await self.kube.get(SCALE_PLANS, job.metadata.namespace, body["metadata"]["name"])
         self.store.update(SCALE_PLANS, "ADDED", answer)
         if answer["metadata"]["uid"] not in {plan.metadata.uid for plan in self.store.observed(job).plans}:
@@ -188,13 +188,13 @@ class Executor:
         try:
             await self.kube.delete(resource, job.metadata.namespace, name, uid=uid, propagation="Background")
         except (NotFound, Conflict) as error:
-            if isinstance(error, Conflict) and await self._is_there(resource, job, name, uid):
+            if isinstance(error, Conflict) and await self._exists(resource, job, name, uid):
                 raise
             log.debug("%s %s was gone already", resource.kind, name)
         self.store.forget_uid(uid)
 
-    async def _is_there(self, resource: Resource, job: ElasticJob, name: str, uid: str) -> bool:
-        """Whether this very object is there; another of its name does not count."""
+    async def _exists(self, resource: Resource, job: ElasticJob, name: str, uid: str) -> bool:
+        """Whether the object with this UID exists; another of its name does not count."""
         try:
             found = await self.kube.get(resource, job.metadata.namespace, name)
         except NotFound:

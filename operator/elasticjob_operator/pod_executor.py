@@ -1,7 +1,7 @@
-"""Creates, deletes and resizes pods, a bounded number at a time.
+"""Creates, deletes and resizes pods, with a bounded number of requests at a time.
 
-A lost answer to a create is asked for again under the same name, which no other pod of the job ever has. When no answer
-comes at all, all pods are listed before the job gets another one: there is one pod for a member in the end.
+If the answer to a create is lost, it is repeated under the same name, which no other pod of the job ever has. If there
+is no answer to that either, all pods are listed before the job gets another one, so that a member never gets two pods.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from elasticjob_operator.store import controlling_job_uid
 RecordRefusedResize = Callable[[do.ResizePod, str], None]
 PodAction = do.CreatePod | do.DeletePod | do.ResizePod
 MAX_CONCURRENT_CHANGES = 32
-"""Pod changes of one job at a time; below the session's connections, so that a large job leaves some for the others."""
+"""Requests of one job at a time; fewer than the session has connections, so that a large job leaves some to others."""
 _CREATE_RETRY_SECONDS = (0.1, 0.3, 1.0, 3.0)
 _NO_ANSWER_STATUSES = (0, 504)
 
 
 @dataclass(frozen=True)
 class PodExecutor:
-    """Carries out pod actions. `pods` is told the answers, so that the next decision knows them."""
+    """Executes pod actions. The answers go into the informer `pods`, so that the next decision knows them."""
 
     kube: Kube
     pods: Informer[Pod]
@@ -44,27 +44,27 @@ class PodExecutor:
     async def execute(
         self, job: ElasticJob, actions: Sequence[do.Action], record_refused_resize: RecordRefusedResize
     ) -> None:
-        """Carry out all of them, at the same time as far as allowed; then raise the first error, if any.
+        """Execute all of them, up to `MAX_CONCURRENT_CHANGES` at a time; then raise the first error, if any.
 
         Args:
-            job: whose pods they are.
-            actions: what to do.
+            job: the owner of the pods.
+            actions: pod actions only.
             record_refused_resize: called with a resize that the API server refuses, and why; that is no error.
 
         Raises:
-            StaleState: a pod was not as it was when this was decided.
-            KubeError: as the API server answers.
+            StaleState: a pod has changed since the decision was made.
+            KubeError: any other error of the API server.
         """
         if job.metadata.uid in self._jobs_to_relist:
             await self.pods.refresh()
             self._jobs_to_relist.discard(job.metadata.uid)
             raise StaleState
-        places = asyncio.Semaphore(MAX_CONCURRENT_CHANGES)
+        limit = asyncio.Semaphore(MAX_CONCURRENT_CHANGES)
         failures: list[KubeError | StaleState] = []
 
         async def execute_bounded(action: do.Action) -> None:
-            async with places:
-                # After a refusal (a quota, a webhook) the others of its kind would only be refused as well.
+            async with limit:
+                # After a refusal (a quota, a webhook) the other creates would only be refused as well.
                 if failures and isinstance(action, do.CreatePod):
                     return
                 try:
@@ -92,7 +92,7 @@ class PodExecutor:
             # A conflict is about a ResourceQuota that many creates count against at the same time. After a time-out
             # the pod may have come and gone already, and its name must not be used a second time.
             answer = await retry(
-                lambda: self._created(job, action),
+                lambda: self._create_or_get(job, action),
                 (TryLater, Conflict),
                 pauses=_CREATE_RETRY_SECONDS,
                 unless=lambda error: error.status in _NO_ANSWER_STATUSES,
@@ -104,12 +104,12 @@ class PodExecutor:
         if controlling_job_uid(pod) != job.metadata.uid:
             note = f"pod {action.name} exists and is not this job's; it is left alone, and its name not used"
             self.events.emit(job, do.EmitEvent(reason="ForeignPod", note=note, warning=True))
-            # Not just outdated: the next name may be taken as well, and the one after it, so there is a pause.
+            # Not StaleState, which is retried at once: the following names may be taken as well, so there is a pause.
             raise Refused(409, "ForeignPod", note)
         self.pods.observe(pod)
 
-    async def _created(self, job: ElasticJob, action: do.CreatePod) -> Json:
-        """Create the pod, or read the one that is there."""
+    async def _create_or_get(self, job: ElasticJob, action: do.CreatePod) -> Json:
+        """Create the pod, or read the one that exists."""
         try:
             return await self.kube.create(PODS, job.metadata.namespace, action.body)
         except AlreadyExists:
@@ -119,13 +119,13 @@ class PodExecutor:
         try:
             answer = await self.kube.delete(PODS, job.metadata.namespace, name, uid=uid, grace_seconds=grace_seconds)
         except NotFound:
-            self.pods.forget(uid)  # this very pod is gone, though the watch has not said so yet
+            self.pods.forget(uid)  # the watch has not reported it yet
             return
         except Conflict:
-            if await self._is_there(job, name, uid):
+            if await self._exists(job, name, uid):
                 raise
             return
-        # A pod that somebody else deletes at the same time is told without a version: what is known of it stays.
+        # If somebody else deletes the pod at the same time, the answer has no version: the cached pod stays.
         if answer.get("kind") == "Pod" and answer["metadata"].get("resourceVersion"):
             self.pods.observe(_pod(answer))
 
@@ -148,14 +148,14 @@ class PodExecutor:
             record_refused_resize(action, f"the API server refuses to resize it: {error.message}")
             return
         except (NotFound, Conflict) as error:
-            if await self._is_there(job, action.name, action.uid) and isinstance(error, NotFound):
+            if await self._exists(job, action.name, action.uid) and isinstance(error, NotFound):
                 record_refused_resize(action, "in-place resize needs Kubernetes 1.33 or later")
                 return
             raise StaleState from error
         self.pods.observe(_pod(answer))
 
-    async def _is_there(self, job: ElasticJob, name: str, uid: str) -> bool:
-        """Read the pod from the API server; False when this very one is gone."""
+    async def _exists(self, job: ElasticJob, name: str, uid: str) -> bool:
+        """Read the pod from the API server into the informer; return False if the one with this UID does not exist."""
         try:
             pod = _pod(await self.kube.get(PODS, job.metadata.namespace, name))
         except NotFound:

@@ -1,4 +1,4 @@
-"""One round of observe, plan, act for one job: the only place where the three meet."""
+"""The reconcile loop of one job: observe, decide, execute."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from elasticjob_operator.work_queue import Retry
 
 log = logging.getLogger(__name__)
 _MAX_CYCLES = 20
-"""Rounds in a row: each brings the job a step further, and a job that never settles must not keep the process busy."""
+"""Decisions in a row; after them other jobs get their turn, so that one that never settles does not block them."""
 _DELETION_CHECK_SECONDS = 30.0
-"""Seconds after which a job that is being deleted is asked for again."""
+"""How often a job that is being deleted is read again."""
 
 
 @dataclass(frozen=True)
 class Reconciler:
-    """Brings jobs to what is wanted of them."""
+    """Reconciles jobs with their specs."""
 
     kube: Kube
     store: Store
@@ -36,10 +36,10 @@ class Reconciler:
     defaults: Defaults
 
     async def reconcile(self, key: JobKey) -> float | None:
-        """Decide and act until there is nothing left to do now; return the seconds until there may be again.
+        """Decide and execute until there is nothing to do; return the seconds after which to do so again, or None.
 
         Raises:
-            Retry: something could not be done now.
+            Retry: an action failed; try again after a pause.
         """
         for _ in range(_MAX_CYCLES):
             job = self.store.job(key)
@@ -56,15 +56,15 @@ class Reconciler:
                 log.debug("%s has changed meanwhile; deciding again", key)
             except Retry as retry:
                 if retry.due is None:
-                    retry.due = decision.requeue_after  # such as the end of a plan whose pods a quota refuses
+                    retry.due = decision.requeue_after  # such as the timeout of a plan whose pods a quota refuses
                 raise
         return 1.0
 
     async def _await_deletion(self, key: JobKey, job: ElasticJob) -> float:
-        """Ask for a job that is being deleted: a broken watch may never tell its end, and what names it waits for that.
+        """Read a job that is being deleted: a broken watch may never report its end, for which its requests wait.
 
         Raises:
-            Retry: there is no answer now.
+            Retry: the API server does not answer.
         """
         try:
             await self.executor.refresh_job(job)
@@ -74,7 +74,7 @@ class Reconciler:
         return _DELETION_CHECK_SECONDS if present is not None and present.metadata.uid == job.metadata.uid else 0.0
 
     async def _end_requests_without_job(self, key: JobKey) -> float | None:
-        """End the plans and requests that name a job that is not there; the API server itself is asked for it."""
+        """End the plans and requests that name a job that does not exist, after the API server has confirmed that."""
         refusals = refuse_without_job(key.name, key.namespace, list(self.store.requests(key)), time.time())
         if not refusals:
             return None

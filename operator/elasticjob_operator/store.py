@@ -1,7 +1,8 @@
-"""What the operator has last seen, by job. A cache, never the truth: every write carries the version it was decided on.
+"""The operator's cache of objects as last observed, by job.
 
-kopf does not tell of deletions that happen while its watch is broken; an object that is in here but gone is found out
-by the first write to it, which is answered with "not found", and forgotten then.
+It may be stale: every write carries the resourceVersion or UID on which it was decided, so that it fails on another
+state. kopf does not report deletions that happen while its watch is broken; such an object is removed from the cache
+when the first write to it is answered with "not found".
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from elasticjob_operator.core.scaling.disruption import Node, leaving_reason
 
 log = logging.getLogger(__name__)
 _MAX_DELETED_UIDS = 10_000
+"""UIDs of deleted objects that are remembered, so that a late event does not bring one back."""
 
 Custom = ElasticJob | ScalePlan | ScaleIn | ScaleOut
 TYPES: Mapping[Resource, type[Custom]] = {
@@ -36,12 +38,12 @@ TYPES: Mapping[Resource, type[Custom]] = {
     SCALE_OUTS: ScaleOut,
 }
 for _type in TYPES.values():
-    msgspec.json.Decoder(_type)  # so that the first object of a kind is not what waits until its type is understood
+    msgspec.json.Decoder(_type)  # prepares decoding now, so that the first object of a kind is not delayed by it
 
 
 @dataclass(frozen=True)
 class JobKey:
-    """Which job: the unit of work. It need not exist; a plan may name a job that does not."""
+    """Namespace and name of a job, the key of the work queue. The job need not exist: a plan may name any job."""
 
     namespace: str
     name: str
@@ -52,7 +54,7 @@ class JobKey:
 
 @dataclass
 class Store:
-    """Custom resources, pods, leaving nodes and default limits as last seen."""
+    """Custom resources, pods, leaving nodes and default limits as last observed."""
 
     _customs: dict[JobKey, dict[str, Custom]] = field(default_factory=lambda: defaultdict(dict))
     _pods: dict[str, dict[str, Pod]] = field(default_factory=lambda: defaultdict(dict))
@@ -65,10 +67,15 @@ class Store:
     _deleted_uids: dict[str, None] = field(default_factory=dict)
 
     def update(self, resource: Resource, kind: str | None, raw: Mapping[str, Any]) -> JobKey | None:
-        """Take an object as a watch or an answer tells it; return the job it concerns if this is news.
+        """Cache a custom resource from a watch event or an answer; return the key of its job if it has changed.
 
-        What is known already, above all the answer to a write of our own when the watch repeats it, is no news: it must
-        not cut short the pause after a failure.
+        What is cached already, such as the answer to the operator's own write that the watch repeats, is no change: it
+        must not shorten the pause after a failure.
+
+        Args:
+            resource: its kind.
+            kind: the watch event's type; None for an object from a list.
+            raw: the object as decoded JSON.
         """
         try:
             custom = msgspec.convert(raw, TYPES[resource])
@@ -84,7 +91,7 @@ class Store:
         return key if self.put(custom) else None
 
     def forget(self, custom: Custom) -> None:
-        """The object is gone, whatever a late event or answer still tells of it."""
+        """Remove an object that was deleted; late events and answers do not bring it back."""
         key, uid = key_of(custom), custom.metadata.uid
         self._deleted_uids[uid] = None
         if len(self._deleted_uids) > _MAX_DELETED_UIDS:
@@ -97,13 +104,13 @@ class Store:
         self._ensured_for.pop(uid, None)
 
     def forget_uid(self, uid: str) -> None:
-        """The plan or request with this UID is gone."""
+        """Remove the plan or request with this UID, which was deleted."""
         for customs in list(self._customs.values()):
             if uid in customs:
                 self.forget(customs[uid])
 
     def update_pod(self, before: Pod | None, after: Pod | None) -> JobKey | None:
-        """Take a change of a pod; return the job it concerns."""
+        """Cache a pod that was added, changed or deleted (`after` None); return the key of its job, if it has one."""
         pod = after or before
         assert pod is not None
         job_uid = controlling_job_uid(pod)
@@ -119,7 +126,7 @@ class Store:
         return _key_of_pod(pod)
 
     def update_node(self, before: Node | None, after: Node | None) -> list[JobKey]:
-        """Take a change of a node; return the jobs with pods there if it is now leaving, or no longer."""
+        """Note whether a node is leaving; if that has changed, return the keys of the jobs with pods on it."""
         node = after or before
         assert node is not None
         name, why = node.metadata.name, leaving_reason(after) if after else None
@@ -132,32 +139,32 @@ class Store:
         return list({_key_of_pod(pod) for pod in there})
 
     def update_limit_range(self, before: LimitRange | None, after: LimitRange | None) -> None:
-        """Take a change of a LimitRange."""
-        seen = after or before
-        assert seen is not None
-        there = self._limit_ranges[seen.metadata.namespace]
+        """Cache a LimitRange that was added, changed or deleted (`after` None)."""
+        limit_range = after or before
+        assert limit_range is not None
+        in_namespace = self._limit_ranges[limit_range.metadata.namespace]
         if after is not None:
-            there[after.metadata.uid] = after
+            in_namespace[after.metadata.uid] = after
         else:
-            there.pop(seen.metadata.uid, None)
+            in_namespace.pop(limit_range.metadata.uid, None)
 
     def job_keys(self) -> list[JobKey]:
-        """Return every job that exists or is named by a plan or request."""
+        """Return the key of every job that exists or is named by a plan or request."""
         return list(self._customs)
 
     def job(self, key: JobKey) -> ElasticJob | None:
         """Return the job, or None when there is none."""
-        # Of two jobs of one name, one was deleted unseen: the later one lives.
+        # If there are two jobs of one name, the deletion of one was not reported: the later one exists.
         jobs = [custom for custom in self._customs.get(key, {}).values() if isinstance(custom, ElasticJob)]
         return max(jobs, key=lambda job: int(job.metadata.resource_version), default=None)
 
     def count_by_phase(self) -> Counter[str]:
-        """Return how many jobs are in which phase."""
+        """Return the number of jobs by phase; a job without a status counts as `New`."""
         customs = (custom for customs in self._customs.values() for custom in customs.values())
         return Counter(custom.status.phase or "New" for custom in customs if isinstance(custom, ElasticJob))
 
     def observed(self, job: ElasticJob) -> Observed:
-        """Return the job and all that belongs to it; not what an earlier job of its name has left behind."""
+        """Return the job and all that belongs to it, without what belonged to an earlier job of its name."""
         uid = job.metadata.uid
         customs = [custom for custom in self._customs.get(key_of(job), {}).values() if _may_be_of(custom, uid)]
         return Observed(
@@ -184,14 +191,14 @@ class Store:
                 yield custom
 
     def record_refusal(self, job: ElasticJob, message: str) -> bool:
-        """Keep why the last attempt to change the cluster was refused, or that it was not; return if that is news."""
+        """Keep why the last change of the cluster was refused (empty: it was not); return whether the text is new."""
         before = self._last_refusals.pop(job.metadata.uid, "")
         if message:
             self._last_refusals[job.metadata.uid] = message
         return message != before
 
     def record_refused_resize(self, request: ResizePod, message: str) -> None:
-        """Keep that the API server refuses this resize; a new operator asks again and hears the same."""
+        """Keep that the API server refuses this resize; a new operator process requests it once more."""
         self._refused_resizes[request.uid] = (request, message)
 
     def record_status_write(self, job: ElasticJob, now: float) -> None:
@@ -199,11 +206,11 @@ class Store:
         self._status_written_at[job.metadata.uid] = now
 
     def record_infrastructure(self, job: ElasticJob) -> None:
-        """Keep that what the pods need around them is there, as the job's spec now wants it."""
+        """Keep that Secret, Services and so on exist as the job's present spec needs them."""
         self._ensured_for[job.metadata.uid] = manifest_inputs(job)
 
     def put(self, custom: Custom) -> bool:
-        """Take an object unless it is gone or a version as new is known; return whether it is news."""
+        """Cache an object unless it was deleted or this or a later version is cached; return whether it is now."""
         key, uid = key_of(custom), custom.metadata.uid
         if uid in self._deleted_uids:
             return False
@@ -225,7 +232,7 @@ def _key_of_pod(pod: Pod) -> JobKey:
 
 
 def _may_be_of(custom: Custom, job_uid: str) -> bool:
-    """Whether it does not say that it is another job's; what a user has just made says nothing."""
+    """Whether its owners and labels do not say that it is another job's; a user's new object has neither."""
     owners = {owner.uid for owner in custom.metadata.owner_references if owner.kind == "ElasticJob"}
     label = custom.metadata.labels.get(names.LABEL_JOB_UID, job_uid)
     return label == job_uid and (not owners or job_uid in owners)

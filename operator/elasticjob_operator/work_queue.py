@@ -1,7 +1,7 @@
-"""A work queue of keys, such as jobs.
+"""A work queue of keys, such as those of jobs.
 
-Each key is worked on by one worker at a time, as soon as something about it changes, and never twice for one reason.
-A key whose work fails is tried again after a growing pause, which delays no other key.
+The work on a key starts as soon as the key is added, never twice at the same time, and once for all additions while it
+waits. If it fails, it is repeated after a growing pause, which delays no other key.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ LONGEST_PAUSE_WHEN_CHANGED_SECONDS = 5.0
 
 
 class Retry(Exception):
-    """The work on a key could not be finished; try again after a growing pause, and not before `after` seconds.
+    """The work on a key failed; repeat it after a growing pause.
 
-    In `due` seconds something falls due that no pause may delay; None for nothing.
+    Attributes:
+        after: the shortest pause, in seconds.
+        due: seconds after which there is something to do that the pause must not delay; None for nothing.
     """
 
     def __init__(self, message: str, *, after: float = 0.0, due: float | None = None) -> None:
@@ -34,7 +36,7 @@ class Retry(Exception):
 
 
 class WorkQueue(Generic[K]):
-    """Keys that wait for work. `work(key)` returns the seconds after which to look again, or None."""
+    """Runs `work(key)` for every key that is added; it returns the seconds after which to run again, or None."""
 
     def __init__(self, work: Callable[[K], Awaitable[float | None]]) -> None:
         self._work = work
@@ -44,15 +46,15 @@ class WorkQueue(Generic[K]):
         self._failures: dict[K, int] = {}
         self._closed = False
         self.results: Counter[str] = Counter(done=0, failed=0)
-        """How often work has ended how."""
+        """How many times work has succeeded (`done`) or failed (`failed`)."""
 
     @property
     def busy(self) -> int:
-        """How many keys are being worked on."""
+        """The number of keys whose work is running."""
         return len(self._tasks)
 
     def add(self, key: K) -> None:
-        """Something about the key has changed: work on it now, or once more after the present work."""
+        """Run the work on the key now, or once more after the running one."""
         if self._closed:
             return
         if timer := self._timers.pop(key, None):
@@ -64,7 +66,7 @@ class WorkQueue(Generic[K]):
             task.add_done_callback(partial(self._done, key))
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Work on the key after so many seconds, or earlier if something adds it."""
+        """Run the work on the key after so many seconds, or earlier if it is added again."""
         if self._closed or key in self._dirty:
             return
         if timer := self._timers.pop(key, None):
@@ -72,7 +74,7 @@ class WorkQueue(Generic[K]):
         self._timers[key] = asyncio.get_running_loop().call_later(seconds, self.add, key)
 
     async def close(self) -> None:
-        """Take no more keys and wait until the present work is done."""
+        """Take no more keys and wait until running work has ended."""
         self._closed = True
         for timer in self._timers.values():
             timer.cancel()
@@ -81,7 +83,7 @@ class WorkQueue(Generic[K]):
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def abort(self) -> None:
-        """Take no more keys and break off the present work where it is."""
+        """Take no more keys and cancel running work."""
         self._closed = True
         for task in self._tasks.values():
             task.cancel()
@@ -99,13 +101,13 @@ class WorkQueue(Generic[K]):
             self._failures.pop(key, None)
         if key in self._dirty:
             self._dirty.discard(key)
-            # What changed may be our own doing, seen before its answer: after a failure that must not mean no pause.
+            # The change may be the operator's own write, reported before its answer, so a failure still has a pause.
             again = 0.0 if error is None else min(again or 0.0, LONGEST_PAUSE_WHEN_CHANGED_SECONDS)
         if again is not None:
             self.add_after(key, again)
 
     def _pause(self, key: K, error: BaseException) -> float:
-        """Return how long to wait after a failure. A mistake in our code concerns this key, not the others."""
+        """Return the pause after a failure, in seconds; also after an unexpected error, which is logged."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 20))

@@ -1,1 +1,1 @@
-"""What decisions are made of: what is observed, what may be done, and what a plan comes to."""
+"""The data that decisions use: what is observed of a job, the actions, and the types of a plan."""

@@ -1,4 +1,4 @@
-"""Everything a decision can ask for. An action says what and on which object, with the version it was decided on."""
+"""All actions a decision can contain. Each names its object, and the version or UID on which it was decided."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class PatchJobStatus:
-    """Merge a difference into the job's status, only if nobody has changed the job since."""
+    """Merge-patch the job's status, with the resourceVersion that was observed as a precondition."""
 
     patch: Json
 
 
 @dataclass(frozen=True)
 class PatchStatus:
-    """Merge a difference into the status of a ScalePlan, ScaleIn or ScaleOut, under the same condition."""
+    """Merge-patch the status of a ScalePlan, ScaleIn or ScaleOut, with its resourceVersion as a precondition."""
 
     kind: Literal["ScalePlan", "ScaleIn", "ScaleOut"]
     name: str
@@ -29,7 +29,7 @@ class PatchStatus:
 
 @dataclass(frozen=True)
 class Adopt:
-    """Make the job an owner of a user's object, so that it goes when the job goes."""
+    """Make the job an owner of a user's object, so that the garbage collector deletes it with the job."""
 
     kind: Literal["ScalePlan", "ScaleIn", "ScaleOut"]
     name: str
@@ -40,14 +40,14 @@ class Adopt:
 
 @dataclass(frozen=True)
 class CreatePlan:
-    """Create a ScalePlan; its name is derived, so that it is created once."""
+    """Create a ScalePlan; its name derives from what it is for, so a repeated create makes no second one."""
 
     body: Json
 
 
 @dataclass(frozen=True)
 class DeletePlan:
-    """Delete a ScalePlan: a finished one that is older than the history kept, or one that nobody wants any more."""
+    """Delete a ScalePlan: a finished one beyond the history limit, or one whose ScaleIn or ScaleOut was deleted."""
 
     name: str
     uid: str
@@ -55,7 +55,7 @@ class DeletePlan:
 
 @dataclass(frozen=True)
 class DeleteScaler:
-    """Delete a ScaleIn or ScaleOut that ended long enough ago."""
+    """Delete a ScaleIn or ScaleOut whose `ttlSecondsAfterFinished` has passed."""
 
     kind: Literal["ScaleIn", "ScaleOut"]
     name: str
@@ -64,12 +64,12 @@ class DeleteScaler:
 
 @dataclass(frozen=True)
 class DeleteJob:
-    """Delete a job that finished long enough ago."""
+    """Delete a job whose `ttlSecondsAfterFinished` has passed."""
 
 
 @dataclass(frozen=True)
 class WriteBackReplicas:
-    """Set `spec.replicaSpecs.<role>.replicas`, only if nobody has changed the job since."""
+    """Set `spec.replicaSpecs.<role>.replicas`, with the job's resourceVersion as a precondition."""
 
     role: str
     replicas: int
@@ -79,7 +79,7 @@ class WriteBackReplicas:
 class EnsureInfrastructure:
     """Make or correct Secret, Services, account, Role, state ConfigMap and PodGroup.
 
-    `part` is what no pod can be created or start without (Secret, account, PodGroup), the rest of them, or all.
+    `part`: `First` is what no pod can be created or started without (Secret, account, PodGroup); `Rest` the others.
     """
 
     part: Literal["First", "Rest", "All"] = "All"
@@ -99,7 +99,7 @@ class CreatePod:
 
 @dataclass(frozen=True)
 class DeletePod:
-    """Delete this very pod, not another of the same name. `grace_seconds` unset: the pod's own."""
+    """Delete the pod with this UID, not another of the same name. `grace_seconds` None: the pod's own."""
 
     name: str
     uid: str
@@ -108,7 +108,7 @@ class DeletePod:
 
 @dataclass(frozen=True)
 class ResizePod:
-    """Change the resources of the container that trains, in place."""
+    """Change the resources of the training container (the first one) in place."""
 
     name: str
     uid: str
@@ -117,7 +117,7 @@ class ResizePod:
 
 @dataclass(frozen=True)
 class EmitEvent:
-    """Tell people what happened; never repeated, never waited for."""
+    """Emit a Kubernetes event about the job; it is sent once, without a retry."""
 
     reason: str
     note: str
@@ -144,11 +144,11 @@ Action = (
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do now, in this order, and when to look again although nothing has changed.
+    """The actions to execute now, in this order, and the seconds after which to decide again without a change.
 
-    Pod actions that stand next to each other may be carried out at the same time. If an action fails, those after it
-    are not carried out; the next decision starts from what is then there. Only a refusal of pods hinders nothing that
-    comes after it, so what needs a pod must not.
+    Adjacent pod actions may be executed concurrently. If an action fails, the ones after it are skipped, and the next
+    decision starts from the state that is then observed. The one exception: when the API server refuses a pod, the
+    actions after it are still executed, so none of them may depend on that pod.
     """
 
     actions: tuple[Action, ...] = field(default=())

@@ -1,4 +1,4 @@
-"""LimitRanges: where a namespace has default limits, a container that asks for more than one must name its own."""
+"""LimitRanges: the default limits that a namespace gives to containers that name none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from elasticjob_api.meta import Object, ObjectMeta
 
 
 class LimitRangeItem(Object, frozen=True):
-    """What holds for one type of objects: `Container`, `Pod` or `PersistentVolumeClaim`."""
+    """The limits for one type of objects: `Container`, `Pod` or `PersistentVolumeClaim`."""
 
     type: str
     default: dict[str, int | str] = {}
@@ -19,12 +19,12 @@ class LimitRangeSpec(Object, frozen=True):
 
 
 class LimitRange(Object, frozen=True):
-    """A LimitRange; the API server has filled in the defaults that follow from its maxima."""
+    """A LimitRange; the API server has already filled in the defaults that follow from its maxima."""
 
     metadata: ObjectMeta
     spec: LimitRangeSpec = LimitRangeSpec()
 
     @property
     def default_limits(self) -> frozenset[str]:
-        """The resources that a container without a limit of its own is given one of."""
+        """The resources for which a container without a limit of its own gets one."""
         return frozenset(name for item in self.spec.limits if item.type == "Container" for name in item.default)

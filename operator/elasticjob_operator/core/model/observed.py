@@ -1,4 +1,4 @@
-"""What a decision is computed from: one job and everything that belongs to it, as last seen."""
+"""The input of a decision: one job and everything that belongs to it, as last observed."""
 
 from __future__ import annotations
 
@@ -117,37 +117,37 @@ class Pod(Object, frozen=True):
 
     @property
     def incarnation(self) -> int:
-        """Its number among the pods of the role that took over an index."""
+        """Its number among the pods of the role that replaced an earlier pod of an index; 0 for a first pod."""
         return _number(self.metadata.labels.get(names.LABEL_INCARNATION), 0)
 
     @property
     def restarts(self) -> int:
-        """Counted restarts of its index when it was created."""
+        """Restarts of its index that counted against the restart limit when it was created."""
         return _number(self.metadata.annotations.get(names.ANNOTATION_RESTARTS), 0)
 
     @property
     def uncounted_restarts(self) -> int:
-        """Uncounted restarts of its index when it was created."""
+        """Restarts of its index that did not count against the limit when it was created."""
         return _number(self.metadata.annotations.get(names.ANNOTATION_UNCOUNTED), 0)
 
     @property
     def finished(self) -> bool:
-        """Whether all of its containers have ended for good."""
+        """Whether its phase is final: all of its containers have ended and none restarts."""
         return self.status.phase in ("Succeeded", "Failed")
 
     @property
     def terminating(self) -> bool:
-        """Whether it is being deleted. It counts as live until it is gone: its processes may still run."""
+        """Whether it is being deleted. Until it is gone its processes may still run."""
         return self.metadata.deletion_timestamp is not None
 
     @property
     def ready(self) -> bool:
-        """Whether it is Ready and stays."""
+        """Whether it has the condition Ready and is not being deleted."""
         return not self.terminating and self.condition("Ready") is not None
 
     @property
     def terminated(self) -> Terminated | None:
-        """How the container that trains (the first one) ended; None while it has not."""
+        """How the training container (the first one) ended; None while it has not."""
         first = self.spec.containers[0].name if self.spec.containers else ""
         for status in self.status.container_statuses:
             if status.name == first:
@@ -156,14 +156,14 @@ class Pod(Object, frozen=True):
 
     @property
     def training_ended(self) -> bool:
-        """Whether training in it is over, which is how an agent confirms that it has drained."""
+        """Whether the training container has ended, which is how an agent confirms that it has drained."""
         return self.finished or self.terminated is not None
 
     @property
     def training_succeeded(self) -> bool:
-        """Whether training in it ended well; what other containers do or did does not matter then."""
-        how = self.terminated
-        return how.exit_code == 0 if how is not None else self.status.phase == "Succeeded"
+        """Whether the training container ended with exit code 0; other containers do not matter then."""
+        terminated = self.terminated
+        return terminated.exit_code == 0 if terminated is not None else self.status.phase == "Succeeded"
 
     def condition(self, kind: str) -> PodCondition | None:
         """Return the condition of this type if it is True."""
@@ -180,12 +180,14 @@ class Observed:
         plans: ScalePlans that name the job.
         scale_ins: ScaleIns that name the job.
         scale_outs: ScaleOuts that name the job.
-        trouble: why the last attempt to change the cluster was refused, for people; nothing is decided by it.
-        status_written: when this operator last wrote the job's status; 0 for never.
-        leaving_nodes: nodes that are about to go, and by which taint that is known (core/disruption.py).
-        unresizable: by pod UID the last request to resize it in place that the API server refused, and why.
-        ensured: whether this process has found or made all that the pods need around them, as the spec now wants it.
-        default_limits: resources of which the namespace gives a limit to containers that name none.
+        last_refusal: why the API server refused the last attempt to change the cluster, for messages; empty if it did
+            not. Nothing is decided by it.
+        status_written_at: when this process last wrote the job's status, in seconds since the epoch; 0 for never.
+        leaving_nodes: nodes that are about to go, and the key of `LEAVING_REASONS` that says why
+            (core/scaling/disruption.py).
+        infrastructure_ensured: whether this process has found or made Secret, Services and so on as the spec says.
+        refused_resizes: by pod UID the last resize in place that the API server refused, and why.
+        default_limits: resources for which the namespace's LimitRanges give a limit to containers that name none.
     """
 
     job: ElasticJob
@@ -212,14 +214,14 @@ class Observed:
 
 @dataclass(frozen=True)
 class Defaults:
-    """What the operator was started with and a job may leave out."""
+    """Images from the operator's configuration, for jobs that name none."""
 
     master_image: str
     agent_image: str
 
 
 def owner_reference(owner: ElasticJob | ScaleIn | ScaleOut, *, controller: bool = True) -> dict[str, Any]:
-    """Return the owner reference that ties an object's life to its owner's."""
+    """Return an owner reference, so that the garbage collector deletes the object with its owner."""
     reference: dict[str, Any] = {
         "apiVersion": names.API_VERSION,
         "kind": type(owner).__name__,

@@ -1,4 +1,4 @@
-"""Merge patches of the difference between two statuses, so that nothing is written that has not changed."""
+"""Merge patches with the difference between two statuses, so that only what has changed is written."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Json:
 
 
 def job_status(job: ElasticJob, status: ElasticJobStatus) -> list[PatchJobStatus]:
-    """Return the write that gives the job this status, if one is needed."""
+    """Return the patch that gives the job this status; empty if it has it already."""
     if status == job.status:
         return []
     patch = difference(msgspec.to_builtins(job.status), msgspec.to_builtins(status))
@@ -38,17 +38,17 @@ def job_status(job: ElasticJob, status: ElasticJobStatus) -> list[PatchJobStatus
 
 
 def plan_status(plan: ScalePlan, status: ScalePlanStatus) -> list[PatchStatus]:
-    """Return the write that gives the plan this status, if one is needed."""
+    """Return the patch that gives the plan this status; empty if it has it already."""
     return _patch("ScalePlan", plan, status)
 
 
 def scaler_status(scaler: ScaleIn | ScaleOut, status: ScalerStatus) -> list[PatchStatus]:
-    """Return the write that gives the ScaleIn or ScaleOut this status, if one is needed."""
+    """Return the patch that gives the ScaleIn or ScaleOut this status; empty if it has it already."""
     return _patch("ScaleIn" if isinstance(scaler, ScaleIn) else "ScaleOut", scaler, status)
 
 
 def adoption(job: ElasticJob, item: ScalePlan | ScaleIn | ScaleOut) -> list[Adopt]:
-    """Return the write that makes the job an owner, if the object belongs to nobody else."""
+    """Return the action that makes the job an owner; empty if the object has an owner."""
     if item.metadata.owner_references:
         return []
     kind: Literal["ScalePlan", "ScaleIn", "ScaleOut"] = type(item).__name__  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""The vocabulary of plans: what one comes to, the members a job is held to, and the resources a member has."""
+"""Types that all of scaling uses: a resolved plan, member indices by role, and resource quantities."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from elasticjob_api.names import RESOURCE_GPU
 from elasticjob_api.scaleplan import Migration
 
 Indices = dict[str, frozenset[int]]
+"""Member indices by role."""
 Quantities = dict[str, int | str]
+"""Quantities by resource name, such as `{"cpu": "500m", "memory": "2Gi", "nvidia.com/gpu": 1}`."""
 
 
 class PlanRefused(Exception):
-    """The request cannot be met; the message names the field, the value and the bound."""
+    """A plan or request cannot be met; the message names the field, the value and the bound."""
 
 
 @dataclass(frozen=True)
 class ResolvedPlan:
-    """What a plan comes to.
+    """A plan with all of its members resolved to indices.
 
     Attributes:
         before: indices per role now.
         targets: indices per role when it is done.
         resources: resources per role that every member shall get.
-        resources_by_index: resources of single new members.
-        migrations: members to replace when the size is what it shall be; they are in `targets`.
+        resources_by_index: resources of single new members, per role and index.
+        migrations: members to replace after the change of size; they are in `targets`.
     """
 
     before: Indices
@@ -40,18 +42,18 @@ class ResolvedPlan:
 
 
 def current_indices(status: ElasticJobStatus) -> Indices:
-    """Return the indices per role that the operator holds the job to."""
+    """Return the indices per role of the members that the job has by its status."""
     return {role: parse_indices(replica.indices) for role, replica in status.replica_statuses.items()}
 
 
 def as_quantities(resources: Resources) -> Quantities:
-    """Return resources by their names in Kubernetes."""
+    """Return the resources that are set, by their names in Kubernetes."""
     values = {"cpu": resources.cpu, "memory": resources.memory, RESOURCE_GPU: resources.gpu}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def member_resources(status: ElasticJobStatus, role: str, index: int) -> Quantities:
-    """Return the resources that finished plans have set for a member, in place of its template's."""
+    """Return the resources that finished plans have set for a member; they override those of its template."""
     replica = status.replica_statuses[role]
     return {**replica.resources, **replica.resources_by_index.get(str(index), {})}
 

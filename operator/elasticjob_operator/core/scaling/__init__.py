@@ -1,1 +1,1 @@
-"""Changes of size and resources: from requests to one queue of ScalePlans, and each plan to its end."""
+"""Changes of size and resources: requests become ScalePlans in one queue, and one plan at a time is executed."""

@@ -1,4 +1,4 @@
-"""How a plan ends: its last phase, what it tells, and what of it the job keeps."""
+"""How a plan ends: its final phase and message, the size written back to the spec, and the resources members keep."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from elasticjob_operator.core.scaling.plan_membership import PlanMembership
 
 
 def ends_early(status: ScalePlanStatus) -> bool:
-    """Whether something was not reached in time, so that nothing more is begun and the plan ends with what it has."""
+    """Whether something was not reached in time: nothing more is begun, and the plan ends with what it has reached."""
     return bool(status.message or migration.failed(status))
 
 
 def rollback_targets(members: PlanMembership, not_ready: Sequence[progress_messages.MemberKey]) -> Indices:
-    """Return the targets without new members that are not ready; for each of them, one that was removed comes back."""
+    """Return the targets without the new members that are not ready, each replaced by a member that was removed."""
     targets: Indices = {}
     for role, indices in members.targets.items():
         unready = frozenset(index for name, index in not_ready if name == role)
-        back = sorted(members.removed[role])[: len(unready)]
-        targets[role] = (indices - unready) | frozenset(back)
+        restored = sorted(members.removed[role])[: len(unready)]
+        targets[role] = (indices - unready) | frozenset(restored)
     return targets
 
 
@@ -39,7 +39,7 @@ def partial_result(
     resizes: resize.ResizeProgress,
     left_out: Sequence[Pod],
 ) -> tuple[PlanPhase, str]:
-    """Return phase and message of a plan that did not reach all of what it wants."""
+    """Return the final phase and message of a plan that has not reached all that it asks for."""
     status = plan.status
     failed = migration.failed(status)
     total = len(plan.spec.migrate_pods) or len(failed) + len(migration.done(status))
@@ -64,9 +64,10 @@ def partial_result(
 
 
 def write_back_replicas(observed: Observed, plan: ScalePlan, members: PlanMembership) -> list[Action]:
-    """Return the writes that store the new size in the spec, unless somebody has edited it since the plan began.
+    """Return the writes of the new size to the spec, unless its replicas have been edited since the plan began.
 
-    That includes its bounds: the API server refuses a size outside of them, and the spec's own is then the next plan.
+    A size outside of the spec's present bounds is not written either, as the API server refuses it; the next plan then
+    gives the job the size of its spec.
     """
     writes: list[Action] = []
     for role, indices in members.targets.items():
@@ -79,36 +80,36 @@ def write_back_replicas(observed: Observed, plan: ScalePlan, members: PlanMember
 
 
 def with_role_resources(status: ElasticJobStatus, resources_by_role: Mapping[str, Quantities]) -> ElasticJobStatus:
-    """Return the job's status with resources that every member of a role has now."""
+    """Return the job's status with resources that all members of a role have now."""
     replicas = dict(status.replica_statuses)
     for role, wanted in resources_by_role.items():
-        own = {
+        by_index = {
             index: kept
-            for index, had in replicas[role].resources_by_index.items()
-            if (kept := {name: value for name, value in had.items() if name not in wanted})
+            for index, quantities in replicas[role].resources_by_index.items()
+            if (kept := {name: value for name, value in quantities.items() if name not in wanted})
         }
         resources = {**replicas[role].resources, **wanted}
-        replicas[role] = replace(replicas[role], resources=resources, resources_by_index=own)
+        replicas[role] = replace(replicas[role], resources=resources, resources_by_index=by_index)
     return replace(status, replica_statuses=replicas)
 
 
 def with_resources_by_index(
     status: ElasticJobStatus, changed: Mapping[str, Mapping[str, Quantities]]
 ) -> ElasticJobStatus:
-    """Return the job's status with resources that only some members have now."""
+    """Return the job's status with resources, by role and index, that only some members have now."""
     replicas = dict(status.replica_statuses)
-    for role, by_index in changed.items():
-        own = dict(replicas[role].resources_by_index)
-        for index, wanted in by_index.items():
-            own[index] = {**own.get(index, {}), **wanted}
-        replicas[role] = replace(replicas[role], resources_by_index=own)
+    for role, changed_by_index in changed.items():
+        by_index = dict(replicas[role].resources_by_index)
+        for index, quantities in changed_by_index.items():
+            by_index[index] = {**by_index.get(index, {}), **quantities}
+        replicas[role] = replace(replicas[role], resources_by_index=by_index)
     return replace(status, replica_statuses=replicas)
 
 
 def final_status(
     status: ScalePlanStatus, phase: PlanPhase, message: str, now: float, *, pods: Sequence[Pod]
 ) -> ScalePlanStatus:
-    """Return the plan's status at its end; of the pods, those it has created or resized are listed in it."""
+    """Return the plan's final status; it lists which of `pods` the plan has created or resized."""
     targets = {role: parse_indices(text) for role, text in status.targets.items()}
     new = {
         (role, index)

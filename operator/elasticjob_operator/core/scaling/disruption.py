@@ -1,7 +1,7 @@
-"""Members on a node that is about to go: drained and replaced elsewhere while there is still time for it.
+"""Disruptions: members on a node that is about to go are drained and replaced elsewhere while there is still time.
 
-A notice becomes a ScalePlan of source Disruption, so it waits in the same line as every other change of the job's
-members and is recorded like one. A pod gets one notice in its life, however often it is seen again.
+The operator creates a ScalePlan of source Disruption for them, which waits in the same queue as every other change of
+the job's members. A pod is named by at most one such plan, however long its node is about to go.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from elasticjob_operator.core.model.plan import Indices, current_indices
 from elasticjob_operator.core.scaling import plan_manifests
 
 _TAINT_MANAGER_REASON = "DeletionByTaintManager"
-"""A condition that is no notice: the pod is deleted in the next moment, and mostly its node is lost already. Its rank
-goes on when the pod has gone, not beside it."""
+"""The reason of a DisruptionTarget condition that needs no plan: the pod is deleted in the next moment, mostly because
+its node is lost. The member is started again when that pod has gone, not beside it."""
 CORDONED = "node.kubernetes.io/unschedulable"
 _NODE_DELETED = "metadata.deletionTimestamp"
 LEAVING_REASONS: Mapping[str, str] = {
@@ -48,20 +48,22 @@ LEAVING_REASONS: Mapping[str, str] = {
     "remediator.kubernetes.azure.com/unschedulable": "Azure takes the spot machine back or repairs the node",
     _NODE_DELETED: "the node is being deleted",
 }
-"""What tells that a node is leaving: the key of a taint (or what stands for one), and what it means.
+"""Why a node is leaving: the key of a taint (or `metadata.deletionTimestamp`), and what it means.
 
-A node that is only not ready or unreachable is not among them: it may come back, and nobody there could drain.
+A node that is only not ready or unreachable is not leaving: it may come back, and its agents could not drain.
 """
+_DIGEST_CHARACTERS = 10
+"""Hexadecimal characters in a plan's name of the digest of its pods' UIDs."""
 
 
 class Taint(Object, frozen=True):
-    """What keeps pods off a node."""
+    """A taint of a node, by its key."""
 
     key: str
 
 
 class NodeSpec(Object, frozen=True):
-    """The part of a node's spec that tells whether it is leaving."""
+    """The part of a node's spec that shows whether it is leaving."""
 
     unschedulable: bool = False
     taints: list[Taint] = []
@@ -77,7 +79,7 @@ class NodeMeta(Object, frozen=True):
 
 
 class Node(Object, frozen=True):
-    """A node, without all that makes one large."""
+    """A node, without the large parts of its metadata and status."""
 
     metadata: NodeMeta
     spec: NodeSpec = NodeSpec()
@@ -89,33 +91,33 @@ class _Toleration(Object, frozen=True):
 
 
 def leaving_reason(node: Node) -> str | None:
-    """Return by which key of `WHY` a node is leaving; None while it stays."""
+    """Return the key of `LEAVING_REASONS` by which a node is leaving; None while it stays."""
     if node.metadata.deletion_timestamp is not None:
         return _NODE_DELETED
+    keys = [taint.key for taint in node.spec.taints if taint.key in LEAVING_REASONS]
     # A taint says more than the cordon that comes with it.
-    affected = [taint.key for taint in node.spec.taints if taint.key in LEAVING_REASONS]
-    return next((key for key in affected if key != CORDONED), CORDONED if affected or node.spec.unschedulable else None)
+    return next((key for key in keys if key != CORDONED), CORDONED if keys or node.spec.unschedulable else None)
 
 
 def plans_for_disruptions(observed: Observed) -> list[CreatePlan]:
-    """Return the plan for the members that must leave and of which no plan knows yet, if there are any."""
+    """Return the creation of a plan for the members that must leave and that no plan names yet; empty if none must."""
     affected = {pod.name: (pod, why) for pod in observed.pods if (why := _disruption_reason(observed, pod)) is not None}
     if not affected:
         return []
     members = current_indices(observed.job.status)
-    due = sorted(name for name, (pod, _) in affected.items() if _is_running_member(pod, members))
+    must_leave = sorted(name for name, (pod, _) in affected.items() if _is_running_member(pod, members))
     known = _names_in(observed.plans)
     for plan in observed.plans:
         if plan.status.completion_time is None:
             known.update(plan.status.draining_pods, plan.status.removed_pods)
-    leaving = [affected[name] for name in due if name not in known][:MAX_PODS_PER_PLAN]
+    leaving = [affected[name] for name in must_leave if name not in known][:MAX_PODS_PER_PLAN]
     return [CreatePlan(_plan_manifest(observed.job, leaving))] if leaving else []
 
 
 def without_gone_pods(observed: Observed, plan: ScalePlan) -> ScalePlan:
-    """Return a Disruption plan without the pods that have gone by themselves meanwhile: repair replaces those."""
+    """Return a Disruption plan without the pods that have gone meanwhile; those members are started again anyway."""
     if len(plan.spec.remove_pods) != len(plan.spec.create_pods):
-        return plan  # not one of ours
+        return plan  # a user's plan: the operator's own have a new pod for each that is removed
     members = current_indices(observed.job.status)
     staying = {pod.name for pod in observed.pods if _is_running_member(pod, members)}
     pairs = list(zip(plan.spec.remove_pods, plan.spec.create_pods, strict=True))
@@ -125,19 +127,19 @@ def without_gone_pods(observed: Observed, plan: ScalePlan) -> ScalePlan:
 
 
 def is_empty(plan: ScalePlan) -> bool:
-    """Whether nothing is left of a Disruption plan at its turn."""
+    """Whether nothing is left of a Disruption plan."""
     spec = plan.spec
     return not (spec.remove_pods or spec.create_pods or spec.migrate_pods or spec.replica_resource_specs)
 
 
 def plans_to_keep(observed: Observed) -> frozenset[str]:
-    """Return the plans that must be kept while a pod they name is there: without them it got another notice."""
+    """Return the names of the plans of which a pod still exists; without them that pod would get another plan."""
     present = {pod.name for pod in observed.pods}
     return frozenset(plan.metadata.name for plan in observed.plans if not present.isdisjoint(_names_in([plan])))
 
 
 def _disruption_reason(observed: Observed, pod: Pod) -> str | None:
-    """Return why a pod must leave; None if nothing has been told."""
+    """Return why a pod must leave; None if it may stay."""
     condition = pod.condition("DisruptionTarget")
     if condition is not None and condition.reason != _TAINT_MANAGER_REASON:
         return f"DisruptionTarget: {condition.reason}"
@@ -148,14 +150,14 @@ def _disruption_reason(observed: Observed, pod: Pod) -> str | None:
 
 
 def _is_running_member(pod: Pod, members: Indices) -> bool:
-    """Whether the pod is that of a member, and neither finished nor being deleted."""
+    """Whether the pod is a member's, and neither finished nor being deleted."""
     return not pod.terminating and not pod.finished and pod.index in members.get(pod.role, ())
 
 
 def _tolerates(job: ElasticJob, role: str, key: str) -> bool:
-    """Whether the user wants this role's pods to stay under the taint.
+    """Whether the pods of this role tolerate the taint.
 
-    They could be scheduled there again, so that without this their replacements would be replaced without an end.
+    Their replacements could be scheduled there again, and would be replaced without end.
     """
     if role not in job.spec.replica_specs:
         return False
@@ -170,7 +172,7 @@ def _names_in(plans: Iterable[ScalePlan]) -> set[str]:
 
 def _plan_manifest(job: ElasticJob, leaving: Sequence[tuple[Pod, str]]) -> dict[str, Any]:
     uids = sorted(pod.metadata.uid for pod, _ in leaving)
-    digest = hashlib.sha256(" ".join(uids).encode()).hexdigest()[:10]
+    digest = hashlib.sha256(" ".join(uids).encode()).hexdigest()[:_DIGEST_CHARACTERS]
     reasons = dict.fromkeys(why for _, why in leaving)
     spec = ScalePlanSpec(
         job_name=job.metadata.name,
@@ -183,6 +185,6 @@ def _plan_manifest(job: ElasticJob, leaving: Sequence[tuple[Pod, str]]) -> dict[
 
 
 def _replacement(job: ElasticJob, pod: Pod) -> PodToCreate:
-    """Return a new member of the role, with what was set for the old one, such as more memory after it ran out."""
+    """Return a new member of the role with the old one's resources, such as more memory after it ran out."""
     had = job.status.replica_statuses[pod.role].resources_by_index.get(str(pod.index))
     return PodToCreate(role=pod.role, resource=convert(had, Resources)) if had else PodToCreate(role=pod.role)

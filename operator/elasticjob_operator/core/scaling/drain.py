@@ -1,6 +1,6 @@
 """Draining: members leave host discovery and finish their step before their pods are deleted, up to a deadline.
 
-The master tells the agents; that a pod's training has ended is their answer.
+The master sends the agents the command; an agent confirms by ending the pod's training container.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from elasticjob_operator.core.model.observed import Observed, Pod
 MAX_NAMES_LISTED = 1000
 """Pods that one list of a plan's status names: the status of a plan for a very large job must fit into one object."""
 _EXACT_LIST_LENGTH = 10
-"""Up to so many draining pods the list is kept exact; a longer one is renewed when half of it is done."""
+"""Up to this length the list of draining pods is kept exact; a longer one is written again when half has drained."""
 
 
 def pods_to_drain(pods: Iterable[Pod]) -> list[str]:
-    """Return the names of the pods in which training is to be ended gently."""
+    """Return the names of the pods in which training still runs, so that it must end before they are deleted."""
     return sorted(
         pod.name for pod in pods if pod.status.phase == "Running" and not pod.training_ended and not pod.terminating
     )
@@ -31,14 +31,14 @@ def not_drained(observed: Observed, draining: Collection[str]) -> list[str]:
 
 
 def drain_seconds(observed: Observed, plan: ScalePlan, roles: Iterable[str]) -> int:
-    """Return how long members of these roles may drain."""
+    """Return for how many seconds members of these roles may drain."""
     if plan.spec.drain_seconds is not None:
         return plan.spec.drain_seconds
     return max((observed.job.spec.replica_specs[role].drain_seconds for role in roles), default=0)
 
 
 def with_draining_if_worth_a_write(status: ScalePlanStatus, waiting: list[str]) -> ScalePlanStatus:
-    """Return the plan's status with only `waiting` as draining, if the difference is worth a write."""
+    """Return the plan's status with only `waiting` as draining if that is worth a write, else unchanged."""
     if len(waiting) > _EXACT_LIST_LENGTH and 2 * len(waiting) > len(status.draining_pods):
         return status
     return with_draining(status, waiting)
@@ -47,7 +47,7 @@ def with_draining_if_worth_a_write(status: ScalePlanStatus, waiting: list[str]) 
 def with_draining(
     status: ScalePlanStatus, waiting: Collection[str], *, forced: Collection[str] = ()
 ) -> ScalePlanStatus:
-    """Return the plan's status when of the draining pods only `waiting` are left; the others are removed."""
+    """Return the plan's status with only `waiting` as draining pods; the others become removed pods, or also forced."""
     gone = [name for name in status.draining_pods if name not in set(waiting)]
     return replace(
         status,
@@ -58,5 +58,5 @@ def with_draining(
 
 
 def limited(names: Iterable[str]) -> list[str]:
-    """Return names as a plan's status lists them."""
+    """Return names as a plan's status lists them: sorted, each once, and at most `MAX_NAMES_LISTED`."""
     return sorted(set(names))[:MAX_NAMES_LISTED]

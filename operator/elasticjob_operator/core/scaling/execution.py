@@ -1,10 +1,10 @@
-"""One ScalePlan from its beginning to its end.
+"""The execution of one ScalePlan, from its beginning to its end.
 
-First the size changes: who leaves is drained while who is new comes up. Then members are replaced that the plan wants
-replaced, and resources change: in place, or one member after the other by replacement. What was not reached in time
-winds the plan up: nothing more is begun, and it ends with what it has.
+First the size changes: members to remove are drained while new members start. Then the members that the plan names are
+replaced, and resources change: in place, or by replacing one member after the other. If something is not reached in
+time, the plan ends early: nothing more is begun, and it ends with what it has reached.
 
-Each step is computed from what is stored in the plan's status, so a new operator carries on where the last one was.
+Everything is computed from the plan's status, so a new operator continues where the last one stopped.
 """
 
 from __future__ import annotations
@@ -25,21 +25,23 @@ from elasticjob_operator.core.model.plan import Indices, Quantities, ResolvedPla
 from elasticjob_operator.core.scaling import completion_status, drain, migration, progress_messages, resize
 from elasticjob_operator.core.scaling.plan_membership import PlanMembership, membership_of, with_membership
 
+_RESIZE_CHECK_SECONDS = 1.0
+"""How often to check whether the kubelets have done the resizes, or have not done them in time."""
 _RESIZE_BATCH_SECONDS = 10
-"""A pod that still has to be asked to resize so long after the last ones were begins their time anew."""
+"""Seconds; a resize that is requested later than this after the first one restarts the plan's time for resizes."""
 
 
 @dataclass
 class ScalingResult:
-    """What a plan needs now.
+    """What scaling changes now: the job's new status, its members, and actions.
 
     Attributes:
         status: the job's status with what the plan has changed.
         staying: members per role that the plan does not remove.
         counted: members per role that make up the size, without the surplus of a replacement.
-        overrides: resources per role that the plan is setting.
-        actions: what to do, after the job's status is stored.
-        requeue_after: seconds until something is due by itself.
+        overrides: resources per role that the plan is setting for every member.
+        actions: what to do after the job's status is written.
+        requeue_after: seconds after which to decide again without a change; None for never.
     """
 
     status: ElasticJobStatus
@@ -50,34 +52,34 @@ class ScalingResult:
     requeue_after: float | None = None
 
 
-def begin(observed: Observed, plan: ScalePlan, change: ResolvedPlan, now: float) -> list[Action]:
-    """Fix what the plan will do. From here on it is executed, whoever executes it."""
-    leaving = {role: indices - change.targets[role] for role, indices in change.before.items()}
+def begin(observed: Observed, plan: ScalePlan, resolved: ResolvedPlan, now: float) -> list[Action]:
+    """Store the resolved plan in its status; from then on any operator executes exactly that."""
+    leaving = {role: indices - resolved.targets[role] for role, indices in resolved.before.items()}
     removed = [pod for pod in observed.pods if pod.index in leaving.get(pod.role, ())]
     draining = drain.pods_to_drain(removed)
     status = replace(
         plan.status,
         phase="Draining" if draining else "Executing",
         message="",
-        before={role: format_indices(indices) for role, indices in change.before.items()},
-        targets={role: format_indices(indices) for role, indices in change.targets.items()},
-        spec_replicas={role: observed.job.spec.replica_specs[role].replicas for role in change.targets},
+        before={role: format_indices(indices) for role, indices in resolved.before.items()},
+        targets={role: format_indices(indices) for role, indices in resolved.targets.items()},
+        spec_replicas={role: observed.job.spec.replica_specs[role].replicas for role in resolved.targets},
         resources_by_index={
             role: {str(index): wanted for index, wanted in by_index.items()}
-            for role, by_index in change.resources_by_index.items()
+            for role, by_index in resolved.resources_by_index.items()
         },
-        migrations=list(change.migrations),
+        migrations=list(resolved.migrations),
         draining_pods=draining,
         removed_pods=drain.limited({pod.name for pod in removed}.difference(draining)),
         start_time=format_time(now),
         execution_time=None if draining else format_time(now),
     )
-    note = f"{plan.metadata.name} ({plan.spec.source}): {_describe(change)}"
+    note = f"{plan.metadata.name} ({plan.spec.source}): {_describe(resolved)}"
     return [*patches.plan_status(plan, status), EmitEvent("ScalingStarted", note, action="Scale")]
 
 
 def end(plan: ScalePlan, phase: PlanPhase, message: str, now: float, *, pods: Sequence[Pod] = ()) -> list[Action]:
-    """Give the plan its last phase."""
+    """Return the write of the plan's final phase, and the event that announces it."""
     status = completion_status.final_status(plan.status, phase, message, now, pods=pods)
     note = f"{plan.metadata.name}: {phase}{': ' if message else ''}{message}"
     warning = phase in ("Failed", "PartiallySucceeded")
@@ -85,7 +87,7 @@ def end(plan: ScalePlan, phase: PlanPhase, message: str, now: float, *, pods: Se
 
 
 def advance(observed: Observed, status: ElasticJobStatus, plan: ScalePlan, now: float) -> ScalingResult:
-    """Take the next step of the plan that has begun."""
+    """Advance a plan that has begun; return the job's members while it runs, and what to do now."""
     members = membership_of(status, plan)
     result = ScalingResult(with_membership(status, plan, members), members.staying, members.counted)
     if not completion_status.ends_early(plan.status):
@@ -98,21 +100,21 @@ def advance(observed: Observed, status: ElasticJobStatus, plan: ScalePlan, now: 
 
 
 def _drain(observed: Observed, plan: ScalePlan, result: ScalingResult, now: float) -> None:
-    """Wait until every draining pod has ended or the deadline has passed; the master tells the agents."""
+    """Wait until training in every draining pod has ended or the deadline has passed; the master stops the agents."""
     waiting = drain.not_drained(observed, set(plan.status.draining_pods))
     roles = {pod.role for pod in observed.pods if pod.name in plan.status.draining_pods}
     allowed = drain.drain_seconds(observed, plan, roles)
-    left = parse_time(plan.status.start_time or format_time(now)) + allowed - now
-    if waiting and left > 0:
+    seconds_left = parse_time(plan.status.start_time or format_time(now)) + allowed - now
+    if waiting and seconds_left > 0:
         result.actions += patches.plan_status(plan, drain.with_draining_if_worth_a_write(plan.status, waiting))
-        result.requeue_after = left
+        result.requeue_after = seconds_left
         return
     status = drain.with_draining(plan.status, (), forced=waiting)
     result.actions += patches.plan_status(plan, replace(status, phase="Executing", execution_time=format_time(now)))
 
 
 def _execute(observed: Observed, plan: ScalePlan, result: ScalingResult, members: PlanMembership, now: float) -> None:
-    """Do the next of: resize in place, wait for the new members, replace members, end."""
+    """Take the next of these steps: resize in place, wait for new members, replace members, end the plan."""
     resizes = resize.progress_of(observed, plan, members, now)
     if completion_status.ends_early(plan.status):
         if migration.in_progress(plan.status):
@@ -133,7 +135,7 @@ def _execute(observed: Observed, plan: ScalePlan, result: ScalingResult, members
             plan, result, members, [], progress_messages.shortfall(gone, len(gone), "removed pods have not gone"), now
         )
     elif resizes.pending:
-        result.requeue_after = 1.0  # the kubelet's word or its silence
+        result.requeue_after = _RESIZE_CHECK_SECONDS
     elif resizes.impossible:
         pod, why = min(resizes.impossible, key=lambda item: (item[0].role, item[0].index))
         status = migration.begin_next(observed, plan, members, (pod.role, pod.index), why, now)
@@ -143,13 +145,13 @@ def _execute(observed: Observed, plan: ScalePlan, result: ScalingResult, members
 
 
 def _request_resizes(plan: ScalePlan, result: ScalingResult, resizes: resize.ResizeProgress, now: float) -> None:
-    """Ask pods to resize, and first write down which and when."""
+    """Request resizes in place, and before that store in the plan's status which pods and when."""
     status, wanted = plan.status, resize.resources_by_role(plan)
     names = drain.limited([*status.resized_pods, *(pod.name for pod in resizes.to_request)])
-    asked = status.resize_time
-    if asked is None or now - parse_time(asked) > _RESIZE_BATCH_SECONDS:
-        asked = format_time(now)
-    result.actions += patches.plan_status(plan, replace(status, resized_pods=names, resize_time=asked))
+    requested_at = status.resize_time
+    if requested_at is None or now - parse_time(requested_at) > _RESIZE_BATCH_SECONDS:
+        requested_at = format_time(now)
+    result.actions += patches.plan_status(plan, replace(status, resized_pods=names, resize_time=requested_at))
     result.actions += [resize.resize_request(pod, wanted[pod.role]) for pod in resizes.to_request]
 
 
@@ -168,11 +170,11 @@ def _wait_or_time_out(
     problem: str,
     now: float,
 ) -> None:
-    """Wait until the time is over; then wind the plan up, and take back who is not ready if it says so."""
+    """Wait until the plan's time is over; then make it end early, with a rollback of new members if it says so."""
     since = max(plan.status.execution_time or "", *(move.since or "" for move in plan.status.migrations), "")
-    left = parse_time(since) + plan.spec.timeout_seconds - now
-    if left > 0:
-        result.requeue_after = left
+    seconds_left = parse_time(since) + plan.spec.timeout_seconds - now
+    if seconds_left > 0:
+        result.requeue_after = seconds_left
         return
     message, targets = f"after timeoutSeconds {plan.spec.timeout_seconds}: {problem}", members.targets
     if plan.spec.on_timeout == "Rollback" and not_ready:
@@ -189,7 +191,7 @@ def _finish_partially(
     resizes: resize.ResizeProgress,
     now: float,
 ) -> None:
-    """Give back what was asked for in vain, remember what was reached, and end."""
+    """Undo the resizes that were not done, store what was reached, and end the plan."""
     left_out = [*resizes.to_request, *resizes.pending, *(pod for pod, _ in resizes.impossible)]
     if back := resize.undo_requests(observed, plan, left_out):
         result.actions += back
@@ -209,7 +211,7 @@ def _finish(
     *,
     left_out: Sequence[Pod] = (),
 ) -> None:
-    """Store sizes and resources first, then end: after a crash in between the same is done again, with no effect."""
+    """Store sizes and resources first, then end the plan; after a crash in between, repeating both has no effect."""
     if write_back := completion_status.write_back_replicas(observed, plan, members):
         result.actions += write_back
         return
@@ -230,12 +232,12 @@ def _not_gone(observed: Observed, members: PlanMembership) -> list[str]:
     )
 
 
-def _describe(change: ResolvedPlan) -> str:
+def _describe(resolved: ResolvedPlan) -> str:
     sizes = [
-        f"{role} {len(change.before[role])} to {len(indices)}"
-        for role, indices in change.targets.items()
-        if indices != change.before[role]
+        f"{role} {len(resolved.before[role])} to {len(indices)}"
+        for role, indices in resolved.targets.items()
+        if indices != resolved.before[role]
     ]
-    told = [f"{role} resources" for role in change.resources]
-    told += [f"{len(change.migrations)} members replaced"] if change.migrations else []
-    return ", ".join(sizes + told) or "no change"
+    changes = [f"{role} resources" for role in resolved.resources]
+    changes += [f"{len(resolved.migrations)} members replaced"] if resolved.migrations else []
+    return ", ".join(sizes + changes) or "no change"

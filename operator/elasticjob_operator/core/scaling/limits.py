@@ -1,4 +1,4 @@
-"""The bounds of a job's size and of the resources of all its members; what is outside of them is refused."""
+"""Checks of a plan against the bounds of the job's size and the resource limits of all its members together."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from elasticjob_operator.core.model.plan import Indices, PlanRefused, ResolvedPl
 
 
 def check_size(job: ElasticJob, plan: ScalePlan, change: ResolvedPlan) -> None:
-    """Refuse a plan after which a role were too small or too large.
+    """Refuse a plan that would make a role smaller than minReplicas or larger than maxReplicas.
 
     Raises:
-        PlanRefused: it were.
+        PlanRefused: it would.
     """
     for role, indices in change.targets.items():
         spec, before = job.spec.replica_specs[role], change.before[role]
@@ -47,7 +47,7 @@ def check_bounds(min_replicas: int, max_replicas: int | None, size: int, *, role
 
 
 def check_resources(job: ElasticJob, change: ResolvedPlan) -> None:
-    """Refuse a plan after which all members together would request more than the job may.
+    """Refuse a plan after which all members together would request more than the job's resource limits.
 
     Raises:
         PlanRefused: they would.

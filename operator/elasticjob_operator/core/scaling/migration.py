@@ -1,8 +1,8 @@
-"""Members replaced by new ones: the new pod is made ready first, then the old one is drained and removed.
+"""Migration: a member is replaced by a new one, which gets ready before the old one is drained and removed.
 
-A replacement has another index, so no two pods ever have one rank. For a while there is one pod more for each member
-that is replaced at the same time. A replacement that does not get ready in time is taken back, and the old member
-stays: the job never has fewer members for it.
+A replacement has another index, so no two pods ever have the same rank. Meanwhile there is one more pod for each member
+that is being replaced. A replacement that is not ready in time is removed, and the old member stays, so the job never
+has fewer members because of a migration.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from elasticjob_operator.core.scaling.plan_membership import PlanMembership
 _PodsByMember = defaultdict[tuple[str, int], list[Pod]]
 _SUCCEEDED = "the member has finished its work"
 _MAX_REASON_LENGTH = 256
-"""Of one member. A plan's status must fit into one object, so after a thousand members no more reasons are told."""
+"""Characters for one member. After `MAX_NAMES_LISTED` members reasons are left out: the status must fit one object."""
 
 
 def in_progress(status: ScalePlanStatus) -> bool:
-    """Whether a member is being replaced now, or is about to be."""
+    """Whether a member is being replaced, or is about to be."""
     return any(move.phase in ("Pending", "Starting", "Draining") for move in status.migrations)
 
 
@@ -43,7 +43,7 @@ def done(status: ScalePlanStatus) -> list[Migration]:
 
 
 def advance(observed: Observed, plan: ScalePlan, now: float) -> tuple[ScalePlanStatus, float | None]:
-    """Return the plan's status with every replacement a step further, and the seconds until something is due."""
+    """Return the plan's status with every migration advanced, and the seconds until the next one is due."""
     status, wait, pods_by_member = plan.status, None, _group_by_member(observed)
     draining, removed, forced = set(status.draining_pods), set(status.removed_pods), set[str]()
     moves: list[Migration] = []
@@ -65,7 +65,7 @@ def advance(observed: Observed, plan: ScalePlan, now: float) -> tuple[ScalePlanS
 def begin_next(
     observed: Observed, plan: ScalePlan, members: PlanMembership, member: tuple[str, int], why: str, now: float
 ) -> ScalePlanStatus:
-    """Return the plan's status with the replacement of one more member begun; `why` it is not resized in place."""
+    """Return the plan's status with one more migration begun; `why`: the reason it is not resized in place."""
     role, index = member
     used = members.indices[role] | {pod.index for pod in observed.members(role)}
     replacement = next(free_indices(used))
@@ -88,7 +88,7 @@ def _advance_one(
     draining: Collection[str],
     now: float,
 ) -> tuple[Migration, float | None]:
-    """Return a migration a step further, if it can be, and the seconds until its time is over."""
+    """Return a migration in its next phase if it can go on, and the seconds until its time is over."""
     if move.phase == "Pending":
         if plan.status.message:  # a plan that ends early begins nothing any more
             return _with_phase(move, "Undone", now, "it was not begun"), None
@@ -105,7 +105,7 @@ def _advance_one(
 def _advance_starting(
     observed: Observed, plan: ScalePlan, move: Migration, pods_by_member: _PodsByMember, now: float
 ) -> tuple[Migration, float | None]:
-    """Judge a replacement that is to become ready: drain the old member, wait, or take the replacement back."""
+    """Advance a migration whose replacement starts: drain the old member, wait, or give the migration up."""
     succeeded = parse_indices(observed.job.status.replica_statuses[move.role].succeeded_indices)
     if move.index in succeeded:
         return _with_phase(move, "Undone", now, _SUCCEEDED), None

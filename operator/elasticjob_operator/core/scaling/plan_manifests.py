@@ -1,4 +1,4 @@
-"""ScaleIn, ScaleOut and an edit of `replicas` as ScalePlans: every change of size has one form and one history."""
+"""Manifests of the ScalePlans that the operator creates for ScaleIns, ScaleOuts and edits of `replicas`."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ from elasticjob_operator.core.scaling.resolve import member_of
 
 Json = dict[str, Any]
 MAX_MEMBERS_PER_REQUEST = 1000
-"""Members in one ScaleIn or ScaleOut: as many as a ScalePlan can list."""
+"""As many as a ScalePlan can list."""
+_UID_CHARACTERS = 10
+"""Hexadecimal characters of a request's UID in its plan's name; 40 bits make it unique in a namespace."""
 
 
 def scaler_plan_name(job: ElasticJob, scaler: ScaleIn | ScaleOut) -> str:
-    """Return the name of the one plan that a ScaleIn or ScaleOut becomes."""
+    """Return the name of the plan for a ScaleIn or ScaleOut; it derives from its UID, so there is one plan at most."""
     verb = "in" if isinstance(scaler, ScaleIn) else "out"
-    return f"{job.metadata.name}-{verb}-{scaler.metadata.uid.replace('-', '')[:10]}"
+    return f"{job.metadata.name}-{verb}-{scaler.metadata.uid.replace('-', '')[:_UID_CHARACTERS]}"
 
 
 def spec_plan_name(job: ElasticJob) -> str:
-    """Return the name of the plan for an edit of the job's spec; one for each generation."""
+    """Return the name of the plan for an edit of the job's spec; there is one for each generation."""
     return f"{job.metadata.name}-spec-{job.metadata.generation}"
 
 
 def plan_for_scaler(observed: Observed, scaler: ScaleIn | ScaleOut) -> Json:
-    """Return the manifest of the plan, worked out for the job as it is now.
+    """Return the manifest of the plan for a ScaleIn or ScaleOut, computed for the job's present members.
 
     Raises:
         PlanRefused: the request cannot be met; the message names the field of the ScaleIn or ScaleOut.
@@ -70,7 +72,7 @@ def plan_for_edit(job: ElasticJob, edits: Mapping[str, int]) -> Json:
 
 
 def return_plan_name(job: ElasticJob) -> str:
-    """Return a name for the plan that follows a plan that was deleted; never used before in this job's life."""
+    """Return a name for the plan that follows a deleted plan; no plan of this job has had it before."""
     return f"{job.metadata.name}-back-{job.metadata.resource_version}"
 
 
@@ -91,7 +93,7 @@ def plan_for_sizes(job: ElasticJob, edits: Mapping[str, int], name: str, reason:
 
 
 def edited_replicas(job: ElasticJob, status: ElasticJobStatus) -> dict[str, int]:
-    """Return the roles whose size in the spec is not the one that the job is held to, with what the spec asks for."""
+    """Return the replicas in the spec of the roles for which the job's status has another desired size."""
     return {
         role: spec.replicas
         for role, spec in job.spec.replica_specs.items()
@@ -100,10 +102,10 @@ def edited_replicas(job: ElasticJob, status: ElasticJobStatus) -> dict[str, int]
 
 
 def check_role(job: ElasticJob, scaler: ScaleIn | ScaleOut) -> None:
-    """Refuse a role that the job does not have.
+    """Refuse a request for a role that the job does not have.
 
     Raises:
-        PlanRefused: it does not have it.
+        PlanRefused: the job does not have it.
     """
     if scaler.spec.role not in job.spec.replica_specs:
         roles = ", ".join(sorted(job.spec.replica_specs))

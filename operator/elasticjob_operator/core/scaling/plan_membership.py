@@ -1,6 +1,6 @@
-"""What a running plan holds a job to, as a function of the plan's status alone.
+"""Which members a job has while a plan runs, as a function of the plan's status alone.
 
-So whoever executes the plan comes to the same members, wherever the last one stopped.
+So every operator computes the same members, wherever the last one stopped.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class PlanMembership:
     """The members of every role while a plan runs.
 
     Attributes:
-        before: when the plan began.
-        targets: when its change of size is done; migrations are not in it.
-        held: everyone who may have a pod.
-        staying: those of them who are not on their way out; only these are repaired.
-        counted: those who make up the size: a migration's surplus is not among them, nor who is on the way out.
-        sizes: how many the role shall have.
+        before: the members when the plan began.
+        targets: the members when its change of size is done, without its migrations.
+        indices: all members that may have a pod now.
+        staying: those of `indices` that are not being removed; only their pods are created again.
+        counted: those that make up the size: neither the surplus of a migration nor members being removed.
+        sizes: the desired number of members per role.
     """
 
     before: Indices
@@ -39,50 +39,54 @@ class PlanMembership:
 
     @property
     def added(self) -> Indices:
-        """Those whom the change of size adds."""
+        """The members that the change of size adds."""
         return {role: indices - self.before[role] for role, indices in self.targets.items()}
 
     @property
     def removed(self) -> Indices:
-        """Those whom the change of size takes away."""
+        """The members that the change of size removes."""
         return {role: indices - self.targets[role] for role, indices in self.before.items()}
 
 
 def membership_of(status: ElasticJobStatus, plan: ScalePlan) -> PlanMembership:
-    """Return the members a plan that has begun stands for now."""
+    """Return the job's members while this plan, which has begun, is executed."""
     present = current_indices(status)
-    before = {role: _parsed(plan.status.before, role, indices) for role, indices in present.items()}
-    targets = {role: _parsed(plan.status.targets, role, indices) for role, indices in present.items()}
+    before = {role: _parse_or(plan.status.before, role, indices) for role, indices in present.items()}
+    targets = {role: _parse_or(plan.status.targets, role, indices) for role, indices in present.items()}
     drained = plan.status.execution_time is not None
     membership = PlanMembership(before, targets, {}, {}, {}, {})
     for role in present:
-        held = targets[role] if drained else before[role] | targets[role]
-        counted, leaving = targets[role], held - targets[role]
+        indices = targets[role] if drained else before[role] | targets[role]
+        counted, leaving = targets[role], indices - targets[role]
         for move in plan.status.migrations:
             if move.role != role or move.phase in ("Pending", "Undone"):
                 continue
             old, new = frozenset([move.index]), frozenset([move.replacement])
-            held = held - old | new if move.phase == "Done" else held | new
+            indices = indices - old | new if move.phase == "Done" else indices | new
             if move.phase != "Starting":
                 counted = counted - old | new
             if move.phase == "Draining":
                 leaving |= old
-        membership.indices[role], membership.staying[role], membership.counted[role] = held, held - leaving, counted
+        membership.indices[role], membership.staying[role], membership.counted[role] = (
+            indices,
+            indices - leaving,
+            counted,
+        )
         membership.sizes[role] = len(targets[role] if drained else before[role])
     return membership
 
 
 def with_membership(status: ElasticJobStatus, plan: ScalePlan, members: PlanMembership) -> ElasticJobStatus:
-    """Return the job's status held to the plan's members, with the resources the plan has for new ones."""
+    """Return the job's status with the plan's members, and with the resources that the plan sets for new ones."""
     replicas = dict(status.replica_statuses)
-    for role, held in members.indices.items():
+    for role, indices in members.indices.items():
         old = parse_indices(replicas[role].indices)
         given = {
             index: resources
             for index, resources in plan.status.resources_by_index.get(role, {}).items()
-            if int(index) in held - old
+            if int(index) in indices - old
         }
-        kept = keep_only_members(replicas[role], held)
+        kept = keep_only_members(replicas[role], indices)
         replicas[role] = replace(
             kept, desired=members.sizes[role], resources_by_index={**kept.resources_by_index, **given}
         )
@@ -90,7 +94,7 @@ def with_membership(status: ElasticJobStatus, plan: ScalePlan, members: PlanMemb
 
 
 def without_plan(status: ElasticJobStatus) -> ElasticJobStatus:
-    """Return the status of a job that no plan changes: everyone held counts, whatever a plan that is gone has left."""
+    """Return the status of a job without a running plan: all its members count, also those a deleted plan has added."""
     replicas = {
         role: replace(replica, desired=len(parse_indices(replica.indices)))
         for role, replica in status.replica_statuses.items()
@@ -98,5 +102,5 @@ def without_plan(status: ElasticJobStatus) -> ElasticJobStatus:
     return replace(status, replica_statuses=replicas)
 
 
-def _parsed(indices: Mapping[str, str], role: str, default: frozenset[int]) -> frozenset[int]:
+def _parse_or(indices: Mapping[str, str], role: str, default: frozenset[int]) -> frozenset[int]:
     return parse_indices(indices[role]) if role in indices else default

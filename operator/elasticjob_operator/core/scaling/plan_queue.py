@@ -1,7 +1,7 @@
-"""The queue of one job: which ScalePlan is next, and what becomes of ScaleIns, ScaleOuts and edits of the spec.
+"""The queue of one job's plans: which ScalePlan is next, and when ScaleIns, ScaleOuts and edits of the spec become one.
 
-Plans and not yet translated ScaleIns and ScaleOuts wait in one line, by creation. A ScaleIn or ScaleOut is translated
-when it is its turn, so that its count is relative to the size that is then there.
+ScalePlans, and ScaleIns and ScaleOuts without a plan, wait in one queue by time of creation. A plan is made for a
+ScaleIn or ScaleOut only when it is first in the queue, so that its count is relative to the size at that time.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ from elasticjob_operator.core.scaling.resolve import resolve
 
 _ACTIVE_PHASES = ("Draining", "Executing")
 QueueItem = ScalePlan | ScaleIn | ScaleOut
+"""What waits in the queue: a plan that has not begun, or a ScaleIn or ScaleOut that has no plan yet."""
 
 
 def advance_scaling(observed: Observed, status: ElasticJobStatus, now: float) -> ScalingResult:
-    """Take the next step of whatever changes the size of the job."""
+    """Advance the plan that is being executed; if there is none, begin the next one or create its ScalePlan."""
     active = _active_plan(observed)
     orphans = request_status.delete_orphaned_plans(observed)
     if active is not None and not any(action.uid == active.metadata.uid for action in orphans):
@@ -49,14 +50,14 @@ def advance_scaling(observed: Observed, status: ElasticJobStatus, now: float) ->
             result.actions += _start_next(observed, result, now)
     old, due = request_status.delete_expired(request_status.all_scalers(observed), now)
     result.requeue_after = shortest_wait(result.requeue_after, due)
-    # A ScaleIn or ScaleOut says which plan it has become before that begins: whoever deletes the plan then cancels it.
+    # A ScaleIn or ScaleOut names its plan before the plan begins, so that deleting the plan from then on cancels it.
     result.actions[:0] = request_status.copy_plan_status(observed, now)
     result.actions += [*orphans, *disruption.plans_for_disruptions(observed), *old, *_delete_old_plans(observed)]
     return result
 
 
 def end_plans_and_requests(observed: Observed, reason: str, now: float) -> list[Action]:
-    """End everything that still waits or runs, because the job cannot be scaled any more: `reason` says why."""
+    """End all plans and requests that wait or run, because the job cannot be scaled any more; `reason` says why."""
     actions: list[Action] = []
     for item in observed.plans:
         if item.metadata.deletion_timestamp is None and item.status.phase not in FINISHED:
@@ -70,7 +71,7 @@ def end_plans_and_requests(observed: Observed, reason: str, now: float) -> list[
 
 
 def refuse_without_job(name: str, namespace: str, waiting: Sequence[QueueItem], now: float) -> list[PatchStatus]:
-    """End what names a job that does not exist."""
+    """Return the writes that end plans and requests whose job does not exist."""
     message = f"spec.jobName: there is no ElasticJob {name!r} in namespace {namespace!r}"
     writes: list[PatchStatus] = []
     for item in waiting:
@@ -95,13 +96,13 @@ def _active_plan(observed: Observed) -> ScalePlan | None:
 
 
 def _start_next(observed: Observed, result: ScalingResult, now: float) -> list[Action]:
-    """Begin the plan whose turn it is, or turn into a plan what is not one yet."""
-    waiting, known = _waiting(observed), {item.metadata.name for item in observed.plans}
+    """Begin the first plan of the queue, or create a ScalePlan for an edit of the spec, a ScaleIn or a ScaleOut."""
+    waiting, existing = _waiting(observed), {item.metadata.name for item in observed.plans}
     edits = plan_manifests.edited_replicas(observed.job, result.status)
-    if result.status.current_plan is not None and result.status.current_plan not in known:
+    if result.status.current_plan is not None and result.status.current_plan not in existing:
         return _after_plan_deleted(observed, result, edits)
-    new = any(not _is_requested(waiting, role, size) for role, size in edits.items())
-    if new and plan_manifests.spec_plan_name(observed.job) not in known:
+    is_new = any(not _is_requested(waiting, role, size) for role, size in edits.items())
+    if is_new and plan_manifests.spec_plan_name(observed.job) not in existing:
         return [CreatePlan(plan_manifests.plan_for_edit(observed.job, edits))]
     actions, waiting = _supersede_auto_plans(waiting, now)
     if not waiting:
@@ -112,9 +113,9 @@ def _start_next(observed: Observed, result: ScalingResult, now: float) -> list[A
     head = (claimed or waiting)[0]
     actions += patches.adoption(observed.job, head)
     if actions and any(not isinstance(action, EmitEvent) for action in actions):
-        return actions  # these move versions that the next steps are decided on
+        return actions  # these change resourceVersions, which the writes that follow have as a precondition
     if isinstance(head, ScalePlan) and request_status.is_unrecorded(observed, head):
-        return actions  # it is told first, so that a request whose plan is deleted does not become another one
+        return actions  # the request names its plan first; else, if the plan were deleted now, it would get another
     if isinstance(head, ScalePlan):
         return _begin_plan(observed, result, head, now)
     try:
@@ -130,18 +131,18 @@ def _begin_plan(observed: Observed, result: ScalingResult, head: ScalePlan, now:
             result.status = replace(result.status, current_plan=None)
             return execution.end(head, "Cancelled", "its pods are gone or leaving already; they are replaced", now)
     try:
-        change = resolve(observed.job, observed.pods, head)
+        resolved = resolve(observed.job, observed.pods, head)
     except PlanRefused as refusal:
         result.status = replace(result.status, current_plan=None)
         return execution.end(head, "Failed", str(refusal), now)
     result.status = replace(result.status, current_plan=head.metadata.name)
-    return execution.begin(observed, head, change, now)
+    return execution.begin(observed, head, resolved, now)
 
 
 def _after_plan_deleted(observed: Observed, result: ScalingResult, edits: dict[str, int]) -> list[Action]:
-    """The plan that was being executed has been deleted: bring the job back to the size its spec asks for.
+    """After the plan that was being executed was deleted: create a plan that restores the size in the job's spec.
 
-    The name of the plan that does so is stored first, so that it is made once, and before all others.
+    The new plan's name is stored in the job's status first, so that it is created once and executed before all others.
     """
     deleted = result.status.current_plan or ""
     result.status = completion_status.with_resources_by_index(result.status, resize.unrecorded_resources(observed))
@@ -163,18 +164,18 @@ def _after_plan_deleted(observed: Observed, result: ScalingResult, edits: dict[s
 
 
 def _is_requested(waiting: Sequence[QueueItem], role: str, size: int) -> bool:
-    """Whether a plan for this edit of the spec waits already."""
+    """Whether a plan of source Spec with this size of the role is waiting."""
     return any(
         isinstance(item, ScalePlan)
         and item.spec.source == "Spec"
-        and (wish := item.spec.replica_resource_specs.get(role)) is not None
-        and wish.replicas == size
+        and (role_plan := item.spec.replica_resource_specs.get(role)) is not None
+        and role_plan.replicas == size
         for item in waiting
     )
 
 
 def _waiting(observed: Observed) -> list[QueueItem]:
-    """Return what waits, first come first."""
+    """Return what waits, in the order of the queue."""
     waiting: list[QueueItem] = [item for item in observed.plans if item.status.phase in (None, "Pending")]
     waiting += [
         scaler
@@ -186,7 +187,7 @@ def _waiting(observed: Observed) -> list[QueueItem]:
 
 
 def _position(observed: Observed, item: QueueItem) -> tuple[str, str]:
-    """By creation; the plan of a ScaleIn or ScaleOut has that one's place."""
+    """Return the sort key: the time of creation; the plan of a ScaleIn or ScaleOut has the position of its owner."""
     first: QueueItem = item
     if isinstance(item, ScalePlan):
         owners = (s for s in request_status.all_scalers(observed) if patches.is_owned_by(item, s.metadata.uid))
@@ -195,7 +196,7 @@ def _position(observed: Observed, item: QueueItem) -> tuple[str, str]:
 
 
 def _supersede_auto_plans(waiting: list[QueueItem], now: float) -> tuple[list[Action], list[QueueItem]]:
-    """Of the Auto plans that wait only the newest counts: the older ones were computed from older measurements."""
+    """End all waiting Auto plans but the newest, which has the newest measurements; return the queue without them."""
     auto = [item for item in waiting if isinstance(item, ScalePlan) and item.spec.source == "Auto"]
     actions: list[Action] = []
     for old in auto[:-1]:
@@ -204,7 +205,7 @@ def _supersede_auto_plans(waiting: list[QueueItem], now: float) -> tuple[list[Ac
 
 
 def _mark_pending(observed: Observed, message: str, active: ScalePlan) -> list[Action]:
-    """Tell those in the line what they wait for, once."""
+    """Give everything new in the queue the phase Pending and a message that says what it waits for."""
     actions: list[Action] = []
     owners = {owner.uid for owner in active.metadata.owner_references}
     for item in _waiting(observed):
@@ -218,11 +219,12 @@ def _mark_pending(observed: Observed, message: str, active: ScalePlan) -> list[A
 
 
 def _delete_old_plans(observed: Observed) -> list[Action]:
-    """Delete finished plans but for the last ones, those that are still read, and the present edit's.
+    """Delete finished plans beyond the history limit.
 
-    Of the plan that is current by the job's status, the end has yet to be seen: it must not look as if it was deleted.
+    Kept are the plans of unfinished requests, the plan of the latest edit of the spec, disruption plans whose pods
+    exist, and the current plan of the job's status, which would otherwise look as if somebody had deleted it.
     """
-    read = {scaler.metadata.uid for scaler in request_status.unfinished_scalers(observed)}
+    unfinished = {scaler.metadata.uid for scaler in request_status.unfinished_scalers(observed)}
     job = observed.job
     kept = {plan_manifests.spec_plan_name(job), job.status.current_plan, *disruption.plans_to_keep(observed)}
     finished = [
@@ -231,7 +233,7 @@ def _delete_old_plans(observed: Observed) -> list[Action]:
         if item.status.phase in FINISHED
         and item.metadata.deletion_timestamp is None
         and item.metadata.name not in kept
-        and not any(owner.uid in read for owner in item.metadata.owner_references)
+        and not any(owner.uid in unfinished for owner in item.metadata.owner_references)
     ]
     limit = job.spec.run_policy.plan_history_limit
     finished.sort(key=lambda item: (item.status.completion_time or "", item.metadata.uid))

@@ -1,4 +1,4 @@
-"""What a plan has not reached, in words for people: how many of how many, who, and what their own pods say."""
+"""Messages that say what a plan has not reached: how many of how many, which members, and why by their pods."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ _MAX_MEMBERS_NAMED = 10
 _MAX_REASONS = 3
 
 MemberKey = tuple[str, int]
+"""Role and index of a member."""
 
 
 def not_ready(observed: Observed, members: Indices) -> list[MemberKey]:
-    """Return those of the members that are neither ready nor done with their work."""
+    """Return those of the members whose pod is not ready and that have not succeeded."""
     ready = {(pod.role, pod.index) for pod in observed.pods if pod.ready}
     return [
         (role, index)
@@ -45,7 +46,7 @@ def not_ready_message(observed: Observed, not_reached: Sequence[MemberKey], tota
 
 
 def why_not_ready(observed: Observed, role: str, index: int) -> str:
-    """Return why a member is not ready, in its pod's own words or in those of whoever refused the pod."""
+    """Return why a member is not ready, from its pod's status or from the API server's refusal of the pod."""
     pods = [pod for pod in observed.members(role) if pod.index == index]
     if not pods:
         return observed.last_refusal or "it has no pod"

@@ -1,4 +1,4 @@
-"""ScaleIns and ScaleOuts: they tell what their plans tell, and are deleted when their time is over."""
+"""The status of ScaleIns and ScaleOuts, copied from their plans, and their deletion some time after the end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def all_scalers(observed: Observed) -> list[Scaler]:
 
 
 def unfinished_scalers(observed: Observed) -> list[Scaler]:
-    """Return the ones that are not done."""
+    """Return the ScaleIns and ScaleOuts that have no final phase and are not being deleted."""
     return [
         s
         for s in all_scalers(observed)
@@ -33,19 +33,19 @@ def unfinished_scalers(observed: Observed) -> list[Scaler]:
 
 
 def plan_of(observed: Observed, scaler: Scaler) -> ScalePlan | None:
-    """Return the plan that a ScaleIn or ScaleOut became."""
+    """Return the plan that was created for a ScaleIn or ScaleOut, if it exists."""
     return next((item for item in observed.plans if patches.is_owned_by(item, scaler.metadata.uid)), None)
 
 
 def is_unrecorded(observed: Observed, plan: ScalePlan) -> bool:
-    """Whether a ScaleIn or ScaleOut does not tell yet that this is its plan."""
+    """Whether this is the plan of a ScaleIn or ScaleOut whose status does not name it yet."""
     return any(
         s.status.plan is None and patches.is_owned_by(plan, s.metadata.uid) for s in unfinished_scalers(observed)
     )
 
 
 def copy_plan_status(observed: Observed, now: float) -> list[Action]:
-    """Let every ScaleIn and ScaleOut tell what its plan tells."""
+    """Return the writes that bring every ScaleIn's and ScaleOut's status in line with its plan's."""
     actions: list[Action] = []
     for scaler in unfinished_scalers(observed):
         plan = plan_of(observed, scaler)
@@ -66,13 +66,13 @@ def copy_plan_status(observed: Observed, now: float) -> list[Action]:
 def finish(
     scaler: Scaler, phase: ScalerPhase, message: str, now: float, *, status: ScalerStatus | None = None
 ) -> list[PatchStatus]:
-    """Give a ScaleIn or ScaleOut its last phase."""
+    """Return the write that gives a ScaleIn or ScaleOut its final phase."""
     status = replace(status or scaler.status, phase=phase, message=message, completion_time=format_time(now))
     return patches.scaler_status(scaler, status)
 
 
 def delete_expired(scalers: Iterable[Scaler], now: float) -> tuple[list[DeleteScaler], float | None]:
-    """Delete those that ended long enough ago; return also the seconds until the next one is due."""
+    """Return the deletions of those whose time to live is over, and the seconds until the next one is due."""
     actions: list[DeleteScaler] = []
     due: float | None = None
     for scaler in scalers:
@@ -90,9 +90,9 @@ def delete_expired(scalers: Iterable[Scaler], now: float) -> tuple[list[DeleteSc
 
 
 def delete_orphaned_plans(observed: Observed) -> list[DeletePlan]:
-    """Delete the unfinished plans whose ScaleIn or ScaleOut is gone: deleting it means that it is not wanted any more.
+    """Return the deletions of unfinished plans whose ScaleIn or ScaleOut was deleted, which cancels it.
 
-    The garbage collector does so too, in its own time.
+    The garbage collector deletes them, too, but later.
     """
     present = {scaler.metadata.uid for scaler in all_scalers(observed)}
     return [

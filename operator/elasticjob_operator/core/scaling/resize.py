@@ -1,8 +1,8 @@
-"""New CPU and memory for running pods, in place where the cluster can; and who must be replaced because it cannot.
+"""Resizes of running pods' CPU and memory, in place where the cluster can do it; else the members must be replaced.
 
-Only what the kubelet reports to be in force is believed. It cannot be done in place where the API server refuses it,
-where the kubelet calls it infeasible, defers it or fails, and where the kubelet says nothing at all, which one that is
-too old does. GPUs never change in place.
+A resize is done only when the kubelet reports the new resources. It is impossible if the API server refuses it, if the
+kubelet reports it as infeasible, deferred or failed, and if the kubelet reports nothing in time, as one that is too old
+for it does. GPUs never change in place.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from elasticjob_operator.core.scaling.drain import MAX_NAMES_LISTED
 from elasticjob_operator.core.scaling.plan_membership import PlanMembership
 
 KUBELET_SILENCE_SECONDS = 30
-"""How long a kubelet may say nothing about a resize."""
+"""How long a kubelet may report nothing about a requested resize."""
 
 
 @dataclass
 class ResizeProgress:
-    """How far the members' resources are what a plan wants.
+    """How far the resizes of a plan are.
 
     Attributes:
         to_request: pods whose resize has not been requested yet.
@@ -45,17 +45,17 @@ class ResizeProgress:
 
 
 def resources_by_role(plan: ScalePlan) -> dict[str, Quantities]:
-    """Return the resources per role that a plan wants for every member."""
-    progress = {role: as_quantities(wish.resource) for role, wish in plan.spec.replica_resource_specs.items()}
-    return {role: wanted for role, wanted in progress.items() if wanted}
+    """Return the resources per role that a plan sets for every member."""
+    by_role = {role: as_quantities(spec.resource) for role, spec in plan.spec.replica_resource_specs.items()}
+    return {role: quantities for role, quantities in by_role.items() if quantities}
 
 
 def progress_of(observed: Observed, plan: ScalePlan, members: PlanMembership, now: float) -> ResizeProgress:
-    """Return how far the pods of the members that stay have the resources wanted."""
+    """Return which pods of staying members have the plan's resources, and what the others wait for."""
     progress = ResizeProgress()
     for role, wanted in resources_by_role(plan).items():
         moves = [move for move in plan.status.migrations if move.role == role and move.phase != "Undone"]
-        # Who leaves does not matter any more, and a replacement was made with these resources.
+        # A member that is replaced does not matter any more, and its replacement was created with these resources.
         moved = {index for move in moves for index in (move.index, move.replacement)}
         for pod in observed.members(role):
             if pod.index in members.staying[role] - moved and _resizable(pod):
@@ -64,27 +64,27 @@ def progress_of(observed: Observed, plan: ScalePlan, members: PlanMembership, no
 
 
 def resize_request(pod: Pod, wanted: Mapping[str, int | str]) -> ResizePod:
-    """Return the request to change resources of the container that trains and to keep its others."""
+    """Return the request to change these resources of the training container and keep its others."""
     resources = to_builtins(pod.spec.containers[0].resources)
     return ResizePod(pod.name, pod.metadata.uid, with_resources(resources, wanted))
 
 
 def undo_requests(observed: Observed, plan: ScalePlan, left_out: Collection[Pod]) -> list[ResizePod]:
-    """Return the requests that give pods back what they had, where the API server has taken ours but no kubelet did."""
-    asks = []
+    """Return the requests that restore the old resources in specs of pods whose kubelet has not done the resize."""
+    requests = []
     for pod in left_out:
         had = _recorded_resources(observed, pod)
         old = {name: had[name] for name in resources_by_role(plan)[pod.role] if name in had}
         request = resize_request(pod, old)
         if not _is_requested(pod, old) and not _api_server_refusal(observed, request):
-            asks.append(request)
-    return asks
+            requests.append(request)
+    return requests
 
 
 def resources_reached(
     observed: Observed, plan: ScalePlan, members: PlanMembership, left_out: Collection[Pod]
 ) -> dict[str, dict[str, Quantities]]:
-    """Return the wanted resources by role and index for the members that have them, when not all do."""
+    """Return by role and index the plan's resources for those members that have them, when not all do."""
     names = {pod.name for pod in left_out}
     return {
         role: {
@@ -100,19 +100,21 @@ def resources_reached(
 
 
 def unrecorded_resources(observed: Observed) -> dict[str, dict[str, Quantities]]:
-    """Return by role and index what members have been given in place that the job's status does not know of.
+    """Return by role and index the resources that members got in place from a plan that was then deleted.
 
-    A plan that was deleted has left it so; they keep it, as every pod that follows them does.
+    The job's status does not have them yet; when they are stored there, the members' next pods get them as well.
     """
-    progress: dict[str, dict[str, Quantities]] = {}
+    unrecorded: dict[str, dict[str, Quantities]] = {}
     for role, indices in current_indices(observed.job.status).items():
         for pod in observed.members(role):
             if pod.index in indices and _resizable(pod):
-                asked, had = pod.spec.containers[0].resources.requests, _recorded_resources(observed, pod)
-                news = {n: value for n, value in asked.items() if n in had and not same_quantity(value, had[n])}
-                if news and _is_in_force(pod, news):
-                    progress.setdefault(role, {})[str(pod.index)] = news
-    return progress
+                requests, recorded = pod.spec.containers[0].resources.requests, _recorded_resources(observed, pod)
+                changed = {
+                    n: value for n, value in requests.items() if n in recorded and not same_quantity(value, recorded[n])
+                }
+                if changed and _is_in_force(pod, changed):
+                    unrecorded.setdefault(role, {})[str(pod.index)] = changed
+    return unrecorded
 
 
 def _classify(
@@ -133,7 +135,7 @@ def _classify(
 
 
 def _why_impossible(observed: Observed, pod: Pod, wanted: Quantities) -> str:
-    """Return why it need not even be asked; empty when it may be."""
+    """Return why a resize in place is not even requested; empty when it may be."""
     if RESOURCE_GPU in wanted:
         return "GPUs do not change in place"
     if observed.job.spec.autoscaling.resize == "Replace":
@@ -142,13 +144,13 @@ def _why_impossible(observed: Observed, pod: Pod, wanted: Quantities) -> str:
 
 
 def _api_server_refusal(observed: Observed, request: ResizePod) -> str:
-    """Return why the API server has refused this very request; for other resources it is asked again."""
+    """Return why the API server has refused this request; empty if it has not, or refused one for other resources."""
     refused, why = observed.refused_resizes.get(request.uid, (None, ""))
     return why if refused == request else ""
 
 
 def _kubelet_refusal(pod: Pod) -> str:
-    """Return the kubelet's own words."""
+    """Return why the kubelet cannot do the resize, by the pod's conditions; empty if it may still do it."""
     pending = pod.condition("PodResizePending")
     if pending is not None and pending.reason in ("Infeasible", "Deferred"):
         return f"resize is {pending.reason}: {pending.message}"
@@ -157,7 +159,7 @@ def _kubelet_refusal(pod: Pod) -> str:
 
 
 def _overdue(plan: ScalePlan, pod: Pod, now: float) -> str:
-    """Return that the kubelet has had its time; one that tells of a resize under way has the plan's."""
+    """Return a message if the kubelet's time is over; one that reports a resize in progress has the plan's timeout."""
     seconds = plan.spec.timeout_seconds
     if pod.condition("PodResizeInProgress") is None:
         seconds = min(seconds, KUBELET_SILENCE_SECONDS)
@@ -167,7 +169,7 @@ def _overdue(plan: ScalePlan, pod: Pod, now: float) -> str:
 
 
 def _was_requested(plan: ScalePlan, pod: Pod) -> bool:
-    """Whether it was asked to resize, and not created with these resources."""
+    """Whether a resize of the pod was requested; else it was created with these resources."""
     return pod.name in plan.status.resized_pods or len(plan.status.resized_pods) >= MAX_NAMES_LISTED
 
 
@@ -194,7 +196,7 @@ def _is_in_force(pod: Pod, wanted: Quantities) -> bool:
 
 
 def _recorded_resources(observed: Observed, pod: Pod) -> Quantities:
-    """Return what the member requests by the job's status and its template: what its next pod would be made with."""
+    """Return the resource requests that the member's next pod would get, by the job's status and its template."""
     container = observed.job.spec.replica_specs[pod.role].template["spec"]["containers"][0]
     wanted = member_resources(observed.job.status, pod.role, pod.index)
     resources = with_resources(container.get("resources") or {}, wanted)

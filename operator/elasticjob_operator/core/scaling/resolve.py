@@ -1,4 +1,4 @@
-"""What a ScalePlan asks of a job: resolved to exact member indices, or refused with field, value and bound."""
+"""Resolves a ScalePlan to exact member indices, or refuses it with the field, its value and the bound."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from elasticjob_operator.core.scaling.limits import check_resources, check_size
 
 
 def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> ResolvedPlan:
-    """Work out what a plan means for the job as it is.
+    """Resolve a plan for the job's present members.
 
     Raises:
-        PlanRefused: it cannot be met, as a whole; nothing of it is done then.
+        PlanRefused: a part of it cannot be met; nothing of it is executed then.
     """
     spec, before = plan.spec, current_indices(job.status)
-    # A pod that has not gone yet keeps its index: what becomes of it must not be taken for its successor's fate.
+    # A pod that still exists keeps its index, so that its end is not counted for a new member of that index.
     taken = {role: indices | {pod.index for pod in pods if pod.role == role} for role, indices in before.items()}
     removed = _removed(job, pods, spec.remove_pods, before)
     created, by_index = _created(job, plan, before, removed, taken)
@@ -59,10 +59,10 @@ def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> ResolvedPl
 
 
 def member_of(job: ElasticJob, by_name: Mapping[str, Pod], name: str, field: str) -> tuple[str, int]:
-    """Return role and index of the member whose present pod has this name.
+    """Return role and index of the member whose current pod has this name.
 
     Raises:
-        PlanRefused: there is no such member, or it is leaving already.
+        PlanRefused: there is no such member, or it is being removed already.
     """
     pod = by_name.get(name)
     if pod is None or pod.role not in job.spec.replica_specs:
@@ -73,7 +73,7 @@ def member_of(job: ElasticJob, by_name: Mapping[str, Pod], name: str, field: str
 
 
 def _with_size(indices: frozenset[int], replicas: int, *, used: frozenset[int], keep: frozenset[int]) -> frozenset[int]:
-    """Grow by the lowest free indices, shrink by the highest; members the same plan names stay."""
+    """Return the indices grown by the lowest free ones, or shrunk by the highest that are not in `keep`."""
     surplus = len(indices) - replicas
     if surplus <= 0:
         return indices | frozenset(islice(free_indices(used), -surplus))
@@ -92,7 +92,7 @@ def _removed(job: ElasticJob, pods: Sequence[Pod], entries: Sequence[PodToRemove
 def _named_members(
     job: ElasticJob, pods: Sequence[Pod], entries: Sequence[PodToRemove], before: Indices, field: str
 ) -> list[tuple[str, int]]:
-    """Return role and index of every member that is named, by its pod or by itself."""
+    """Return role and index of every member that is named, by its pod's name or by role and index."""
     by_name = {pod.name: pod for pod in pods}
     members = []
     for position, entry in enumerate(entries):
@@ -142,7 +142,7 @@ def _migrated(
     taken: Indices,
     by_index: dict[str, dict[int, Quantities]],
 ) -> tuple[Migration, ...]:
-    """Give every member that is to be replaced the lowest free index for its replacement, and note its resources."""
+    """Return the migrations, each to the lowest free index; the replacements' resources are added to `by_index`."""
     entries: Sequence[PodToMigrate] = plan.spec.migrate_pods
     free = {role: free_indices(indices | targets[role]) for role, indices in taken.items()}
     moves: dict[tuple[str, int], Migration] = {}
@@ -166,7 +166,7 @@ def _migrated(
 def _check_resources_agree(
     plan: ScalePlan, migrations: Sequence[Migration], resources: Mapping[str, Quantities]
 ) -> None:
-    """Refuse two different wishes for the resources of one member."""
+    """Refuse a plan that sets a resource of one member to two different values."""
     single = [(f"spec.createPods[{n}]", entry.role, entry.resource) for n, entry in enumerate(plan.spec.create_pods)]
     single += [
         (f"spec.migratePods[{n}]", move.role, entry.resource)
