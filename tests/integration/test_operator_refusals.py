@@ -35,7 +35,8 @@ async def test_a_quota_used_up_in_mid_scale_out_is_named_by_the_plan_and_other_j
             await phase(kube, namespace, ELASTIC_JOBS, name, "Running")
         await kube.create(QUOTAS, namespace, {"metadata": {"name": "few-pods"}, "spec": {"hard": {"pods": "7"}}})
         await until("quota counted", lambda: _used(kube, namespace))
-        more = made(SCALE_OUTS, "more", jobName="greedy", count=3, timeoutSeconds=2)
+        # The one pod that the quota allows is ready long before the plan ends, also on a busy machine.
+        more = made(SCALE_OUTS, "more", jobName="greedy", count=3, timeoutSeconds=10)
         await kube.create(SCALE_OUTS, namespace, more)
         told = await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded", "ScaleFailed")
         plan = (await kube.get(SCALE_PLANS, namespace, told["plan"]))["status"]
