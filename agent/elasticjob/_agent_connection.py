@@ -1,8 +1,8 @@
-"""The connection to the agent. Training never waits on it: threads connect, write and read.
+"""The connection of a training process to its agent. The training never waits for it: threads connect, write and read.
 
-A report that has not been written yet is merged with the next one, so the newest step is never the one that is lost,
-and an agent that does not read costs no memory. Reports are written a few times a second at most: waking the writer at
-every step would take the interpreter away from the training.
+A step report that has not been written yet is merged with the next one, so the newest step is not lost, and an agent
+that does not read costs no memory. Reports are written every `REPORT_SECONDS` at most: waking the writer at every step
+would take the interpreter away from the training.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from elasticjob_api.limits import MAX_METRICS
 REPORT_SECONDS = 0.05
 
 _READ_BYTES = 65536
-_LAST_WORDS_SECONDS = 2.0
-_GONE = "the agent is gone"
+_EXIT_FLUSH_SECONDS = 2.0
+_AGENT_GONE = "the agent is gone"
 
 
 class AgentError(Exception):
     """The agent or the master has refused a call, or the agent is gone."""
 
 
-class Connection:
-    """One connection, of one process."""
+class AgentConnection:
+    """One process' connection to the agent."""
 
     def __init__(self, path: str) -> None:
-        """Begin to connect to the socket at a path."""
+        """Start a thread that connects to the socket at a path."""
         self._path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._changed = threading.Condition()
@@ -43,26 +43,26 @@ class Connection:
         self._report: dict[str, Any] = {}
         self._reported_at = time.monotonic()
         self._step: int | None = None
-        self._due = 0.0
-        self._calls: dict[int, Future[dict[str, Any]]] = {}
-        self._number = 0
-        self._idle = False
+        self._next_report_time = 0.0
+        self._pending_calls: dict[int, Future[dict[str, Any]]] = {}
+        self._last_call_id = 0
+        self._writer_idle = False
         self._writing = False
-        self._gone = False
-        self._listening = False
-        self.stop = False
-        """The agent has asked for a stop."""
-        self.confirmed = False
-        """This process has answered that."""
+        self._disconnected = False
+        self._announced_stoppable = False
+        self.stop_requested = False
+        """The agent has asked this process to stop."""
+        self.stop_confirmed = False
+        """This process has confirmed that it ends because of a stop."""
         try:
             threading.Thread(target=self._write, name="elasticjob-write", daemon=True).start()
-        except RuntimeError:  # no thread can be had any more, such as at the interpreter's end
-            self._lose()
+        except RuntimeError:  # no thread can be started any more, such as at the interpreter's end
+            self._disconnect()
 
     def report(
         self, step: int, total: int | None, samples: float, metrics: Mapping[str, float], compute_seconds: float
     ) -> None:
-        """Have a step reported, soon and not in this thread."""
+        """Report a step; written soon, by another thread. Times are seconds."""
         now = time.monotonic()
         with self._changed:
             report = self._report or {"steps": 0, "samples": 0.0, "seconds": 0.0, "compute_seconds": 0.0, "metrics": {}}
@@ -73,74 +73,76 @@ class Connection:
             report["seconds"] += now - self._reported_at
             report["compute_seconds"] += compute_seconds
             if metrics:
-                _merge(report["metrics"], metrics)
+                _merge_metrics(report["metrics"], metrics)
             self._report, self._reported_at, self._step = report, now, step
-            if self._idle:
+            if self._writer_idle:
                 self._changed.notify_all()
 
     def call(self, name: str, **fields: Any) -> Future[dict[str, Any]]:
-        """Ask the agent; the answer comes in its own time."""
+        """Call the agent; returns its answer as a future, which raises AgentError if the call is refused."""
         answer: Future[dict[str, Any]] = Future()
         with self._changed:
-            if self._gone:
-                answer.set_exception(AgentError(_GONE))
+            if self._disconnected:
+                answer.set_exception(AgentError(_AGENT_GONE))
                 return answer
-            self._number += 1
-            self._calls[self._number] = answer
-            self._lines.append({"id": self._number, "call": name, **fields})
+            self._last_call_id += 1
+            self._pending_calls[self._last_call_id] = answer
+            self._lines.append({"id": self._last_call_id, "call": name, **fields})
             self._changed.notify_all()
         return answer
 
-    def listen(self) -> bool:
-        """Tell whether a stop was asked for; the first call tells the agent that this process listens."""
-        if not self._listening:
-            self._listening = True
-            self.tell({"stoppable": True})
-        return self.stop
+    def should_stop(self) -> bool:
+        """Return whether a stop was requested; the first call tells the agent that this process listens for stops."""
+        if not self._announced_stoppable:
+            self._announced_stoppable = True
+            self.send({"stoppable": True})
+        return self.stop_requested
 
-    def tell(self, message: dict[str, Any]) -> None:
-        """Have a message sent."""
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message; written by another thread."""
         with self._changed:
             self._lines.append(message)
             self._changed.notify_all()
 
     def flush(self, timeout: float) -> None:
-        """Wait until all is written, or the time is over."""
+        """Wait until everything is written, at most `timeout` seconds."""
         with self._changed:
-            self._due = 0.0
+            self._next_report_time = 0.0
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._gone or not (self._lines or self._report or self._writing), timeout)
+            self._changed.wait_for(
+                lambda: self._disconnected or not (self._lines or self._report or self._writing), timeout
+            )
 
-    def abandon(self) -> None:
-        """Close this process' copy of another one's connection."""
+    def close_inherited_socket(self) -> None:
+        """Close the copy of the parent's socket in a forked process."""
         self._socket.close()
 
     def _write(self) -> None:
         try:
             self._socket.connect(self._path)
             threading.Thread(target=self._read, name="elasticjob-read", daemon=True).start()
-            while messages := self._next():
+            while messages := self._wait_for_messages():
                 self._socket.sendall("".join(json.dumps(message) + "\n" for message in messages).encode())
         except (OSError, RuntimeError):
-            self._lose()
+            self._disconnect()
 
-    def _next(self) -> list[dict[str, Any]]:
-        """Wait for what is to be written: a report when it is due, anything else at once. Nothing: all is over."""
+    def _wait_for_messages(self) -> list[dict[str, Any]]:
+        """Wait for messages to write: reports when they are due, others at once. Empty: the connection has ended."""
         with self._changed:
             self._writing = False
             self._changed.notify_all()
-            while not (self._gone or self._lines):
-                rest = self._due - time.monotonic()
+            while not (self._disconnected or self._lines):
+                rest = self._next_report_time - time.monotonic()
                 if self._report and rest <= 0:
                     break
-                self._idle = not self._report
-                self._changed.wait(None if self._idle else rest)
-            self._idle = False
-            if self._gone:
+                self._writer_idle = not self._report
+                self._changed.wait(None if self._writer_idle else rest)
+            self._writer_idle = False
+            if self._disconnected:
                 return []
             messages = [*([self._report] if self._report else []), *self._lines]
             self._lines.clear()
-            self._report, self._due, self._writing = {}, time.monotonic() + REPORT_SECONDS, True
+            self._report, self._next_report_time, self._writing = {}, time.monotonic() + REPORT_SECONDS, True
             return messages
 
     def _read(self) -> None:
@@ -149,17 +151,17 @@ class Connection:
             while chunk := self._socket.recv(_READ_BYTES):
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
-                    self._take(json.loads(line))
+                    self._receive(json.loads(line))
         except OSError:
             pass
-        self._lose()
+        self._disconnect()
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _receive(self, message: dict[str, Any]) -> None:
         if message.get("stop"):
-            self.stop = True
+            self.stop_requested = True
             return
         with self._changed:
-            answer = self._calls.pop(message.get("id") or 0, None)
+            answer = self._pending_calls.pop(message.get("id") or 0, None)
         if answer is None:
             return
         if "error" in message:
@@ -167,61 +169,62 @@ class Connection:
         else:
             answer.set_result(message["result"])
 
-    def _lose(self) -> None:
+    def _disconnect(self) -> None:
         with self._changed:
-            self._gone = True
-            calls = list(self._calls.values())
-            self._calls.clear()
+            self._disconnected = True
+            calls = list(self._pending_calls.values())
+            self._pending_calls.clear()
             self._changed.notify_all()
         for answer in calls:
-            answer.set_exception(AgentError(_GONE))
+            answer.set_exception(AgentError(_AGENT_GONE))
 
 
-def _merge(kept: dict[str, float], fresh: Mapping[str, float]) -> None:
-    """Take fresh metrics; of too many, the newest names stay."""
-    for name in fresh:
-        kept.pop(name, None)
-    kept.update(fresh)
-    while len(kept) > MAX_METRICS:
-        del kept[next(iter(kept))]
+def _merge_metrics(metrics: dict[str, float], newer: Mapping[str, float]) -> None:
+    """Merge newer metrics into `metrics`; of more than MAX_METRICS names, the newest stay."""
+    for name in newer:
+        metrics.pop(name, None)
+    metrics.update(newer)
+    while len(metrics) > MAX_METRICS:
+        del metrics[next(iter(metrics))]
 
 
-class _Present:
-    """This process' connection, made at the first use. None: there is no agent."""
+class _ProcessConnection:
+    """Holds this process' connection, which is opened at the first use; None: there is no agent."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.made = False
-        self.connection: Connection | None = None
+        self.opened = False
+        self.connection: AgentConnection | None = None
 
 
-_present = _Present()
+_process_connection = _ProcessConnection()
 
 
-def connection() -> Connection | None:
-    """Return this process' connection; None when there is no agent."""
-    present = _present
-    if not present.made:
-        with present.lock:
-            if not present.made:
+def agent_connection() -> AgentConnection | None:
+    """Return this process' connection to its agent; None when there is no agent."""
+    holder = _process_connection
+    if not holder.opened:
+        with holder.lock:
+            if not holder.opened:
                 path = os.environ.get("ELASTICJOB_SOCKET")
-                present.connection = Connection(path) if path else None
-                present.made = True
-    return present.connection
+                holder.connection = AgentConnection(path) if path else None
+                holder.opened = True
+    return holder.connection
 
 
-def _forked() -> None:
-    """Begin anew in a forked process, such as a data loader's: threads and locks of its parent are not there."""
-    global _present
-    older, _present = _present.connection, _Present()
-    if older is not None:
-        older.abandon()
+def reset_after_fork() -> None:
+    """Reset the connection in a forked process, such as a data loader: its parent's threads and locks are not there."""
+    global _process_connection
+    inherited, _process_connection = _process_connection.connection, _ProcessConnection()
+    if inherited is not None:
+        inherited.close_inherited_socket()
 
 
-def _last_words() -> None:
-    if _present.connection is not None:
-        _present.connection.flush(_LAST_WORDS_SECONDS)
+def flush_at_exit() -> None:
+    """Write what is still to be written before the interpreter ends."""
+    if _process_connection.connection is not None:
+        _process_connection.connection.flush(_EXIT_FLUSH_SECONDS)
 
 
-os.register_at_fork(after_in_child=_forked)
-atexit.register(_last_words)
+os.register_at_fork(after_in_child=reset_after_fork)
+atexit.register(flush_at_exit)

@@ -1,4 +1,4 @@
-"""The shards of a process without an agent: it keeps the same account itself, so a script runs by hand as it is."""
+"""Data sets of a process without an agent: it keeps the shard ledger itself, so a script runs by hand unchanged."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from elasticjob_shards.dataset import digest_of
 
 from elasticjob._agent_connection import AgentError
 
-_ME = "alone"
+_HOLDER = "alone"
 _ROUND = 1
 
 
-class Alone:
-    """Answers what an agent would, at once, about one data set."""
+class Standalone:
+    """Answers calls about data sets as an agent would, at once."""
 
     def __init__(self) -> None:
-        """Begin with no data set."""
+        """Start without data sets."""
         self._ledgers = Ledgers()
         self._lock = threading.Lock()
 
@@ -38,24 +38,24 @@ class Alone:
     def _answer(self, name: str, fields: dict[str, Any]) -> dict[str, Any]:
         dataset = fields.pop("dataset")
         if name == "create_dataset":
-            return {"shards": self._ledgers.declare(_declared(dataset, **fields)).dataset.total}
-        return _about(self._ledgers.get(dataset), name, fields)
+            return {"shards": self._ledgers.declare(_dataset(dataset, **fields)).dataset.total}
+        return _answer_from(self._ledgers.get(dataset), name, fields)
 
 
-def _declared(name: str, *, parts: list[tuple[str, int]] | None = None, size: int = 0, **fields: Any) -> Dataset:
+def _dataset(name: str, *, parts: list[tuple[str, int]] | None = None, size: int = 0, **fields: Any) -> Dataset:
     if not parts:
         return Dataset(name, size, **fields)
     sizes = tuple(length for _, length in parts)
     return Dataset(name, sum(sizes), parts=sizes, parts_digest=digest_of(parts), **fields)
 
 
-def _about(ledger: Ledger, name: str, fields: dict[str, Any]) -> dict[str, Any]:
+def _answer_from(ledger: Ledger, name: str, fields: dict[str, Any]) -> dict[str, Any]:
     match name:
         case "lease_shards":
-            leased = ledger.lease(_ME, fields["count"])
+            leased = ledger.lease(_HOLDER, fields["count"])
             return {"shards": [shard._asdict() for shard in leased], "finished": ledger.finished}
         case "report_shards":
-            return {"stale": ledger.report(_ME, fields["done"], fields["returned"], fields["failed"])}
+            return {"stale": ledger.report(_HOLDER, fields["done"], fields["returned"], fields["failed"])}
         case "extend_dataset":
             ledger.extend(fields["size"], final=fields["final"])
             return {"size": ledger.dataset.size}

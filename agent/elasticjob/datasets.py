@@ -1,4 +1,4 @@
-"""Opening a data set: declared to whoever hands its shards out, and taken back to a checkpoint if there is one."""
+"""Opens data sets: declares them to the master, or to this process itself, and restores a checkpoint if there is one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from elasticjob_api.limits import MAX_LEASED_SHARDS
 
-from elasticjob._agent_connection import connection
-from elasticjob.shards import AnyShard, Shard, Shards, Source
+from elasticjob._agent_connection import agent_connection
+from elasticjob.shards import AnyShard, Shard, Shards, ShardSource
 
 
 def shards(
@@ -30,12 +30,12 @@ def shards(
         size: number of samples.
         shard_size: samples in a shard; the last one of an epoch may be smaller.
         epochs: how often each sample is trained.
-        shuffle: whether the shards of an epoch are handed out in an order of its own.
-        seed: what the order of the epochs is derived from.
-        prefetch: shards leased ahead, at most 10,000; more are leased when half of them are left. Let that half last
-            for as long as the master may be away.
-        restore: what `Shards.checkpoint` returned when the model that is trained on was saved; `b""` goes with a model
-            that begins anew. None: go on with the account as it is. Every process of a world gives the same.
+        shuffle: whether the shards of each epoch are handed out in another random order.
+        seed: seed of these orders.
+        prefetch: shards leased ahead, at most 10,000; more are leased when half of them are left. That half should
+            last for as long as the master may be away.
+        restore: what `Shards.checkpoint` returned when the model that is trained on was saved; `b""` for a model that
+            begins anew. None: continue with the shards as they are. Every process of a world gives the same.
 
     Raises:
         AgentError: the data set is already open with other numbers, the numbers make no sense, or the checkpoint is
@@ -50,7 +50,7 @@ def shards(
 def stream_shards(
     name: str, *, shard_size: int, size: int = 0, prefetch: int = 64, restore: bytes | None = None
 ) -> Shards[Shard]:
-    """Open a data set that grows: `Shards.extend` tells of new samples, and in the end that no more will come.
+    """Open a data set that grows: `Shards.extend` declares new samples, and in the end that the stream is complete.
 
     Args:
         name: the data set's name within the job.
@@ -71,14 +71,14 @@ def stream_shards(
 def open_shards(
     name: str, fields: dict[str, Any], make: Callable[..., AnyShard], *, prefetch: int, restore: bytes | None
 ) -> Shards[AnyShard]:
-    """Declare a data set, take it back to a checkpoint if there is one, and begin to lease."""
+    """Declare a data set, restore a checkpoint if one is given, and begin to lease shards."""
     if prefetch > MAX_LEASED_SHARDS:
         raise ValueError(f"{prefetch=} must be at most {MAX_LEASED_SHARDS}")
-    source: Source | None = connection()
+    source: ShardSource | None = agent_connection()
     if source is None:
-        from elasticjob._standalone import Alone
+        from elasticjob._standalone import Standalone
 
-        source = Alone()
+        source = Standalone()
     count = source.call("create_dataset", dataset=name, **fields).result()["shards"]
     if restore is not None:
         state = base64.b64encode(restore).decode()

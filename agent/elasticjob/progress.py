@@ -1,4 +1,4 @@
-"""Telling how far the training is, and hearing when it has to make room for a new world."""
+"""Step reports, and the requests to stop for a new world."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 from elasticjob_api.limits import MAX_METRIC_NAME_CHARACTERS, MAX_METRICS
 
-from elasticjob._agent_connection import connection
+from elasticjob._agent_connection import agent_connection
 
-_WRITE_SECONDS = 5.0
+_CONFIRM_SECONDS = 5.0
 
 
 def report_step(
@@ -27,10 +27,10 @@ def report_step(
         step: the finished step, counted from the start of the job, not of this process: 0 or more.
         total: all steps of the job, if known.
         samples: samples this process has trained since its last report.
-        metrics: numbers to show, such as the loss. What cannot be shown is left out: numbers that are not finite, names
-            of more than 64 characters, and all beyond 64 names.
-        compute_seconds: how long this process has worked by itself since its last report, without waiting for the
-            others, if known. Where all wait for each other at every step, only this tells who is slow.
+        metrics: numbers to show, such as the loss. Left out are numbers that are not finite, names of more than 64
+            characters, and all beyond 64 names.
+        compute_seconds: seconds this process has computed since its last report, without waiting for the others, if
+            known. Where all wait for each other at every step, only this shows which one is slow.
 
     Raises:
         ValueError: a number is negative or not finite.
@@ -41,55 +41,55 @@ def report_step(
         raise ValueError(f"{samples=} must be a number, 0 or more")
     if compute_seconds is not None and not 0 <= compute_seconds < math.inf:
         raise ValueError(f"{compute_seconds=} must be a number, 0 or more")
-    agent = connection()
+    agent = agent_connection()
     if agent is not None:
-        numbers = _shown(metrics) if metrics else {}
+        numbers = _valid_metrics(metrics) if metrics else {}
         agent.report(
             int(step), None if total is None else int(total), float(samples), numbers, float(compute_seconds or 0)
         )
 
 
 def should_stop() -> bool:
-    """Tell whether this process was asked to save its state, to call `confirm_stop` and to exit with code 0.
+    """Return whether this process was asked to save its state, to call `confirm_stop` and to exit with code 0.
 
-    The processes of a world hear it at different times: let all of them agree on the step after which they stop.
-    The first call tells the agent that this process can be asked. One that never calls gets SIGTERM at once; one that
-    has called gets it when the time it was given is nearly over. What does not end then is killed.
+    The processes of a world are asked at different times: let all of them agree on the step after which they stop.
+    The first call tells the agent that this process can be asked. A process that never calls is sent SIGTERM at once;
+    one that has called, when its time is nearly over. A process that does not end then is killed.
     """
-    agent = connection()
-    return agent is not None and agent.listen()
+    agent = agent_connection()
+    return agent is not None and agent.should_stop()
 
 
 def checkpoint_requested() -> bool:
-    """Tell whether a stop was asked for and the state it has to leave behind is still to be saved.
+    """Return whether a stop was requested and its checkpoint is still to be saved.
 
     True from the moment `should_stop` is, until `confirm_stop`: for code that saves but does not end the training,
-    such as a thread of its own. Calling it tells the agent that this process can be asked, as `should_stop` does.
+    such as a background thread. A call tells the agent that this process can be asked to stop, as `should_stop` does.
     """
-    agent = connection()
-    return agent is not None and agent.listen() and not agent.confirmed
+    agent = agent_connection()
+    return agent is not None and agent.should_stop() and not agent.stop_confirmed
 
 
 def confirm_stop() -> None:
-    """Say, before exiting with code 0, that this is a stop and not the end of the training.
+    """Confirm, before exiting with code 0, that this is a stop and not the end of the training.
 
-    Needed because a process may stop with the others before its own agent has heard of it: without this word, an exit
-    with code 0 that nobody has asked for means that the training is finished. Waits until the agent can read it, at
-    most 5 seconds.
+    Needed because a process may stop with the others before its own agent was told to stop it: an exit with code 0 that
+    was neither requested nor confirmed means that the training is finished. Waits until the confirmation is written to
+    the agent, at most 5 seconds.
     """
-    agent = connection()
+    agent = agent_connection()
     if agent is not None:
-        agent.confirmed = True
-        agent.tell({"stopping": True})
-        agent.flush(_WRITE_SECONDS)
+        agent.stop_confirmed = True
+        agent.send({"stopping": True})
+        agent.flush(_CONFIRM_SECONDS)
 
 
-def _shown(metrics: Mapping[str, float]) -> dict[str, float]:
+def _valid_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
     if len(metrics) > MAX_METRICS:
         warnings.warn(f"{len(metrics)} metrics: only {MAX_METRICS} can be shown", stacklevel=3)
-    shown: dict[str, float] = {}
+    valid: dict[str, float] = {}
     for name, value in metrics.items():
         number = float(value)
-        if math.isfinite(number) and 0 < len(name) <= MAX_METRIC_NAME_CHARACTERS and len(shown) < MAX_METRICS:
-            shown[name] = number
-    return shown
+        if math.isfinite(number) and 0 < len(name) <= MAX_METRIC_NAME_CHARACTERS and len(valid) < MAX_METRICS:
+            valid[name] = number
+    return valid

@@ -1,8 +1,8 @@
-"""What the processes of one world tell each other through the master: small values by key, and barriers.
+"""A key-value store and barriers for the processes of one world, kept by the master.
 
-Both belong to this world: a process of another round neither sees nor hears anything of it. Made for addresses,
-identifiers and agreements, not for data: in a cluster a change takes up to a second or two, because what anybody has
-been told survives the master. Every process of a pod counts as one and the same.
+Both belong to one world: a process of another round has no access. Made for addresses, identifiers and agreements, not
+for data: in a cluster a change takes a second or two, because it is stored before it is answered, and so survives a
+restart of the master. All processes of a pod count as one.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import threading
 from collections import Counter
 from typing import Any
 
-from elasticjob._agent_connection import Connection, connection
+from elasticjob._agent_connection import AgentConnection, agent_connection
 
 _MAX_KEYS_PER_CALL = 1024
 
 
 class KeyValue:
-    """The values of this world; without an agent they are this process' own."""
+    """The key-value store of this world; without an agent it is local to this process."""
 
     def __init__(self) -> None:
         """Connect to the agent, if there is one."""
-        self._agent = connection()
+        self._agent = agent_connection()
 
     def set(self, key: str, value: bytes) -> None:
         """Set a value.
@@ -32,55 +32,54 @@ class KeyValue:
             value: at most 64 KiB; all keys and values together at most 256 KiB.
 
         Raises:
-            AgentError: a bound is exceeded, this world is over, or the agent is gone; so with all calls.
+            AgentError: a bound is exceeded, this world has ended, or the agent is gone; so with all calls.
         """
         if self._agent is None:
-            _alone.set(key, value)
+            _local_store.set(key, value)
         else:
             self._agent.call("set_value", key=key, value=_text(value)).result()
 
     def get(self, key: str) -> bytes | None:
-        """Return a value, or None at once if there is none."""
+        """Return a value, or None if there is none; does not wait for one."""
         if self._agent is None:
-            return _alone.values.get(key)
+            return _local_store.values.get(key)
         values = self._agent.call("get_values", keys=[key]).result()["values"]
         return None if values is None else base64.b64decode(values[0])
 
     def wait(self, *keys: str, timeout: float | None = None) -> list[bytes]:
-        """Return the values of all the keys as soon as all of them are there.
+        """Wait until all keys have a value, and return the values.
 
         Raises:
-            TimeoutError: they are not there after so many seconds.
+            TimeoutError: some have none after so many seconds.
         """
         if self._agent is None:
-            return _alone.wait(keys, timeout)
-        found: list[bytes] = []
+            return _local_store.wait(keys, timeout)
+        values: list[bytes] = []
         for start in range(0, len(keys), _MAX_KEYS_PER_CALL):
-            some = list(keys[start : start + _MAX_KEYS_PER_CALL])
-            found += [
-                base64.b64decode(value) for value in _in_time(self._agent, "wait_values", timeout, keys=some)["values"]
-            ]
-        return found
+            batch = list(keys[start : start + _MAX_KEYS_PER_CALL])
+            answer = _call_with_timeout(self._agent, "wait_values", timeout, keys=batch)
+            values += [base64.b64decode(value) for value in answer["values"]]
+        return values
 
     def add(self, key: str, amount: int = 1) -> int:
         """Add to a number, which is 0 if it is not there, and return the sum. Its value is its decimal digits."""
         if self._agent is None:
-            return _alone.add(key, amount)
+            return _local_store.add(key, amount)
         return int(self._agent.call("add_value", key=key, amount=amount).result()["value"])
 
     def delete(self, key: str) -> bool:
-        """Remove a value; tells whether there was one."""
+        """Remove a value; returns whether there was one."""
         if self._agent is None:
-            return _alone.delete(key)
+            return _local_store.delete(key)
         return bool(self._agent.call("delete_value", key=key).result()["existed"])
 
     def compare_and_set(self, key: str, expected: bytes | None, value: bytes) -> bytes | None:
         """Set a value if the present one is as expected (None: if there is none); return the one that is there then.
 
-        To tell from the answer who has won, let each process use a value of its own, such as its rank.
+        If each process uses a value of its own, such as its rank, the answer says which one has won.
         """
         if self._agent is None:
-            return _alone.compare_and_set(key, expected, value)
+            return _local_store.compare_and_set(key, expected, value)
         condition = {"if_absent": True} if expected is None else {"expected": _text(expected)}
         present = self._agent.call("set_value", key=key, value=_text(value), **condition).result()["value"]
         return None if present is None else base64.b64decode(present)
@@ -91,18 +90,18 @@ def barrier(name: str, *, timeout: float | None = None) -> None:
 
     Args:
         name: 1 to 128 characters; 1,024 names in all.
-        timeout: seconds to wait; None: as long as this world lasts. Who has waited in vain may call again.
+        timeout: seconds to wait; None: as long as this world lasts. After a time-out it may be called again.
 
     Raises:
         TimeoutError: not all have come in time; the message names some that have not.
-        AgentError: this world is over, or the agent is gone.
+        AgentError: this world has ended, or the agent is gone.
     """
-    agent = connection()
+    agent = agent_connection()
     if agent is None:
         return
     with _uses_lock:
         number = _uses[name]
-    _in_time(agent, "barrier", timeout, barrier=name, number=number)
+    _call_with_timeout(agent, "barrier", timeout, barrier=name, number=number)
     with _uses_lock:
         _uses[name] = max(_uses[name], number + 1)
 
@@ -111,7 +110,7 @@ _uses_lock = threading.Lock()
 _uses: Counter[str] = Counter()
 
 
-def _in_time(agent: Connection, call: str, timeout: float | None, **fields: Any) -> dict[str, Any]:
+def _call_with_timeout(agent: AgentConnection, call: str, timeout: float | None, **fields: Any) -> dict[str, Any]:
     answer = agent.call(call, timeout=timeout, **fields).result()
     if "late" in answer:
         raise TimeoutError(f"after {timeout:g} s: {answer['late']}")
@@ -122,8 +121,8 @@ def _text(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
 
-class _Alone:
-    """The values of a process without a job."""
+class _LocalStore:
+    """The key-value store of a process without an agent."""
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
@@ -159,4 +158,4 @@ class _Alone:
             return self.values.get(key)
 
 
-_alone = _Alone()
+_local_store = _LocalStore()

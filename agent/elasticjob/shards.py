@@ -1,7 +1,7 @@
-"""Parts of a data set, leased one by one and accounted for: each ends done or failed, however the workers come and go.
+"""Shards of a data set, leased by this process: each ends done or failed, however the workers come and go.
 
-A thread leases ahead, so taking a shard does not wait for the master; another one reports. What is leased and not
-reported when this process ends goes to others.
+A thread leases ahead, so taking a shard does not wait for the master; another one reports. Shards that are leased and
+not reported when this process ends are leased to others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from elasticjob._agent_connection import AgentError
 log = logging.getLogger("elasticjob")
 
 _POLL_SECONDS = 0.5
-_SILENT_SECONDS = 20.0
+_STARVED_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,20 @@ class Shard:
 AnyShard = TypeVar("AnyShard", bound=Shard)
 
 
-class Source(Protocol):
-    """Who hands shards out: the agent, or without one this process itself."""
+class ShardSource(Protocol):
+    """Answers calls about data sets: the agent, or without one this process itself."""
 
     def call(self, name: str, **fields: Any) -> Future[dict[str, Any]]:
-        """Ask for shards, or report them."""
+        """Make a call, such as `lease_shards`; returns its answer as a future."""
 
 
 class Shards(Generic[AnyShard]):
-    """A data set's shards, for this process. Iterate over it, and tell `done` of each shard."""
+    """A data set's shards, for this process. Iterate over it, and call `done` for each shard."""
 
-    def __init__(self, source: Source, name: str, make: Callable[..., AnyShard], *, count: int, prefetch: int) -> None:
-        """Start leasing ahead; `make` makes a shard of its fields."""
+    def __init__(
+        self, source: ShardSource, name: str, make: Callable[..., AnyShard], *, count: int, prefetch: int
+    ) -> None:
+        """Start leasing ahead; `make` creates a shard from its fields."""
         self._source = source
         self._name = name
         self._make = make
@@ -61,12 +63,12 @@ class Shards(Generic[AnyShard]):
         self._pid = os.getpid()
         self._changed = threading.Condition()
         self._ready: deque[AnyShard] = deque()
-        self._held: set[int] = set()
-        """Leased and not reported: a restarted master may have forgotten it and lease it to us again."""
-        self._ended: dict[str, list[int]] = {"done": [], "failed": [], "returned": []}
-        self._why = ""
+        self._leased: set[int] = set()
+        """Leased and not reported: a restarted master may not know of it and lease it to this process again."""
+        self._to_report: dict[str, list[int]] = {"done": [], "failed": [], "returned": []}
+        self._failure_message = ""
         self._reporting = False
-        self._news = 0
+        self._changes = 0
         self._finished = False
         self._closed = False
         self._error: AgentError | None = None
@@ -101,18 +103,18 @@ class Shards(Generic[AnyShard]):
             return None
 
     def done(self, *finished: Shard) -> None:
-        """Report shards as trained for good: when their effect can no longer be lost, such as after a checkpoint."""
-        self._end("done", finished)
+        """Report shards as done: when their effect on the model can no longer be lost, such as after a checkpoint."""
+        self._finish("done", finished)
 
     def fail(self, shard: Shard, why: str) -> None:
-        """Give a shard up, such as for a damaged file: it ends as failed and nobody gets it again."""
-        self._end("failed", (shard,), why)
+        """Report a shard as failed, such as for a damaged file: it is not leased again."""
+        self._finish("failed", (shard,), why)
 
     def flush(self, timeout: float) -> bool:
-        """Wait until all that is done has been reported; tells whether it has within the time.
+        """Wait until all finished shards have been reported; returns whether they have within `timeout` seconds.
 
         Raises:
-            AgentError: it cannot be any more, as for `checkpoint`.
+            AgentError: they cannot be reported any more, as for `checkpoint`.
         """
         self._check_process()
         with self._changed:
@@ -122,10 +124,10 @@ class Shards(Generic[AnyShard]):
             return not self._unreported
 
     def checkpoint(self, timeout: float | None = None) -> bytes:
-        """Return what is done, by all processes, to be kept with the model's checkpoint and given to `restore`.
+        """Return which shards are done, by all processes: to be saved with the model and to be given as `restore`.
 
-        Everything this process has said to be done is in it. What the others have said is in it too if they have
-        called `flush` before; so let all of them do that, and then one of them call this.
+        It contains all shards that this process has reported as done, and those of the other processes if they have
+        called `flush` before: let all of them call `flush`, and then one of them `checkpoint`.
 
         Raises:
             TimeoutError: the master did not answer within the time.
@@ -144,119 +146,122 @@ class Shards(Generic[AnyShard]):
         return base64.b64decode(answer["state"])
 
     def extend(self, size: int, *, final: bool = False) -> int:
-        """Tell that a stream has so many samples now, in all, or that it has ended; returns how many there are.
+        """Declare that a stream has `size` samples in all now, and if `final`, that it is complete; returns its size.
 
         Raises:
-            AgentError: it is no stream, or it had ended with fewer.
+            AgentError: the data set is no stream, or it was completed with fewer samples.
         """
         self._check_process()
         answer = self._source.call("extend_dataset", dataset=self._name, size=size, final=final).result()
         with self._changed:
-            self._news += 1
+            self._changes += 1
             self._changed.notify_all()
         return int(answer["size"])
 
     def close(self) -> None:
-        """Stop leasing and give back what was not taken. What was taken can still be reported."""
+        """Stop leasing and give back the shards that were not taken. Those that were taken can still be reported."""
         self._check_process()
         with self._changed:
             self._closed = True
-            self._ended["returned"] += [shard.id for shard in self._ready]
+            self._to_report["returned"] += [shard.id for shard in self._ready]
             self._ready.clear()
             self._changed.notify_all()
 
     @property
     def _unreported(self) -> bool:
-        return self._reporting or any(self._ended.values())
+        return self._reporting or any(self._to_report.values())
 
     def _check_process(self) -> None:
-        """A forked process has none of the threads: it would wait for ever."""
+        """Raise in a forked process, which has none of the threads and would wait for ever."""
         if os.getpid() != self._pid:
             raise AgentError(
                 f"data set {self._name} was opened by process {self._pid} and is used in process {os.getpid()}, forked "
                 "from it: open it in the process that takes the shards, or hand shards over from the one that opened it"
             )
 
-    def _end(self, how: str, ended: Sequence[Shard], why: str = "") -> None:
+    def _finish(self, how: str, finished: Sequence[Shard], why: str = "") -> None:
         self._check_process()
         with self._changed:
-            self._ended[how].extend(shard.id for shard in ended)
-            self._why = why[:MAX_SHARD_MESSAGE_CHARACTERS] or self._why
+            self._to_report[how].extend(shard.id for shard in finished)
+            self._failure_message = why[:MAX_SHARD_MESSAGE_CHARACTERS] or self._failure_message
             self._changed.notify_all()
 
     # --- threads -----------------------------------------------------------------------------------------------------
 
     def _lease(self) -> None:
-        hungry_since = None
+        starved_since = None
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._closed or len(self._ready) <= self._prefetch // 2)
                 if self._closed:
                     return
-                wanted, news = self._prefetch - len(self._ready), self._news
+                wanted, changes = self._prefetch - len(self._ready), self._changes
             try:
                 answer = self._source.call("lease_shards", dataset=self._name, count=wanted).result()
             except AgentError as error:
-                self._break(error)
+                self._fail(error)
                 return
             with self._changed:
                 self._accept([self._make(**shard) for shard in answer["shards"]], finished=bool(answer["finished"]))
                 if self._finished:
                     return
                 if answer["shards"]:
-                    hungry_since = None
+                    starved_since = None
                 else:
-                    hungry_since = self._tell_limit(hungry_since, int(answer.get("most", 0)))
-                    # The rest is being trained, here or elsewhere, and comes back if a worker is lost.
-                    self._changed.wait_for(lambda: self._closed or self._news != news, _POLL_SECONDS)  # noqa: B023
+                    starved_since = self._warn_about_limit(starved_since, int(answer.get("most", 0)))
+                    # The rest is leased, here or elsewhere, and comes back if a worker is lost.
+                    self._changed.wait_for(lambda: self._closed or self._changes != changes, _POLL_SECONDS)  # noqa: B023
 
-    def _accept(self, given: Sequence[AnyShard], *, finished: bool) -> None:
-        new = [shard for shard in given if shard.id not in self._held]
-        self._held.update(shard.id for shard in new)
+    def _accept(self, leased: Sequence[AnyShard], *, finished: bool) -> None:
+        new = [shard for shard in leased if shard.id not in self._leased]
+        self._leased.update(shard.id for shard in new)
         if self._closed:
-            self._ended["returned"] += [shard.id for shard in new]
+            self._to_report["returned"] += [shard.id for shard in new]
         else:
             self._ready.extend(new)
         self._finished = finished
         self._changed.notify_all()
 
-    def _tell_limit(self, hungry_since: float | None, most: int) -> float:
-        """Say once what is wrong when nothing more comes because too much is held."""
+    def _warn_about_limit(self, starved_since: float | None, most: int) -> float:
+        """Log once that no shards come because this process has too many leased and not reported.
+
+        Returns since when none have come; infinity after the warning.
+        """
         now = time.monotonic()
-        if hungry_since is None:
+        if starved_since is None:
             return now
-        if not self._ready and 0 < most <= len(self._held) and now - hungry_since > _SILENT_SECONDS:
+        if not self._ready and 0 < most <= len(self._leased) and now - starved_since > _STARVED_SECONDS:
             log.warning(
                 "data set %s: %d shards are taken and not reported; with so many workers and data sets a worker may "
                 "hold %d. Report them done more often, or make shards larger.",
                 self._name,
-                len(self._held),
+                len(self._leased),
                 most,
             )
             return float("inf")
-        return hungry_since
+        return starved_since
 
     def _report(self) -> None:
         while True:
             with self._changed:
                 self._reporting = False
                 self._changed.notify_all()
-                self._changed.wait_for(lambda: any(self._ended.values()) or (self._closed and not self._held))
-                if not any(self._ended.values()):
+                self._changed.wait_for(lambda: any(self._to_report.values()) or (self._closed and not self._leased))
+                if not any(self._to_report.values()):
                     return
-                ended, why = self._ended, self._why
-                self._ended, self._why = {how: [] for how in ended}, ""
+                report, message = self._to_report, self._failure_message
+                self._to_report, self._failure_message = {how: [] for how in report}, ""
                 self._reporting = True
             try:
-                self._source.call("report_shards", dataset=self._name, message=why, **ended).result()
+                self._source.call("report_shards", dataset=self._name, message=message, **report).result()
             except AgentError as error:
-                self._break(error)
+                self._fail(error)
                 return
             with self._changed:
-                self._held.difference_update(*ended.values())
-                self._news += 1
+                self._leased.difference_update(*report.values())
+                self._changes += 1
 
-    def _break(self, error: AgentError) -> None:
+    def _fail(self, error: AgentError) -> None:
         with self._changed:
             self._error = error
             self._changed.notify_all()

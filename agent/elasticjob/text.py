@@ -1,6 +1,6 @@
-"""Text files whose lines are samples: shards are runs of lines of one file, found by their place in it.
+"""Text files whose lines are samples: a shard is a run of lines of one file, found by its byte offset.
 
-Lines are counted by the processes, not by the master: it knows only how many each file has.
+Lines are counted by the training processes, not by the master, which knows only how many each file has.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class TextShard(Shard):
 
 
 @dataclass(frozen=True)
-class _Counted:
-    """What is known of a file: its lines, and where in it each shard begins; valid for this size and time."""
+class _LineIndex:
+    """The number of lines of a file, and the offset of each shard; valid for this size and modification time."""
 
     path: str
     size: int
@@ -77,12 +77,12 @@ def text_shards(
         paths: the files, the same in every process, in the same order.
         lines_per_shard: lines in a shard; the last one of a file may have fewer.
         epochs: as for `shards`, like all that follow but the last.
-        shuffle: whether the shards of an epoch, of all files together, are handed out in an order of its own.
-        seed: what the order of the epochs is derived from.
+        shuffle: whether the shards of each epoch, of all files together, are handed out in another random order.
+        seed: seed of these orders.
         prefetch: shards leased ahead.
         restore: what `Shards.checkpoint` returned when the model was saved.
-        index: a folder in which the numbers of lines are kept. Without it every process reads every file once to count
-            them; with one that all share, and that lasts, the files are read once for the whole job.
+        index: a folder in which the counts of lines are cached. Without it every process reads every file once to count
+            them; with a persistent one that all share, the files are read once for the whole job.
 
     Raises:
         OSError: a file cannot be read.
@@ -96,7 +96,7 @@ def text_shards(
             f"paths have {length} characters in all; at most {_MAX_PATH_CHARACTERS} are possible: use shorter ones"
         )
     folder = None if index is None else Path(index)
-    files = [_counted(path, lines_per_shard, folder) for path in names]
+    files = [_line_index(path, lines_per_shard, folder) for path in names]
 
     def make(*, start: int, part: int, **fields: int) -> TextShard:
         file = files[part]
@@ -113,20 +113,20 @@ def text_shards(
     return open_shards(name, fields, make, prefetch=prefetch, restore=restore)
 
 
-def _counted(path: str, lines_per_shard: int, folder: Path | None) -> _Counted:
-    """Return what was found out before about this very file, or find it out."""
+def _line_index(path: str, lines_per_shard: int, folder: Path | None) -> _LineIndex:
+    """Return the index of a file from the cache, if it is current; else count the lines and write it to the cache."""
     if folder is None:
         return _count(path, lines_per_shard)
-    kept = folder / f"{hashlib.sha256(f'{lines_per_shard} {path}'.encode()).hexdigest()[:32]}.json"
-    known = _read(kept)
+    cache = folder / f"{hashlib.sha256(f'{lines_per_shard} {path}'.encode()).hexdigest()[:32]}.json"
+    known = _read(cache)
     status = Path(path).stat()
     if known is None or (known.size, known.changed) != (status.st_size, status.st_mtime_ns):
         known = _count(path, lines_per_shard)
-        _write(kept, known)
+        _write(cache, known)
     return known
 
 
-def _count(path: str, lines_per_shard: int) -> _Counted:
+def _count(path: str, lines_per_shard: int) -> _LineIndex:
     offsets: list[int] = []
     offset = lines = 0
     with Path(path).open("rb") as file:
@@ -136,19 +136,19 @@ def _count(path: str, lines_per_shard: int) -> _Counted:
                 offsets.append(offset)
             offset += len(line)
             lines += 1
-    return _Counted(path, status.st_size, status.st_mtime_ns, lines_per_shard, lines, offsets)
+    return _LineIndex(path, status.st_size, status.st_mtime_ns, lines_per_shard, lines, offsets)
 
 
-def _read(kept: Path) -> _Counted | None:
+def _read(cache: Path) -> _LineIndex | None:
     try:
-        return _Counted(**json.loads(kept.read_text()))
+        return _LineIndex(**json.loads(cache.read_text()))
     except (OSError, ValueError, TypeError):
-        return None  # there is none yet, or it is damaged: it is made anew
+        return None  # there is none yet, or it is damaged: the lines are counted again
 
 
-def _write(kept: Path, counted: _Counted) -> None:
-    """Write as a whole or not at all: other processes read and write the same file."""
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=kept.parent, prefix=".index-", delete=False) as file:
-        json.dump(asdict(counted), file)
-    Path(file.name).replace(kept)
+def _write(cache: Path, index: _LineIndex) -> None:
+    """Write the file by a rename: other processes read and write it, too."""
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=cache.parent, prefix=".index-", delete=False) as file:
+        json.dump(asdict(index), file)
+    Path(file.name).replace(cache)

@@ -1,11 +1,11 @@
-"""This process' place among all of the job's training processes."""
+"""This process' rank and the other members of its world."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 
-from elasticjob._agent_connection import connection
+from elasticjob._agent_connection import agent_connection
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,8 @@ class World:
         size: the number of processes.
         round: the number of this world, counted from 1; 0 when there is no job.
         job: a name for the job that is never used again, good for a checkpoint's folder.
-        address: where the other processes reach this one.
-        role: what this process is for, such as worker or ps.
+        address: this pod's IP address, at which the other processes reach this one.
+        role: this process' role, such as worker or ps.
         index: this pod's number within its role; a pod that replaces another one has the same.
     """
 
@@ -57,12 +57,12 @@ def world() -> World:
 
 
 def members() -> list[Member]:
-    """Return all processes of the world, in the order of their ranks. Asks the agent, which knows them.
+    """Return all processes of the world, in the order of their ranks. Calls the agent.
 
     Raises:
         AgentError: the agent is gone.
     """
-    agent, here = connection(), world()
+    agent, here = agent_connection(), world()
     if agent is None:
         return [Member(pod="", role=here.role, index=here.index, address=here.address, node="")]
     return [Member(**member) for member in agent.call("members").result()["members"]]

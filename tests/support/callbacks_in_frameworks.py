@@ -27,8 +27,8 @@ def _pace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def check_stop(agent: FakeAgent) -> int:
     """Return the last step, after which the process has confirmed."""
-    agent.wait(lambda seen: {"stopping": True} in seen.told)
-    assert {"stoppable": True} in agent.told
+    agent.wait(lambda fake: {"stopping": True} in fake.messages)
+    assert {"stoppable": True} in agent.messages
     last: int = agent.reports[-1]["step"]
     assert STOP_AT <= last < 40, "it went on to the end"
     return last
@@ -64,8 +64,8 @@ def test_keras_stops_in_mid_epoch_and_goes_on_from_its_checkpoint(
     (tmp_path / "agent.sock").unlink()
     with fake_agent(tmp_path, monkeypatch) as agent:
         assert not train(restored).stopped
-        agent.wait(lambda seen: seen.reports and seen.reports[-1]["step"] == last + 40)
-        assert {"stopping": True} not in agent.told
+        agent.wait(lambda fake: fake.reports and fake.reports[-1]["step"] == last + 40)
+        assert {"stopping": True} not in agent.messages
 
 
 def test_keras_needs_an_agreement_among_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ def test_a_hugging_face_trainer_saves_stops_and_goes_on(tmp_path: Path, monkeypa
     with fake_agent(tmp_path, monkeypatch) as agent:
         callback, end = train(resume=True)
         assert (callback.stopped, end) == (False, 40)
-        agent.wait(lambda seen: seen.reports and seen.reports[-1]["step"] == 40)
+        agent.wait(lambda fake: fake.reports and fake.reports[-1]["step"] == 40)
         assert agent.sum("samples") == (40 - step) * BATCH
         assert agent.reports[-1]["total"] == 40
 
@@ -166,6 +166,6 @@ def test_lightning_saves_stops_in_spite_of_min_epochs_and_goes_on(
     with fake_agent(tmp_path, monkeypatch) as agent:
         callback, end = train(resume=True)
         assert (callback.stopped, end) == (False, 80)
-        agent.wait(lambda seen: seen.reports and seen.reports[-1]["step"] == 80)
+        agent.wait(lambda fake: fake.reports and fake.reports[-1]["step"] == 80)
         assert agent.sum("samples") == (80 - step) * BATCH
         assert agent.reports[-1]["total"] == 80

@@ -1,4 +1,4 @@
-"""An agent played by a thread, for tests of what a training process does with its socket."""
+"""A fake agent in a thread, for tests of what a training process does with its socket."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from elasticjob import _agent_connection
 
 
 class FakeAgent:
-    """Reads what processes tell, and asks for a stop when a step is reached."""
+    """Keeps the messages of training processes, and asks for a stop when a step is reached."""
 
     def __init__(self, path: Path, *, stop_at: int | None, reads: bool) -> None:
-        self.told: list[dict[str, Any]] = []
-        self.ends = 0
+        self.messages: list[dict[str, Any]] = []
+        self.disconnects = 0
         self._stop_at = stop_at
         self._reads = reads
         self._changed = threading.Condition()
@@ -32,7 +32,7 @@ class FakeAgent:
 
     @property
     def reports(self) -> list[dict[str, Any]]:
-        return [message for message in self.told if "step" in message]
+        return [message for message in self.messages if "step" in message]
 
     def sum(self, field: str) -> float:
         total: float = sum(report[field] for report in self.reports)
@@ -40,7 +40,7 @@ class FakeAgent:
 
     def wait(self, what: Any) -> Any:
         with self._changed:
-            assert self._changed.wait_for(lambda: what(self), 20), self.told
+            assert self._changed.wait_for(lambda: what(self), 20), self.messages
             return what(self)
 
     def close(self) -> None:
@@ -69,12 +69,12 @@ class FakeAgent:
             for line in lines:
                 message = json.loads(line)
                 with self._changed:
-                    self.told.append(message)
+                    self.messages.append(message)
                     self._changed.notify_all()
                 if self._stop_at is not None and message.get("step", -1) >= self._stop_at:
                     connection.sendall(b'{"stop": true}\n')
         with self._changed:
-            self.ends += 1
+            self.disconnects += 1
             self._changed.notify_all()
 
 
@@ -82,14 +82,14 @@ class FakeAgent:
 def fake_agent(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *, stop_at: int | None = None, reads: bool = True
 ) -> Iterator[FakeAgent]:
-    """Play the agent of this process, which connects anew."""
+    """Be the agent of this process, which opens a new connection."""
     path = folder / "agent.sock"
     agent = FakeAgent(path, stop_at=stop_at, reads=reads)
     monkeypatch.setenv("ELASTICJOB_SOCKET", str(path))
-    _agent_connection._forked()
+    _agent_connection.reset_after_fork()
     try:
         yield agent
     finally:
         agent.close()
         monkeypatch.delenv("ELASTICJOB_SOCKET")
-        _agent_connection._forked()
+        _agent_connection.reset_after_fork()

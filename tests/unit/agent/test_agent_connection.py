@@ -1,4 +1,4 @@
-"""What the training process' side of the socket promises: it never waits, never grows, and survives forks and ends."""
+"""The training process' side of the socket: it never waits, never grows, and survives forks and its own end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_steps_samples_and_seconds_add_up_however_they_are_merged(
     with fake_agent(tmp_path, monkeypatch) as agent:
         for step in range(10, 5_001, 10):
             elasticjob.report_step(step, total=5_000, samples=3, metrics={"loss": 1 / step}, compute_seconds=0.25)
-        agent.wait(lambda seen: seen.reports and seen.reports[-1]["step"] == 5_000)
+        agent.wait(lambda fake: fake.reports and fake.reports[-1]["step"] == 5_000)
         assert len(agent.reports) < 100, "the reports were not merged"
         assert agent.sum("steps") == 4_990, "all but those before the first report, of which nothing is known"
         assert (agent.sum("samples"), agent.sum("compute_seconds")) == (1_500, 125)
@@ -37,7 +37,7 @@ def test_an_agent_that_does_not_read_costs_neither_time_nor_memory(
 ) -> None:
     with fake_agent(tmp_path, monkeypatch, reads=False):
         monkeypatch.setattr(_agent_connection, "REPORT_SECONDS", 0.0)  # fills the socket sooner
-        connection = _agent_connection.connection()
+        connection = _agent_connection.agent_connection()
         assert connection is not None
         step = 0
 
@@ -51,7 +51,8 @@ def test_an_agent_that_does_not_read_costs_neither_time_nor_memory(
                 longest = max(longest, time.perf_counter() - began)
             return longest
 
-        while not connection._writing or connection._due > time.monotonic() - 0.2:  # until a write waits for good
+        # Until a write waits for good.
+        while not connection._writing or connection._next_report_time > time.monotonic() - 0.2:
             report(100)
             assert step < 3_000_000, "the socket never filled"
         tracemalloc.start()
@@ -69,7 +70,7 @@ def test_an_agent_that_does_not_read_costs_neither_time_nor_memory(
 
 def test_without_the_agent_steps_go_on_and_calls_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELASTICJOB_SOCKET", str(tmp_path / "nothing"))
-    _agent_connection._forked()
+    _agent_connection.reset_after_fork()
     try:
         for step in range(1000):
             elasticjob.report_step(step)
@@ -79,7 +80,7 @@ def test_without_the_agent_steps_go_on_and_calls_say_so(tmp_path: Path, monkeypa
             elasticjob.members()
     finally:
         monkeypatch.delenv("ELASTICJOB_SOCKET")
-        _agent_connection._forked()
+        _agent_connection.reset_after_fork()
 
 
 def test_a_stop_is_heard_and_a_checkpoint_is_wanted_until_it_is_confirmed(
@@ -87,16 +88,16 @@ def test_a_stop_is_heard_and_a_checkpoint_is_wanted_until_it_is_confirmed(
 ) -> None:
     with fake_agent(tmp_path, monkeypatch, stop_at=1) as agent:
         assert not elasticjob.checkpoint_requested()
-        agent.wait(lambda seen: {"stoppable": True} in seen.told)
+        agent.wait(lambda fake: {"stoppable": True} in fake.messages)
         elasticjob.report_step(1)
-        connection = _agent_connection.connection()
+        connection = _agent_connection.agent_connection()
         assert connection is not None
         while not elasticjob.should_stop():
             time.sleep(0.001)
         assert elasticjob.checkpoint_requested()
         elasticjob.confirm_stop()
         assert (elasticjob.should_stop(), elasticjob.checkpoint_requested()) == (True, False)
-        agent.wait(lambda seen: seen.told[-1] == {"stopping": True})
+        agent.wait(lambda fake: fake.messages[-1] == {"stopping": True})
 
 
 def test_what_cannot_be_shown_is_left_out_and_does_not_end_the_training(
@@ -104,11 +105,11 @@ def test_what_cannot_be_shown_is_left_out_and_does_not_end_the_training(
 ) -> None:
     with fake_agent(tmp_path, monkeypatch) as agent:
         elasticjob.report_step(1, metrics={"nan": float("nan"), "x" * 65: 1.0, "loss": 0.5})
-        agent.wait(lambda seen: seen.reports)
+        agent.wait(lambda fake: fake.reports)
         assert agent.reports[0]["metrics"] == {"loss": 0.5}
         with pytest.warns(UserWarning, match="100 metrics: only 64 can be shown"):
             elasticjob.report_step(2, metrics={f"m{n}": n for n in range(100)})
-        agent.wait(lambda seen: len(seen.reports[-1]["metrics"]) == 64)
+        agent.wait(lambda fake: len(fake.reports[-1]["metrics"]) == 64)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def _load_data(steps: list[int], parents: str) -> None:
     assert parents not in _open_files(), "the child has taken the parent's connection along"
     for step in steps:
         elasticjob.report_step(step)
-    present = _agent_connection.connection()
+    present = _agent_connection.agent_connection()
     assert present is not None
     present.flush(10)
 
@@ -139,7 +140,7 @@ def test_a_process_of_the_processes_own_has_its_own_connection(
 ) -> None:
     with fake_agent(tmp_path, monkeypatch) as agent:
         elasticjob.report_step(1)
-        connection = _agent_connection.connection()
+        connection = _agent_connection.agent_connection()
         assert connection is not None
         parents = str(Path(f"/proc/self/fd/{connection._socket.fileno()}").readlink())
         with connection._changed:  # as if another thread reported just now
@@ -147,10 +148,10 @@ def test_a_process_of_the_processes_own_has_its_own_connection(
             child.start()
         child.join(20)
         assert child.exitcode == 0
-        agent.wait(lambda seen: {1, 101} <= {report["step"] for report in seen.reports})
-        agent.wait(lambda seen: seen.ends == 1)
+        agent.wait(lambda fake: {1, 101} <= {report["step"] for report in fake.reports})
+        agent.wait(lambda fake: fake.disconnects == 1)
         elasticjob.report_step(2)
-        agent.wait(lambda seen: seen.reports[-1]["step"] == 2)
+        agent.wait(lambda fake: fake.reports[-1]["step"] == 2)
 
 
 def test_a_forked_process_that_ends_without_a_call_waits_for_nothing(
@@ -160,7 +161,7 @@ def test_a_forked_process_that_ends_without_a_call_waits_for_nothing(
         elasticjob.report_step(1)
         pid = os.fork()
         if pid == 0:
-            _agent_connection._last_words()
+            _agent_connection.flush_at_exit()
             os._exit(7)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 
@@ -169,7 +170,7 @@ def test_the_last_step_is_told_before_the_interpreter_ends(tmp_path: Path, monke
     code = "import elasticjob\nfor step in range(1000): elasticjob.report_step(step)"
     with fake_agent(tmp_path, monkeypatch) as agent:
         subprocess.run([sys.executable, "-c", code], check=True, timeout=20)
-        agent.wait(lambda seen: seen.ends)
+        agent.wait(lambda fake: fake.disconnects)
         assert agent.reports[-1]["step"] == 999
 
 
@@ -180,8 +181,8 @@ def test_an_agent_that_does_not_read_does_not_keep_the_interpreter_from_ending(
         import elasticjob
         from elasticjob import _agent_connection
         _agent_connection.REPORT_SECONDS = 0.0
-        agent = _agent_connection.connection()
-        agent.tell({"filling": "x" * 10_000_000})
+        agent = _agent_connection.agent_connection()
+        agent.send({"filling": "x" * 10_000_000})
         elasticjob.report_step(1)
     """
     with fake_agent(tmp_path, monkeypatch, reads=False):

@@ -205,7 +205,7 @@ def test_who_waits_for_shards_because_it_holds_too_many_is_told_why(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     module = sys.modules["elasticjob.shards"]  # the package's attribute of this name is the function
-    monkeypatch.setattr(module, "_SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_STARVED_SECONDS", 0.0)
     monkeypatch.setattr(module, "_POLL_SECONDS", 0.01)
     shards = elasticjob.Shards(Full(), "data", elasticjob.Shard, count=8, prefetch=8)
     for _ in range(4):
