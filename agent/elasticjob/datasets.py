@@ -1,4 +1,4 @@
-"""Opens data sets: declares them to the master, or to this process itself, and restores a checkpoint if there is one."""
+"""Opens data sets: declares them to the master or to this process itself, and restores a checkpoint if there is one."""
 
 from __future__ import annotations
 

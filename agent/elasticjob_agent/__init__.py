@@ -2,4 +2,4 @@
 
 VERSION = "0.1.0"
 LIBRARY = "library"
-"""Where an installed agent keeps what a training process imports, in its directory."""
+"""The folder of an installed agent with the packages that a training process imports."""

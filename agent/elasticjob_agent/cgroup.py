@@ -1,7 +1,7 @@
-"""The container's own account of CPU and memory, as the kernel keeps it and the kubelet and the OOM killer see it.
+"""CPU and memory usage of the container's cgroup, which the kubelet and the OOM killer use, too.
 
-Taken only if it is this container's alone. Where containers are plain processes (the embedded cluster's node), or where
-nothing divides them, the files are there as well and tell about others.
+Used only if the cgroup has no process of another container. Where containers are plain processes (the embedded
+cluster's node), or do not have separate cgroups, the files exist as well but count other processes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OWN = Path("/proc/self/cgroup")
 
 @dataclass(frozen=True)
 class Container:
-    """The folders that account for one container: of cgroup v2 both are the same."""
+    """The cgroup folders of one container; both are the same in cgroup v2."""
 
     memory: Path
     cpu: Path
@@ -42,9 +42,9 @@ class Container:
 _V1_MEMORY = ("memory.usage_in_bytes", "total_inactive_file")
 
 
-def own(mounts: Path = _MOUNTS, told: Path = _OWN, pid: int | None = None) -> Container | None:
-    """Return this container's account if there is one that counts nobody else; asked before there are children."""
-    for candidate in _candidates(mounts, told):
+def own_container(mounts: Path = _MOUNTS, membership: Path = _OWN, pid: int | None = None) -> Container | None:
+    """Return this container's cgroup if it has no other process; None if there is none. Works only before children."""
+    for candidate in _candidates(mounts, membership):
         try:
             alone = all(_pids(folder) == {pid or os.getpid()} for folder in (candidate.memory, candidate.cpu))
             if alone and candidate.memory_bytes() >= 0 and candidate.cpu_seconds() >= 0:
@@ -54,10 +54,10 @@ def own(mounts: Path = _MOUNTS, told: Path = _OWN, pid: int | None = None) -> Co
     return None
 
 
-def _candidates(mounts: Path, told: Path) -> Iterator[Container]:
-    """Yield where the account may be: below the path the kernel tells, or at the root of what is mounted here."""
+def _candidates(mounts: Path, membership: Path) -> Iterator[Container]:
+    """Yield possible cgroups: below the path in /proc/self/cgroup, or at the root of what is mounted here."""
     try:
-        lines = [line.split(":", 2) for line in told.read_text().splitlines()]
+        lines = [line.split(":", 2) for line in membership.read_text().splitlines()]
     except OSError:
         return
     paths = {name: path.lstrip("/") for _, names, path in lines for name in names.split(",")}

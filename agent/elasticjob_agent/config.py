@@ -1,4 +1,4 @@
-"""What the agent is told by its environment, checked once, so that a wrong pod fails at its start with a clear word."""
+"""The agent's configuration, from its environment; checked once, so that a wrong pod fails at its start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True)
 class Config:
-    """Who this member is, where its master is, and how patient the agent has to be."""
+    """Identity of this member, address and credentials of its master, and the agent's limits."""
 
     pod_name: str
     pod_uid: str
@@ -79,7 +79,7 @@ def _number(environment: Mapping[str, str], name: str, *, default: int | None = 
 
 
 def _master_host(environment: Mapping[str, str]) -> str:
-    """Return the Service's address as the kubelet tells it, else its DNS name."""
+    """Return the Service's address from the variable that the kubelet sets, else its DNS name."""
     service = _text(environment, names.ENV_MASTER_SERVICE)
     address = environment.get(names.service_host_env(service))
     return address or f"{service}.{_text(environment, names.ENV_NAMESPACE)}.svc"

@@ -1,8 +1,8 @@
 """`discover_hosts`: the script Horovod runs to learn which hosts it can use. Prints `host:slots`, one a line.
 
-Horovod asks about once a second and takes a failure for the end, so the answer comes within a bound, and when the
-master is away it is the last one. In a training process the agent is asked, since the job's token is not there; in any
-other process of the pod the master is. Standard library only.
+Horovod runs it about once a second and ends the job if it fails, so the answer comes within `ANSWER_SECONDS`, and when
+the master cannot be reached it is the last one. In a training process, which does not have the job's token, the agent
+is asked; in any other process of the pod, the master. Standard library only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from elasticjob_api import names
 
 from elasticjob_agent import writable_directory
 
-SECONDS = 2.0
+ANSWER_SECONDS = 2.0
 _ERRORS = (OSError, http.client.HTTPException, ValueError, KeyError)
 
 
@@ -40,11 +40,11 @@ def main() -> int:
     # A thread, because looking up a name can take longer than any time-out set on a socket.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
-    thread.join(SECONDS)
+    thread.join(ANSWER_SECONDS)
     try:
-        cache = _cache(os.environ)
+        cache = _cache_file(os.environ)
         if answer:
-            _keep(cache, answer[0])
+            _write_cache(cache, answer[0])
             hosts = answer[0]
         else:
             sys.stderr.write(f"discover_hosts: no answer, so these are the last known hosts ({problem[0]})\n")
@@ -66,7 +66,7 @@ def discover(environment: Mapping[str, str]) -> str:
 
 def _from_agent(path: str) -> str:
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(SECONDS)
+        connection.settimeout(ANSWER_SECONDS)
         connection.connect(path)
         connection.sendall(b'{"id": 1, "call": "hosts"}\n')
         with connection.makefile() as lines:
@@ -83,7 +83,7 @@ def _from_master(environment: Mapping[str, str]) -> str:
     service = environment[names.ENV_MASTER_SERVICE]
     host = environment.get(names.service_host_env(service)) or f"{service}.{environment[names.ENV_NAMESPACE]}.svc"
     context = ssl.create_default_context(cadata=environment[names.ENV_CA])
-    connection = _Connection(host, names.HTTP_PORT, context=context, timeout=SECONDS)
+    connection = _Connection(host, names.HTTP_PORT, context=context, timeout=ANSWER_SECONDS)
     try:
         connection.request("GET", "/hosts", headers={names.TOKEN_METADATA: f"Bearer {environment[names.ENV_TOKEN]}"})
         response = connection.getresponse()
@@ -96,7 +96,7 @@ def _from_master(environment: Mapping[str, str]) -> str:
 
 
 class _Connection(http.client.HTTPSConnection):
-    """HTTPS to whatever address the master has, with the one name that is in every master's certificate."""
+    """HTTPS to any address of the master; its certificate is checked for `names.TLS_SERVER_NAME`."""
 
     def __init__(self, host: str, port: int, *, context: ssl.SSLContext, timeout: float) -> None:
         super().__init__(host, port, context=context, timeout=timeout)
@@ -108,8 +108,8 @@ class _Connection(http.client.HTTPSConnection):
         self.sock = self._tls.wrap_socket(plain, server_hostname=names.TLS_SERVER_NAME)
 
 
-def _cache(environment: Mapping[str, str]) -> Path:
-    """Return where the last answer is kept: in a folder that nobody else can write to."""
+def _cache_file(environment: Mapping[str, str]) -> Path:
+    """Return the file of the last answer, in a folder that only this user can write to."""
     folder = Path(writable_directory.path(), f"elasticjob-hosts-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
@@ -118,7 +118,7 @@ def _cache(environment: Mapping[str, str]) -> Path:
     return folder / (environment.get(names.ENV_POD_UID) or "hosts")
 
 
-def _keep(cache: Path, hosts: str) -> None:
+def _write_cache(cache: Path, hosts: str) -> None:
     with tempfile.NamedTemporaryFile("w", dir=cache.parent, delete=False) as file:
         file.write(hosts)
     Path(file.name).replace(cache)

@@ -1,11 +1,11 @@
-"""A program that needs nothing of the image it runs in: a few hundred bytes that become another program.
+"""Generates a static executable (ELF) of a few hundred bytes that executes another program with fixed arguments.
 
 The agent's interpreter has to be started by its own dynamic loader, with arguments, in images that may have no shell,
-no loader, or another C library. Only the kernel can be relied on there, and what the kernel starts without help is a
-static executable. So one is written here, by hand, since no compiler is where the agent is installed from.
+no loader, or another C library. A static executable is the only thing that the kernel starts without help. It is
+written here as machine code, since the image that the agent is installed from has no compiler.
 
-It also keeps the image's LD_PRELOAD, LD_LIBRARY_PATH and their like from the agent's interpreter, which has a C library
-of its own: a variable LD_X becomes !D_X, and the last step before the user's command turns it back (exec_child.py).
+It also hides the image's LD_PRELOAD, LD_LIBRARY_PATH and the like from the agent's interpreter, which has its own C
+library: a variable LD_X is renamed to !D_X, and exec_child.py restores the name before it executes the user's command.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How busy the container's GPUs are and how much of their memory is in use, from NVIDIA's management library (NVML).
 
-The library comes with the driver and is mounted into containers that have GPUs; without it there is nothing to tell.
-Bound by hand: three calls are not worth a dependency of every worker.
+The library comes with the driver and is mounted into containers that have GPUs; without it the usage is zero. It is
+called by ctypes: three functions are not worth a dependency of every worker.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from elasticjob_agent import exec_child
 
 LIBRARY = "libnvidia-ml.so.1"
 _NOT_SUPPORTED = 3
-"""By this kind of GPU, such as a part of one: there is nothing to add."""
+"""NVML_ERROR_NOT_SUPPORTED, such as by a part of a GPU: its value counts as zero."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class NvmlError(Exception):
 
 
 class Reader:
-    """Reads all GPUs. Whatever fails once is not tried again: a broken driver does not mend while it is in use."""
+    """Reads all GPUs. After an error none is read again: a broken driver does not recover while it is in use."""
 
     def __init__(self, library: str = LIBRARY) -> None:
         """Prepare; the library is loaded by the first reading, which can take a while."""
@@ -85,7 +85,7 @@ class Reader:
 
 
 def _load(library: str) -> ctypes.CDLL:
-    """Load a library, also where only LD_LIBRARY_PATH tells: an installed agent's own loader does not heed that."""
+    """Load a library, also from LD_LIBRARY_PATH, which an installed agent's own loader ignores."""
     try:
         return ctypes.CDLL(library)
     except OSError:

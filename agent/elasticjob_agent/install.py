@@ -1,9 +1,9 @@
-"""`elasticjob-agent install DIR`: a copy of the agent that runs in any image, whatever is or is not in that image.
+"""`elasticjob-agent install DIR`: copies the agent so that it runs in any image.
 
-The worker's image is the user's: it may have another Python or none, another C library, no shell, nothing at all. So
-what is copied is everything from the interpreter down to the dynamic loader, as it is in the image that this runs in:
+The worker's image is the user's: it may have another Python or none, another C library, no shell, no files at all. So
+everything from the interpreter down to the dynamic loader is copied from the image that this runs in:
 
-    bin/elasticjob-agent, bin/discover_hosts, bin/python3    what the kernel can start: elf_launcher.py
+    bin/elasticjob-agent, bin/discover_hosts, bin/python3    static executables, made by elf_launcher.py
     lib/ld.so, lib/*.so.*, lib/python                        the loader, the libraries, the interpreter
     lib/python3.X/                                           the standard library and the agent's packages, compiled
     library/                                                 `import elasticjob` for the training process' own Python
@@ -30,19 +30,19 @@ from elasticjob_agent import LIBRARY
 from elasticjob_agent.elf_launcher import MACHINES, launcher
 
 _SOURCES = ("elasticjob", "elasticjob_api", "elasticjob_shards")
-"""What a training process imports, with any Python: as source."""
+"""The packages that a training process imports, with its own Python: copied as source."""
 _PACKAGES = ("elasticjob_agent", *_SOURCES)
 _DEPENDENCIES = ("grpcio", "protobuf", "psutil", "typing_extensions")
-_LEFT_OUT = re.compile(
+_EXCLUDED = re.compile(
     r"__phello__|__pycache__|config-.*|curses|dbm|dist-packages|distutils|ensurepip|idlelib|lib2to3|pydoc_data|"
     r"site-packages|sqlite3|tests?|tkinter|turtledemo|unittest|venv|wsgiref|xmlrpc|"
     r"antigravity|doctest|pdb|pydoc|this|turtle|"
     r"_codecs_.*|_crypt|_ctypes_test|_curses.*|_g?dbm|_multibytecodec|_sqlite3|_test.*|_tkinter|_?xx.*|audioop|nis|"
     r"ossaudiodev|readline"
 )
-"""Of the standard library: what no agent needs, and what would bring libraries of its own along."""
+"""Parts of the standard library that the agent does not need, or that need further libraries."""
 _OPENED_LATER = re.compile(r"lib(dl|gcc_s|m|nss_dns|nss_files|pthread|resolv|rt|util)\.so\.[0-9]+")
-"""Parts of the C library that are opened while the agent runs, or wanted by a driver's library that it opens."""
+"""Parts of the C library that are opened while the agent runs, or needed by a driver's library that it opens."""
 _PT_INTERP = 3
 
 
@@ -51,10 +51,10 @@ class InstallError(Exception):
 
 
 def install(target: Path) -> str:
-    """Install the agent into a directory that is not there yet; returns what to tell.
+    """Install the agent into a new directory; returns a message for the user.
 
     Raises:
-        InstallError: says why not, and what to do.
+        InstallError: why it cannot be installed, and what to do.
     """
     target = Path.cwd() / target  # not resolved: a link here need not be one in the other container
     if target.exists():
@@ -121,23 +121,23 @@ def _copy_modules(target: Path) -> None:
         found = distribution(name)
         for file in found.files or ():
             outside = ".." in file.parts or file.parts[0].endswith(".dist-info")
-            if not outside and not any(_LEFT_OUT.fullmatch(part) for part in file.parts):
+            if not outside and not any(_EXCLUDED.fullmatch(part) for part in file.parts):
                 _copy_module(Path(str(found.locate_file(file))), target / file)
 
 
 def _copy_compiled(source: Path, target: Path) -> None:
     for folder, folders, files in os.walk(source):
-        folders[:] = [name for name in folders if not _LEFT_OUT.fullmatch(name)]
+        folders[:] = [name for name in folders if not _EXCLUDED.fullmatch(name)]
         for name in files:
-            if not _LEFT_OUT.fullmatch(name.partition(".")[0]):
+            if not _EXCLUDED.fullmatch(name.partition(".")[0]):
                 path = Path(folder, name)
                 _copy_module(path, target / path.relative_to(source))
 
 
 def _copy_module(source: Path, target: Path) -> None:
-    """Copy a module's file: Python as bytecode without its source, which halves the size; what is not code not."""
+    """Copy a module's file: Python as bytecode without its source, which halves the size; other files are left out."""
     if not source.is_file() or source.suffix not in (".py", ".so", ".pem"):
-        return  # not there: an image may have been cleared of what a package lists
+        return  # a listed file may be missing: some images delete parts of packages
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.suffix != ".py":
         shutil.copyfile(source, target)
@@ -152,7 +152,7 @@ def _copy_module(source: Path, target: Path) -> None:
 
 
 def _is_current(cached: Path, source: Path) -> bool:
-    """Say whether bytecode is of this interpreter, and of this source."""
+    """Return whether bytecode is of this interpreter and of this source."""
     try:
         with cached.open("rb") as file:
             magic, flags, time, size = struct.unpack("<4sIII", file.read(16))
@@ -201,14 +201,14 @@ def _loader(program: Path) -> Path:
 def _libraries(loader: Path, interpreter: Path, modules: list[Path]) -> Iterator[tuple[str, Path]]:
     """Yield name and place of every library that the interpreter and its modules load, as the loader finds them."""
     command = [loader, "--argv0", "python", "--preload", " ".join(map(str, modules)), "--list", interpreter]
-    listed = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    listed = subprocess.run([str(argument) for argument in command], capture_output=True, text=True, check=False)
     if listed.returncode != 0:
         why = listed.stderr.strip()
         raise InstallError(f"{loader} does not tell what {interpreter} needs; glibc 2.33 or newer does: {why}")
     folder = None
     for line in listed.stdout.splitlines():
         name, arrow, place = line.strip().partition(" => ")
-        if arrow and place.startswith("/"):  # what is not found here is not missed here either
+        if arrow and place.startswith("/"):  # a library that is not found here is not needed here either
             path = Path(place.rpartition(" (")[0])
             folder = path.parent if name == "libc.so.6" else folder
             if path.resolve() != loader:

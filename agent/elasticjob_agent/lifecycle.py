@@ -50,7 +50,7 @@ class StopRequested:
 
 @dataclass(frozen=True)
 class DrainRequested:
-    """The member leaves: the master says so, or the node by SIGTERM."""
+    """The member is to leave: the master has sent a drain command, or the node SIGTERM."""
 
     grace: float
     by_node: bool = False
@@ -122,7 +122,7 @@ class State:
     Attributes:
         running: what runs now.
         stopping: the running process was asked to end.
-        next_launch: what to start as soon as the running process is gone.
+        next_launch: what to start as soon as the running process has exited.
         draining: no process is started any more; the agent ends with the present one.
         exiting: the master has ended this member; the agent ends with the present process.
         last_exit: how the latest process ended; reported again to a master that reconnects, until the next Launch.
@@ -216,7 +216,7 @@ def _ended(state: State, event: ProcessEnded) -> Decision:
 
 
 def _graceful_end(seconds: float) -> EndProcess:
-    """Return the way to end a process that has to be gone after so many seconds."""
+    """Return how to end a process that must have exited after so many seconds."""
     return EndProcess(0.8 * seconds, seconds)
 
 

@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _install(directory: Path) -> int:
-    from elasticjob_agent import install  # only here: it loads more than all that a run needs so early
+    from elasticjob_agent import install  # only here: `run` does not need what it imports
 
     try:
         sys.stdout.write(f"elasticjob-agent: {install.install(directory)}\n")
@@ -54,11 +54,11 @@ def _run(command: list[str]) -> int:
     from elasticjob_agent import agent, process  # only now: gRPC takes a while to load
 
     process.become_subreaper()
-    return agent.run(settings, command, _of_the_container())
+    return agent.run(settings, command, _training_environment())
 
 
-def _of_the_container() -> dict[str, str]:
-    """Return the environment of the training: the container's, and the way to `import elasticjob`, after the user's."""
+def _training_environment() -> dict[str, str]:
+    """Return the container's environment; an installed agent's library is appended to PYTHONPATH."""
     environment = exec_child.environment()
     library = Path(sys.prefix, LIBRARY)  # of an installed agent; else the image has the package, or has not
     if library.is_dir():
@@ -68,7 +68,7 @@ def _of_the_container() -> dict[str, str]:
 
 
 def _cannot_run(program: str) -> tuple[int, str] | None:
-    """Return the exit code and the reason if a program is missing, as a shell would; it is told before any start."""
+    """Return the exit code (as a shell's) and the reason if a program cannot be run; checked before anything starts."""
     if shutil.which(program):
         return None
     present = shutil.which(program, mode=os.F_OK)

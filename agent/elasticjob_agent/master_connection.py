@@ -1,7 +1,7 @@
-"""The way to the master: registers, keeps one stream open, and comes back for as long as it takes.
+"""The connection to the master: registers, keeps one stream open, and reconnects until it is closed.
 
-While the master is away nothing is lost and nothing grows: reports are merged, and everything else is told anew by the
-initial_messages of the next stream.
+While the master is disconnected nothing is lost and nothing grows: reports are merged, and everything else is repeated
+by the initial messages of the next stream.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from elasticjob_api.v1.agent_pb2_grpc import AgentServiceStub
 
 from elasticjob_agent import VERSION
 from elasticjob_agent.config import Config
-from elasticjob_agent.step_reports import PendingReports, Report
+from elasticjob_agent.step_reports import PendingReports, StepReport
 
 REGISTER_SECONDS = 5.0
 HEARTBEAT_SECONDS, REPORT_SECONDS = 1.0, 0.2
-"""What a master that does not say gets."""
+"""Used if the master does not set others."""
 FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.05, 1.0
 
 Stream = grpc.aio.StreamStreamCall[pb.AgentMessage, pb.MasterMessage]
 
 
 class ConnectionHandler(Protocol):
-    """Whom the connection serves."""
+    """Handles the events of a connection: the agent."""
 
     async def on_registered(self) -> None:
-        """The master has taken this agent as a member."""
+        """The master has accepted this agent as a member."""
 
     def initial_messages(self) -> Iterable[pb.AgentMessage]:
-        """Return what a master has to know first: a Hello, and what it may have missed."""
+        """Return the first messages of a stream: a Hello, and what the master may have missed."""
 
     def handle_command(self, command: pb.MasterMessage) -> None:
         """Carry out a command."""
@@ -53,7 +53,7 @@ def open_channel(config: Config) -> grpc.aio.Channel:
     """Open the channel to the job's master; the first call connects."""
     target = f"{config.master_host}:{names.GRPC_PORT}"
     options: list[tuple[str, str | int]] = [
-        ("grpc.enable_http_proxy", 0),  # a proxy for the training's downloads is not the way to the master
+        ("grpc.enable_http_proxy", 0),  # HTTP_PROXY may be set for the training's downloads
         ("grpc.initial_reconnect_backoff_ms", 50),
         ("grpc.min_reconnect_backoff_ms", 2000),  # how long one attempt to connect may take
         ("grpc.max_reconnect_backoff_ms", 1000),
@@ -70,10 +70,10 @@ def open_channel(config: Config) -> grpc.aio.Channel:
 
 
 class MasterConnection:
-    """The connection of one agent."""
+    """One agent's connection to its master."""
 
     def __init__(self, config: Config, channel: grpc.aio.Channel, handler: ConnectionHandler) -> None:
-        """Serve a member over a channel."""
+        """Prepare to connect over a channel, on behalf of `handler`."""
         self._stub = AgentServiceStub(channel)
         self._handler = handler
         self._registration = pb.RegisterRequest(
@@ -97,33 +97,33 @@ class MasterConnection:
 
     @property
     def disconnected_seconds(self) -> float:
-        """How long there has been no stream."""
+        """Seconds since the last stream ended; 0 while connected."""
         return 0.0 if self._connected else time.monotonic() - self._disconnected_since
 
     def send(self, message: pb.AgentMessage) -> None:
-        """Send now, or never: the initial_messages of the next stream tells what still matters then."""
+        """Send a message if connected, else drop it: the next stream's initial messages contain what still matters."""
         if self._connected:
             self._messages.append(message)
             self._wake.set()
 
-    def report(self, report: Report) -> None:
-        """Send as soon as the master can take it, merged with what waits."""
+    def report(self, report: StepReport) -> None:
+        """Queue a step report, merged with those that wait; sent in the interval that the master has set."""
         self._reports.add(report)
         self._wake.set()
 
     async def run(self) -> None:
         """Stay connected until closed."""
-        delay, told = FIRST_RETRY_SECONDS, ""
+        delay, logged = FIRST_RETRY_SECONDS, ""
         while not self._closing:
             try:
                 await self._run_stream()
-                delay, told = FIRST_RETRY_SECONDS, ""
+                delay, logged = FIRST_RETRY_SECONDS, ""
             except grpc.aio.AioRpcError as error:
                 if self._connected:
-                    delay, told = FIRST_RETRY_SECONDS, ""
-                if (reason := f"{error.code().name}: {error.details()}") != told:
+                    delay, logged = FIRST_RETRY_SECONDS, ""
+                if (reason := f"{error.code().name}: {error.details()}") != logged:
                     sys.stderr.write(f"elasticjob-agent: no connection to the master, trying on ({reason})\n")
-                told = reason
+                logged = reason
             if self._connected:
                 self._connected, self._disconnected_since = False, time.monotonic()
             if not self._closing:
@@ -159,18 +159,18 @@ class MasterConnection:
             await asyncio.gather(writer, return_exceptions=True)
 
     def _configure(self, terms: pb.Configure) -> None:
-        """Take another rhythm, from now on."""
+        """Set the intervals of heartbeats and reports, from now on."""
         self._heartbeat_seconds = terms.heartbeat_seconds or self._heartbeat_seconds
         self._report_seconds = terms.report_seconds or self._report_seconds
         self._wake.set()
 
     async def _write(self, stream: Stream) -> None:
-        """Write what there is: messages at once, reports and heartbeats in their rhythm."""
+        """Write messages at once, reports and heartbeats in their intervals; returns when closed."""
         heartbeat = report = -math.inf  # when the latest was written
         while True:
             now = time.monotonic()
             if len(self._reports) and self._messages and self._messages[0].HasField("exited"):
-                await self._write_report(stream)  # the master shall know the last step before it hears of the end
+                await self._write_report(stream)  # the last step comes before the end of the process
             elif self._messages:
                 await stream.write(self._messages.popleft())
             elif len(self._reports) and (now >= report + self._report_seconds or self._closing):
@@ -203,7 +203,7 @@ class MasterConnection:
         try:
             await stream.write(pb.AgentMessage(step=message))
         except BaseException:
-            self._reports.add(report)  # told again by the next stream
+            self._reports.add(report)  # sent again on the next stream
             raise
 
     async def _sleep(self, seconds: float) -> None:

@@ -1,7 +1,7 @@
-"""The work of a node check, run by itself as a new process, so that neither the agent nor its measurements suffer.
+"""The benchmark of a node check; a script, run as a separate process so that it does not disturb the agent.
 
-Measures a fixed piece of work for the CPU and the memory, then runs the job's own command, if there is one. Writes one
-line of JSON: `seconds`, and the command's `code` and last `words`. Standard library only.
+Times a fixed computation for the CPU and the memory, then runs the job's own command, if there is one. Writes one line
+of JSON: `seconds`, and the command's exit `code` and the end of its `output`. Standard library only.
 """
 
 import hashlib
@@ -12,22 +12,22 @@ import sys
 import time
 
 ROUNDS = 5
-"""Of which the fastest counts: what disturbs for a moment is no fault of the node."""
-_BYTES = 16 << 20
-_TAIL = 600
+"""The fastest counts: a short disturbance does not make a node unfit."""
+_DATA_BYTES = 16 << 20
+_OUTPUT_BYTES = 600
 
 
 def main() -> None:
-    """Work; the command is in the arguments."""
+    """Run the benchmark, then the command in the arguments."""
     result: dict[str, object] = {"seconds": min(measure() for _ in range(ROUNDS))}
     if sys.argv[1:]:
-        result["code"], result["words"] = run(sys.argv[1:])
+        result["code"], result["output"] = run(sys.argv[1:])
     sys.stdout.write(json.dumps(result) + "\n")
 
 
 def measure() -> float:
     """Return the seconds of one round: hashing for the CPU, copying for the memory."""
-    data = bytearray(_BYTES)
+    data = bytearray(_DATA_BYTES)
     start = time.perf_counter()
     hashlib.sha256(data).digest()
     for _ in range(4):
@@ -36,25 +36,29 @@ def measure() -> float:
 
 
 def run(command: list[str]) -> tuple[int, str]:
-    """Run a command; return its exit code as a shell tells it, and its last words, which are passed on too."""
+    """Run a command; return its exit code as a shell's, and the end of its output, which is copied to stderr."""
     try:
         process = subprocess.Popen(
-            command, env=_given(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            command,
+            env=_original_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
     except OSError as error:
         return 127 if isinstance(error, FileNotFoundError) else 126, error.strerror or str(error)
     assert process.stdout is not None
-    words = b""
+    output = b""
     for line in process.stdout:
         sys.stderr.buffer.write(line)
-        words = (words + line)[-_TAIL:]
+        output = (output + line)[-_OUTPUT_BYTES:]
     code = process.wait()
     sys.stderr.flush()
-    return (128 - code if code < 0 else code), words.decode(errors="replace").strip()
+    return (128 - code if code < 0 else code), output.decode(errors="replace").strip()
 
 
-def _given() -> dict[str, str]:
-    """Return the environment with the names that the agent's launcher has changed as they were."""
+def _original_environment() -> dict[str, str]:
+    """Return the environment with the variables that elf_launcher.py has renamed under their original names."""
     return {f"LD_{name[3:]}" if name.startswith("!D_") else name: value for name, value in os.environ.items()}
 
 

@@ -1,4 +1,4 @@
-"""The agent's side of a node check: the work in a process of its own, and a connection to every peer."""
+"""The agent's part of a node check: runs the benchmark as a separate process, and connects to every peer."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ CONNECT_ATTEMPTS = 3
 
 
 class NodeCheck:
-    """Answers the master's Check: one at a time, and a repeated one from memory."""
+    """Runs the checks that the master requests, one at a time; a repeated request returns the last result."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        """Prepare; the work gets this environment without the job's token."""
+        """Prepare; the benchmark gets this environment without the job's token."""
         self._environment = {name: value for name, value in environment.items() if name != names.ENV_TOKEN}
         self._number = 0
         self._result: pb.CheckResult | None = None
-        self._work: subprocess.Popen[bytes] | None = None
+        self._benchmark: subprocess.Popen[bytes] | None = None
 
     async def run(self, request: pb.Check) -> pb.CheckResult | None:
         """Run a check and return its result; None: an earlier call returns it, or another check has replaced it."""
@@ -52,34 +52,34 @@ class NodeCheck:
         return self._result
 
     def end(self) -> None:
-        """Kill the work with all it has started."""
-        work, self._work = self._work, None
-        if work is None:
+        """Kill the benchmark with all its descendants."""
+        benchmark, self._benchmark = self._benchmark, None
+        if benchmark is None:
             return
         try:
-            process = psutil.Process(work.pid)
+            process = psutil.Process(benchmark.pid)
             for each in (*process.children(recursive=True), process):
                 each.kill()
         except psutil.NoSuchProcess:
             pass  # it has ended by itself
-        work.returncode = 0  # its end is collected with that of all other children, not here
+        benchmark.returncode = 0  # it is reaped with all other children, not here
 
     async def _measure(self, command: Any) -> tuple[float, str]:
-        """Return the seconds of the measured work, and what is wrong."""
+        """Run the benchmark and the job's command; returns the benchmark's seconds, and a problem or ""."""
         try:
-            self._work = work = self._start(command)
+            self._benchmark = benchmark = self._start(command)
         except (OSError, ValueError) as error:
             return 0.0, f"the node check could not be started: {error}"
-        assert work.stdout is not None
-        with work.stdout as output:
-            text = await _read_all(output.fileno())
+        assert benchmark.stdout is not None
+        with benchmark.stdout as pipe:
+            text = await _read_all(pipe.fileno())
         try:
             result = json.loads(text)
         except ValueError:
             return 0.0, "the node check ended without a result"
         if result.get("code"):
-            words = f": {result['words']}" if result["words"] else ""
-            return result["seconds"], f"the check command ended with exit code {result['code']}{words}"
+            output = f": {result['output']}" if result["output"] else ""
+            return result["seconds"], f"the check command ended with exit code {result['code']}{output}"
         return result["seconds"], ""
 
     def _start(self, command: Any) -> subprocess.Popen[bytes]:
@@ -89,7 +89,7 @@ class NodeCheck:
 
 
 async def _read_all(source: int) -> bytes:
-    """Read to the end without a thread, which could not be cancelled."""
+    """Read to the end on the event loop: a thread could not be cancelled."""
     loop, data, ended = asyncio.get_running_loop(), bytearray(), asyncio.Event()
 
     def read() -> None:
@@ -111,7 +111,7 @@ async def _connect_to_all(peers: Any) -> list[bool]:
 
 
 async def _can_connect(address: str) -> bool:
-    """Tell whether a connection to a peer's agent can be made."""
+    """Return whether a connection to a peer's agent can be made."""
     for attempt in range(CONNECT_ATTEMPTS):
         try:
             async with asyncio.timeout(CONNECT_SECONDS):

@@ -36,9 +36,9 @@ def become_subreaper() -> None:
 
 
 class CannotStart(Exception):
-    """No process can be started. `code`: how the container shall end, as if CMD had.
+    """No process can be started. `code`: the exit code of the container, as if it were CMD's.
 
-    126 when trying again is of no use; 71 when the node is short of memory or processes, which may pass.
+    126 when another attempt cannot succeed; 71 when the node is short of memory or processes, which may be temporary.
     """
 
     def __init__(self, code: int, message: str) -> None:
@@ -167,8 +167,8 @@ def _cannot_start(error: OSError, command: Sequence[str], environment: Mapping[s
             f": its environment has {size} bytes, most of them {name} with {len(value.encode())}; one variable can "
             f"have {_MAX_ARG_STRLEN - len(name) - 2} of them, and all together what `getconf ARG_MAX` tells"
         )
-    passes = error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-    return CannotStart(os.EX_OSERR if passes else 126, f"elasticjob-agent: cannot run {command[0]!r}: {why}")
+    temporary = error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+    return CannotStart(os.EX_OSERR if temporary else 126, f"elasticjob-agent: cannot run {command[0]!r}: {why}")
 
 
 def _write_all(target: int, data: bytes) -> None:

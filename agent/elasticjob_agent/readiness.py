@@ -1,7 +1,7 @@
-"""The port that tells the node that this member belongs to its job: the pod is Ready from then on.
+"""The port that the pod's readiness probe connects to.
 
-It opens when the master has accepted the agent, and stays open while the master is away: a member that trains does not
-become unready for want of a master.
+It opens when the master has accepted the agent, and stays open while the master is disconnected: a member that trains
+does not become unready because the master restarts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from elasticjob_api import names
 
 
 class Readiness:
-    """Takes the probe's connections, and closes them."""
+    """Accepts the probe's connections, and closes them."""
 
     def __init__(self, address: str) -> None:
         """Prepare to listen on this pod's address."""
@@ -22,20 +22,20 @@ class Readiness:
         self._announced = False
 
     async def announce(self) -> None:
-        """Listen from now on; once is enough. A port that cannot be had is told, and the training goes on without."""
+        """Listen from now on; further calls do nothing. If the port cannot be opened, that is logged and no error."""
         if self._announced:
             return
         self._announced = True
         try:
-            self._server = await asyncio.start_server(_take, self._address, names.AGENT_READY_PORT)
+            self._server = await asyncio.start_server(_close_at_once, self._address, names.AGENT_READY_PORT)
         except OSError as error:
             sys.stderr.write(f"elasticjob-agent: readiness cannot be told: {error.strerror or error}\n")
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._server is not None:
             self._server.close()
 
 
-def _take(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+def _close_at_once(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     writer.close()

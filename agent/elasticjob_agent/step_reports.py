@@ -1,7 +1,7 @@
 """Step reports on their way to the master: merged, so that any number of steps costs the same.
 
-A merged report tells the newest step and the sums of samples and seconds, so nothing is lost by merging, and what has
-to be kept while the master is away is one report a round.
+A merged report has the newest step and the sums of samples and seconds, so nothing is lost by merging, and while the
+master is disconnected only one report a round is kept.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ MAX_ROUNDS = 16
 
 
 @dataclass(frozen=True)
-class Report:
-    """Steps of one round that have not been told yet."""
+class StepReport:
+    """Steps of one round that have not been reported to the master yet."""
 
     round: int
     step: int
@@ -29,11 +29,11 @@ class Report:
     compute_seconds: float = 0.0
 
 
-def merge(older: Report, newer: Report) -> Report:
+def merge(older: StepReport, newer: StepReport) -> StepReport:
     """Return both reports of one round as one; of too many metrics, the newest names stay."""
     metrics = [(name, value) for name, value in older.metrics.items() if name not in newer.metrics]
     metrics += newer.metrics.items()
-    return Report(
+    return StepReport(
         round=newer.round,
         step=max(older.step, newer.step),
         total=newer.total or older.total,
@@ -50,16 +50,16 @@ class PendingReports:
     """Reports that wait for the master, one a round; the oldest rounds are dropped when there are too many."""
 
     def __init__(self) -> None:
-        self._reports: dict[int, Report] = {}
+        self._reports: dict[int, StepReport] = {}
 
-    def add(self, report: Report) -> None:
+    def add(self, report: StepReport) -> None:
         """Take a report."""
         older = self._reports.get(report.round)
         self._reports[report.round] = merge(older, report) if older else report
         while len(self._reports) > MAX_ROUNDS:
             del self._reports[next(iter(self._reports))]
 
-    def take(self) -> Report | None:
+    def take(self) -> StepReport | None:
         """Take out the report of the oldest round."""
         if not self._reports:
             return None

@@ -1,4 +1,4 @@
-"""The termination message: what `kubectl describe pod` shows of the end, and what the operator tells the user."""
+"""The container's termination message: `kubectl describe pod` shows it, the operator puts it into the job's status."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ LIMIT = 4096
 
 
 def write(environment: Mapping[str, str], message: str) -> None:
-    """Leave a message where the kubelet looks for it; without such a file the last log lines have to do."""
-    told = environment.get(names.ENV_TERMINATION_LOG)
-    path = Path(told or DEFAULT_PATH)
-    if not message or (told is None and not (path.exists() and os.access(path, os.W_OK))):
+    """Write a message to the file that the kubelet reads; without such a file it takes the last log lines."""
+    configured = environment.get(names.ENV_TERMINATION_LOG)
+    path = Path(configured or DEFAULT_PATH)
+    if not message or (configured is None and not (path.exists() and os.access(path, os.W_OK))):
         return
     try:
         path.write_bytes(message.encode()[-LIMIT:])

@@ -22,7 +22,7 @@ from elasticjob_api.v1 import agent_pb2
 from elasticjob_agent import writable_directory
 from elasticjob_agent.proxy.master_call import CallError
 from elasticjob_agent.proxy.master_proxy import MasterProxy
-from elasticjob_agent.step_reports import Report
+from elasticjob_agent.step_reports import StepReport
 
 MAX_LINE_BYTES = 1 << 20
 DISCONNECT_SECONDS = 1.0
@@ -44,7 +44,7 @@ class _Connection:
 
     def send(self, message: dict[str, Any]) -> None:
         if self.writer.transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
-            self.writer.transport.abort()  # nobody reads
+            self.writer.transport.abort()  # the process does not read its answers
         if not self.writer.is_closing():
             self.writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
@@ -52,7 +52,7 @@ class _Connection:
 class TrainingSocket:
     """Serves the training process of one agent."""
 
-    def __init__(self, *, channel: grpc.aio.Channel, pod_uid: str, on_report: Callable[[Report], None]) -> None:
+    def __init__(self, *, channel: grpc.aio.Channel, pod_uid: str, on_report: Callable[[StepReport], None]) -> None:
         """Pass calls on over a channel to the master, and step reports to `on_report`."""
         self._proxy = MasterProxy(channel, pod_uid)
         self._on_report = on_report
@@ -159,7 +159,7 @@ class TrainingSocket:
 
     def _report(self, connection: _Connection, message: dict[str, Any]) -> None:
         try:
-            report = Report(
+            report = StepReport(
                 round=connection.round,
                 step=_count(message["step"]),
                 total=_count(message.get("total") or 0),

@@ -1,7 +1,7 @@
-"""What the training process uses, with all its children: the auto-scaler's view of CPU, memory and GPUs.
+"""CPU, memory and GPU usage of the training process and all its children, for the auto-scaler.
 
-Measured in threads of their own, because reading can take long: on a machine short of CPU, or from a driver that hangs.
-The stream is told the newest reading there is.
+Measured in separate threads, because a measurement can take long: on a machine short of CPU, or with a driver that
+hangs. Each heartbeat carries the newest measurement.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ Reading = TypeVar("Reading")
 
 @dataclass(frozen=True)
 class Usage:
-    """Cores in use since the last look, and memory that cannot be taken back."""
+    """CPU cores in use since the last measurement, and memory that the kernel cannot reclaim."""
 
     cpu_cores: float = 0.0
     memory_bytes: int = 0
 
 
 class Meter:
-    """Measures the container if it has a cgroup of its own, which counts all that is in it; else the descendants.
+    """Measures the container by its cgroup if it has its own, else this process' descendants.
 
-    Cores are the growth of the CPU seconds since the last look.
+    The cores in use are the increase of the CPU seconds since the last measurement, divided by the time.
     """
 
     def __init__(self, container: cgroup.Container | None) -> None:
@@ -42,16 +42,17 @@ class Meter:
     def read(self, now: float) -> Usage:
         """Return the usage since the last read; `now` counts seconds from any start."""
         try:
-            seconds, memory = self._counted() if self._container is None else _counted(self._container)
+            container = self._container
+            seconds, memory = _usage_of_container(container) if container else self._usage_of_descendants()
         except (OSError, ValueError):
-            self._container, self._time = None, None  # it is not what it seemed to be
-            seconds, memory = self._counted()
+            self._container, self._time = None, None  # the cgroup cannot be read after all
+            seconds, memory = self._usage_of_descendants()
         used = sum(value - self._seconds.get(key, 0.0) for key, value in seconds.items())
         elapsed = now - self._time if self._time is not None else 0.0
         self._seconds, self._time = seconds, now
         return Usage(cpu_cores=max(used, 0.0) / elapsed if elapsed > 0 else 0.0, memory_bytes=memory)
 
-    def _counted(self) -> tuple[dict[tuple[int, float], float], int]:
+    def _usage_of_descendants(self) -> tuple[dict[tuple[int, float], float], int]:
         """Return CPU seconds of each descendant, and the memory of all."""
         seconds: dict[tuple[int, float], float] = {}
         memory = 0
@@ -66,12 +67,12 @@ class Meter:
         return seconds, memory
 
 
-def _counted(container: cgroup.Container) -> tuple[dict[tuple[int, float], float], int]:
+def _usage_of_container(container: cgroup.Container) -> tuple[dict[tuple[int, float], float], int]:
     return {(0, 0.0): container.cpu_seconds()}, container.memory_bytes()
 
 
 class Sampler(Generic[Reading]):
-    """Reads in a thread of its own, once for each time somebody looks."""
+    """Reads in a thread of its own, once for each call of `latest`."""
 
     def __init__(self, read: Callable[[], Reading], *, name: str, unknown: Reading) -> None:
         self._read = read
@@ -82,7 +83,7 @@ class Sampler(Generic[Reading]):
         self._started = False
 
     def latest(self) -> Reading:
-        """Return the newest reading and have another one made; not known while a reading takes all too long."""
+        """Return the newest reading and start another; `unknown` while one has taken more than `STALE_SECONDS`."""
         if not self._started:
             self._started = True
             threading.Thread(target=self._work, name=self._name, daemon=True).start()
@@ -103,11 +104,11 @@ class Sampler(Generic[Reading]):
 
 
 class UsageMonitor:
-    """All that is measured on behalf of one agent."""
+    """Measures the container's CPU, memory and GPUs."""
 
     def __init__(self) -> None:
-        """Look for the container's cgroup, before there are children, and for GPUs when somebody asks first."""
-        self._container = cgroup.own()
+        """Find the container's cgroup, which works only before there are children; GPUs are opened at the first use."""
+        self._container = cgroup.own_container()
         meter = Meter(self._container)
         self._meter = Sampler(lambda: meter.read(time.monotonic()), name="usage", unknown=Usage())
         self._gpus = Sampler(gpu.Reader().read, name="gpu-usage", unknown=gpu.GpuUsage())
@@ -117,7 +118,7 @@ class UsageMonitor:
         return self._meter.latest(), self._gpus.latest()
 
     def memory_kills(self) -> int:
-        """Return how many processes of the container the kernel has killed for memory; 0 where nobody counts them."""
+        """Return how many processes of the container the kernel has killed for memory; 0 if that is not counted."""
         try:
             return self._container.memory_kills() if self._container is not None else 0
         except (OSError, ValueError):

@@ -1,14 +1,14 @@
-"""Where the agent can write a small file. Standard library only."""
+"""A directory for the agent's own small files. Standard library only."""
 
 from __future__ import annotations
 
 import tempfile
 
-_ALWAYS_WRITABLE = "/dev/shm"  # noqa: S108 (what is made here is made for this user only)
+_ALWAYS_WRITABLE = "/dev/shm"  # noqa: S108 (only this user can read what is created in it)
 
 
 def path() -> str:
-    """Return a directory to write to: an image may have none, or its files may be read-only."""
+    """Return a writable directory: an image may have no /tmp, or its root file system may be read-only."""
     try:
         return tempfile.gettempdir()
     except FileNotFoundError:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from elasticjob_agent import config, lifecycle, termination
 from elasticjob_agent.process import TAIL_BYTES, TAIL_LINES, CannotStart, ProcessSupervisor, Tail
-from elasticjob_agent.step_reports import MAX_ROUNDS, PendingReports, Report
+from elasticjob_agent.step_reports import MAX_ROUNDS, PendingReports, StepReport
 from elasticjob_api import names
 from elasticjob_api.limits import MAX_METRICS
 from hypothesis import given
@@ -61,7 +61,7 @@ def test_a_token_is_never_sent_without_tls(given_: str, missing: str) -> None:
 def test_merged_reports_keep_the_newest_step_and_all_samples(told: list[tuple[int, int, float]]) -> None:
     pending = PendingReports()
     for round_, step, samples in told:
-        pending.add(Report(round=round_, step=step, samples=samples))
+        pending.add(StepReport(round=round_, step=step, samples=samples))
     taken = {}
     while (report := pending.take()) is not None:
         taken[report.round] = report
@@ -74,9 +74,9 @@ def test_merged_reports_keep_the_newest_step_and_all_samples(told: list[tuple[in
 def test_waiting_reports_are_bounded_and_the_newest_round_stays() -> None:
     pending = PendingReports()
     for round_ in range(100):
-        pending.add(Report(round=round_, step=round_))
+        pending.add(StepReport(round=round_, step=round_))
     assert len(pending) == MAX_ROUNDS
-    assert [pending.take() for _ in range(MAX_ROUNDS)][-1] == Report(round=99, step=99)
+    assert [pending.take() for _ in range(MAX_ROUNDS)][-1] == StepReport(round=99, step=99)
 
 
 @given(st.binary(max_size=5000), st.lists(st.integers(0, 5000), max_size=10))
@@ -122,7 +122,7 @@ def test_a_process_that_cannot_be_started_for_want_of_the_nodes_resources_may_be
 def test_merged_reports_keep_a_bounded_number_of_metrics_and_all_of_the_newest(told: list[dict[str, float]]) -> None:
     pending = PendingReports()
     for metrics in told:
-        pending.add(Report(round=1, step=1, metrics=metrics))
+        pending.add(StepReport(round=1, step=1, metrics=metrics))
     report = pending.take()
     if report is not None:
         assert len(report.metrics) <= MAX_METRICS

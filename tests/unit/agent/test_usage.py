@@ -39,7 +39,7 @@ def group(folder: Path, files: dict[str, str], pids: str = f"{PID}\n") -> None:
 def own(tmp_path: Path, told: str) -> cgroup.Container | None:
     path = tmp_path / "told"
     path.write_text(told)
-    return cgroup.own(tmp_path / "mounts", path, PID)
+    return cgroup.own_container(tmp_path / "mounts", path, PID)
 
 
 @pytest.mark.parametrize("told", ["0::/\n", "0::/kubepods/pod1\n"])
