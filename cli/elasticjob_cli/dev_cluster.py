@@ -1,4 +1,4 @@
-"""`elasticjob dev up`, `down` and `status`."""
+"""`elasticjob dev up`, `down` and `status`: the commands of the embedded cluster."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from elasticjob_localcluster.errors import LocalClusterError
 from elasticjob_localcluster.progress_display import ProgressDisplay
 from elasticjob_localcluster.state_directory import state_dir
 
-State = Annotated[
+StateOption = Annotated[
     Path | None, typer.Option("--state", metavar="DIR", help="The cluster's directory [$ELASTICJOB_STATE].")
 ]
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_TERMINATION_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def reporting() -> Iterator[None]:
-    """Run a command: an error becomes one line and status 1, a signal an orderly end that no second one cuts short."""
-    progress, before = ProgressDisplay(), {number: signal.getsignal(number) for number in _ENDING}
+def reported_errors() -> Iterator[None]:
+    """Run a command: an error is printed and becomes exit status 1; a signal interrupts it once."""
+    progress, handlers = ProgressDisplay(), {number: signal.getsignal(number) for number in _TERMINATION_SIGNALS}
 
     def interrupt(number: int, _: FrameType | None) -> None:
-        for other in _ENDING:
+        for other in _TERMINATION_SIGNALS:
             signal.signal(other, signal.SIG_IGN)
         raise KeyboardInterrupt(signal.Signals(number).name)
 
-    for number in _ENDING:
+    for number in _TERMINATION_SIGNALS:
         signal.signal(number, interrupt)
     try:
         yield
@@ -47,7 +47,7 @@ def reporting() -> Iterator[None]:
         progress.write("interrupted; everything that was started has been stopped")
         raise typer.Exit(130) from None
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
@@ -62,20 +62,20 @@ def up(
         list[str] | None,
         typer.Option(metavar="RESOURCE=QUANTITY", help="What the node has, e.g. cpu=64; may be repeated."),
     ] = None,
-    state: State = None,
+    state: StateOption = None,
 ) -> None:
     """Start a Kubernetes cluster on this machine: no root, no containers, programs built on first use.
 
     Writes shell text to stdout: eval "$(elasticjob dev up)"
     """
-    with reporting():
+    with reported_errors():
         began, progress = time.monotonic(), ProgressDisplay()
         directory = state or state_dir(os.environ)
         cluster = clusters.up(
             directory,
             control_plane_only=control_plane_only,
             port=port,
-            capacity=_amounts(capacity or []),
+            capacity=_parse_capacity(capacity or []),
             progress=progress,
         )
         if cluster.children:
@@ -86,9 +86,9 @@ def up(
         typer.echo(f"export PATH={shlex.quote(str(cluster.bin))}:$PATH")
 
 
-def down(state: State = None) -> None:
+def down(state: StateOption = None) -> None:
     """Stop the cluster and remove its state; the programs stay in the cache."""
-    with reporting():
+    with reported_errors():
         directory = state or state_dir(os.environ)
         began = time.monotonic()
         if clusters.down(directory):
@@ -97,9 +97,9 @@ def down(state: State = None) -> None:
             ProgressDisplay().write(f"no cluster in {directory}")
 
 
-def status(state: State = None) -> None:
+def status(state: StateOption = None) -> None:
     """Show the cluster's processes, API server and nodes; the exit status is 0 only when all is well."""
-    with reporting():
+    with reported_errors():
         directory = state or state_dir(os.environ)
         cluster = clusters.find(directory)
         if cluster is None:
@@ -116,7 +116,7 @@ def status(state: State = None) -> None:
             raise typer.Exit(1)
 
 
-def _amounts(texts: list[str]) -> dict[str, str]:
+def _parse_capacity(texts: list[str]) -> dict[str, str]:
     amounts = {}
     for text in texts:
         name, equals, amount = text.partition("=")

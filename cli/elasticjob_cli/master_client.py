@@ -1,4 +1,4 @@
-"""A connection to a job's master for people: address from the job's status, token and authority from its Secret."""
+"""Connects to a job's master as a user: address from the job's status, token and authority from its Secret."""
 
 from __future__ import annotations
 
@@ -15,12 +15,18 @@ from elasticjob_kube.session import Kube
 
 
 class MasterUnavailable(Exception):
-    """There is no master to ask; the message says why."""
+    """The job has no master now; the message says why."""
 
 
 @dataclass(frozen=True)
 class MasterEndpoint:
-    """What it takes to talk to one job's master: `host:port`, the job's token, and the PEM of its authority."""
+    """How to reach one job's master.
+
+    Attributes:
+        address: `host:port`.
+        token: the job's bearer token.
+        authority: the certificate authority of the job, in PEM.
+    """
 
     address: str
     token: str
@@ -37,7 +43,7 @@ class MasterEndpoint:
         options = (
             ("grpc.ssl_target_name_override", names.TLS_SERVER_NAME),
             ("grpc.enable_http_proxy", 0),
-            # How long one attempt to connect may take: nothing answers at the address of a master's pod that is gone.
+            # Limits one attempt to connect: nothing answers at the address of a master's pod that was deleted.
             ("grpc.min_reconnect_backoff_ms", 2000),
         )
         credentials = grpc.ssl_channel_credentials(self.authority)
@@ -59,12 +65,14 @@ async def find_master(kube: Kube, namespace: str, job: str, *, address: str | No
         NotFound: there is no such job, or its Secret is not there yet.
         Refused: the user may not read one of them.
     """
-    found = await kube.get(ELASTIC_JOBS, namespace, job, as_type=ElasticJob)
-    if found.status.phase in ("Succeeded", "Failed"):
-        raise MasterUnavailable(f"job {namespace}/{job} is {found.status.phase}; a finished job has no master")
-    address = address or found.status.master_address
+    elastic_job = await kube.get(ELASTIC_JOBS, namespace, job, as_type=ElasticJob)
+    if elastic_job.status.phase in ("Succeeded", "Failed"):
+        raise MasterUnavailable(f"job {namespace}/{job} is {elastic_job.status.phase}; a finished job has no master")
+    address = address or elastic_job.status.master_address
     if not address:
-        raise MasterUnavailable(f"job {namespace}/{job} has no master yet (phase {found.status.phase or 'Pending'})")
+        raise MasterUnavailable(
+            f"job {namespace}/{job} has no master yet (phase {elastic_job.status.phase or 'Pending'})"
+        )
     secret = await kube.get(SECRETS, namespace, names.master_service(job))
     token, authority = (base64.b64decode(secret["data"][key]) for key in (names.SECRET_TOKEN, names.SECRET_CA))
     return MasterEndpoint(address=address, token=token.decode(), authority=authority)

@@ -28,7 +28,7 @@ from elasticjob_cli.demo.kubectl import Kubectl
 from elasticjob_cli.demo.observer import JobObserver, NotObserved
 from elasticjob_cli.demo.scenario import DemoScenario
 from elasticjob_cli.demo.timeline import Timeline
-from elasticjob_cli.dev_cluster import State, reporting
+from elasticjob_cli.dev_cluster import StateOption, reported_errors
 
 NAMESPACE, JOB = "default", "digits"
 _OPERATOR = "operator"
@@ -41,10 +41,10 @@ def demo(
         Path, typer.Option(metavar="DIR", help="A checkout of the project: crds/ and examples/ are taken from it.")
     ] = Path(),
     keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster up, and say what to try.")] = False,
-    state: State = None,
+    state: StateOption = None,
 ) -> None:
     """Train an elastic job end to end on the embedded cluster; exit status 0 only if every step was observed."""
-    with reporting():
+    with reported_errors():
         # A watch that begins while the API server sets up the new kinds is refused at first and retried.
         logging.getLogger("elasticjob_kube").setLevel(logging.ERROR)
         directory = state or state_dir(os.environ).with_name("demo")

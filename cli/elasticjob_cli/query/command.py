@@ -1,6 +1,6 @@
-"""`elasticjob query JOB`: what a job's master knows now, asked of the master itself rather than of the API server.
+"""`elasticjob query JOB`: requests a job's state from its master, not from the API server.
 
-The status in Kubernetes is a summary a few seconds old; members, shards and the world are only known here.
+The status in Kubernetes is a summary a few seconds old; only the master has members, shards and the world.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from rich.live import Live
 
 from elasticjob_cli.master_client import MasterEndpoint, MasterUnavailable, find_master
 from elasticjob_cli.query import topics
-from elasticjob_cli.query.job_view import Snapshot, as_json, as_text
-from elasticjob_cli.query.topics import QUESTIONS, Topic
+from elasticjob_cli.query.job_view import JobSnapshot, as_json, as_text
+from elasticjob_cli.query.topics import TOPIC_QUERIES, Topic
 
 CALL_SECONDS = 5.0
 _RECONNECT_SECONDS = 1.0
-_WIDTH_OF_A_PIPE = 200
+_PIPE_WIDTH = 200
 
 
 class Output(StrEnum):
@@ -42,11 +42,11 @@ class Output(StrEnum):
 
 
 class QueryError(Exception):
-    """No answer; the message says why and what to do."""
+    """The query failed; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
-class _Target:
+class _JobReference:
     job: str
     namespace: str
     address: str | None
@@ -96,129 +96,135 @@ async def _query(
     kubeconfig: Path | None,
 ) -> None:
     try:
-        target = _Target(job, namespace or _present_namespace(kubeconfig), address)
+        reference = _JobReference(job, namespace or _current_namespace(kubeconfig), address)
         async with connect(user_agent="elasticjob", kubeconfig=kubeconfig, connections=2) as kube:
             if watch:
-                await _watch(kube, target, topic, output)
+                await _watch(kube, reference, topic, output)
             else:
-                _print(await _ask(await _access(kube, target), target, topic), output)
+                _print(await _fetch(await _locate_master(kube, reference), reference, topic), output)
     except (NoAccess, ConfigException) as error:
         raise QueryError(f"no usable kubeconfig: {error}; set KUBECONFIG or give --kubeconfig") from error
 
 
-def _present_namespace(kubeconfig: Path | None) -> str:
+def _current_namespace(kubeconfig: Path | None) -> str:
     """Return the namespace kubectl would use."""
     _, active = list_kube_config_contexts(str(kubeconfig) if kubeconfig else None)
     return str(active["context"].get("namespace") or "default")
 
 
-async def _access(kube: Kube, target: _Target) -> MasterEndpoint:
-    """Find the master, or say in the user's terms why not."""
-    where = f"{target.namespace}/{target.job}"
+async def _locate_master(kube: Kube, reference: _JobReference) -> MasterEndpoint:
+    """Find the job's master; an error becomes a `QueryError` that says what the user can do."""
+    where = f"{reference.namespace}/{reference.job}"
     try:
-        return await find_master(kube, target.namespace, target.job, address=target.address)
+        return await find_master(kube, reference.namespace, reference.job, address=reference.address)
     except NotFound as error:
-        hint = f"`kubectl get ej -n {target.namespace}` lists the jobs there are"
+        hint = f"`kubectl get ej -n {reference.namespace}` lists the jobs there are"
         raise QueryError(f"job {where}: {error.message}; {hint}") from error
     except Refused as error:
-        need = f"reading a job's master needs `get` on the ElasticJob and on Secret {names.master_service(target.job)}"
+        need = (
+            f"reading a job's master needs `get` on the ElasticJob and on Secret {names.master_service(reference.job)}"
+        )
         raise QueryError(f"job {where}: {error.message}; {need}") from error
     except KubeError as error:
         raise QueryError(f"job {where}: {error.message}") from error
 
 
 @asynccontextmanager
-async def _master(access: MasterEndpoint, target: _Target) -> AsyncIterator[job_pb2_grpc.JobServiceAsyncStub]:
-    """Open the master's job service; what goes wrong inside becomes a `QueryError`."""
+async def _job_service(
+    endpoint: MasterEndpoint, reference: _JobReference
+) -> AsyncIterator[job_pb2_grpc.JobServiceAsyncStub]:
+    """Open a connection to the master's job service; a gRPC error inside the block becomes a `QueryError`."""
     try:
-        async with access.channel() as channel:
+        async with endpoint.channel() as channel:
             yield job_pb2_grpc.JobServiceStub(channel)
     except grpc.aio.AioRpcError as error:
-        raise QueryError(_why(error, access, target)) from error
+        raise QueryError(_error_message(error, endpoint, reference)) from error
 
 
-def _why(error: grpc.aio.AioRpcError, access: MasterEndpoint, target: _Target) -> str:
-    where = f"the master of {target.namespace}/{target.job} at {access.address}"
+def _error_message(error: grpc.aio.AioRpcError, endpoint: MasterEndpoint, reference: _JobReference) -> str:
+    where = f"the master of {reference.namespace}/{reference.job} at {endpoint.address}"
     match error.code():
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED:
-            service = names.master_service(target.job)
+            service = names.master_service(reference.job)
             return (
                 f"{where} can't be reached: {error.details()}\n"
                 f"From outside the cluster, forward its port and ask there:\n"
-                f"  kubectl port-forward -n {target.namespace} service/{service} {names.GRPC_PORT}\n"
-                f"  elasticjob query {target.job} -n {target.namespace} --address 127.0.0.1:{names.GRPC_PORT}"
+                f"  kubectl port-forward -n {reference.namespace} service/{service} {names.GRPC_PORT}\n"
+                f"  elasticjob query {reference.job} -n {reference.namespace} --address 127.0.0.1:{names.GRPC_PORT}"
             )
         case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
             return f"{where} does not accept this job's token; does the address belong to another job?"
     return f"{where} answered {error.code().name}: {error.details()}"
 
 
-async def _ask(access: MasterEndpoint, target: _Target, topic: Topic) -> _Answer:
+async def _fetch(endpoint: MasterEndpoint, reference: _JobReference, topic: Topic) -> _Answer:
     if topic is Topic.STATUS:
-        return _shown(await _snapshot(access, target))
-    question = QUESTIONS[topic]
-    async with _master(access, target) as master:
-        get = getattr(master, f"Get{question.name}")
-        answer = await get(question.request("Get"), metadata=access.metadata, timeout=CALL_SECONDS)
-    return _Answer(question.text(answer), topics.as_json(answer))
+        return _status_answer(await _snapshot(endpoint, reference))
+    topic_query = TOPIC_QUERIES[topic]
+    async with _job_service(endpoint, reference) as master:
+        get = getattr(master, f"Get{topic_query.name}")
+        answer = await get(topic_query.request("Get"), metadata=endpoint.metadata, timeout=CALL_SECONDS)
+    return _Answer(topic_query.render(answer), topics.as_json(answer))
 
 
-def _shown(snapshot: Snapshot) -> _Answer:
+def _status_answer(snapshot: JobSnapshot) -> _Answer:
     return _Answer(as_text(snapshot), as_json(snapshot))
 
 
-async def _snapshot(access: MasterEndpoint, target: _Target, status: job_pb2.JobStatus | None = None) -> Snapshot:
-    """Ask for all there is to show; `status` is given when a watch has just told it."""
-    async with _master(access, target) as master:
-        told, limit = access.metadata, CALL_SECONDS
+async def _snapshot(
+    endpoint: MasterEndpoint, reference: _JobReference, status: job_pb2.JobStatus | None = None
+) -> JobSnapshot:
+    """Fetch status, members and world; `status` is given when a watch has just delivered it."""
+    async with _job_service(endpoint, reference) as master:
+        metadata, timeout = endpoint.metadata, CALL_SECONDS
         if status is None:
-            status = await master.GetStatus(job_pb2.GetStatusRequest(), metadata=told, timeout=limit)
-        members = await master.GetMembers(job_pb2.GetMembersRequest(), metadata=told, timeout=limit)
-        world = await master.GetWorld(job_pb2.GetWorldRequest(), metadata=told, timeout=limit)
-    return Snapshot(status=status, members=tuple(members.members), world=world)
+            status = await master.GetStatus(job_pb2.GetStatusRequest(), metadata=metadata, timeout=timeout)
+        members = await master.GetMembers(job_pb2.GetMembersRequest(), metadata=metadata, timeout=timeout)
+        world = await master.GetWorld(job_pb2.GetWorldRequest(), metadata=metadata, timeout=timeout)
+    return JobSnapshot(status=status, members=tuple(members.members), world=world)
 
 
-async def _watch(kube: Kube, target: _Target, topic: Topic, output: Output) -> None:
-    """Show every change until the job has ended; a relaunched master is found again."""
+async def _watch(kube: Kube, reference: _JobReference, topic: Topic, output: Output) -> None:
+    """Show every change until the job has ended; reconnect when the master was relaunched."""
     console = _console()
-    seen = False
-    adds = topic in QUESTIONS and QUESTIONS[topic].adds
-    redraw = console.is_terminal and output is Output.TABLE and not adds
+    answered = False
+    incremental = topic in TOPIC_QUERIES and TOPIC_QUERIES[topic].incremental
+    redraw = console.is_terminal and output is Output.TABLE and not incremental
     with Live(console=console, auto_refresh=False) if redraw else nullcontext() as live:
         while True:
             try:
-                access = await _access(kube, target)
-                async for answer in _changes(access, target, topic):
-                    seen = True
+                endpoint = await _locate_master(kube, reference)
+                async for answer in _watch_answers(endpoint, reference, topic):
+                    answered = True
                     if live is not None:
                         live.update(answer.text, refresh=True)
                     else:
                         _print(answer, output)
             except MasterUnavailable as error:
-                if not seen:
+                if not answered:
                     raise
                 typer.echo(str(error), err=True)
                 return
             except QueryError:
-                if not seen:
+                if not answered:
                     raise
             await asyncio.sleep(_RECONNECT_SECONDS)
 
 
-async def _changes(access: MasterEndpoint, target: _Target, topic: Topic) -> AsyncIterator[_Answer]:
-    async with _master(access, target) as master:
+async def _watch_answers(endpoint: MasterEndpoint, reference: _JobReference, topic: Topic) -> AsyncIterator[_Answer]:
+    async with _job_service(endpoint, reference) as master:
         if topic is Topic.STATUS:
-            async for status in master.WatchStatus(job_pb2.WatchStatusRequest(), metadata=access.metadata):
-                yield _shown(await _snapshot(access, target, status))
+            async for status in master.WatchStatus(job_pb2.WatchStatusRequest(), metadata=endpoint.metadata):
+                yield _status_answer(await _snapshot(endpoint, reference, status))
             return
-        question = QUESTIONS[topic]
-        watch = getattr(master, f"Watch{question.name}")
-        async for answer in watch(question.request("Watch"), metadata=access.metadata):
-            yield _Answer(question.text(answer), topics.as_json(answer))
+        topic_query = TOPIC_QUERIES[topic]
+        watch = getattr(master, f"Watch{topic_query.name}")
+        async for answer in watch(topic_query.request("Watch"), metadata=endpoint.metadata):
+            yield _Answer(topic_query.render(answer), topics.as_json(answer))
 
 
 def _console() -> Console:
-    return Console() if sys.stdout.isatty() else Console(width=_WIDTH_OF_A_PIPE)
+    return Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
 
 
 def _print(answer: _Answer, output: Output) -> None:

@@ -1,4 +1,4 @@
-"""What else than the whole job `elasticjob query` can ask for: members, progress, history and plans, one at a time."""
+"""The topics of `elasticjob query` besides the job's status: members, progress, history and plans."""
 
 from __future__ import annotations
 
@@ -14,11 +14,19 @@ from google.protobuf.message import Message
 from rich.console import RenderableType
 from rich.text import Text
 
-from elasticjob_cli.query.job_view import UNKNOWN, clock, duration, enum, facts, size, table
+from elasticjob_cli.query.formatting import (
+    UNKNOWN,
+    format_bytes,
+    format_duration,
+    format_enum,
+    format_timestamp,
+    key_value_table,
+    plain_table,
+)
 
 
 class Topic(StrEnum):
-    """What is asked for."""
+    """What to show of a job."""
 
     STATUS = "status"
     MEMBERS = "members"
@@ -28,23 +36,23 @@ class Topic(StrEnum):
 
 
 @dataclass(frozen=True)
-class Question:
-    """How a topic is asked for and shown.
+class TopicQuery:
+    """How a topic is requested from the master and shown.
 
     Attributes:
-        name: of the methods: `Get<name>` and `Watch<name>`.
-        text: what people read.
-        adds: each answer of a watch adds to the ones before, in place of replacing them.
+        name: of the RPCs: `Get<name>` and `Watch<name>`.
+        render: returns an answer as people read it.
+        incremental: each answer of a watch adds to the ones before, in place of replacing them.
     """
 
     name: str
-    text: Callable[[Any], RenderableType]
-    adds: bool = False
+    render: Callable[[Any], RenderableType]
+    incremental: bool = False
 
     def request(self, kind: str) -> Message:
         """Return the request of `Get` or `Watch`, which has no fields."""
-        made: Message = getattr(job_pb2, f"{kind}{self.name}Request")()
-        return made
+        request: Message = getattr(job_pb2, f"{kind}{self.name}Request")()
+        return request
 
 
 def as_json(answer: Message) -> str:
@@ -52,9 +60,9 @@ def as_json(answer: Message) -> str:
     return json.dumps(MessageToDict(answer, always_print_fields_with_no_presence=True))
 
 
-def members(answer: job_pb2.MemberList) -> RenderableType:
-    """Return a row per member, with what is told of its pace and node."""
-    rows = table("ROLE", "INDEX", "POD", "NODE", "STATE", "STEP", "STEP TIME", "CPU", "MEMORY", "GPU", "REMARK")
+def render_members(answer: job_pb2.MemberList) -> RenderableType:
+    """Return a row per member: state, step time, resource usage, and whether it is a straggler or its node unfit."""
+    rows = plain_table("ROLE", "INDEX", "POD", "NODE", "STATE", "STEP", "STEP TIME", "CPU", "MEMORY", "GPU", "REMARK")
     for each in sorted(answer.members, key=lambda member: (member.role, member.index, member.incarnation)):
         usage = each.usage
         rows.add_row(
@@ -62,56 +70,57 @@ def members(answer: job_pb2.MemberList) -> RenderableType:
             str(each.index),
             each.pod_name,
             each.node_name or UNKNOWN,
-            enum(agent_pb2.MemberState.Name(each.state), "MEMBER_STATE_"),
+            format_enum(agent_pb2.MemberState.Name(each.state), "MEMBER_STATE_"),
             str(each.step),
             f"{each.step_seconds:.3g} s" if each.step_seconds else UNKNOWN,
             f"{usage.cpu_cores:.2f}",
-            size(usage.memory_bytes),
+            format_bytes(usage.memory_bytes),
             f"{usage.gpu_percent} %" if usage.gpu_memory_bytes else UNKNOWN,
             "; ".join(filter(None, ("straggler" if each.straggler else "", each.check_problem))),
         )
     return rows
 
 
-def progress(answer: job_pb2.Progress) -> RenderableType:
-    """Return a line per fact."""
-    told = answer.last_report_time
+def render_progress(answer: job_pb2.Progress) -> RenderableType:
+    """Return a line per value."""
     lines = [
         ("Step", f"{answer.step}/{answer.total_steps}" if answer.total_steps else str(answer.step)),
         ("Rate", f"{answer.samples_per_second:.5g} samples/s" if answer.samples_per_second else UNKNOWN),
         ("Steps", f"{answer.steps_per_second:.4g} a second" if answer.steps_per_second else UNKNOWN),
-        ("To go", duration(answer.eta_seconds) if told else UNKNOWN),
-        ("Last report", clock(told)),
+        ("To go", format_duration(answer.eta_seconds) if answer.last_report_time else UNKNOWN),
+        ("Last report", format_timestamp(answer.last_report_time)),
     ]
     if answer.stalled_since:
-        lines.append(("Stalled since", clock(answer.stalled_since)))
+        lines.append(("Stalled since", format_timestamp(answer.stalled_since)))
     if answer.stragglers:
         lines.append(("Stragglers", ", ".join(answer.stragglers)))
     lines += [(name, f"{value:.6g}") for name, value in sorted(answer.metrics.items())]
-    return facts(lines)
+    return key_value_table(lines)
 
 
-def history(answer: job_pb2.History) -> RenderableType:
+def render_history(answer: job_pb2.History) -> RenderableType:
     """Return a line per sample and event, in the order of their times."""
     lines = [(event.time, event.reason, event.message) for event in answer.events]
     for each in answer.samples:
         rate = f"{each.samples_per_second:.5g} samples/s"
         lines.append((each.time, "", f"round {each.round}, world of {each.world_size}, step {each.step}, {rate}"))
-    return Text("\n".join(f"{clock(time)}  {reason:18}  {text}" for time, reason, text in sorted(lines)))
+    return Text("\n".join(f"{format_timestamp(time)}  {reason:18}  {text}" for time, reason, text in sorted(lines)))
 
 
-def plans(answer: job_pb2.PlanList) -> RenderableType:
+def render_plans(answer: job_pb2.PlanList) -> RenderableType:
     """Return a row per plan."""
-    rows = table("CREATED", "NAME", "SOURCE", "PHASE", "COMPLETED", "REASON", "MESSAGE")
+    rows = plain_table("CREATED", "NAME", "SOURCE", "PHASE", "COMPLETED", "REASON", "MESSAGE")
     for plan in answer.plans:
-        told = (Text(plan.reason, no_wrap=False), Text(plan.message, no_wrap=False))
-        rows.add_row(clock(plan.created), plan.name, plan.source, plan.phase, clock(plan.completed), *told)
+        texts = (Text(plan.reason, no_wrap=False), Text(plan.message, no_wrap=False))
+        rows.add_row(
+            format_timestamp(plan.created), plan.name, plan.source, plan.phase, format_timestamp(plan.completed), *texts
+        )
     return rows
 
 
-QUESTIONS = {
-    Topic.MEMBERS: Question("Members", members),
-    Topic.PROGRESS: Question("Progress", progress),
-    Topic.HISTORY: Question("History", history, adds=True),
-    Topic.PLANS: Question("Plans", plans),
+TOPIC_QUERIES = {
+    Topic.MEMBERS: TopicQuery("Members", render_members),
+    Topic.PROGRESS: TopicQuery("Progress", render_progress),
+    Topic.HISTORY: TopicQuery("History", render_history, incremental=True),
+    Topic.PLANS: TopicQuery("Plans", render_plans),
 }

@@ -6,7 +6,8 @@ import json
 
 import pytest
 from elasticjob_api.v1 import agent_pb2, job_pb2, shards_pb2
-from elasticjob_cli.query.job_view import Snapshot, as_json, as_text, duration, size
+from elasticjob_cli.query.formatting import format_bytes, format_duration
+from elasticjob_cli.query.job_view import JobSnapshot, as_json, as_text
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -19,7 +20,7 @@ def member(index: int, *, state: agent_pb2.MemberState.ValueType = agent_pb2.MEM
     )  # fmt: skip
 
 
-def snapshot() -> Snapshot:
+def snapshot() -> JobSnapshot:
     progress = job_pb2.Progress(
         step=120, total_steps=480, samples_per_second=1234.5, eta_seconds=83, last_report_time=1, metrics={"loss": 0.25}
     )
@@ -30,7 +31,7 @@ def snapshot() -> Snapshot:
     )  # fmt: skip
     world = agent_pb2.World(round=3, members=[member(4), member(1)])
     waiting = member(5, state=agent_pb2.MEMBER_STATE_WAITING)
-    return Snapshot(status=status, members=(waiting, member(4), member(1)), world=world)
+    return JobSnapshot(status=status, members=(waiting, member(4), member(1)), world=world)
 
 
 def test_people_see_phase_world_progress_members_and_shards() -> None:
@@ -59,17 +60,17 @@ def test_programs_see_ranks_and_zeros() -> None:
     ("count", "text"), [(0, "0"), (950, "950"), (1024, "1Ki"), (300 << 20, "300Mi"), (3 << 30, "3Gi")]
 )
 def test_sizes_are_written_as_quantities(count: int, text: str) -> None:
-    assert size(count) == text
+    assert format_bytes(count) == text
 
 
 @given(st.integers(0, 2**63))
 def test_every_size_is_short(count: int) -> None:
-    assert len(size(count)) <= 6
-    assert "e" not in size(count)
+    assert len(format_bytes(count)) <= 6
+    assert "e" not in format_bytes(count)
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(-1, "-"), (12.4, "12s"), (200, "3m 20s"), (59.7, "1m 00s"), (7300, "2h 01m")]
 )
 def test_durations_are_short(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
