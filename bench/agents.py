@@ -1,6 +1,6 @@
-"""Agents by the hundred and the thousand, each with a connection of its own, as cheap as can be.
+"""Simulated agents by the thousand, each with a connection of its own, that cost as little CPU as possible.
 
-They register, open their stream, confirm each Start, and send what they are told to.
+They register, open their stream, confirm each Start, and send heartbeats.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from elasticjob_api.v1 import agent_pb2 as pb
 
+from bench.grpc_client import Connection, ConnectionBroken
 from bench.servers import Server
-from bench.wire import Broken, Connection
 
 HEARTBEAT = pb.AgentMessage(
     heartbeat=pb.Heartbeat(usage=pb.ResourceUsage(cpu_cores=3.25, memory_bytes=6_442_450_944, gpu_percent=93))
@@ -23,27 +23,29 @@ HEARTBEAT = pb.AgentMessage(
 _REGISTER = "/elasticjob.v1.AgentService/Register"
 _CONNECT = "/elasticjob.v1.AgentService/Connect"
 _HEALTH = "/grpc.health.v1.Health/Check"
-_JOINING_AT_ONCE = 64
-_WORD_EVERY = 1000
+_CONCURRENT_JOINS = 64
+_JOIN_BATCH = 1000
 _ROUNDS_AHEAD = 3
 _TICK_SECONDS = 0.005
-_PATIENCE_SECONDS = 60.0
+_TIMEOUT_SECONDS = 60.0
 _START = pb.MasterMessage.DESCRIPTOR.fields_by_name["start"].number << 3 | 2
 
 
 @dataclass
 class Agent:
-    """One agent.
+    """One simulated agent.
 
     Attributes:
+        stream: of its `Connect` call.
         started_at: when the last Start had arrived; of `time.perf_counter`.
+        stream_ended: whether the server has ended the call.
     """
 
     index: int
     connection: Connection
     stream: int = 0
     started_at: float = 0.0
-    gone: bool = False
+    stream_ended: bool = False
 
     async def register(self) -> None:
         """Become a member."""
@@ -56,16 +58,16 @@ class Agent:
 
     def open(self) -> None:
         """Open the stream."""
-        self.stream = self.connection.call(_CONNECT, self._take)
+        self.stream = self.connection.call(_CONNECT, self._on_message)
         self.send(pb.AgentMessage(hello=pb.Hello(pod_uid=self.uid)).SerializeToString())
 
     def send(self, message: bytes) -> None:
         """Send a message on the stream."""
         self.connection.send(self.stream, message)
 
-    def _take(self, message: bytes | None) -> None:
+    def _on_message(self, message: bytes | None) -> None:
         if message is None:
-            self.gone = True
+            self.stream_ended = True
         elif _is_start(message):
             self.started_at = time.perf_counter()
             # Only one world is ever formed here, so it need not be read out of a message of a hundred kilobytes.
@@ -73,18 +75,18 @@ class Agent:
 
 
 @dataclass
-class Crowd:
-    """The agents of one server, and a connection beside them that asks whether it keeps up."""
+class AgentGroup:
+    """The agents of one server, and a separate connection that measures the server's latency."""
 
     agents: list[Agent]
-    fence: Connection
+    control: Connection
 
     async def join(self, server: Server, number: int) -> None:
-        """Let more agents join until there are so many."""
-        places = asyncio.Semaphore(_JOINING_AT_ONCE)
+        """Connect more agents until there are `number`."""
+        slots = asyncio.Semaphore(_CONCURRENT_JOINS)
 
         async def one(index: int) -> Agent:
-            async with places:
+            async with slots:
                 agent = Agent(index, await server.connect())
                 await agent.register()
                 agent.open()
@@ -92,32 +94,32 @@ class Crowd:
 
         self.agents += await asyncio.gather(*map(one, range(len(self.agents), number)))
 
-    def beat(self) -> None:
-        """Let every agent send a heartbeat."""
+    def send_heartbeats(self) -> None:
+        """Send a heartbeat from every agent."""
         for agent in self.agents:
             agent.send(HEARTBEAT)
 
-    async def most_per_second(self, seconds: float) -> float:
+    async def max_heartbeats_per_second(self, seconds: float) -> float:
         """Return how many heartbeats the server takes in a second.
 
-        Every round of heartbeats is followed by a small question, which is answered after what came before it; so
-        never more than a few rounds are under way, and each heartbeat travels alone as those of real agents do.
+        Every round of heartbeats is followed by a health check, which is answered after them; so never more than a few
+        rounds are under way, and each heartbeat is a packet of its own, as from real agents.
         """
-        await self.echo()
+        await self.measure_latency()
         began, rounds, asked = time.perf_counter(), 0, deque[asyncio.Task[float]]()
         while time.perf_counter() - began < seconds:
             if len(asked) >= _ROUNDS_AHEAD:
                 await asked.popleft()
-            self.beat()
-            asked.append(asyncio.create_task(self.echo()))
+            self.send_heartbeats()
+            asked.append(asyncio.create_task(self.measure_latency()))
             await asyncio.sleep(0)
             rounds += 1
         await asyncio.gather(*asked)
         self.check()
         return rounds * len(self.agents) / (time.perf_counter() - began)
 
-    async def steadily(self, per_second: int, seconds: float) -> None:
-        """Send so many heartbeats every second, evenly."""
+    async def send_at_rate(self, per_second: int, seconds: float) -> None:
+        """Send this many heartbeats every second, evenly."""
         began, sent = time.perf_counter(), 0
         while (elapsed := time.perf_counter() - began) < seconds:
             for number in range(sent, int(elapsed * per_second)):
@@ -126,54 +128,54 @@ class Crowd:
             await asyncio.sleep(_TICK_SECONDS)
         self.check()
 
-    async def echoes(self, seconds: float) -> list[float]:
-        """Ask many times, evenly; return how long each answer took."""
+    async def measure_latencies(self, seconds: float) -> list[float]:
+        """Send health checks at an even rate; return the seconds that each answer took."""
         asked, end = list[asyncio.Task[float]](), time.perf_counter() + seconds
         while time.perf_counter() < end:
-            asked.append(asyncio.create_task(self.echo()))
+            asked.append(asyncio.create_task(self.measure_latency()))
             await asyncio.sleep(2 * _TICK_SECONDS)
         return await asyncio.gather(*asked)
 
-    async def started(self) -> float:
-        """Wait until every agent has been told to start; return when the last one was."""
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+    async def wait_until_started(self) -> float:
+        """Wait until every agent has received a Start; return when the last one did."""
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
             while not all(agent.started_at for agent in self.agents):
                 self.check()
                 await asyncio.sleep(0.02)
         return max(agent.started_at for agent in self.agents)
 
-    async def echo(self) -> float:
-        """Return the seconds until the server has answered a small question."""
+    async def measure_latency(self) -> float:
+        """Return the seconds until the server has answered a health check."""
         began = time.perf_counter()
-        await self.fence.ask(_HEALTH, b"")
+        await self.control.ask(_HEALTH, b"")
         return time.perf_counter() - began
 
     def check(self) -> None:
-        """Raise `Broken` when an agent's stream has ended."""
-        if gone := [agent.index for agent in self.agents if agent.gone]:
-            raise Broken(f"{len(gone)} streams have ended, the first is that of agent {gone[0]}")
+        """Raise `ConnectionBroken` when an agent's stream has ended."""
+        if ended := [agent.index for agent in self.agents if agent.stream_ended]:
+            raise ConnectionBroken(f"{len(ended)} streams have ended, the first is that of agent {ended[0]}")
 
     def close(self) -> None:
-        """Go without a word."""
-        for connection in (self.fence, *(agent.connection for agent in self.agents)):
+        """Close all connections without ending the calls."""
+        for connection in (self.control, *(agent.connection for agent in self.agents)):
             connection.close()
 
 
 @asynccontextmanager
-async def crowd(server: Server, number: int) -> AsyncIterator[Crowd]:
-    """Let so many agents join; they go without a word at the end."""
-    together = Crowd([], await server.connect())
+async def agent_group(server: Server, number: int) -> AsyncIterator[AgentGroup]:
+    """Connect this many agents; their connections are closed at the end."""
+    group = AgentGroup([], await server.connect())
     try:
-        while (first := len(together.agents)) < number:
-            await together.join(server, min(first + _WORD_EVERY, number))
-            together.beat()  # who joined first has been silent for a while
-        yield together
+        while (first := len(group.agents)) < number:
+            await group.join(server, min(first + _JOIN_BATCH, number))
+            group.send_heartbeats()  # the first ones have sent nothing since they joined
+        yield group
     finally:
-        together.close()
+        group.close()
 
 
 async def register(connection: Connection, pod_name: str, index: int) -> None:
-    """Make a pod a member."""
+    """Register a pod as a member."""
     request = pb.RegisterRequest(
         pod_name=pod_name,
         pod_uid=_uid(index),
@@ -191,7 +193,7 @@ def _uid(index: int) -> str:
 
 
 def _is_start(message: bytes) -> bool:
-    """Tell whether a MasterMessage is a Start: its tag follows the command's number."""
+    """Whether a MasterMessage is a Start: its tag follows the command's number."""
     at = 0
     if message[:1] == b"\x08":
         at = 1

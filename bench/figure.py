@@ -1,4 +1,4 @@
-"""A measured figure: what it is called, what it should be, and the JSON line it becomes."""
+"""A measured figure: its name, its goal, and its JSON line in the results."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import msgspec
 
 @dataclass(frozen=True)
 class Result:
-    """What came out.
+    """The result of a measurement.
 
     Attributes:
         value: the figure, a median.
         unit: its unit.
         limit: the raw limit that was measured in the same run.
-        ratio: how near the figure is to the limit; 1 means that nothing can be gained.
+        ratio: how near the figure is to the limit; 1 means that it cannot be improved.
         n: how often it was measured.
     """
 
@@ -34,7 +34,7 @@ class Figure:
 
     Attributes:
         name: its name.
-        measure: measures it; `bench.rig.on_cluster` makes it from one that needs a control plane.
+        measure: measures it; `bench.bench_cluster.on_cluster` adapts a function that needs a control plane.
         goal: the value it should reach.
         at_least: whether more is better.
     """

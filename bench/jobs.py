@@ -1,15 +1,15 @@
-"""The objects that are measured with: small pods that no scheduler looks at."""
+"""The objects that measurements create: jobs of small pods that no scheduler handles."""
 
 from __future__ import annotations
 
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS, Resource
 from elasticjob_kube.session import Json
 
-_NOBODY = "bench"
-"""Name of a scheduler that does not exist: what the real one does with pods that fit nowhere is not measured."""
+_NO_SCHEDULER = "bench"
+"""Name of a scheduler that does not exist: the real one's work on pods that fit nowhere is not measured."""
 
 
-def job(name: str, workers: int, *, least: int = 1, **spec: object) -> Json:
+def job(name: str, workers: int, *, min_replicas: int = 1, **spec: object) -> Json:
     """Return an ElasticJob with so many workers."""
     container = {
         "name": "train",
@@ -19,25 +19,25 @@ def job(name: str, workers: int, *, least: int = 1, **spec: object) -> Json:
     }
     worker = {
         "replicas": workers,
-        "minReplicas": least,
-        "template": {"spec": {"schedulerName": _NOBODY, "containers": [container]}},
+        "minReplicas": min_replicas,
+        "template": {"spec": {"schedulerName": _NO_SCHEDULER, "containers": [container]}},
     }
     spec = {
         "framework": "jax",
         "agent": {"source": "Image"},
-        "master": {"template": {"spec": {"schedulerName": _NOBODY}}},
+        "master": {"template": {"spec": {"schedulerName": _NO_SCHEDULER}}},
         "replicaSpecs": {"worker": worker},
         **spec,
     }
-    return made(ELASTIC_JOBS, name, spec)
+    return manifest(ELASTIC_JOBS, name, spec)
 
 
 def plan(name: str, job_name: str, workers: int) -> Json:
     """Return a ScalePlan that gives a job so many workers."""
-    wish = {"replicas": workers}
-    return made(SCALE_PLANS, name, {"jobName": job_name, "replicaResourceSpecs": {"worker": wish}})
+    resources = {"replicas": workers}
+    return manifest(SCALE_PLANS, name, {"jobName": job_name, "replicaResourceSpecs": {"worker": resources}})
 
 
-def made(resource: Resource, name: str, spec: object) -> Json:
-    """Return an object."""
+def manifest(resource: Resource, name: str, spec: object) -> Json:
+    """Return an object's manifest."""
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "spec": spec}

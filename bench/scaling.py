@@ -1,4 +1,4 @@
-"""Figures about a job that is there already: plans that let it grow, and pods that get lost."""
+"""Figures about a running job: plans that scale it out, and pods that are lost."""
 
 from __future__ import annotations
 
@@ -10,59 +10,59 @@ from elasticjob_api import names
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
 
 from bench import jobs
-from bench.creates import raw_seconds
+from bench.bench_cluster import BenchCluster, wait_for_phase
 from bench.figure import Result
-from bench.rig import Rig, wait_for_phase
+from bench.pod_creation import raw_seconds
 
 _ROUNDS = 3
 
 
-async def scaleplan_200(rig: Rig) -> Result:
+async def scaleplan_200(bench: BenchCluster) -> Result:
     """A ScalePlan from no worker to 200, from its creation to the last pod."""
-    return await _scaleplan(rig, 200, rounds=_ROUNDS)
+    return await _scaleplan(bench, 200, rounds=_ROUNDS)
 
 
-async def scaleplan_4(rig: Rig) -> Result:
+async def scaleplan_4(bench: BenchCluster) -> Result:
     """A ScalePlan from no worker to 4."""
-    return await _scaleplan(rig, 4, rounds=2 * _ROUNDS + 1)
+    return await _scaleplan(bench, 4, rounds=2 * _ROUNDS + 1)
 
 
-async def relaunch_30(rig: Rig) -> Result:
+async def relaunch_30(bench: BenchCluster) -> Result:
     """30 of 60 workers are deleted, all at once; until there are 30 new ones."""
     lost, raw, ours = 30, [], []
     for _ in range(_ROUNDS):
-        raw.append(await raw_seconds(rig, lost))
+        raw.append(await raw_seconds(bench, lost))
         async with (
-            rig.namespace() as namespace,
-            rig.operator(namespace),
-            rig.kubelet(namespace),
-            rig.pods(namespace) as pods,
+            bench.namespace() as namespace,
+            bench.operator(namespace),
+            bench.kubelet(namespace),
+            bench.pods(namespace) as pods,
         ):
-            await rig.kube.create(ELASTIC_JOBS, namespace, jobs.job("job", 2 * lost))
+            await bench.kube.create(ELASTIC_JOBS, namespace, jobs.job("job", 2 * lost))
             await pods.wait_for(2 * lost)
-            await wait_for_phase(rig.kube, namespace, ELASTIC_JOBS, "job", "Running")
-            await asyncio.sleep(2)  # the last counts are written
+            await wait_for_phase(bench.kube, namespace, ELASTIC_JOBS, "job", "Running")
+            await asyncio.sleep(2)  # until the last counts are written
             began = time.perf_counter()
             paths = [PODS.path(namespace, f"job-worker-{index}") for index in range(lost)]
             await asyncio.gather(
-                *(rig.kube.request("DELETE", path, params={"gracePeriodSeconds": "0"}) for path in paths)
+                *(bench.kube.request("DELETE", path, params={"gracePeriodSeconds": "0"}) for path in paths)
             )
             ours.append(await pods.wait_for(3 * lost) - began)
     return Result(value=median(ours), unit="s", limit=median(raw), ratio=median(raw) / median(ours), n=_ROUNDS)
 
 
-async def _scaleplan(rig: Rig, workers: int, *, rounds: int) -> Result:
+async def _scaleplan(bench: BenchCluster, workers: int, *, rounds: int) -> Result:
     raw, ours = [], []
     for _ in range(rounds):
-        raw.append(await raw_seconds(rig, workers))
-        async with rig.namespace() as namespace, rig.operator(namespace), rig.pods(namespace) as pods:
-            async with rig.kubelet(namespace):
-                await rig.kube.create(ELASTIC_JOBS, namespace, jobs.job("job", 0, least=0))
+        raw.append(await raw_seconds(bench, workers))
+        async with bench.namespace() as namespace, bench.operator(namespace), bench.pods(namespace) as pods:
+            async with bench.kubelet(namespace):
+                await bench.kube.create(ELASTIC_JOBS, namespace, jobs.job("job", 0, min_replicas=0))
                 await pods.wait_for(1, role=names.ROLE_MASTER)
-                await wait_for_phase(rig.kube, namespace, ELASTIC_JOBS, "job", "Running")
-                await asyncio.sleep(2)  # that is written, and seen
+                await wait_for_phase(bench.kube, namespace, ELASTIC_JOBS, "job", "Running")
+                await asyncio.sleep(2)  # until that is written, and observed
             # Without the kubelet from here: the bare creates have none beside them either.
             began = time.perf_counter()
-            await rig.kube.create(SCALE_PLANS, namespace, jobs.plan("more", "job", workers))
+            await bench.kube.create(SCALE_PLANS, namespace, jobs.plan("more", "job", workers))
             ours.append(await pods.wait_for(workers) - began)
     return Result(value=median(ours), unit="s", limit=median(raw), ratio=median(raw) / median(ours), n=rounds)

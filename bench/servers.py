@@ -1,4 +1,4 @@
-"""The servers that agents load: a master with or without Kubernetes, and the bare server it is compared with.
+"""The servers under load: a master with or without Kubernetes, and the bare server it is compared with.
 
 Each is a process of its own with the TLS certificate and the token of a real job, made as the operator makes them.
 """
@@ -27,8 +27,8 @@ from elasticjob_operator.certificates import new_job_secrets
 from elasticjob_operator.ensure_infrastructure import ensure_infrastructure
 
 from bench import jobs
-from bench.rig import Rig
-from bench.wire import Connection, connect
+from bench.bench_cluster import BenchCluster
+from bench.grpc_client import Connection, connect
 
 _START_SECONDS = 30.0
 _LISTEN = ("--address=127.0.0.1", "--grpc-port=0", "--http-port=0")
@@ -53,12 +53,12 @@ class Server:
 
     async def connect(self) -> Connection:
         """Open a connection that shows the job's token."""
-        return await connect(self.port, tls=_trust(), token=_secrets()[names.SECRET_TOKEN].decode())
+        return await connect(self.port, tls=_client_tls(), token=_secrets()[names.SECRET_TOKEN].decode())
 
 
 @asynccontextmanager
 async def master(*, workers: int, framework: str = "jax") -> AsyncIterator[Server]:
-    """Run a master that forms a world as soon as so many workers are there."""
+    """Run a master that forms a world as soon as this many workers have joined."""
     command = [str(Path(sys.executable).with_name("elasticjob-master")), "--standalone", f"--framework={framework}"]
     command += [f"--min={workers}", *_LISTEN]
     with TemporaryDirectory(prefix="elasticjob-bench-") as folder:
@@ -67,16 +67,16 @@ async def master(*, workers: int, framework: str = "jax") -> AsyncIterator[Serve
 
 
 @asynccontextmanager
-async def master_of_job(rig: Rig, namespace: str) -> AsyncIterator[Server]:
+async def master_of_job(bench: BenchCluster, namespace: str) -> AsyncIterator[Server]:
     """Make a job and run its master as in a pod: with its service account's rights and token, at the API server."""
     name = "bench"
-    job = msgspec.convert(await rig.kube.create(ELASTIC_JOBS, namespace, jobs.job(name, 1)), ElasticJob)
-    await ensure_infrastructure(rig.kube, job)
+    job = msgspec.convert(await bench.kube.create(ELASTIC_JOBS, namespace, jobs.job(name, 1)), ElasticJob)
+    await ensure_infrastructure(bench.kube, job)
     path = SERVICE_ACCOUNTS.path(namespace, names.master_service(name), "token")
-    granted = msgspec.json.decode(await rig.kube.request("POST", path, body={"spec": {}}))
+    granted = msgspec.json.decode(await bench.kube.request("POST", path, body={"spec": {}}))
     environment = {
         "KUBERNETES_SERVICE_HOST": "127.0.0.1",
-        "KUBERNETES_SERVICE_PORT": str(rig.cluster.port),
+        "KUBERNETES_SERVICE_PORT": str(bench.cluster.port),
         names.ENV_JOB_NAME: name,
         names.ENV_JOB_UID: job.metadata.uid,
         names.ENV_NAMESPACE: namespace,
@@ -84,8 +84,8 @@ async def master_of_job(rig: Rig, namespace: str) -> AsyncIterator[Server]:
         names.ENV_FRAMEWORK: job.spec.framework,
     }
     with TemporaryDirectory(prefix="elasticjob-bench-") as folder:
-        _service_account(Path(folder), rig, granted["status"]["token"])
-        command = [sys.executable, "-m", "bench.in_pod", folder, *_LISTEN]
+        _service_account(Path(folder), bench, granted["status"]["token"])
+        command = [sys.executable, "-m", "bench.master_in_pod", folder, *_LISTEN]
         async with _running(command, Path(folder), environment) as server:
             yield server
 
@@ -94,7 +94,7 @@ async def master_of_job(rig: Rig, namespace: str) -> AsyncIterator[Server]:
 async def bare() -> AsyncIterator[Server]:
     """Run the bare server."""
     with TemporaryDirectory(prefix="elasticjob-bench-") as folder:
-        async with _running([sys.executable, "-m", "bench.bare"], Path(folder)) as server:
+        async with _running([sys.executable, "-m", "bench.bare_server"], Path(folder)) as server:
             yield server
 
 
@@ -128,10 +128,10 @@ async def _running(command: list[str], folder: Path, more: Mapping[str, str] | N
         await process.wait()
 
 
-def _service_account(folder: Path, rig: Rig, token: str) -> None:
+def _service_account(folder: Path, bench: BenchCluster, token: str) -> None:
     """Write the files that the kubelet puts into every pod."""
     (folder / "token").write_text(token)
-    (folder / "ca.crt").write_bytes((rig.cluster.state / "pki" / "ca.crt").read_bytes())
+    (folder / "ca.crt").write_bytes((bench.cluster.state / "pki" / "ca.crt").read_bytes())
 
 
 @cache
@@ -140,7 +140,7 @@ def _secrets() -> dict[str, bytes]:
 
 
 @cache
-def _trust() -> ssl.SSLContext:
+def _client_tls() -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=_secrets()[names.SECRET_CA].decode())
     context.set_alpn_protocols(["h2"])
     return context

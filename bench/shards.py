@@ -26,7 +26,7 @@ _DATASET = pb.CreateDatasetRequest(dataset="bench", size=2**40, shard_size=256, 
 async def shards_per_s() -> Result:
     """64 workers with a connection each lease 128 shards at a time, and report as many, against a bare server.
 
-    The master stores the account in a file before it answers a report; the shards are handed out in a shuffled order.
+    The master stores the ledger in a file before it answers a report; the shards are leased in a shuffled order.
     """
     limits, ours = [], []
     for _ in range(_RUNS):
@@ -68,7 +68,7 @@ async def _report(worker: Agent, done: list[int]) -> None:
     request = pb.ReportShardsRequest(dataset=_DATASET.dataset, pod_uid=worker.uid, done=done)
     answer = await worker.connection.ask(_SERVICE + "ReportShards", request.SerializeToString())
     if pb.ReportShardsResponse.FromString(answer).stale:
-        raise RuntimeError("a shard was taken from its worker")
+        raise RuntimeError("a shard was on_message from its worker")
 
 
 @asynccontextmanager

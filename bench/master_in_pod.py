@@ -1,6 +1,6 @@
-"""A master that reaches the API server as it does in a pod, with the service account's files in a folder of ours.
+"""Runs a master that reaches the API server as in a pod, with the service account's files in a folder of the caller.
 
-`python -m bench.in_pod FOLDER [OPTION ...]` runs it; in a real pod their place is fixed.
+`python -m bench.master_in_pod FOLDER [OPTION ...]` runs it; in a real pod the folder is fixed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What every figure stands on: a control plane without a node, the operator's process, and pods that are only counted.
+"""The environment of the figures: a control plane without a node, the operator's process, and pods that are counted.
 
-Nothing schedules the pods and no node runs them, so that the API server, its data base and the operator share the
-machine with nobody but the measuring itself.
+The pods are neither scheduled nor run, so that the API server, etcd and the operator share the machine only with the
+measurement itself.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.crds import apply_crds
 
 from bench.figure import Result
-from bench.pods import PodWatch, watch_pods
+from bench.pod_counter import PodCounter, count_pods
 
 REPOSITORY = Path(__file__).parents[1]
 _OPERATOR = Path(sys.executable).with_name("elasticjob-operator")
-_PATIENCE_SECONDS = 120.0
+_TIMEOUT_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Operator:
 
 
 @dataclass(frozen=True)
-class Rig:
+class BenchCluster:
     """A control plane, and a namespace of its own for each measurement."""
 
     cluster: clusters.Cluster
@@ -61,7 +61,7 @@ class Rig:
 
     @asynccontextmanager
     async def namespace(self) -> AsyncIterator[str]:
-        """A new namespace that takes pods; emptied at the end, so that the next measurement finds a quiet cluster."""
+        """A new namespace that takes pods; emptied at the end, so that the cluster is idle for the next measurement."""
         created = await self.kube.create(NAMESPACES, None, {"metadata": {"generateName": "bench-"}})
         name: str = created["metadata"]["name"]
 
@@ -80,27 +80,27 @@ class Rig:
             await self._empty(name)
 
     @asynccontextmanager
-    async def pods(self, namespace: str) -> AsyncIterator[PodWatch]:
-        """Count the pods of a namespace from now on."""
-        async with watch_pods(self.kube, namespace) as watch:
+    async def pods(self, namespace: str) -> AsyncIterator[PodCounter]:
+        """Count the pods that are created in a namespace from now on."""
+        async with count_pods(self.kube, namespace) as watch:
             yield watch
 
     @asynccontextmanager
     async def operator(self, namespace: str) -> AsyncIterator[Operator]:
-        """Run the operator for one namespace; it leads, and is idle, when the block begins."""
+        """Run the operator for one namespace; when the block begins it leads and is idle."""
         log = self.logs / f"operator-{namespace}.log"
         command = [str(_OPERATOR), "--kubeconfig", str(self.cluster.kubeconfig)]
         command += ["--namespace", namespace, "--master-image", "master:1"]
         async with _process(command, log) as process:
-            await _settled(process)
+            await _wait_until_idle(process)
             yield Operator(process)
 
     @asynccontextmanager
     async def kubelet(self, namespace: str) -> AsyncIterator[None]:
-        """Play the kubelet for one namespace: its pods become ready, and it is a process of its own."""
-        command = [sys.executable, "-m", "bench.kubelet", str(self.cluster.kubeconfig), namespace]
+        """Run a fake kubelet for one namespace, as a process of its own: the pods become ready."""
+        command = [sys.executable, "-m", "bench.fake_kubelet", str(self.cluster.kubeconfig), namespace]
         async with _process(command, self.logs / f"kubelet-{namespace}.log") as process:
-            await _settled(process)
+            await _wait_until_idle(process)
             yield
 
     async def _empty(self, namespace: str) -> None:
@@ -136,32 +136,32 @@ def control_plane() -> Iterator[clusters.Cluster]:
 
 
 @asynccontextmanager
-async def rig(cluster: clusters.Cluster) -> AsyncIterator[Rig]:
-    """Prepare a control plane for measuring."""
+async def prepare(cluster: clusters.Cluster) -> AsyncIterator[BenchCluster]:
+    """Prepare a control plane for measurements."""
     await apply_crds(cluster.kubeconfig, REPOSITORY / "crds")
     async with connect(user_agent="elasticjob-bench", kubeconfig=cluster.kubeconfig) as kube:
-        yield Rig(cluster, kube, cluster.state / "logs")
+        yield BenchCluster(cluster, kube, cluster.state / "logs")
 
 
-def on_cluster(measure: Callable[[Rig], Awaitable[Result]]) -> Callable[[], Awaitable[Result]]:
-    """Return a measurement that brings along the control plane it needs."""
+def on_cluster(measure: Callable[[BenchCluster], Awaitable[Result]]) -> Callable[[], Awaitable[Result]]:
+    """Return a measurement that starts the control plane it needs."""
 
     async def measured() -> Result:
         with control_plane() as cluster:
-            async with rig(cluster) as prepared:
-                return await measure(prepared)
+            async with prepare(cluster) as bench:
+                return await measure(bench)
 
     return measured
 
 
-async def until(what: str, holds: Callable[[], Awaitable[bool]], *, seconds: float = _PATIENCE_SECONDS) -> None:
-    """Wait until something is so.
+async def until(what: str, condition: Callable[[], Awaitable[bool]], *, seconds: float = _TIMEOUT_SECONDS) -> None:
+    """Wait until a condition holds; `what` describes it in the error.
 
     Raises:
-        TimeoutError: it did not become so.
+        TimeoutError: it did not hold in time.
     """
     end = time.monotonic() + seconds
-    while not await holds():
+    while not await condition():
         if time.monotonic() > end:
             raise TimeoutError(f"not within {seconds:g} s: {what}")
         await asyncio.sleep(0.05)
@@ -196,10 +196,10 @@ def _end_of(log: Path) -> str:
     return f"end of {log.name}:\n{log.read_text()[-3000:]}\n"
 
 
-async def _settled(process: psutil.Process) -> None:
-    """Wait until a process that has begun to work uses no CPU any more: it waits for something to do."""
+async def _wait_until_idle(process: psutil.Process) -> None:
+    """Wait until a process that has started up uses no CPU any more."""
     used, quiet = -1.0, 0
-    end = time.monotonic() + _PATIENCE_SECONDS
+    end = time.monotonic() + _TIMEOUT_SECONDS
     while quiet < 4 and time.monotonic() < end:
         await asyncio.sleep(0.15)
         now = sum(process.cpu_times()[:2])

@@ -1,7 +1,7 @@
 """The raw limit: how fast the API server creates the same objects for a client that does nothing else.
 
 Requests are rendered before the clock starts and answers are not read beyond their end: HTTP/1.1 over TLS on a bare
-asyncio protocol, one request under way per connection. No client in Python asks less of the machine.
+asyncio protocol, one request under way per connection. No client in Python uses less CPU.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Connection(asyncio.Protocol):
         self.ended = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one without saying so
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one without being declared as such
 
     def start(self) -> None:
         """Send the next request, or end."""

@@ -1,4 +1,4 @@
-"""The auto-scaler in simulated worlds: how near to the best size it comes, in the world where it does worst."""
+"""Figure about the auto-scaler in simulated jobs: how near to the best size it comes, in the worst case."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The figure about the training process: what it costs to report a step.
+"""The figure about the training process: the cost of reporting a step.
 
-The agent's side of the socket is the real one, in a process of its own: `python -m bench.training` serves it.
+The agent's side of the socket is the real one, in a process of its own: `python -m bench.step_reports` serves it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _seconds(call: Callable[[int], None]) -> float:
 async def _agent() -> AsyncIterator[str]:
     """Run the agent's side; gives the socket's path."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.training", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "bench.step_reports", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdin is not None
     assert process.stdout is not None

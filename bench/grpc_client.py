@@ -1,7 +1,7 @@
-"""A gRPC client that costs next to nothing: HTTP/2 frames by hand, so that thousands leave the server a core.
+"""A minimal gRPC client: it writes HTTP/2 frames itself, so that thousands of clients leave a core to the server.
 
-Only what a client of our own master needs: literal header fields, windows so wide that they are never used up in one
-direction, and no look at what the response's headers say beyond whether they end the call.
+It has only what a client of our own master needs: literal header fields, a receive window that is never used up, and no
+reading of response headers beyond whether they end the call.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _FIRST_WINDOW = 65_535
 _INITIAL_WINDOW_SIZE = 4
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-Taken = Callable[[bytes | None], None]
-"""What takes the messages of a call as they come; None is the end of the call."""
+OnMessage = Callable[[bytes | None], None]
+"""Called with each message of a call; None is the end of the call."""
 
 
-class Broken(Exception):
+class ConnectionBroken(Exception):
     """The server has refused a call or closed the connection."""
 
 
@@ -34,13 +34,13 @@ class Connection(asyncio.Protocol):
     def __init__(self, token: str | None) -> None:
         self._token = token
         self._buffer = bytearray()
-        self._calls: dict[int, tuple[Taken, bytearray]] = {}
+        self._calls: dict[int, tuple[OnMessage, bytearray]] = {}
         self._next_stream = 1
         self._window = _FIRST_WINDOW
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Greet."""
+        """Send the preface and the settings."""
         self._transport = cast(asyncio.Transport, transport)
         settings = struct.pack("!HI", _INITIAL_WINDOW_SIZE, _WIDEST)
         wider = struct.pack("!I", _WIDEST - _FIRST_WINDOW)
@@ -49,18 +49,18 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End every call that is under way."""
         calls, self._calls = self._calls, {}
-        for taken, _ in calls.values():
-            taken(None)
+        for on_message, _ in calls.values():
+            on_message(None)
 
     def write(self, data: bytes) -> None:
         """Send bytes."""
         assert self._transport is not None
         self._transport.write(data)
 
-    def call(self, method: str, taken: Taken) -> int:
+    def call(self, method: str, on_message: OnMessage) -> int:
         """Begin a call; return its stream."""
         stream, self._next_stream = self._next_stream, self._next_stream + 2
-        self._calls[stream] = (taken, bytearray())
+        self._calls[stream] = (on_message, bytearray())
         fields = [(":method", "POST"), (":scheme", "https"), (":path", method), (":authority", "elasticjob-master")]
         fields += [("te", "trailers"), ("content-type", "application/grpc")]
         if self._token is not None:
@@ -74,7 +74,7 @@ class Connection(asyncio.Protocol):
         data = message_frame(stream, message, last=last)
         self._window -= len(message) + 5
         if self._window < 0:
-            raise Broken("more was sent than the server's window takes; it does not keep up")
+            raise ConnectionBroken("more was sent than the server's window takes; it does not keep up")
         self.write(data)
 
     def finish(self, stream: int) -> None:
@@ -82,24 +82,26 @@ class Connection(asyncio.Protocol):
         self.write(frame(_DATA, _END_STREAM, stream, b""))
 
     async def ask(self, method: str, message: bytes, *, seconds: float = 60.0) -> bytes:
-        """Make a unary call. Raises `Broken` when it ends without an answer."""
+        """Make a unary call. Raises `ConnectionBroken` when it ends without an answer."""
         answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         self.send(
-            self.call(method, lambda taken: None if answer.done() else answer.set_result(taken)), message, last=True
+            self.call(method, lambda answered: None if answer.done() else answer.set_result(answered)),
+            message,
+            last=True,
         )
         async with asyncio.timeout(seconds):
-            told = await answer
-        if told is None:
-            raise Broken(f"{method} was refused")
-        return told
+            response = await answer
+        if response is None:
+            raise ConnectionBroken(f"{method} was refused")
+        return response
 
     def close(self) -> None:
-        """Go without a word."""
+        """Close the connection without ending the calls."""
         if self._transport is not None:
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Take what the server sends."""
+        """Read the frames that the server sends."""
         buffer, at = self._buffer, 0
         buffer += data
         while len(buffer) - at >= 9:
@@ -108,13 +110,13 @@ class Connection(asyncio.Protocol):
                 break
             kind, flags = buffer[at + 3], buffer[at + 4]
             stream = int.from_bytes(buffer[at + 5 : at + 9], "big")
-            self._take(kind, flags, stream, bytes(buffer[at + 9 : at + 9 + length]))
+            self._on_frame(kind, flags, stream, bytes(buffer[at + 9 : at + 9 + length]))
             at += 9 + length
         del buffer[:at]
 
-    def _take(self, kind: int, flags: int, stream: int, body: bytes) -> None:
+    def _on_frame(self, kind: int, flags: int, stream: int, body: bytes) -> None:
         if kind == _DATA:
-            self._take_data(stream, body)
+            self._on_data(stream, body)
         elif kind == _SETTINGS and not flags & _ACK:
             self.write(frame(_SETTINGS, _ACK, 0, b""))
         elif kind == _PING and not flags & _ACK:
@@ -124,21 +126,21 @@ class Connection(asyncio.Protocol):
         elif kind == _GOAWAY:
             self.close()
         if (kind in (_DATA, _HEADERS) and flags & _END_STREAM) or kind == _RESET:
-            taken, _ = self._calls.pop(stream, (None, None))
-            if taken is not None:
-                taken(None)
+            on_message, _ = self._calls.pop(stream, (None, None))
+            if on_message is not None:
+                on_message(None)
 
-    def _take_data(self, stream: int, body: bytes) -> None:
+    def _on_data(self, stream: int, body: bytes) -> None:
         call = self._calls.get(stream)
         if call is None:
             return
-        taken, buffer = call
+        on_message, buffer = call
         buffer += body
         while len(buffer) >= 5:
             length = int.from_bytes(buffer[1:5], "big")
             if len(buffer) - 5 < length:
                 return
-            taken(bytes(buffer[5 : 5 + length]))
+            on_message(bytes(buffer[5 : 5 + length]))
             del buffer[: 5 + length]
 
 

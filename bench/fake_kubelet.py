@@ -1,6 +1,6 @@
-"""Plays the kubelet: every new pod of a namespace is running and ready, with one write and without being read whole.
+"""A fake kubelet: makes every new pod of a namespace running and ready with one write, without decoding it whole.
 
-A process of its own (`python -m bench.kubelet KUBECONFIG NAMESPACE`), so that its work is not counted as anybody's.
+A process of its own (`python -m bench.fake_kubelet KUBECONFIG NAMESPACE`), so that its CPU time counts for no figure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import PODS
 from elasticjob_kube.session import Kube, connect
 
-_AT_ONCE = 16
+_CONCURRENT_WRITES = 16
 _READY = msgspec.Raw(b'{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}')
 """Without an address: the pods are on no node, and the controllers of Services complain of an address without one."""
 
@@ -31,13 +31,13 @@ class _Pod(msgspec.Struct):
     metadata: _Meta
 
 
-async def play(kube: Kube, namespace: str) -> None:
-    """Play until cancelled."""
-    places = asyncio.Semaphore(_AT_ONCE)
+async def mark_pods_ready(kube: Kube, namespace: str) -> None:
+    """Mark every new pod as ready, until cancelled."""
+    slots = asyncio.Semaphore(_CONCURRENT_WRITES)
     starting: set[asyncio.Task[None]] = set()
 
     async def start(name: str) -> None:
-        async with places:
+        async with slots:
             try:
                 path = PODS.path(namespace, name, "status")
                 await kube.request("PATCH", path, body=_READY, content_type="application/merge-patch+json")
@@ -55,7 +55,7 @@ async def play(kube: Kube, namespace: str) -> None:
 
 async def _run(kubeconfig: Path, namespace: str) -> None:
     async with connect(user_agent="elasticjob-bench-kubelet", kubeconfig=kubeconfig) as kube:
-        await play(kube, namespace)
+        await mark_pods_ready(kube, namespace)
 
 
 if __name__ == "__main__":

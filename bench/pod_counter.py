@@ -1,4 +1,4 @@
-"""Counts the pods of a namespace as they are created, without reading them."""
+"""Counts the pods of a namespace as they are created, without decoding their specs."""
 
 from __future__ import annotations
 
@@ -26,40 +26,40 @@ class _Pod(msgspec.Struct):
 
 
 @dataclass
-class PodWatch:
-    """When pods were seen to be created, by role; times are of `time.perf_counter`."""
+class PodCounter:
+    """When the creation of each pod was observed, by role; times are of `time.perf_counter`."""
 
     created: dict[str, list[float]] = field(default_factory=dict)
-    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def wait_for(self, number: int, *, role: str = names.ROLE_WORKER, seconds: float = 120.0) -> float:
         """Wait until so many pods of a role have been created in all; return when the last of them was."""
         async with asyncio.timeout(seconds):
             while len(self.created.get(role, ())) < number:
-                self._news.clear()
-                await self._news.wait()
+                self._changed.clear()
+                await self._changed.wait()
         return self.created[role][number - 1]
 
-    def saw(self, role: str) -> None:
-        """Take the creation of one."""
+    def on_created(self, role: str) -> None:
+        """Record the creation of a pod."""
         self.created.setdefault(role, []).append(time.perf_counter())
-        self._news.set()
+        self._changed.set()
 
 
 @asynccontextmanager
-async def watch_pods(kube: Kube, namespace: str) -> AsyncIterator[PodWatch]:
+async def count_pods(kube: Kube, namespace: str) -> AsyncIterator[PodCounter]:
     """Count while the block lasts."""
-    watch = PodWatch()
+    counter = PodCounter()
 
     def changed(before: _Pod | None, after: _Pod | None) -> None:
         if before is None and after is not None:
-            watch.saw(after.metadata.labels.get(names.LABEL_ROLE, ""))
+            counter.on_created(after.metadata.labels.get(names.LABEL_ROLE, ""))
 
     informer = Informer(kube, PODS, _Pod, namespace=namespace, on_change=changed)
     running = asyncio.create_task(informer.run())
     await informer.synced.wait()
     try:
-        yield watch
+        yield counter
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

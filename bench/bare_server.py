@@ -1,7 +1,7 @@
-"""What a gRPC server in Python can do at best: takes the agents' messages and does nothing with them but count.
+"""The baseline for the master: a gRPC server that only counts the agents' messages.
 
-A process of its own (`python -m bench.bare`), with the master's loop, certificate and message types. It is told what to
-do by its environment, as the master is, and prints its port.
+A process of its own (`python -m bench.bare_server`), with the master's event loop, certificate and message types. It is
+configured by its environment, as the master is, and prints its port.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from elasticjob_api.v1.shards_pb2_grpc import ShardServiceServicer, add_ShardSer
 from grpc_health.v1 import health, health_pb2_grpc
 
 WORLD = "world"
-"""Who registers under this name lets as many as its index, when they are here, have a Start of a world of all."""
+"""A registration under this pod name waits for `index` streams, then sends a Start with a world of all to each."""
 
 
-class Bare(AgentServiceServicer):
-    """Counts, and writes one prepared message to all when asked."""
+class CountingAgentService(AgentServiceServicer):
+    """Counts messages, and sends one prepared message to all streams on request."""
 
     def __init__(self) -> None:
         self.counted = 0
         self._streams: list[Any] = []
-        self._come = asyncio.Semaphore(0)
+        self._opened = asyncio.Semaphore(0)
 
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:  # noqa: D102
         if request.pod_name == WORLD:
             for _ in range(request.index):
-                await self._come.acquire()
+                await self._opened.acquire()
             member = pb.Member(pod_name="bench-worker-1000", pod_uid=request.pod_uid, role="worker", address="10.0.9.9")
             world = pb.World(round=1, members=[member] * len(self._streams))
             message = pb.MasterMessage(start=pb.Start(world=world))
@@ -45,14 +45,14 @@ class Bare(AgentServiceServicer):
 
     async def Connect(self, messages: Any, context: Any) -> None:  # type: ignore[override]  # noqa: D102
         self._streams.append(context)
-        self._come.release()
+        self._opened.release()
         while (await context.read()) is not grpc.aio.EOF:
             self.counted += 1
         self._streams.remove(context)
 
 
-class BareShards(ShardServiceServicer):
-    """Hands out numbers and believes every report."""
+class CountingShardService(ShardServiceServicer):
+    """Leases consecutive numbers and accepts every report."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -76,8 +76,8 @@ class BareShards(ShardServiceServicer):
 async def serve() -> None:
     """Serve for ever."""
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-    add_AgentServiceServicer_to_server(Bare(), server)
-    add_ShardServiceServicer_to_server(BareShards(), server)  # type: ignore[abstract]
+    add_AgentServiceServicer_to_server(CountingAgentService(), server)
+    add_ShardServiceServicer_to_server(CountingShardService(), server)  # type: ignore[abstract]
     health_pb2_grpc.add_HealthServicer_to_server(health.aio.HealthServicer(), server)
     pair = (os.environ[names.ENV_TLS_KEY].encode(), os.environ[names.ENV_TLS_CERT].encode())
     port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))

@@ -14,68 +14,68 @@ from elasticjob_operator.core.manifests.pods import master_pod, member_pod
 from elasticjob_operator.core.model.observed import Defaults
 
 from bench import jobs
+from bench.bench_cluster import BenchCluster
 from bench.figure import Result
-from bench.raw import create_all
-from bench.rig import Rig
+from bench.raw_requests import create_all
 
 _DEFAULTS = Defaults(master_image="master:1", agent_image="master:1")
-_NOT_OURS = {"managedBy": "bench"}
+_NOT_MANAGED = {"managedBy": "bench"}
 
 
-async def create_ratio(rig: Rig) -> Result:
+async def create_ratio(bench: BenchCluster) -> Result:
     """One job of 1,000 workers, from its creation to its last pod, against bare creates of the same pods."""
     workers = 1000
     raw, ours = [], []
     for _ in range(3):
-        raw.append(workers / await raw_seconds(rig, workers))
-        ours.append(workers / await _seconds_of_jobs(rig, 1, workers))
+        raw.append(workers / await raw_seconds(bench, workers))
+        ours.append(workers / await _seconds_of_jobs(bench, 1, workers))
     ratio = median(ours) / median(raw)
     return Result(value=ratio, unit="operator's pods/s over bare creates/s", limit=median(raw), ratio=ratio, n=3)
 
 
-async def masters_200(rig: Rig) -> Result:
+async def masters_200(bench: BenchCluster) -> Result:
     """200 jobs with one worker each, until every one has its master."""
-    return await _many(rig, 200, 1, role=names.ROLE_MASTER)
+    return await _many(bench, 200, 1, role=names.ROLE_MASTER)
 
 
-async def jobs_100x4(rig: Rig) -> Result:
+async def jobs_100x4(bench: BenchCluster) -> Result:
     """100 jobs with 4 workers each, until all workers have been created."""
-    return await _many(rig, 100, 4, role=names.ROLE_WORKER)
+    return await _many(bench, 100, 4, role=names.ROLE_WORKER)
 
 
-async def _many(rig: Rig, number: int, workers: int, *, role: str) -> Result:
-    """Measure jobs that come at the same time; nobody could be faster than bare creates of the jobs and these pods."""
+async def _many(bench: BenchCluster, number: int, workers: int, *, role: str) -> Result:
+    """Measure jobs that come at the same time; the limit is bare creates of the jobs and these pods."""
     limits, ours = [], []
     for _ in range(3):
-        limits.append(await _bare_seconds(rig, number, 1 if role == names.ROLE_MASTER else workers, role=role))
-        ours.append(await _seconds_of_jobs(rig, number, workers, role=role))
+        limits.append(await _bare_seconds(bench, number, 1 if role == names.ROLE_MASTER else workers, role=role))
+        ours.append(await _seconds_of_jobs(bench, number, workers, role=role))
     return Result(value=median(ours), unit="s", limit=median(limits), ratio=median(limits) / median(ours), n=3)
 
 
-async def _seconds_of_jobs(rig: Rig, number: int, workers: int, *, role: str = names.ROLE_WORKER) -> float:
+async def _seconds_of_jobs(bench: BenchCluster, number: int, workers: int, *, role: str = names.ROLE_WORKER) -> float:
     """Return how long after the first job's creation began the last pod of the role had been created."""
-    async with rig.namespace() as namespace, rig.operator(namespace), rig.pods(namespace) as pods:
+    async with bench.namespace() as namespace, bench.operator(namespace), bench.pods(namespace) as pods:
         bodies = [jobs.job(f"job-{index}", workers) for index in range(number)]
         began = time.perf_counter()
-        await create_all(rig.cluster, ELASTIC_JOBS.path(namespace), bodies)
+        await create_all(bench.cluster, ELASTIC_JOBS.path(namespace), bodies)
         total = number * (1 if role == names.ROLE_MASTER else workers)
         return await pods.wait_for(total, role=role) - began
 
 
-async def _bare_seconds(rig: Rig, number: int, pods_each: int, *, role: str) -> float:
-    async with rig.namespace() as namespace, rig.pods(namespace):
-        bodies = [jobs.job(f"raw-{index}", pods_each, runPolicy=_NOT_OURS) for index in range(number)]
-        seconds = await create_all(rig.cluster, ELASTIC_JOBS.path(namespace), bodies)
-        listed = (await rig.kube.list(ELASTIC_JOBS, namespace))["items"]
+async def _bare_seconds(bench: BenchCluster, number: int, pods_each: int, *, role: str) -> float:
+    async with bench.namespace() as namespace, bench.pods(namespace):
+        bodies = [jobs.job(f"raw-{index}", pods_each, runPolicy=_NOT_MANAGED) for index in range(number)]
+        seconds = await create_all(bench.cluster, ELASTIC_JOBS.path(namespace), bodies)
+        listed = (await bench.kube.list(ELASTIC_JOBS, namespace))["items"]
         pods = [body for item in listed for body in bare_pods(item, pods_each, role=role)]
-        return seconds + await create_all(rig.cluster, PODS.path(namespace), pods)
+        return seconds + await create_all(bench.cluster, PODS.path(namespace), pods)
 
 
-async def raw_seconds(rig: Rig, workers: int) -> float:
+async def raw_seconds(bench: BenchCluster, workers: int) -> float:
     """Return how long bare creates take of the very pods that a job of so many workers has."""
-    async with rig.namespace() as namespace, rig.pods(namespace):
-        job = await rig.kube.create(ELASTIC_JOBS, namespace, jobs.job("raw", workers, runPolicy=_NOT_OURS))
-        return await create_all(rig.cluster, PODS.path(namespace), bare_pods(job, workers))
+    async with bench.namespace() as namespace, bench.pods(namespace):
+        job = await bench.kube.create(ELASTIC_JOBS, namespace, jobs.job("raw", workers, runPolicy=_NOT_MANAGED))
+        return await create_all(bench.cluster, PODS.path(namespace), bare_pods(job, workers))
 
 
 def bare_pods(created: Json, number: int, *, role: str = names.ROLE_WORKER) -> list[Json]:
@@ -83,6 +83,6 @@ def bare_pods(created: Json, number: int, *, role: str = names.ROLE_WORKER) -> l
     job = msgspec.convert(created, ElasticJob)
     if role == names.ROLE_MASTER:
         master = master_pod(job, 0, restarts=0, defaults=_DEFAULTS)
-        # Its own account is not there, and the API server insists on one.
+        # The API server requires an existing service account; the master's own does not exist.
         return [{**master, "spec": {**master["spec"], "serviceAccountName": "default"}}]
     return [member_pod(job, role, index, 0, resources={}, restarts=0, defaults=_DEFAULTS) for index in range(number)]

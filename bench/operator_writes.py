@@ -1,7 +1,7 @@
 """Figures about what the operator writes, counted by the API server itself.
 
 The API server counts every request by kind and verb, whoever sends it. Only what other parts of the bench and of the
-cluster write is left out: the status of pods (the played kubelet) and endpoints (their controllers). The operator's
+cluster write is left out: the status of pods (the fake kubelet) and endpoints (their controllers). The operator's
 Lease is left out too: it is renewed every few seconds for as long as the operator runs. Anything else that is written
 counts, so the figures can come out too high, never too low.
 """
@@ -16,8 +16,8 @@ from elasticjob_kube.resources import ELASTIC_JOBS
 from elasticjob_kube.session import Kube
 
 from bench import jobs
+from bench.bench_cluster import BenchCluster, wait_for_phase
 from bench.figure import Result
-from bench.rig import Rig, wait_for_phase
 
 _WORKERS = 500
 _REST_SECONDS = 30
@@ -28,48 +28,48 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 Counts = dict[tuple[str, str, str], int]
 
 
-async def writes_per_worker(rig: Rig) -> Result:
+async def writes_per_worker(bench: BenchCluster) -> Result:
     """All writes from the creation of a job with 500 workers until all are ready and nothing is written any more."""
     async with (
-        rig.namespace() as namespace,
-        rig.operator(namespace),
-        rig.kubelet(namespace),
-        rig.pods(namespace) as pods,
+        bench.namespace() as namespace,
+        bench.operator(namespace),
+        bench.kubelet(namespace),
+        bench.pods(namespace) as pods,
     ):
-        before = await _counts(rig.kube)
-        await rig.kube.create(ELASTIC_JOBS, namespace, jobs.job("job", _WORKERS))
+        before = await _counts(bench.kube)
+        await bench.kube.create(ELASTIC_JOBS, namespace, jobs.job("job", _WORKERS))
         await pods.wait_for(_WORKERS)
-        await wait_for_phase(rig.kube, namespace, ELASTIC_JOBS, "job", "Running")
-        await _quiet(rig.kube)
-        writes = _since(before, await _counts(rig.kube))
-        await _check_all_ready(rig.kube, namespace)
+        await wait_for_phase(bench.kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await _wait_until_quiet(bench.kube)
+        writes = _since(before, await _counts(bench.kube))
+        await _check_all_ready(bench.kube, namespace)
     mine = writes.get(("elasticjobs", "", "POST"), 0)  # the job itself
     value = (sum(writes.values()) - mine) / _WORKERS
     return Result(value=value, unit="writes per worker", limit=1, ratio=1 / value, n=1)
 
 
-async def writes_at_rest(rig: Rig) -> Result:
+async def writes_at_rest(bench: BenchCluster) -> Result:
     """All writes in half a minute in which a job runs and nothing happens."""
     async with (
-        rig.namespace() as namespace,
-        rig.operator(namespace),
-        rig.kubelet(namespace),
-        rig.pods(namespace) as pods,
+        bench.namespace() as namespace,
+        bench.operator(namespace),
+        bench.kubelet(namespace),
+        bench.pods(namespace) as pods,
     ):
-        await rig.kube.create(ELASTIC_JOBS, namespace, jobs.job("job", 50))
+        await bench.kube.create(ELASTIC_JOBS, namespace, jobs.job("job", 50))
         await pods.wait_for(50)
-        await wait_for_phase(rig.kube, namespace, ELASTIC_JOBS, "job", "Running")
-        await _quiet(rig.kube)
-        before = await _counts(rig.kube)
+        await wait_for_phase(bench.kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await _wait_until_quiet(bench.kube)
+        before = await _counts(bench.kube)
         await asyncio.sleep(_REST_SECONDS)
-        writes = _since(before, await _counts(rig.kube))
+        writes = _since(before, await _counts(bench.kube))
     value = sum(writes.values())
     for (resource, subresource, verb), number in writes.items():
         sys.stderr.write(f"written at rest: {number} x {verb} {resource} {subresource}\n")
     return Result(value=value, unit=f"writes in {_REST_SECONDS} s", limit=0, ratio=1 if value == 0 else 0, n=1)
 
 
-async def _quiet(kube: Kube) -> None:
+async def _wait_until_quiet(kube: Kube) -> None:
     """Wait until nothing has been written for five seconds."""
     before, unchanged = await _counts(kube), 0
     while unchanged < 5:

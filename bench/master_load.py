@@ -1,7 +1,7 @@
 """Figures about the master under a thousand agents and more, beside a bare gRPC server under the same load.
 
 Every agent has a TLS connection of its own and shows the job's token, on both sides; the load comes from this process.
-The two servers are measured in turn, so that what else the machine does meets both.
+The two servers are measured in turn, so that other load on the machine affects both.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from elasticjob_master.core.rendezvous.members import Identity, Member
 from elasticjob_master.server import protobuf
 
 from bench import servers
-from bench.agents import Crowd, crowd, register
-from bench.bare import WORLD
+from bench.agents import AgentGroup, agent_group, register
+from bench.bare_server import WORLD
+from bench.bench_cluster import BenchCluster
 from bench.figure import Result
-from bench.rig import Rig
 from bench.servers import Server
 
 _AGENTS = 1000
-_MANY = 10_000
-_FEW = 1000
+_MEMORY_AGENTS = 10_000
+_BASELINE_AGENTS = 1000
 _PER_SECOND = 1000
 _ROUNDS = 3
 _MEMBERS = (10, 1000)
@@ -34,13 +34,13 @@ _MEMBERS = (10, 1000)
 
 async def heartbeats_per_s() -> Result:
     """The most heartbeats that the master takes in a second, from 1,000 agents in one world."""
-    ours, raw = await _most()
+    ours, raw = await _max_rates()
     return Result(value=ours, unit="heartbeats/s", limit=raw, ratio=ours / raw, n=_ROUNDS)
 
 
 async def heartbeat_ratio() -> Result:
     """The same, over what the bare server takes."""
-    ours, raw = await _most()
+    ours, raw = await _max_rates()
     return Result(
         value=ours / raw, unit="master's heartbeats/s over a bare stream's", limit=raw, ratio=ours / raw, n=_ROUNDS
     )
@@ -49,26 +49,26 @@ async def heartbeat_ratio() -> Result:
 async def cpu_1000() -> Result:
     """Share of one core that the master uses for 1,000 heartbeats/s from 1,000 agents, all its threads together."""
     ours, raw = list[float](), list[float]()
-    async with _both() as sides:
+    async with _master_and_bare() as sides:
         for _ in range(_ROUNDS):
             for (server, agents), values in zip(sides, (ours, raw), strict=True):
                 used, began = server.cpu_seconds(), time.perf_counter()
-                await agents.steadily(_PER_SECOND, 5.0)
+                await agents.send_at_rate(_PER_SECOND, 5.0)
                 values.append(100 * (server.cpu_seconds() - used) / (time.perf_counter() - began))
     value, limit = median(ours), median(raw)
     return Result(value=value, unit="% of a core", limit=limit, ratio=limit / value, n=_ROUNDS)
 
 
 async def heartbeat_p99() -> Result:
-    """How long a small question takes beside 1,000 heartbeats/s: nothing tells an agent when its heartbeat was read.
+    """How long a health check takes beside 1,000 heartbeats/s; a heartbeat itself is not acknowledged.
 
-    A question and its answer wait in the same queues as a heartbeat, so none of those waits longer.
+    The check and its answer wait in the same queues as a heartbeat, so no heartbeat waits longer.
     """
     ours, raw = list[float](), list[float]()
-    async with _both() as sides:
+    async with _master_and_bare() as sides:
         for _ in range(_ROUNDS):
             for (_, agents), values in zip(sides, (ours, raw), strict=True):
-                answers, _ = await asyncio.gather(agents.echoes(5.0), agents.steadily(_PER_SECOND, 5.0))
+                answers, _ = await asyncio.gather(agents.measure_latencies(5.0), agents.send_at_rate(_PER_SECOND, 5.0))
                 values.append(1000 * quantiles(answers, n=100)[98])
     value, limit = median(ours), median(raw)
     return Result(value=value, unit="ms", limit=limit, ratio=limit / value, n=_ROUNDS)
@@ -77,70 +77,70 @@ async def heartbeat_p99() -> Result:
 async def agent_kib() -> Result:
     """Memory of the master for each of 10,000 agents after some seconds of 1,000 heartbeats/s, none of them lost."""
     async with servers.bare() as server:
-        raw = await _kib(server, _FEW)
-    async with servers.master(workers=_MANY + 1) as server:
-        ours = await _kib(server, _MANY)
+        raw = await _kib_per_agent(server, _BASELINE_AGENTS)
+    async with servers.master(workers=_MEMORY_AGENTS + 1) as server:
+        ours = await _kib_per_agent(server, _MEMORY_AGENTS)
     return Result(value=ours, unit="KiB", limit=raw, ratio=raw / ours, n=1)
 
 
 async def rendezvous_1000() -> Result:
-    """From the last of 1,000 joins until the last member has been told the world."""
+    """From the last of 1,000 joins until the last member has received the world."""
     ours, raw = list[float](), list[float]()
     for _ in range(_ROUNDS):
-        async with servers.master(workers=_AGENTS) as server, crowd(server, _AGENTS - 1) as agents:
+        async with servers.master(workers=_AGENTS) as server, agent_group(server, _AGENTS - 1) as agents:
             await agents.join(server, _AGENTS)
             joined = time.perf_counter()
-            ours.append(await agents.started() - joined)
-        async with servers.bare() as server, crowd(server, _AGENTS) as agents:
+            ours.append(await agents.wait_until_started() - joined)
+        async with servers.bare() as server, agent_group(server, _AGENTS) as agents:
             asked = time.perf_counter()
-            await register(agents.fence, WORLD, _AGENTS)
-            raw.append(await agents.started() - asked)
+            await register(agents.control, WORLD, _AGENTS)
+            raw.append(await agents.wait_until_started() - asked)
     value, limit = median(ours), median(raw)
     return Result(value=value, unit="s", limit=limit, ratio=limit / value, n=_ROUNDS)
 
 
 async def step_report_us() -> Result:
-    """What a step report costs the master with 1,000 members; the limit is the same with 10, as it must not matter."""
+    """What a step report costs the master with 1,000 members; the limit is the same with 10: it must not differ."""
     few, many = (median(_report_us(members) for _ in range(2 * _ROUNDS + 1)) for members in _MEMBERS)
     return Result(value=many, unit="us with 1,000 members", limit=few, ratio=few / many, n=2 * _ROUNDS + 1)
 
 
-async def rss(rig: Rig) -> Result:
-    """Memory of a job's master, as in a pod, that watches its job at the API server; no agent has spoken to it yet."""
-    async with rig.namespace() as namespace, servers.master_of_job(rig, namespace) as ours, servers.bare() as raw:
+async def rss(bench: BenchCluster) -> Result:
+    """Memory of a job's master, as in a pod, that watches its job at the API server; no agent has connected yet."""
+    async with bench.namespace() as namespace, servers.master_of_job(bench, namespace) as ours, servers.bare() as raw:
         await asyncio.sleep(2.0)
         value, limit = ours.rss() / 2**20, raw.rss() / 2**20
     return Result(value=value, unit="MiB", limit=limit, ratio=limit / value, n=1)
 
 
-async def _most() -> tuple[float, float]:
+async def _max_rates() -> tuple[float, float]:
     """Return the most heartbeats per second: of the master, and of the bare server."""
     ours, raw = list[float](), list[float]()
-    async with _both() as sides:
+    async with _master_and_bare() as sides:
         for _ in range(_ROUNDS):
             for (_, agents), rates in zip(sides, (ours, raw), strict=True):
-                rates.append(await agents.most_per_second(3.0))
+                rates.append(await agents.max_heartbeats_per_second(3.0))
     return median(ours), median(raw)
 
 
 @asynccontextmanager
-async def _both() -> AsyncIterator[tuple[tuple[Server, Crowd], tuple[Server, Crowd]]]:
+async def _master_and_bare() -> AsyncIterator[tuple[tuple[Server, AgentGroup], tuple[Server, AgentGroup]]]:
     """Run a master whose agents are all in one world, and the bare server with as many."""
     async with (
         servers.master(workers=_AGENTS) as master,
         servers.bare() as bare,
-        crowd(master, _AGENTS) as ours,
-        crowd(bare, _AGENTS) as theirs,
+        agent_group(master, _AGENTS) as ours,
+        agent_group(bare, _AGENTS) as theirs,
     ):
-        await ours.started()
+        await ours.wait_until_started()
         yield (master, ours), (bare, theirs)
 
 
-async def _kib(server: Server, number: int) -> float:
+async def _kib_per_agent(server: Server, number: int) -> float:
     before = server.rss()
-    async with crowd(server, number) as agents:
-        await agents.steadily(_PER_SECOND, 5.0)
-        await agents.echo()  # it has kept up
+    async with agent_group(server, number) as agents:
+        await agents.send_at_rate(_PER_SECOND, 5.0)
+        await agents.measure_latency()  # the server has read all heartbeats
         return (server.rss() - before) / 1024 / number
 
 
