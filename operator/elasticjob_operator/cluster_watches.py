@@ -1,6 +1,6 @@
-"""Watches what is around the jobs and bears on them: nodes that are about to go, and default limits of namespaces.
+"""Watches nodes, for those that are about to leave, and LimitRanges, for the default limits of namespaces.
 
-Neither is a job's own, so an operator may lack the right to see it. It works without, and says what is missing.
+An operator may lack the right to watch them. It works without, and logs what is missing.
 """
 
 from __future__ import annotations
@@ -20,44 +20,44 @@ from elasticjob_operator.core.scaling.disruption import Node
 from elasticjob_operator.store import JobKey, Store
 
 log = logging.getLogger(__name__)
-_ASK_AGAIN_SECONDS = 600.0
+_RETRY_SECONDS = 600.0
 
 
-async def watch_nodes(kube: Kube, store: Store, concerns: Callable[[JobKey], None]) -> None:
-    """Keep the store's leaving nodes current, and name the jobs with pods there; never returns.
+async def watch_nodes(kube: Kube, store: Store, on_affected_job: Callable[[JobKey], None]) -> None:
+    """Keep the store's leaving nodes up to date, and report the jobs with pods on one; never returns.
 
-    Without the right, as an operator for one namespace may be, the pods' own DisruptionTarget condition tells the
-    rest, only later.
+    Without the right, which an operator for one namespace may lack, only the DisruptionTarget condition of pods says
+    that they must leave, and later.
     """
 
-    def saw(before: Node | None, after: Node | None) -> None:
+    def on_change(before: Node | None, after: Node | None) -> None:
         for key in store.update_node(before, after):
-            concerns(key)
+            on_affected_job(key)
 
-    nodes = Informer(kube, NODES, Node, on_change=saw)
-    await _watch(nodes, lost="no notice of leaving nodes", grant="nodes")
+    nodes = Informer(kube, NODES, Node, on_change=on_change)
+    await _watch(nodes, missing="no notice of leaving nodes", grant="nodes")
 
 
 async def watch_limit_ranges(kube: Kube, store: Store, namespace: str | None) -> None:
-    """Keep the store's default limits current; never returns.
+    """Keep the store's default limits up to date; never returns.
 
-    Nobody is waiting for them: a pod that is refused for the want of one is tried again anyway.
+    Nothing waits for them: a pod that is refused because it lacks a limit is tried again anyway.
     """
     ranges = Informer(kube, LIMIT_RANGES, LimitRange, namespace=namespace, on_change=store.update_limit_range)
-    await _watch(ranges, lost="default limits of namespaces are not known", grant="limitranges")
+    await _watch(ranges, missing="default limits of namespaces are not known", grant="limitranges")
 
 
-async def _watch(informer: Informer[Any], *, lost: str, grant: str) -> None:
-    told = False
+async def _watch(informer: Informer[Any], *, missing: str, grant: str) -> None:
+    logged = False
     while True:
         try:
             await informer.refresh()
             break
         except Refused as error:
-            if not told:
-                log.warning("%s: %s; grant list and watch of %s", lost, error.message, grant)
-                told = True
-            await asyncio.sleep(_ASK_AGAIN_SECONDS)
+            if not logged:
+                log.warning("%s: %s; grant list and watch of %s", missing, error.message, grant)
+                logged = True
+            await asyncio.sleep(_RETRY_SECONDS)
         except KubeError:
             break  # the informer tries again, with growing pauses
     await informer.run()

@@ -10,23 +10,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-IMAGE = "elasticjob-master:0.1.0"
+DEFAULT_MASTER_IMAGE = "elasticjob-master:0.1.0"
 
 
 @dataclass(frozen=True)
 class Config:
-    """What the operator was started with.
+    """The operator's settings.
 
     Attributes:
-        namespace: the only namespace it looks at; None means all.
-        lease_namespace: where the Lease is that says which operator leads.
-        lease_seconds: how long the lease is good for without being renewed.
+        namespace: the only namespace it watches; None means all.
+        lease_namespace: namespace of the Lease for leader election.
+        lease_seconds: how long the lease is valid without being renewed.
         master_image: image of master pods whose job names none.
-        agent_image: image of the init container that brings the agent, where a job names none.
+        agent_image: image of the init container that installs the agent, where a job names none.
         kubeconfig: a kubeconfig; None means $KUBECONFIG, the pod's service account, or ~/.kube/config.
         http_port: port of health, readiness and metrics; 0 for none.
         json_logs: whether log lines are JSON.
-        identity: tells this process from any other operator.
+        identity: unique to this process: the holder of the Lease, and the reporter of Events.
     """
 
     namespace: str | None
@@ -48,7 +48,9 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
     parser.add_argument("--namespace", help="look at this namespace only (default: all)")
     parser.add_argument("--lease-namespace", default=os.environ.get("POD_NAMESPACE"), help="namespace of the Lease")
     parser.add_argument("--lease-seconds", type=_lease_seconds, default=15, help="its duration (default: %(default)s)")
-    parser.add_argument("--master-image", default=IMAGE, help="image of master pods (default: %(default)s)")
+    parser.add_argument(
+        "--master-image", default=DEFAULT_MASTER_IMAGE, help="image of master pods (default: %(default)s)"
+    )
     parser.add_argument("--agent-image", help="image that brings the agent to workers (default: that of master pods)")
     parser.add_argument("--kubeconfig", type=Path, help="default: $KUBECONFIG, the service account, ~/.kube/config")
     parser.add_argument("--http-port", type=int, default=0, help="of /healthz, /readyz, /metrics (default: none)")

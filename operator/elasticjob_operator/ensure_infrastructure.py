@@ -1,4 +1,4 @@
-"""Brings what a job's pods need around them to what it should be: made where missing, corrected where it differs."""
+"""Creates what a job needs besides pods (Services, Secret, account, Role, ConfigMap, PodGroup), and corrects drift."""
 
 from __future__ import annotations
 
@@ -34,34 +34,34 @@ _RESOURCES = {
     (resource.api_version, resource.kind): resource
     for resource in (SERVICES, SECRETS, CONFIG_MAPS, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, *_POD_GROUPS)
 }
-_FIRST = ("ServiceAccount", "PodGroup")
-"""What the API server and the scheduler want to see before the first pod; so does the kubelet with the Secret."""
+_FIRST_KINDS = ("ServiceAccount", "PodGroup")
+"""With the Secret, what must exist before the first pod: for the API server, the scheduler and the kubelet."""
 
 
 async def ensure_infrastructure(
     kube: Kube, job: ElasticJob, part: Literal["First", "Rest", "All"] = "All"
 ) -> list[str]:
-    """Make or correct Services, Secret, account, rights, state ConfigMap and PodGroup of a job, or part of them.
+    """Create or correct the infrastructure of a job, or part of it: what the first pods need, the rest, or all.
 
     Returns:
-        What people should be told.
+        Notes for warning events; none where all is as expected.
 
     Raises:
         Refused: a name is taken by an object that is not the job's, which is left alone; or a kind does not exist here.
         KubeError: as the API server answers.
     """
-    new = has_no_members_yet(job.status)
+    is_new = has_no_members_yet(job.status)
     try:
         manifests = infrastructure.infrastructure_manifests(job)
-    except ValueError as error:  # the template was judged when the job was taken up and cannot change; this can
+    except ValueError as error:  # templates were validated at first and cannot change, but the master's resources can
         raise Refused(422, "Invalid", f"spec.master.resources: {error}") from error
-    # Creating first saves a new job a round trip each; for any other job all this is there, and reading is no write.
+    # For a new job, creating without a read saves a round trip each. Any other job has all this: it is only read.
     work: list[Callable[[], Awaitable[str | None]]] = []
     if part != "Rest":
-        work.append(partial(_ensure_secret, kube, job, new=new))
-    for each in manifests:
-        if part == "All" or (each["kind"] in _FIRST) == (part == "First"):
-            work.append(partial(_create if new else _ensure, kube, job, each))
+        work.append(partial(_ensure_secret, kube, job, is_new=is_new))
+    for manifest in manifests:
+        if part == "All" or (manifest["kind"] in _FIRST_KINDS) == (part == "First"):
+            work.append(partial(_create if is_new else _ensure, kube, job, manifest))
     # All of it must succeed at once, and of many requests one easily gets no answer.
     requests = (retry(each, TryLater, pauses=_RETRY_PAUSES_SECONDS) for each in work)
     answers = await asyncio.gather(*requests, return_exceptions=True)
@@ -71,10 +71,13 @@ async def ensure_infrastructure(
     return [answer for answer in answers if isinstance(answer, str)]
 
 
-async def _ensure_secret(kube: Kube, job: ElasticJob, *, new: bool) -> str | None:
-    """Make the Secret if there is none. What is in it is never looked at: running agents have it, too."""
+async def _ensure_secret(kube: Kube, job: ElasticJob, *, is_new: bool) -> str | None:
+    """Create the Secret if there is none; return a warning if it had been lost.
+
+    The contents of an existing one are never changed, since running agents use them.
+    """
     name = infrastructure.secret(job, {})["metadata"]["name"]
-    if not new:
+    if not is_new:
         try:
             _check_owner(job, SECRETS, await kube.get(SECRETS, job.metadata.namespace, name))
         except NotFound:
@@ -83,7 +86,7 @@ async def _ensure_secret(kube: Kube, job: ElasticJob, *, new: bool) -> str | Non
             return None
     content = new_job_secrets(job.metadata.name, job.metadata.namespace)
     await _create(kube, job, infrastructure.secret(job, {key: value.decode() for key, value in content.items()}))
-    if new:
+    if is_new:
         return None
     return (
         f"Secret {name} was gone and is made anew: pods with the old one and pods with the new one refuse each other; "
@@ -94,11 +97,11 @@ async def _ensure_secret(kube: Kube, job: ElasticJob, *, new: bool) -> str | Non
 async def _ensure(kube: Kube, job: ElasticJob, manifest: Json) -> None:
     resource = _resource(manifest)
     try:
-        found = await kube.get(resource, job.metadata.namespace, manifest["metadata"]["name"])
+        existing = await kube.get(resource, job.metadata.namespace, manifest["metadata"]["name"])
     except NotFound:
         await _create(kube, job, manifest)
         return
-    await _correct(kube, job, resource, manifest, found)
+    await _correct(kube, job, resource, manifest, existing)
 
 
 async def _create(kube: Kube, job: ElasticJob, manifest: Json) -> None:
@@ -106,37 +109,43 @@ async def _create(kube: Kube, job: ElasticJob, manifest: Json) -> None:
     try:
         await kube.create(resource, job.metadata.namespace, manifest)
     except AlreadyExists:
-        found = await kube.get(resource, job.metadata.namespace, manifest["metadata"]["name"])
-        await _correct(kube, job, resource, manifest, found)
+        existing = await kube.get(resource, job.metadata.namespace, manifest["metadata"]["name"])
+        await _correct(kube, job, resource, manifest, existing)
     except NotFound as error:
-        raise _explained(job, resource, error) from error
+        raise _missing_kind_error(job, resource, error) from error
 
 
-async def _correct(kube: Kube, job: ElasticJob, resource: Resource, manifest: Json, found: Json) -> None:
-    _check_owner(job, resource, found)
+async def _correct(kube: Kube, job: ElasticJob, resource: Resource, manifest: Json, existing: Json) -> None:
+    _check_owner(job, resource, existing)
     if resource == SECRETS:
         return
-    if patch := infrastructure.correction_patch(manifest, found):
-        versioned = {key: found["metadata"][key] for key in ("uid", "resourceVersion")}
-        await kube.patch(resource, job.metadata.namespace, found["metadata"]["name"], {"metadata": versioned, **patch})
+    if patch := infrastructure.correction_patch(manifest, existing):
+        versioned = {key: existing["metadata"][key] for key in ("uid", "resourceVersion")}
+        await kube.patch(
+            resource, job.metadata.namespace, existing["metadata"]["name"], {"metadata": versioned, **patch}
+        )
 
 
-def _check_owner(job: ElasticJob, resource: Resource, found: Json) -> None:
-    if not owned_by(found["metadata"], job.metadata.uid):
-        name = found["metadata"]["name"]
+def _check_owner(job: ElasticJob, resource: Resource, existing: Json) -> None:
+    if not owned_by(existing["metadata"], job.metadata.uid):
+        name = existing["metadata"]["name"]
         message = f"{resource.kind} {name} exists and is not this job's; delete it, or rename the job"
         raise Refused(409, "Foreign", message)
 
 
-def _explained(job: ElasticJob, resource: Resource, error: NotFound) -> KubeError:
-    """Say what to do when the kind itself is missing: of that, unlike of an object, the API server gives no reason."""
+def _missing_kind_error(job: ElasticJob, resource: Resource, error: NotFound) -> KubeError:
+    """Return the error to raise when a create is answered with 404.
+
+    Where the PodGroup's CRD is missing, and not the namespace, the API server gives no reason: then it says what to
+    install.
+    """
     if error.reason or resource not in _POD_GROUPS:
         return error
-    asked = job.spec.run_policy.scheduling_policy.gang
+    gang_scheduler = job.spec.run_policy.scheduling_policy.gang
     message = (
-        f"spec.runPolicy.schedulingPolicy.gang: {asked} needs the CustomResourceDefinition "
+        f"spec.runPolicy.schedulingPolicy.gang: {gang_scheduler} needs the CustomResourceDefinition "
         f"{resource.plural}.{resource.group} ({resource.version}), which this cluster does not have; install "
-        f"{gang.SCHEDULERS[asked].product}, or set gang to none"
+        f"{gang.SCHEDULERS[gang_scheduler].product}, or set gang to none"
     )
     return Refused(error.status, "NoSuchKind", message)
 

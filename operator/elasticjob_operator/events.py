@@ -1,4 +1,4 @@
-"""Events: what `kubectl describe` tells people. Sent along the way, never waited for, never sent again."""
+"""Writes Kubernetes Events about jobs, which `kubectl describe` shows: in the background, and each only once."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Events:
     _sending: set[asyncio.Task[None]] = field(default_factory=set)
 
     def emit(self, job: ElasticJob, event: EmitEvent) -> None:
-        """Tell people about the job."""
+        """Send an Event about the job in the background; an error is logged."""
         task = asyncio.create_task(self._send(job.metadata.namespace, self._body(job, event)))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
     async def flush(self) -> None:
-        """Wait until all has been sent."""
+        """Wait until all Events have been sent."""
         await asyncio.gather(*self._sending)
 
     async def _send(self, namespace: str, body: dict[str, Any]) -> None:

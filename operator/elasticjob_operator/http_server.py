@@ -1,6 +1,6 @@
-"""What Kubernetes' probes and Prometheus ask the operator, over plain HTTP: health, readiness, metrics.
+"""The operator's HTTP server: /healthz and /readyz for Kubernetes' probes, /metrics for Prometheus.
 
-Replicas that wait for the lead answer as well; so this is served from the first moment, by none of the leader's parts.
+Replicas that wait for leadership serve it, too, from the start of the process.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from elasticjob_operator.work_queue import WorkQueue
 
 
 @dataclass(eq=False)
-class Standing(Collector):
-    """How far this process is, and what it works with; the metrics are read from here when somebody scrapes.
+class OperatorState(Collector):
+    """The state of this process that probes and metrics report; a collector that reads it at every scrape.
 
     Attributes:
         kube: its session.
-        able: whether the API server serves all that is needed: it leads, or could lead at once.
-        leading: whether it leads.
-        store: what it has seen; empty until it leads.
-        queue: the jobs it works on; None until it leads.
+        ready: whether the API server serves all that is needed, so that it leads or could lead at once.
+        leading: whether it is the leader.
+        store: what it has observed; empty until it leads.
+        queue: the jobs to reconcile; None until it leads.
     """
 
     kube: Kube
-    able: bool = False
+    ready: bool = False
     leading: bool = False
     store: Store = field(default_factory=Store)
     queue: WorkQueue[JobKey] | None = None
 
     def describe(self) -> Iterable[Metric]:
-        """Name nothing in advance: the names are in `collect`."""
+        """Return nothing: the metrics' names are in `collect`."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Read the state."""
+        """Return the metrics of now."""
         yield GaugeMetricFamily("elasticjob_operator_leading", "1 for the replica that leads.", value=self.leading)
         jobs = GaugeMetricFamily("elasticjob_operator_jobs", "Jobs by phase.", labels=["phase"])
         for phase, number in self.store.count_by_phase().items():
@@ -64,7 +64,7 @@ class Standing(Collector):
 
 
 @asynccontextmanager
-async def served(standing: Standing, port: int) -> AsyncIterator[None]:
+async def serve_http(state: OperatorState, port: int) -> AsyncIterator[None]:
     """Serve /healthz, /readyz and /metrics inside the `async with`; port 0: serve nothing.
 
     Raises:
@@ -74,15 +74,15 @@ async def served(standing: Standing, port: int) -> AsyncIterator[None]:
         yield
         return
     registry = CollectorRegistry()
-    registry.register(standing)
+    registry.register(state)
     ProcessCollector(registry=registry)
 
     async def healthy(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
     async def ready(_: web.Request) -> web.Response:
-        if standing.able:
-            return web.Response(text="leading\n" if standing.leading else "waiting to lead\n")
+        if state.ready:
+            return web.Response(text="leading\n" if state.leading else "waiting to lead\n")
         return web.Response(status=503, text="the API server does not serve all definitions yet; see the log\n")
 
     async def metrics(_: web.Request) -> web.Response:
@@ -94,7 +94,7 @@ async def served(standing: Standing, port: int) -> AsyncIterator[None]:
     application.router.add_get("/healthz", healthy)
     application.router.add_get("/readyz", ready)
     application.router.add_get("/metrics", metrics)
-    runner = web.AppRunner(application, access_log=None, handle_signals=False, logger=_quiet())
+    runner = web.AppRunner(application, access_log=None, handle_signals=False, logger=_quiet_logger())
     await runner.setup()
     try:
         try:
@@ -106,8 +106,8 @@ async def served(standing: Standing, port: int) -> AsyncIterator[None]:
         await runner.cleanup()
 
 
-def _quiet() -> logging.Logger:
-    """Return a logger that keeps to itself what strangers send: bytes that are no HTTP must not fill a log."""
+def _quiet_logger() -> logging.Logger:
+    """Return a logger that drops aiohttp's errors about requests: bytes that are no HTTP must not fill a log."""
     logger = logging.getLogger(f"{__name__}.requests")
     logger.setLevel(logging.CRITICAL)
     return logger

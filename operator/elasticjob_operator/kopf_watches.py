@@ -1,7 +1,10 @@
-"""What kopf is used for: watching the four kinds. Its handlers only pass on what they see.
+"""Watches the four custom resources with kopf, and passes each event on to one function.
 
-kopf keeps its state on the objects it handles; here it must not write anything (promise 8), so handlers are plain
-`on.event`, and the storages that would annotate objects are replaced by ones that do nothing.
+kopf lists and watches these resources, connects again after errors, and handles signals. Nothing else of it is used:
+work queue, retries, leader election, events and the watch of pods are the operator's own. kopf would keep the progress
+of its handlers in annotations of users' objects; here it must write nothing, because at rest the operator writes
+nothing (docs/guarantees.md). So the handlers are plain `on.event`, and kopf's storages are replaced by ones that store
+nothing.
 """
 
 from __future__ import annotations
@@ -13,12 +16,12 @@ from typing import Any
 import kopf
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 
-Saw = Callable[[Resource, str | None, Mapping[str, Any]], None]
-"""Called with (kind, event type, object). The type is ADDED, MODIFIED, DELETED, or None for one of a first list."""
+OnEvent = Callable[[Resource, str | None, Mapping[str, Any]], None]
+"""Called with resource, event type and object. The type is ADDED, MODIFIED, DELETED, or None for a listed object."""
 
 
 class _NoProgress(kopf.ProgressStorage):
-    """Keeps no handler progress: there is none."""
+    """Stores no progress of handlers."""
 
     def fetch(self, *, key: Any, body: Any) -> None:
         """Return nothing."""
@@ -38,7 +41,7 @@ class _NoProgress(kopf.ProgressStorage):
 
 
 class _NoDiffBase(kopf.DiffBaseStorage):
-    """Keeps no last-handled state: nothing is compared."""
+    """Stores no last-handled state."""
 
     def build(self, *, body: Any, extra_fields: Any = None) -> Any:
         """Return nothing to compare."""
@@ -62,23 +65,23 @@ def settings() -> kopf.OperatorSettings:
     return chosen
 
 
-def registry(saw: Saw) -> kopf.OperatorRegistry:
-    """Return a registry that passes every event of the four kinds to `saw`."""
-    found = kopf.OperatorRegistry()
-    kopf.on.login(registry=found)(_login)
+def registry(on_event: OnEvent) -> kopf.OperatorRegistry:
+    """Return a registry that passes every event of the four kinds to `on_event`."""
+    created = kopf.OperatorRegistry()
+    kopf.on.login(registry=created)(_login)
     for resource in (ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS):
-        _register(found, resource, saw)
-    return found
+        _register(created, resource, on_event)
+    return created
 
 
 def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-    """Log in where our own session does: a kubeconfig if one is named, else the pod's service account."""
+    """Log in as the operator's own session does: by a kubeconfig if one is named, else by the service account."""
     if "KUBECONFIG" in os.environ or "KUBERNETES_SERVICE_HOST" not in os.environ:
         return kopf.login_with_kubeconfig(**kwargs)
     return kopf.login_with_service_account(**kwargs)
 
 
-def _register(found: kopf.OperatorRegistry, resource: Resource, saw: Saw) -> None:
-    @kopf.on.event(resource.group, resource.version, resource.plural, registry=found, id=resource.plural)
-    async def seen(event: kopf.RawEvent, **_: Any) -> None:
-        saw(resource, event["type"], event["object"])
+def _register(target: kopf.OperatorRegistry, resource: Resource, on_event: OnEvent) -> None:
+    @kopf.on.event(resource.group, resource.version, resource.plural, registry=target, id=resource.plural)
+    async def handler(event: kopf.RawEvent, **_: Any) -> None:
+        on_event(resource, event["type"], event["object"])

@@ -1,4 +1,4 @@
-"""One operator at a time: a Lease says which. A second one waits, and goes on as soon as the first is gone."""
+"""Leader election by a Kubernetes Lease: one operator runs; another one waits until the first is gone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from elasticjob_kube.session import Kube
 log = logging.getLogger(__name__)
 NAME = names.OPERATOR
 DURATION_SECONDS = 15
-"""How long others wait for a leader that says nothing, unless told otherwise."""
+"""Default of how long others wait for a leader that does not renew its lease."""
 
 
 class LeaseLost(Exception):
@@ -27,30 +27,30 @@ class LeaseLost(Exception):
 
 
 @dataclass
-class Lead:
-    """The lead while it is held. `until` is the last moment, on the monotonic clock, at which nobody else can lead."""
+class Leadership:
+    """Held by the leader. Until `valid_until`, on the monotonic clock, no other process can have become the leader."""
 
-    until: float
+    valid_until: float
 
     def check(self) -> None:
-        """Allow a write only while nobody else can be leading: a process may have been frozen for any time before it.
+        """Raise unless this process is certainly the leader: it may have been frozen for any time before a write.
 
         Raises:
             TryLater: the lease may have run out; it is renewed, or this process ends.
         """
-        if time.monotonic() > self.until:
+        if time.monotonic() > self.valid_until:
             raise TryLater(0, "LeaseLost", "not written: the lease was not renewed in time, another may be leading")
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A process that wants to lead.
+class LeaderElector:
+    """Acquires, renews and releases the lease for one process.
 
     Attributes:
-        kube: the session.
-        namespace: where the lease is.
+        kube: a session for the lease alone.
+        namespace: of the lease.
         identity: unique to the process, such as host name and a random part.
-        seconds: how long the lease is good for without being renewed.
+        seconds: how long the lease is valid without being renewed.
     """
 
     kube: Kube
@@ -60,7 +60,7 @@ class Candidate:
 
     @property
     def _renew_seconds(self) -> float:
-        """A leader that could not renew for so long stops writing: before anybody else may start."""
+        """How long a leader may write after its last renewal: it stops before another process may become the leader."""
         return self.seconds * 2 / 3
 
     @property
@@ -68,29 +68,29 @@ class Candidate:
         return self.seconds * 2 / 15
 
     @asynccontextmanager
-    async def leadership(self) -> AsyncIterator[Lead]:
-        """Wait to become the leader, then stay it inside the `async with`; given back at its end.
+    async def leadership(self) -> AsyncIterator[Leadership]:
+        """Wait to become the leader, and renew the lease inside the `async with`; it is released at the end.
 
         Raises:
             LeaseLost: into the block's task, when the lease could not be renewed in time.
         """
         lease, since = await self._acquire()
-        lead = Lead(since + self._renew_seconds)
+        leadership = Leadership(since + self._renew_seconds)
         log.info("leading as %s", self.identity)
-        holder = asyncio.current_task()
-        assert holder is not None
+        leader_task = asyncio.current_task()
+        assert leader_task is not None
         lost = False
 
         def stop(renewing: asyncio.Task[None]) -> None:
             nonlocal lost
             if not renewing.cancelled():
                 lost = True
-                holder.cancel()
+                leader_task.cancel()
 
-        renewing = asyncio.create_task(self._renew(lease, lead))
+        renewing = asyncio.create_task(self._renew(lease, leadership))
         renewing.add_done_callback(stop)
         try:
-            yield lead
+            yield leadership
         except asyncio.CancelledError:
             if lost:
                 raise LeaseLost("the lease could not be renewed; another operator may be leading") from None
@@ -101,52 +101,52 @@ class Candidate:
                 await self._release()
 
     async def _acquire(self) -> tuple[dict[str, Any], float]:
-        """Return the lease once it is ours, and when that was asked for."""
-        seen, since, told = "", time.monotonic(), ""
+        """Return the lease once it is ours, and the monotonic time just before the write that acquired it."""
+        last_version, since, last_logged = "", time.monotonic(), ""
         while True:
             try:
                 found = await self._find()
-                # Clocks of two machines differ: what counts is how long we have seen the lease unchanged.
-                if (version := found["metadata"]["resourceVersion"]) != seen:
-                    seen, since = version, time.monotonic()
+                # Clocks of two machines differ: what counts is for how long this process has observed no change.
+                if (version := found["metadata"]["resourceVersion"]) != last_version:
+                    last_version, since = version, time.monotonic()
                 holder = found["spec"].get("holderIdentity") or ""
-                held = time.monotonic() - since < found["spec"].get("leaseDurationSeconds", self.seconds)
-                # Ours already: just made, or taken by a write whose answer was lost. Written again, it is surely fresh.
-                if not (holder and held) or holder == self.identity:
+                valid = time.monotonic() - since < found["spec"].get("leaseDurationSeconds", self.seconds)
+                # Ours already: just created, or acquired by a write whose answer was lost. Writing it again renews it.
+                if not (holder and valid) or holder == self.identity:
                     transitions = found["spec"].get("leaseTransitions", 0) + 1
                     body = self._body(found["metadata"], transitions=transitions)
                     sent = time.monotonic()
                     return await self.kube.replace(LEASES, self.namespace, NAME, body), sent
-                if holder != told:
+                if holder != last_logged:
                     log.info("waiting: %s is leading", holder)
-                    told = holder
+                    last_logged = holder
             except KubeError as error:
                 log.warning("lease %s/%s: %s", self.namespace, NAME, error)
             await asyncio.sleep(self._retry_seconds)
 
     async def _find(self) -> dict[str, Any]:
-        """Return the lease as it is; the first operator of all creates it, as its own."""
+        """Return the existing lease; where there is none, create it, held by this process."""
         try:
             return await self.kube.get(LEASES, self.namespace, NAME)
         except NotFound:
             return await self.kube.create(LEASES, self.namespace, self._body({}, transitions=0))
 
-    async def _renew(self, lease: dict[str, Any], lead: Lead) -> None:
-        """Renew until that has not worked in time, or the lease is another's or gone."""
+    async def _renew(self, lease: dict[str, Any], leadership: Leadership) -> None:
+        """Renew the lease; return when that has not succeeded in time, or the lease is another's or deleted."""
         while True:
             await asyncio.sleep(self._retry_seconds)
-            # Others count from when the server stored it, which is not before it was sent.
+            # Others count from when they see the write, which is not before it is sent.
             sent = time.monotonic()
-            if sent > lead.until:
+            if sent > leadership.valid_until:
                 return
             try:
-                async with asyncio.timeout(lead.until - sent):
+                async with asyncio.timeout(leadership.valid_until - sent):
                     try:
                         body = self._body(lease["metadata"], transitions=lease["spec"].get("leaseTransitions", 0))
                         lease = await self.kube.replace(LEASES, self.namespace, NAME, body)
-                        lead.until = sent + self._renew_seconds
+                        leadership.valid_until = sent + self._renew_seconds
                     except Conflict:
-                        # Our own write whose answer was lost, or another leader: the lease itself tells.
+                        # Our own write whose answer was lost, or another leader: the lease itself says which.
                         lease = await self.kube.get(LEASES, self.namespace, NAME)
                         if lease["spec"].get("holderIdentity") != self.identity:
                             return
@@ -158,7 +158,7 @@ class Candidate:
                 log.warning("lease %s/%s: %s", self.namespace, NAME, error)
 
     async def _release(self) -> None:
-        """Give the lease back, so that the next operator need not wait for it to run out."""
+        """Release the lease, so that the next operator need not wait for it to expire."""
         try:
             found = await self.kube.get(LEASES, self.namespace, NAME)
             if found["spec"].get("holderIdentity") == self.identity:

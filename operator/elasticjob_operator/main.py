@@ -1,4 +1,4 @@
-"""The operator's process: connect, wait for the definitions, wait to lead, then watch and reconcile until the end."""
+"""The operator's process: connects, waits for the CRDs and for leadership, then watches and reconciles."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from elasticjob_operator.config import Config, parse
 from elasticjob_operator.core.model.observed import Defaults, Pod
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
-from elasticjob_operator.http_server import Standing, served
-from elasticjob_operator.lease import Candidate, LeaseLost
+from elasticjob_operator.http_server import OperatorState, serve_http
+from elasticjob_operator.lease import LeaderElector, LeaseLost
 from elasticjob_operator.pod_executor import PodExecutor
 from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.store import TYPES, Store
@@ -36,19 +36,19 @@ from elasticjob_operator.work_queue import WorkQueue
 
 log = logging.getLogger(__name__)
 CONNECTIONS = 64
-"""Enough to keep an API server busy; each costs both sides as much CPU to open as several writes."""
+"""Enough to keep an API server busy. Opening one costs both sides as much CPU as several writes."""
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
-"""Python's default of 700 has a large job searched for cycles all the time, and there are hardly any."""
+"""Python's default of 700 would collect garbage all the time with a large job, although there are hardly any cycles."""
 
 
 def main() -> None:
-    """Run the operator until SIGTERM or SIGINT; exit code 1 when it cannot run or has lost the lead."""
+    """Run the operator until SIGTERM or SIGINT; exit code 1 when it cannot run or is no longer the leader."""
     config = parse()
-    _log(config)
+    _configure_logging(config)
     gc.freeze()
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     if config.kubeconfig:
-        # One place says which cluster, for our session and for kopf's.
+        # kopf takes its cluster from there, and it must be the one of our own session.
         os.environ["KUBECONFIG"] = str(config.kubeconfig)
     try:
         with contextlib.suppress(asyncio.CancelledError):
@@ -66,66 +66,73 @@ async def _run(config: Config) -> None:
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)  # until kopf takes the signals over
     async with (
         connect(user_agent=names.OPERATOR, kubeconfig=config.kubeconfig, connections=CONNECTIONS) as kube,
-        # The lease's renewal must not wait behind the very writes that it allows.
-        connect(user_agent=names.OPERATOR, kubeconfig=config.kubeconfig, connections=1) as leasing,
+        # A session of its own: the lease's renewal must not queue behind the writes that depend on it.
+        connect(user_agent=names.OPERATOR, kubeconfig=config.kubeconfig, connections=1) as lease_kube,
     ):
-        standing = Standing(kube)
-        candidate = Candidate(leasing, config.lease_namespace, config.identity, config.lease_seconds)
-        async with served(standing, config.http_port):
+        state = OperatorState(kube)
+        elector = LeaderElector(lease_kube, config.lease_namespace, config.identity, config.lease_seconds)
+        async with serve_http(state, config.http_port):
             await wait_for_crds(kube, config.namespace)
-            standing.able = True
-            async with candidate.leadership() as lead:
-                standing.leading = True
-                await _lead(kube.guarded(lead.check), config, standing)
+            state.ready = True
+            async with elector.leadership() as leadership:
+                state.leading = True
+                await _run_as_leader(kube.guarded(leadership.check), config, state)
 
 
-async def _lead(kube: Kube, config: Config, standing: Standing) -> None:
-    """Watch and reconcile until a signal comes; then finish what has been begun. Nothing is written after the return.
+async def _run_as_leader(kube: Kube, config: Config, state: OperatorState) -> None:
+    """Watch and reconcile until a signal comes, then finish the work in progress. Nothing is written after the return.
 
     Raises:
-        CancelledError: the lead is lost; what has been begun is broken off at once.
-        Exception: whatever ended the watch of pods or kopf; neither ends by itself, and without one we are blind.
+        CancelledError: the lease is lost; work in progress is cancelled at once.
+        Exception: what ended a watch or kopf. They do not end by themselves, and the operator cannot run without one.
     """
-    store, all_seen = standing.store, asyncio.Event()
+    store, all_listed = state.store, asyncio.Event()
 
-    def saw_pod(before: Pod | None, after: Pod | None) -> None:
-        if (key := store.update_pod(before, after)) and all_seen.is_set():
+    def on_pod_change(before: Pod | None, after: Pod | None) -> None:
+        if (key := store.update_pod(before, after)) and all_listed.is_set():
             queue.add(key)
 
-    def saw(resource: Resource, kind: str | None, raw: Mapping[str, Any]) -> None:
-        if key := store.update(resource, kind, raw):
+    def on_event(resource: Resource, event_type: str | None, raw: Mapping[str, Any]) -> None:
+        if key := store.update(resource, event_type, raw):
             queue.add(key)
 
-    pods = Informer(kube, PODS, Pod, namespace=config.namespace, label_selector=names.LABEL_JOB_UID, on_change=saw_pod)
+    pods = Informer(
+        kube, PODS, Pod, namespace=config.namespace, label_selector=names.LABEL_JOB_UID, on_change=on_pod_change
+    )
     events = Events(kube, config.identity)
     executor = Executor(kube, store, PodExecutor(kube, pods, events), events)
     defaults = Defaults(master_image=config.master_image, agent_image=config.agent_image)
-    queue = standing.queue = WorkQueue(Reconciler(kube, store, executor, defaults).reconcile)
+    queue = state.queue = WorkQueue(Reconciler(kube, store, executor, defaults).reconcile)
 
-    async def notice_leaving_nodes() -> None:
-        await all_seen.wait()
+    async def watch_leaving_nodes() -> None:
+        await all_listed.wait()
         await watch_nodes(kube, store, queue.add)
 
-    async def serve() -> None:
-        # Nothing is decided before the pods are known: a job without its pods would be given new ones.
+    async def watch_custom_resources() -> None:
+        # Nothing is decided before all pods are listed: a job whose pods are not known would get new ones.
         await pods.synced.wait()
-        await _see_all(kube, config.namespace, store)
-        all_seen.set()
+        await _list_custom_resources(kube, config.namespace, store)
+        all_listed.set()
         for key in store.job_keys():
             queue.add(key)
         await kopf.operator(
-            registry=kopf_watches.registry(saw),
+            registry=kopf_watches.registry(on_event),
             settings=kopf_watches.settings(),
             standalone=True,
-            # kopf would look for one in /etc/passwd, where the user of a container need not be.
+            # kopf's default looks the user up in /etc/passwd, where a container's user need not be.
             identity=config.identity,  # type: ignore[arg-type]
             clusterwide=config.namespace is None,
             namespaces=[config.namespace] if config.namespace else [],
         )
 
-    # Tasks of their own: kopf takes seconds to end, and when the lead is lost the queue must not go on meanwhile.
-    working = pods.run(), notice_leaving_nodes(), watch_limit_ranges(kube, store, config.namespace), serve()
-    tasks = [asyncio.create_task(work) for work in working]
+    # Tasks of their own: kopf takes seconds to end, and when the lease is lost the queue must not go on meanwhile.
+    watches = (
+        pods.run(),
+        watch_leaving_nodes(),
+        watch_limit_ranges(kube, store, config.namespace),
+        watch_custom_resources(),
+    )
+    tasks = [asyncio.create_task(watch) for watch in watches]
     try:
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in ended:
@@ -140,22 +147,22 @@ async def _lead(kube: Kube, config: Config, standing: Standing) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _see_all(kube: Kube, namespace: str | None, store: Store) -> None:
-    """Read all four kinds before the first decision: kopf lists them one by one, and a plan could be seen too late."""
+async def _list_custom_resources(kube: Kube, namespace: str | None, store: Store) -> None:
+    """Read all four kinds before the first decision: kopf lists them one by one, and a plan could come too late."""
     for resource in TYPES:
         while True:
             try:
-                found = await kube.list(resource, namespace)
+                listed = await kube.list(resource, namespace)
             except KubeError as error:
                 log.warning("cannot list %s: %s", resource.plural, error)
                 await asyncio.sleep(1)
                 continue
             break
-        for item in found["items"]:
+        for item in listed["items"]:
             store.update(resource, None, item)
 
 
-def _log(config: Config) -> None:
+def _configure_logging(config: Config) -> None:
     logging.captureWarnings(True)
     if config.json_logs:
         kopf.configure(log_format=kopf.LogFormat.JSON)

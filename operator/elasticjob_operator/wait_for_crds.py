@@ -1,4 +1,4 @@
-"""Waiting for the custom resource definitions: an operator may be started before them, never the other way round."""
+"""Waits until the API server serves the custom resource definitions: the operator may be started before them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from elasticjob_kube.session import Kube
 log = logging.getLogger(__name__)
 _KINDS = (ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS)
 _PAUSE_SECONDS = 1.0
-_REMIND_EVERY = 10
+_LOG_EVERY_ATTEMPTS = 10
 
 
 class _Named(msgspec.Struct):
@@ -32,30 +32,31 @@ class _Kinds(msgspec.Struct):
 async def wait_for_crds(kube: Kube, namespace: str | None) -> None:
     """Return when the API server serves all four kinds in the namespace (None: in all).
 
-    What is missing is said at first and every ten seconds.
+    What is missing is logged at once and every ten seconds.
     """
     for attempt in range(10**9):
         missing = await _missing(kube, namespace)
         if not missing:
             return
-        if attempt % _REMIND_EVERY == 0:
+        if attempt % _LOG_EVERY_ATTEMPTS == 0:
             log.warning("waiting: %s; apply the definitions: kubectl apply --server-side -f crds/", missing)
         await asyncio.sleep(_PAUSE_SECONDS)
 
 
 async def _missing(kube: Kube, namespace: str | None) -> str:
-    """Return what keeps us from starting, in words; empty when nothing does."""
+    """Return what the API server does not serve yet, for the log; empty when it serves everything."""
     try:
         for kind in _KINDS:
             await kube.request("GET", kind.path(namespace), params={"limit": "1"})
-        # kopf watches what is announced when it starts, and the announcement comes later than the kinds themselves.
+        # When kopf starts it watches the kinds that API discovery lists, and discovery lists them later than they are
+        # served.
         groups = msgspec.json.decode(await kube.request("GET", "/apis"), type=_Groups).groups
-        announced = msgspec.json.decode(await kube.request("GET", f"/apis/{names.API_VERSION}"), type=_Kinds).resources
+        discovered = msgspec.json.decode(await kube.request("GET", f"/apis/{names.API_VERSION}"), type=_Kinds).resources
     except NotFound:
         return f"the cluster does not serve {kind.plural}.{names.GROUP} ({names.VERSION})"
     except KubeError as error:
         return f"cannot list {kind.plural}.{names.GROUP}: {error}"
-    late = {kind.plural for kind in _KINDS} - {one.name for one in announced}
-    if late or names.GROUP not in {one.name for one in groups}:
-        return f"the cluster does not announce {', '.join(sorted(late)) or names.GROUP} yet"
+    undiscovered = {kind.plural for kind in _KINDS} - {one.name for one in discovered}
+    if undiscovered or names.GROUP not in {one.name for one in groups}:
+        return f"the cluster does not announce {', '.join(sorted(undiscovered)) or names.GROUP} yet"
     return ""

@@ -9,23 +9,23 @@ from elasticjob_api import names
 from elasticjob_kube.errors import TryLater
 from elasticjob_kube.resources import CONFIG_MAPS, LEASES
 from elasticjob_kube.session import Json, Kube
-from elasticjob_operator.lease import Candidate, LeaseLost
+from elasticjob_operator.lease import LeaderElector, LeaseLost
 
 from tests.support.wait import until
 
 SECONDS = 2
 
 
-async def lead(candidate: Candidate, leading: asyncio.Event) -> None:
-    async with candidate.leadership():
+async def lead(elector: LeaderElector, leading: asyncio.Event) -> None:
+    async with elector.leadership():
         leading.set()
         await asyncio.Event().wait()
 
 
 async def begun(kube: Kube, namespace: str, identity: str) -> asyncio.Task[None]:
-    """Start a candidate and wait until it leads."""
+    """Start a elector and wait until it leads."""
     leading = asyncio.Event()
-    task = asyncio.create_task(lead(Candidate(kube, namespace, identity, SECONDS), leading))
+    task = asyncio.create_task(lead(LeaderElector(kube, namespace, identity, SECONDS), leading))
     async with asyncio.timeout(10):
         await leading.wait()
     return task
@@ -107,8 +107,8 @@ async def test_a_leader_that_cannot_reach_the_api_server_stops_leading(kube: Kub
 
 
 async def test_a_lease_that_is_ours_already_is_written_again_before_we_lead(kube: Kube, namespace: str) -> None:
-    candidate = Candidate(kube, namespace, "first", SECONDS)
-    made = await kube.create(LEASES, namespace, candidate._body({}, transitions=0))
+    elector = LeaderElector(kube, namespace, "first", SECONDS)
+    made = await kube.create(LEASES, namespace, elector._body({}, transitions=0))
     task = await begun(kube, namespace, "first")
     found = await kube.get(LEASES, namespace, names.OPERATOR)
     assert found["metadata"]["resourceVersion"] != made["metadata"]["resourceVersion"]

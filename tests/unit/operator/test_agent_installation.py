@@ -111,7 +111,7 @@ def test_a_mount_beside_the_agents_directory_is_the_users_own() -> None:
 
 
 def test_the_agent_comes_with_the_master_unless_told_otherwise() -> None:
-    assert config.parse([]).agent_image == config.IMAGE
+    assert config.parse([]).agent_image == config.DEFAULT_MASTER_IMAGE
     assert config.parse(["--master-image", "m:2"]).agent_image == "m:2"
     assert config.parse(["--master-image", "m:2", "--agent-image", "a:3"]).agent_image == "a:3"
     assert pod(job())["initContainers"][0]["image"] == "a:1"

@@ -15,7 +15,7 @@ from elasticjob_kube.access import Access
 from elasticjob_kube.errors import NoAccess
 from elasticjob_kube.resources import ELASTIC_JOBS
 from elasticjob_kube.session import Kube, connect
-from elasticjob_operator.http_server import Standing, served
+from elasticjob_operator.http_server import OperatorState, serve_http
 from elasticjob_operator.store import JobKey
 from elasticjob_operator.work_queue import WorkQueue
 from prometheus_client.parser import text_string_to_metric_families
@@ -25,10 +25,10 @@ ROW = re.compile(r"^\| `(elasticjob_\w+)` \| (gauge|counter) \| (.*?) \| .+ \|$"
 
 
 @pytest_asyncio.fixture
-async def standing() -> AsyncIterator[Standing]:
+async def state() -> AsyncIterator[OperatorState]:
     async with aiohttp.ClientSession() as http:
         kube = Kube(http, Access("http://127.0.0.1:1", None, None, None), user_agent="tests", connections=1)  # type: ignore[arg-type]
-        yield Standing(kube)
+        yield OperatorState(kube)
 
 
 def free_port() -> int:
@@ -43,33 +43,33 @@ async def get(port: int, path: str) -> tuple[int, str]:
         return response.status, await response.text()
 
 
-async def test_a_replica_is_alive_at_once_and_ready_when_it_could_lead(standing: Standing) -> None:
+async def test_a_replica_is_alive_at_once_and_ready_when_it_could_lead(state: OperatorState) -> None:
     port = free_port()
-    async with served(standing, port):
+    async with serve_http(state, port):
         assert (await get(port, "/healthz"))[0] == 200
         assert (await get(port, "/readyz"))[0] == 503
-        standing.able = True
+        state.ready = True
         assert await get(port, "/readyz") == (200, "waiting to lead\n")
-        standing.leading = True
+        state.leading = True
         assert await get(port, "/readyz") == (200, "leading\n")
     with pytest.raises(aiohttp.ClientConnectorError):
         await get(port, "/healthz")
 
 
-async def test_the_document_lists_every_metric_of_the_operator_with_its_type_and_labels(standing: Standing) -> None:
+async def test_the_document_lists_every_metric_of_the_operator_with_its_type_and_labels(state: OperatorState) -> None:
     async def work(key: JobKey) -> None:
-        standing.kube.answers["GET", 200] += 1
+        state.kube.answers["GET", 200] += 1
 
-    standing.queue = WorkQueue(work)
+    state.queue = WorkQueue(work)
     metadata = {"name": "job", "namespace": "ns", "uid": "u", "resourceVersion": "1"}
     role = {"template": {"spec": {"containers": [{"name": "c", "image": "i", "command": ["c"]}]}}}
     spec = {"framework": "custom", "replicaSpecs": {"worker": role}}
-    key = standing.store.update(ELASTIC_JOBS, "ADDED", {"metadata": metadata, "spec": spec})
+    key = state.store.update(ELASTIC_JOBS, "ADDED", {"metadata": metadata, "spec": spec})
     assert key is not None
-    standing.queue.add(key)
-    await standing.queue.close()
+    state.queue.add(key)
+    await state.queue.close()
     port = free_port()
-    async with served(standing, port):
+    async with serve_http(state, port):
         _, text = await get(port, "/metrics")
     found = {}
     for family in text_string_to_metric_families(text):
@@ -83,12 +83,12 @@ async def test_the_document_lists_every_metric_of_the_operator_with_its_type_and
     assert found == {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in listed}
 
 
-async def test_a_port_that_is_taken_ends_the_operator_with_the_reason(standing: Standing) -> None:
+async def test_a_port_that_is_taken_ends_the_operator_with_the_reason(state: OperatorState) -> None:
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))
         taken.listen()
         with pytest.raises(SystemExit, match=r"--http-port \d+: .*in use"):
-            async with served(standing, taken.getsockname()[1]):
+            async with serve_http(state, taken.getsockname()[1]):
                 pass
 
 
