@@ -1,30 +1,30 @@
-"""Why a request of a member is refused. Each text is read by its caller: it names the field, the value and the bound.
+"""The reasons for which a request of a member is refused. Each message names field, value and bound, for the caller.
 
-`services.errors` has the status with which each of them is answered.
+The master's `server/services/errors.py` maps each of them to a gRPC status code.
 """
 
 from __future__ import annotations
 
 
 class BadRequest(Exception):
-    """A request that makes no sense."""
+    """The request is invalid (INVALID_ARGUMENT)."""
 
 
 class LimitReached(Exception):
-    """There is no room for more."""
+    """A bound on the number or size of something is reached (RESOURCE_EXHAUSTED)."""
 
 
 class NotCurrent(Exception):
-    """A request of, or about, a process or a world that has no say any more."""
+    """The request is from or about a pod, process or round that has been superseded (FAILED_PRECONDITION)."""
 
 
 class UnknownName(Exception):
-    """What the request is about is not there."""
+    """There is nothing of the name in the request (NOT_FOUND)."""
 
 
 class DeclaredDifferently(Exception):
-    """What was declared before is declared otherwise."""
+    """The name was declared before with other values (ALREADY_EXISTS)."""
 
 
 class NotReadyYet(Exception):
-    """A master that has just restarted has not been told enough: the caller tries again."""
+    """A restarted master does not know enough yet; the caller tries again (UNAVAILABLE)."""

@@ -1,9 +1,10 @@
-"""Data sets cut into shards, leased to members and accounted for one by one.
+"""Data sets divided into shards, which are leased to members. A ledger keeps account of each shard.
 
-Every shard ends done or failed exactly once, whoever is lost: waiting + leased + done + failed is always the total.
-The modules, from the inside out: `shuffle` (the order in which an epoch is handed out), `dataset` (what a shard is),
-`runs` (sets of numbers in few bytes), `account` (what is told of a data set), `ledger` (who holds what), `checkpoint`
-(the account as bytes, to be kept with a model), `ledgers` (all data sets, and the bounds they share).
+Every shard ends done or failed exactly once, whichever members are lost; waiting + leased + done + failed is always the
+total. The modules, each based on those before it: `shuffle` (the order in which an epoch is handed out), `dataset`
+(what a shard is), `runs` (compact sets of numbers), `account` (the numbers of shards in each state), `checkpoint` (a
+ledger as bytes, to be saved with a model), `ledger` (one data set's leases and results), `ledgers` (all data sets, and
+their common bounds).
 """
 
 from elasticjob_shards.account import Account

@@ -1,4 +1,4 @@
-"""What is told of the account of a data set: where the shards are, and what each member holds."""
+"""The account of a data set: how many shards are in which state, and what each member has leased."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Account:
-    """Where all shards of a data set are; `returned` counts leases that ended without result."""
+    """The numbers of a data set's shards by state; `returned` counts leases that ended without a result."""
 
     total: int
     done: int
@@ -19,7 +19,7 @@ class Account:
 
 @dataclass(slots=True)
 class Holder:
-    """What one member holds: leased positions, and its latest named request with the positions it got."""
+    """The leases of one member: their positions, and its latest request with an id, with the positions it got."""
 
     leased: set[int] = field(default_factory=set)
     request_id: str = ""

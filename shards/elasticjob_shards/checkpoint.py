@@ -1,4 +1,4 @@
-"""The account of a data set as bytes, to be kept with the checkpoint of a model: what the model has been trained on."""
+"""A ledger as bytes, to be saved with the checkpoint of a model: the shards that the model has been trained on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LARGEST = 4 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Position:
-    """How far a data set has been trained, in positions: below `fresh`, all but what is not done or has failed."""
+    """How far a data set has been trained: all positions below `fresh` are done, except `undone` and `failed` ones."""
 
     fresh: int
     undone: list[int]
@@ -26,7 +26,7 @@ class Position:
 
 
 def encode(dataset: Dataset, position: Position) -> bytes:
-    """Return the bytes."""
+    """Return the checkpoint."""
     content = {
         "version": _VERSION,
         "of": _shape(dataset),
@@ -39,10 +39,12 @@ def encode(dataset: Dataset, position: Position) -> bytes:
 
 
 def decode(state: bytes, dataset: Dataset, *, most: int) -> tuple[Dataset, Position]:
-    """Return the data set, a stream at least as large as it was then, and the position; no bytes: the beginning.
+    """Return the position of a checkpoint, and the data set, a stream at least as large as it was then.
+
+    Empty bytes stand for the beginning.
 
     Raises:
-        BadRequest: it is no checkpoint, or one of another data set; or more than `most` shards of it are not done.
+        BadRequest: it is no checkpoint of this data set, or has more than `most` undone or failed shards.
     """
     if not state:
         return dataset, Position(0, [], [])
@@ -66,7 +68,7 @@ def decode(state: bytes, dataset: Dataset, *, most: int) -> tuple[Dataset, Posit
 
 
 def digest(state: bytes) -> str:
-    """Return what stands for a checkpoint."""
+    """Return a hash of a checkpoint."""
     return hashlib.sha256(state).hexdigest()[:32]
 
 
@@ -86,7 +88,7 @@ def _check(dataset: Dataset, fresh: int, undone: list[int], failed: list[int]) -
 
 
 def _shape(dataset: Dataset) -> dict[str, int | str | bool]:
-    """Return what must be the same for the positions to mean the same; there may be more epochs."""
+    """Return the fields on which the meaning of positions depends; the number of epochs is not among them."""
     shape: dict[str, int | str | bool] = {
         "shard_size": dataset.shard_size,
         "shuffle": dataset.shuffle,

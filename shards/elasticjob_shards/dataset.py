@@ -1,10 +1,10 @@
-"""What a data set is, and which samples a shard of it has.
+"""A data set, and the samples of its shards.
 
-A data set is one range of samples, or several parts (such as files and their lines) that no shard reaches across, or a
-stream: a range that grows until it is said to have ended.
+A data set is one range of samples, or several parts (such as files with lines) of which each has shards of its own, or
+a stream: a range that grows until it is declared to have ended.
 
-Shards have ids, counted over all epochs in the order of the samples. They are handed out by position: the same number
-without shuffling; with it, the position in the epoch's own order.
+Shards have ids, which count all epochs in the order of the samples. They are handed out by position. Without shuffling
+the position is the id; with it, it counts in the shuffled order of the epoch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LARGEST = 2**53
 
 
 class Shard(NamedTuple):
-    """Samples `start` (included) to `end` (excluded) of a part in one epoch."""
+    """The samples from `start` (included) to `end` (excluded) of a part, in one epoch."""
 
     id: int
     epoch: int
@@ -39,19 +39,19 @@ class Shard(NamedTuple):
 
 @dataclass(frozen=True)
 class Dataset:
-    """What a data set is.
+    """A data set.
 
     Attributes:
         name: its name within the job.
-        size: samples in an epoch; of a stream: so far.
+        size: the number of samples in an epoch; of a stream: so far.
         shard_size: samples in a shard; the last one of a part may be smaller.
         epochs: how often each sample is trained.
-        shuffle: whether the shards of an epoch are handed out in an order of their own.
-        seed: what that order is derived from.
-        parts: the sizes of the parts; none: the data set is one range.
-        parts_digest: stands for their names, which only the training processes need to know.
-        streamed: it grows until it has ended.
-        ended: of a stream: no more samples will come.
+        shuffle: the shards of each epoch are handed out in a random order.
+        seed: of that order.
+        parts: the sizes of the parts; empty: the data set is one range.
+        parts_digest: a hash of their names, which only the training processes need to know.
+        streamed: it is a stream.
+        ended: it is a stream that will get no more samples.
     """
 
     name: str
@@ -67,24 +67,24 @@ class Dataset:
 
     @cached_property
     def per_epoch(self) -> int:
-        """Shards in one epoch; of a stream that has not ended: those that are full."""
+        """The number of shards in one epoch; of a growing stream only the full ones."""
         if self.parts:
             return self._edges[-1]
         return self.size // self.shard_size if self.growing else -(-self.size // self.shard_size)
 
     @cached_property
     def total(self) -> int:
-        """Shards in all epochs."""
+        """The number of shards in all epochs."""
         return self.per_epoch * self.epochs
 
     @property
     def growing(self) -> bool:
-        """It is a stream that has not ended."""
+        """Whether it is a stream that has not ended."""
         return self.streamed and not self.ended
 
     @property
     def declaration(self) -> Dataset:
-        """What must be the same whenever it is declared: a stream's size is not."""
+        """The data set without what may differ when it is declared again: a stream's size and end."""
         return replace(self, size=0, ended=False) if self.streamed else self
 
     def at(self, position: int) -> Shard:
@@ -109,7 +109,7 @@ class Dataset:
         return epoch * self.per_epoch + unshuffled(place, self.per_epoch, self.seed, epoch)
 
     def check(self) -> None:
-        """Raise `BadRequest` unless it makes sense."""
+        """Raise `BadRequest` if a field is invalid."""
         if not _NAME.fullmatch(self.name):
             raise BadRequest(f"dataset is {self.name[:80]!r}; it must have 1 to 63 letters, digits, '-', '_' or '.'")
         least = 0 if self.streamed else 1
@@ -124,7 +124,7 @@ class Dataset:
             raise BadRequest(f"size, shard_size and epochs make {self.total} shards; at most {_LARGEST} are possible")
 
     def grown(self, size: int, *, final: bool) -> Dataset:
-        """Return a stream that has grown, or ended. Raises `BadRequest`."""
+        """Return the stream with a new size, or ended. Raises `BadRequest`."""
         if not self.streamed:
             raise BadRequest(f"data set {self.name} was not declared as streamed; its size stays {self.size}")
         if size > _LARGEST:
@@ -135,11 +135,11 @@ class Dataset:
 
     @cached_property
     def _edges(self) -> tuple[int, ...]:
-        """Shards of an epoch up to the end of each part."""
+        """For each part the number of shards of an epoch up to its end."""
         return tuple(accumulate(-(-size // self.shard_size) for size in self.parts))
 
 
 def digest_of(parts: Iterable[tuple[str, int]]) -> str:
-    """Return what stands for the names and sizes of parts; empty for no parts."""
+    """Return a hash of the names and sizes of parts; empty for no parts."""
     text = "".join(f"{len(name)} {name} {size} " for name, size in parts)
     return hashlib.sha256(text.encode()).hexdigest()[:32] if text else ""

@@ -1,17 +1,17 @@
-"""The account of one data set.
+"""The ledger of one data set: which shards are waiting, leased, done and failed.
 
-Every shard ends done or failed exactly once: waiting + leased + done + failed is always the total. A lease is free
-again when its member's training process is gone. A report of a shard that waits counts too: the member finished it
-although the lease was taken back, or was forgotten with a crashed master.
+Every shard ends done or failed exactly once; waiting + leased + done + failed is always the total. A lease ends when
+the training process of its member has ended. A report of a waiting shard counts too: the member finished it although
+its lease was returned, or was lost with a crashed master.
 
-The shell answers a report only when its effect is stored, so no shard that a member was told to be done is trained
-again. Leases are answered at once: a forgotten lease is only a shard that waits. So delivery is at least once and the
-account is exact. A request is named by its caller and answered the same way when it is repeated, else the shards of an
-answer that got lost would be leased to somebody who does not know it.
+The master answers a report only after its effect is stored, so no shard that was confirmed as done is trained again.
+It answers a lease at once, because the shards of a lost lease just wait again. So shards are delivered at least once,
+and the account of them is exact. The caller gives a lease request an id; the repeated request gets the same shards.
+Otherwise the shards of a lost answer would stay leased to a member that does not know them.
 
-Inside, shards are known by their position in the order in which they are handed out, so that what is leased stays a few
-runs of numbers also when the data set is shuffled. Memory is in proportion to what is leased or has failed, not to the
-size of the data set.
+Internally shards are identified by their position in the order in which they are handed out, so that the leased ones
+are a few runs of numbers even if the data set is shuffled. The memory used is proportional to the numbers of leased,
+waiting and failed shards, not to the size of the data set.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from elasticjob_shards.dataset import Dataset, Shard
 MOST_FAILED = 2_000
 LONGEST_REQUEST_ID = 64
 _MOST_FORGOTTEN = 200_000
-"""How far what was handed out may be ahead of what a restarted master knows."""
+"""How many positions may have been handed out after the last stored state."""
 _MOST_UNDONE = 400_000
-"""In a checkpoint: more than there can ever be."""
+"""A bound for checkpoints: more shards than can ever be undone."""
 
 
 class Ledger:
-    """The account of one data set.
+    """The ledger of one data set.
 
     Attributes:
-        dataset: the data set; of a stream: as large as it is known to be.
-        fresh: positions below this one have been handed out.
-        failed: positions that were given up.
-        returned: leases that ended without being done, so far.
-        restored_round: the round that has taken the account back to a checkpoint, the latest one; 0: none.
-        restored_from: stands for that checkpoint.
+        dataset: the data set; a stream has its present size.
+        fresh: the first position that has not been handed out.
+        failed: positions of shards that were reported as failed.
+        returned: the number of leases that ended without a result so far.
+        restored_round: the latest round that has restored a checkpoint; 0: none has.
+        restored_from: the hash of that checkpoint.
     """
 
     def __init__(self, dataset: Dataset) -> None:
@@ -58,15 +58,16 @@ class Ledger:
         self._leases: dict[int, str] = {}
         self._waiting: set[int] = set()
         self._next: list[int] = []
-        """What waits, as a heap; and what has been reported done while it waited."""
-        self._forgetful = False
+        """A heap of the waiting positions; it also contains some that have been reported while they waited."""
+        self._may_lag_behind = False
+        """Positions may have been handed out that are missing here, as the ledger was restored."""
 
-    # --- what members ask --------------------------------------------------------------------------------------------
+    # --- requests of members -----------------------------------------------------------------------------------------
 
     def lease(self, uid: str, count: int, request_id: str = "", *, most: int = MAX_LEASED_SHARDS) -> list[Shard]:
-        """Lease up to `count` shards to a member that may hold `most`: those given back first, then fresh ones.
+        """Lease up to `count` shards to a member, which may have `most` leased: waiting ones first, then fresh ones.
 
-        Repeating the member's latest request, named by `request_id`, gives the same shards.
+        If `request_id` is that of the member's latest request, the answer is the same as then.
         """
         if len(request_id) > LONGEST_REQUEST_ID:
             raise BadRequest(f"request_id has {len(request_id)} characters; at most {LONGEST_REQUEST_ID} are taken")
@@ -91,10 +92,10 @@ class Ledger:
         *,
         round_: int = 0,
     ) -> list[int]:
-        """End leases, by shard ids; repeating a report is harmless.
+        """End leases, by shard ids; a repeated report changes nothing.
 
-        Returns what was reported done or failed but does not count: it is another member's by now, or the account has
-        been taken back to a checkpoint since the round in which it was trained.
+        Returns the shards that were reported done or failed but do not count: they are leased to another member by
+        now, or a checkpoint has been restored after the round in which they were trained.
         """
         if 0 < round_ < self.restored_round:
             return [*done, *failed]
@@ -104,67 +105,67 @@ class Ledger:
                 f"failed has {len(failed_at)} shards and {len(self.failed)} of {self.dataset.name} have failed before; "
                 f"at most {MOST_FAILED} may: repair the data set, or report what cannot be trained as done"
             )
-        self._recall(max((*done_at, *returned_at, *failed_at), default=-1))
+        self._catch_up(max((*done_at, *returned_at, *failed_at), default=-1))
         stale = [shard for shard, at in zip(done, done_at, strict=True) if self._settle(uid, at) == "stale"]
         for shard, at in zip(failed, failed_at, strict=True):
-            outcome = self._settle(uid, at)
-            if outcome == "stale":
+            result = self._settle(uid, at)
+            if result == "stale":
                 stale.append(shard)
-            elif outcome == "ended":
+            elif result == "ended":
                 self.failed.add(at)
         self._give_back(at for at in returned_at if self._leases.get(at) == uid)
         return stale
 
     def release(self, uid: str) -> None:
-        """Take back every lease of a member whose training process is gone."""
+        """Return all leases of a member whose training process has ended."""
         holder = self._holders.pop(uid, None)
         if holder is not None:
             self._give_back(sorted(holder.leased), holder)
 
     def extend(self, size: int, *, final: bool) -> None:
-        """Make a stream larger, or end it. Raises `BadRequest`."""
+        """Extend a stream, or end it. Raises `BadRequest`."""
         self.dataset = self.dataset.grown(size, final=final)
 
-    # --- where everything is -----------------------------------------------------------------------------------------
+    # --- state of the shards -----------------------------------------------------------------------------------------
 
     def account(self) -> Account:
-        """Return where the shards are."""
+        """Return the numbers of shards by state."""
         total, leased, again, failed = self.dataset.total, len(self._leases), len(self._waiting), len(self.failed)
         done = self.fresh - leased - again - failed
         return Account(total, done, leased, again + total - self.fresh, self.returned, failed)
 
     @property
     def finished(self) -> bool:
-        """Every shard is done or failed, and no more will come."""
+        """Whether every shard is done or failed, and no more will come."""
         handed_out = self.fresh == self.dataset.total and not self.dataset.growing
         return handed_out and not self._leases and not self._waiting
 
     def waiting(self) -> list[int]:
-        """Return the positions that were handed out and wait to be handed out again."""
+        """Return the positions that wait to be handed out again."""
         return sorted(self._waiting)
 
     def holders(self) -> Mapping[str, Holder]:
-        """Return what each member holds."""
+        """Return the leases of each member by UID."""
         return self._holders
 
     # --- checkpoints and restarts ------------------------------------------------------------------------------------
 
     def checkpoint(self) -> bytes:
-        """Return what is done, and what has failed, at this moment."""
+        """Return a checkpoint of the present state; leased shards are undone in it."""
         undone = [*self._waiting, *self._leases]
         return checkpoint.encode(self.dataset, checkpoint.Position(self.fresh, undone, list(self.failed)))
 
     def restore(self, state: bytes, round_: int, *, only: bool = False) -> None:
-        """Go back to a checkpoint, or with no bytes to the beginning, for the processes of a round; leases are void.
+        """Go back to a checkpoint, or with empty bytes to the beginning, for the processes of a round. All leases end.
 
         Args:
             state: the checkpoint.
             round_: the round of the process that restores.
-            only: it is the only one of its world. If it comes again, it has crashed and was started again.
+            only: its world has no other process, so a repeated call comes from a process that was restarted.
 
         Raises:
             BadRequest: it is no checkpoint of this data set.
-            NotCurrent: this round has gone back to another checkpoint, or a later round has to any.
+            NotCurrent: this round has restored another checkpoint, or a later round has restored one.
         """
         name = checkpoint.digest(state)
         if round_ < self.restored_round or (round_ == self.restored_round and not only):
@@ -181,23 +182,23 @@ class Ledger:
         self.resume_from(fresh=position.fresh, waiting=position.undone, failed=position.failed)
 
     def resume_from(self, *, fresh: int, waiting: Iterable[int], failed: Iterable[int]) -> None:
-        """Take the account from where it was kept: it may be behind what has been handed out since then."""
+        """Set the state from a checkpoint or the stored state; more positions may have been handed out since then."""
         self.fresh, self._waiting, self.failed = fresh, set(waiting), set(failed)
         self._next = sorted(self._waiting)
-        self._forgetful = True
+        self._may_lag_behind = True
 
     def resume_holder(self, uid: str, holder: Holder) -> None:
-        """Give a member again what it held before the master restarted."""
+        """Restore a member's leases after a restart of the master."""
         self._holders[uid] = holder
         self._leases.update(dict.fromkeys(holder.leased, uid))
 
-    # --- one by one --------------------------------------------------------------------------------------------------
+    # --- single positions --------------------------------------------------------------------------------------------
 
     def _take(self, count: int) -> list[int]:
         taken: list[int] = []
         while self._next and len(taken) < count:
             position = heapq.heappop(self._next)
-            if position in self._waiting:  # else it was reported while it waited
+            if position in self._waiting:  # otherwise it was reported while it waited
                 self._waiting.discard(position)
                 taken.append(position)
         fresh = range(self.fresh, min(self.fresh + max(count - len(taken), 0), self.dataset.total))
@@ -211,18 +212,21 @@ class Ledger:
             raise BadRequest(f"shard {wrong} does not exist; {self.dataset.name} has {self.dataset.total} shards")
         return [self.dataset.position(shard) for shard in shards]
 
-    def _recall(self, newest: int) -> None:
-        """Take note that a position has been handed out, by a master that has not lived to store it."""
+    def _catch_up(self, newest: int) -> None:
+        """Record that positions up to this one have been handed out, by an earlier master that has not stored it."""
         if newest < self.fresh:
             return
-        if not self._forgetful or newest >= self.fresh + _MOST_FORGOTTEN:
+        if not self._may_lag_behind or newest >= self.fresh + _MOST_FORGOTTEN:
             shard = self.dataset.at(newest).id
             raise BadRequest(f"shard {shard} of {self.dataset.name} was never leased to anybody")
         self._wait(range(self.fresh, newest + 1))
         self.fresh = newest + 1
 
     def _settle(self, uid: str, position: int) -> Literal["ended", "before", "stale"]:
-        """End a shard that is leased to this member or waits; tell what has become of it."""
+        """End a shard that is leased to this member or waits.
+
+        Returns "ended", or "before" if it had ended already, or "stale" if it is leased to another member.
+        """
         holder = self._leases.get(position)
         if holder == uid:
             del self._leases[position]

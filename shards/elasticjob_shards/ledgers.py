@@ -1,4 +1,4 @@
-"""All data sets of a job by name, and the bounds they share: all of it must fit into the master's stored state."""
+"""All data sets of a job, and their common bounds: all ledgers must fit into the master's stored state."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from elasticjob_shards.ledger import Ledger
 
 MOST_DATASETS = 64
 MOST_LEASES = 131_072
-"""Of all members and data sets together."""
+"""The most leases of all members and data sets together."""
 
 
 class Ledgers:
-    """All data sets by name."""
+    """The ledgers of all data sets by name."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Ledger] = {}
@@ -28,7 +28,12 @@ class Ledgers:
         return len(self._by_name)
 
     def declare(self, dataset: Dataset) -> Ledger:
-        """Declare a data set; repeating it is harmless, changing it is refused. A stream may have grown."""
+        """Declare a data set, or extend a stream, and return its ledger; repeating a declaration changes nothing.
+
+        Raises:
+            BadRequest: the data set is invalid, or one too many.
+            DeclaredDifferently: it was declared with other values.
+        """
         dataset.check()
         known = self._by_name.get(dataset.name)
         if known is None:
@@ -42,22 +47,22 @@ class Ledgers:
         return known
 
     def get(self, name: str) -> Ledger:
-        """Return a ledger; raises `UnknownName`."""
+        """Return a ledger. Raises `UnknownName`."""
         if name not in self._by_name:
             raise UnknownName(f"data set {name[:80]!r} was not declared; call CreateDataset first")
         return self._by_name[name]
 
     def restore(self, ledger: Ledger) -> None:
-        """Take a stored ledger."""
+        """Insert a restored ledger."""
         self._by_name[ledger.dataset.name] = ledger
 
     def release(self, uid: str) -> None:
-        """Take back every lease of a member."""
+        """Return all leases of a member."""
         for ledger in self._by_name.values():
             ledger.release(uid)
 
     def lease_limit(self, members: int) -> int:
-        """Return how many shards of one data set one of so many members may hold."""
+        """Return how many shards of one data set a member may have leased if there are so many members."""
         return max(1, min(MAX_LEASED_SHARDS, MOST_LEASES // (max(1, members) * max(1, len(self)))))
 
     def _check_bounds(self, dataset: Dataset) -> None:

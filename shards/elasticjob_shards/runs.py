@@ -1,7 +1,7 @@
-"""Sets of numbers in few bytes: as runs, each told by its distance from the last one's end and by its length.
+"""Compact sets of numbers: a list of runs, each as its distance from the end of the last run and its length.
 
-Shards are handed out in runs and mostly end in runs, so a list of runs is short; and distances are small numbers,
-which compress well.
+Shards are handed out in runs and mostly end in runs, so the list is short. Distances are small numbers, which compress
+well.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 
 def pack(numbers: Iterable[int]) -> list[int]:
-    """Return the runs: distance and length by turns."""
+    """Return the runs, distance and length alternating."""
     runs: list[int] = []
     end = start = 0
     for number in sorted(numbers):

@@ -1,9 +1,9 @@
 """A pseudo-random order of an epoch's shards that needs no memory, however many shards there are.
 
-It is a Feistel network over a rectangle of numbers just large enough for the epoch: every round moves one coordinate by
-a hash of the other, so it can be undone, so no two positions get the same shard. What falls outside the epoch is put
-through again (cycle walking). The same seed and epoch give the same order everywhere and for ever, which is what lets a
-restarted master go on in the middle of an epoch: changing anything here breaks the data sets of running jobs.
+It is a Feistel network over a rectangle of numbers that is just large enough for the epoch. Each round moves one
+coordinate by a hash of the other, which can be reverted, so no two positions get the same shard. Results outside the
+epoch go through the network again (cycle walking). The same seed and epoch always give the same order, so that a
+restarted master can continue in the middle of an epoch. Changing anything here breaks the data sets of running jobs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _WORD = 2**64 - 1
 
 
 def shuffled(position: int, count: int, seed: int, epoch: int) -> int:
-    """Return the shard, below `count`, that is handed out at a position of an epoch."""
+    """Return the shard, from 0 to `count` - 1, that is handed out at a position of an epoch."""
     rows, columns = _rectangle(count)
     keys = _keys(seed, epoch)
     while True:

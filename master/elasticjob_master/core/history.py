@@ -1,8 +1,8 @@
-"""What has happened to a job and how fast it was, kept small: for people who ask why, also after the master's death.
+"""The job's history: its events, and samples of its progress. Users see it, and it survives restarts of the master.
 
-Two bounds hold whatever happens. Of the samples the one that is missed least goes first, so that the last minutes are
-told in seconds and the first day in hours. Of the events the oldest of the most frequent reason goes first, so that a
-thousand registrations do not push out the one stall.
+The number of both is bounded. The sample whose removal loses least is dropped first, so that the last minutes have a
+sample every few seconds and the first day one every hour. The oldest event of the most frequent reason is dropped
+first, so that a thousand registrations do not displace the only stall.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ MOST_SAMPLES = 240
 MOST_EVENTS = 200
 LONGEST_REASON = 40
 LONGEST_MESSAGE = 200
-"""In bytes, as the events are stored with the master's state."""
+"""In bytes; bounded because the events are stored with the master's state."""
 
 
 class Sample(NamedTuple):
-    """How the job went at one moment. `time` is in seconds since the epoch."""
+    """The job's progress at one moment. `time` is in seconds since the epoch."""
 
     number: int
     time: float
@@ -31,12 +31,12 @@ class Sample(NamedTuple):
     samples_per_second: float
 
     def same_values_as(self, other: Sample) -> bool:
-        """Tell whether it says what another one says, but for the time."""
+        """Return whether another sample has the same values apart from number and time."""
         return self[2:] == other[2:]
 
 
 class Event(NamedTuple):
-    """Something that happened; `times` times before anything else of its reason did, the last time at `time`."""
+    """An event. `times` counts its consecutive repetitions; the last one was at `time`, in seconds since the epoch."""
 
     number: int
     time: float
@@ -45,27 +45,27 @@ class Event(NamedTuple):
     times: int = 1
 
     def text(self) -> str:
-        """Return the message for people."""
+        """Return the message, with the number of repetitions."""
         return self.message if self.times == 1 else f"{self.message} ({self.times} times)"
 
 
 class History:
-    """Samples and events in the order in which they came. Numbers grow with both, so what is new can be told."""
+    """Samples and events in their order. They share one growing number, by which clients ask for newer ones."""
 
     def __init__(self) -> None:
         self.number = 0
         self.event_totals: Counter[str] = Counter()
-        """Events by reason, of this master's time only."""
+        """The number of events by reason since the start of this master."""
         self._samples: list[Sample] = []
         self._events: dict[str, deque[Event]] = {}
-        self._kept = 0
+        self._event_count = 0
 
     def add_event(self, reason: str, message: str, wall: float) -> None:
-        """Note what has happened; the same once more replaces the last of its reason and is counted.
+        """Add an event; a repetition of the last event of its reason only increases its count.
 
         Args:
-            reason: in CamelCase; one of a few that the code knows.
-            message: for people; it is cut at a bound.
+            reason: in CamelCase, one of a few constants.
+            message: for users; it is cut to `LONGEST_MESSAGE` bytes.
             wall: seconds since the epoch.
         """
         reason, message = _line(reason, LONGEST_REASON), _line(message, LONGEST_MESSAGE)
@@ -77,56 +77,56 @@ class History:
             kept.append(last._replace(number=self.number, time=wall, times=last.times + 1))
             return
         kept.append(Event(self.number, wall, reason, message))
-        self._kept += 1
-        if self._kept > MOST_EVENTS:
+        self._event_count += 1
+        if self._event_count > MOST_EVENTS:
             most = max(self._events, key=lambda reason: (len(self._events[reason]), -self._events[reason][0].number))
             self._events[most].popleft()
-            self._kept -= 1
+            self._event_count -= 1
             if not self._events[most]:
                 del self._events[most]
 
     def add_sample(self, *, wall: float, world_round: int, world_size: int, step: int, rate: float) -> None:
-        """Note how the job goes, unless it went just like that before."""
-        fresh = Sample(self.number + 1, wall, world_round, world_size, step, rate)
-        if self._samples and fresh.same_values_as(self._samples[-1]):
+        """Add a sample, unless it has the same values as the last one."""
+        new = Sample(self.number + 1, wall, world_round, world_size, step, rate)
+        if self._samples and new.same_values_as(self._samples[-1]):
             return
         self.number += 1
-        self._samples.append(fresh)
+        self._samples.append(new)
         if len(self._samples) > MOST_SAMPLES:
             self._thin_out()
 
     def has_event(self, reason: str, message: str) -> bool:
-        """Tell whether an event is kept, as it would be noted now."""
+        """Return whether an event with this reason and message is in the history."""
         text = _line(message, LONGEST_MESSAGE)
         return any(event.message == text for event in self._events.get(reason, ()))
 
     def samples(self, after: int = 0) -> list[Sample]:
-        """Return the samples that are newer than a number."""
+        """Return the samples with a higher number."""
         return [sample for sample in self._samples if sample.number > after]
 
     def events(self, after: int = 0) -> list[Event]:
-        """Return the events that are newer than a number."""
+        """Return the events with a higher number."""
         found = [event for events in self._events.values() for event in events if event.number > after]
         return sorted(found, key=lambda event: event.number)
 
     def restore(self, samples: Iterable[Sample], events: Iterable[Event]) -> None:
-        """Take what an earlier master kept; the bounds may have become smaller since."""
+        """Restore the history of an earlier master, whose bounds may have been larger."""
         self._samples = list(samples)[-MOST_SAMPLES:]
         latest = list(events)[-MOST_EVENTS:]
-        self._events, self._kept = {}, len(latest)
+        self._events, self._event_count = {}, len(latest)
         for event in latest:
             self._events.setdefault(event.reason, deque()).append(event)
         self.number = max([0, *(each.number for each in self._samples), *(each.number for each in latest)])
 
     def _thin_out(self) -> None:
-        """Drop the sample in whose place its neighbours are closest together, for its age; never the first or last."""
+        """Drop the sample whose neighbours are closest together relative to its age; never the first or the last."""
         samples, now = self._samples, self._samples[-1].time
 
-        def missed(place: int) -> float:
-            age = now - samples[place].time
-            return (samples[place + 1].time - samples[place - 1].time) / max(age, SAMPLE_SECONDS)
+        def relative_gap(position: int) -> float:
+            age = now - samples[position].time
+            return (samples[position + 1].time - samples[position - 1].time) / max(age, SAMPLE_SECONDS)
 
-        del samples[min(range(1, len(samples) - 1), key=missed)]
+        del samples[min(range(1, len(samples) - 1), key=relative_gap)]
 
 
 def _line(text: str, longest: int) -> str:

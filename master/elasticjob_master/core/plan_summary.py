@@ -1,4 +1,4 @@
-"""What is told of a job's ScalePlans, whoever made them."""
+"""The summary of a ScalePlan that the master shows to clients, whoever created the plan."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MOST_PLANS = 50
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """A ScalePlan, in short. Times are seconds since the epoch; 0: not yet."""
+    """A ScalePlan. Times are in seconds since the epoch; 0: not yet."""
 
     name: str
     source: str

@@ -1,9 +1,8 @@
-"""How far the training is and how fast it goes, from the members' step reports.
+"""The training's step and speed, from the members' step reports.
 
-A report tells the seconds it stands for, so a burst of reports after a reconnection says as much as reports in time.
-One report costs the same whatever the number of members; sums over members are made when somebody asks. The rate is
-that of training: what a pause takes, such as an evaluation, a checkpoint or the compilation of the first step, is left
-out of it.
+A report contains the seconds that it stands for, so a burst of reports after a reconnection counts like reports that
+arrive in time. Adding a report takes constant time; sums over all members are computed on request. The speed is that
+of training: pauses for an evaluation, a checkpoint or the compilation of the first step are left out.
 """
 
 from __future__ import annotations
@@ -15,17 +14,26 @@ from statistics import median
 
 from elasticjob_api.limits import MAX_METRIC_NAME_CHARACTERS, MAX_METRICS, MAX_STEP
 
-_MEMORY_SECONDS = 5.0
+_DECAY_SECONDS = 5.0
 _KEPT = 0.75
-"""Of what was before, one report leaves at least so much: where steps take long, the last few still count."""
+"""The least part of the older sums that a report keeps, so that several reports count even if steps take long."""
 _SILENT_SECONDS = 15.0
-_ODD_FACTOR, _ODD_SECONDS = 5.0, 5.0
+_OUTLIER_FACTOR, _OUTLIER_SECONDS = 5.0, 5.0
 _LEAST_SECONDS = 1e-3
 
 
 @dataclass(frozen=True)
 class Report:
-    """One step report, as told."""
+    """One step report.
+
+    Attributes:
+        step: the number of the last step, counted from the beginning of the training.
+        total_steps: the number of steps of the whole training; 0: not known.
+        samples: trained since the last report.
+        seconds: passed since the last report; 0: not known.
+        steps: finished since the last report; 0: not known.
+        compute_seconds: the part of `seconds` in which the member did not wait for others; 0: not known.
+    """
 
     round: int
     step: int
@@ -37,7 +45,7 @@ class Report:
     compute_seconds: float = 0.0
 
     def validation_error(self) -> str | None:
-        """Return what is wrong with it: field, value and bound; None when nothing is."""
+        """Return an error that names field, value and bound; None: the report is valid."""
         for name, value in (("step", self.step), ("total_steps", self.total_steps), ("steps", self.steps)):
             if not 0 <= value <= MAX_STEP:
                 return f"{name} is {value}; it must be between 0 and {MAX_STEP}"
@@ -55,53 +63,62 @@ class Report:
 
 @dataclass(slots=True)
 class MemberSpeed:
-    """Recent samples and steps of one member: sums that fade with the seconds they stand for.
+    """Recent samples and steps of one member: sums that decay with time.
 
-    A report whose steps took far longer, or far less, than usual is odd. A single one is left out: it was a pause. Two
-    in a row are the new pace, and so is the second report of all: the first one has the start-up in it.
+    A report whose steps took far more or far less time than usual is an outlier. A single outlier is skipped, because
+    it was a pause. After two in a row, or in the second report of all, the sums begin again: the speed has changed, or
+    the first report contained the start-up.
     """
 
     step: int
-    told_at: float
+    received_at: float
     samples: float = 0.0
     steps: float = 0.0
     seconds: float = 0.0
     interval: float = 0.0
     reports: int = 0
-    odd: bool = False
+    outlier: bool = False
 
     def add(self, report: Report, now: float) -> None:
-        """Take a report."""
+        """Add a report."""
         steps = report.steps or max(0, report.step - self.step)
-        elapsed = report.seconds or max(0.0, now - self.told_at)
-        self.told_at, self.step = now, report.step
-        # Without seconds of its own a report that comes in a burst takes no time: only all of the burst says something.
-        if report.seconds and self._is_odd(elapsed, steps):
-            if self.reports > 1 and not self.odd:
-                self.odd = True
+        elapsed = report.seconds or max(0.0, now - self.received_at)
+        self.received_at, self.step = now, report.step
+        # Reports without `seconds` that arrive in a burst seem to take no time, so they are never outliers.
+        if report.seconds and self._is_outlier(elapsed, steps):
+            if self.reports > 1 and not self.outlier:
+                self.outlier = True
                 return
             self.samples = self.steps = self.seconds = 0.0
-        keep = max(math.exp(-elapsed / _MEMORY_SECONDS), _KEPT)
+        keep = max(math.exp(-elapsed / _DECAY_SECONDS), _KEPT)
         self.samples = self.samples * keep + report.samples
         self.steps = self.steps * keep + steps
         self.seconds = self.seconds * keep + elapsed
-        self.interval, self.odd = elapsed, False
+        self.interval, self.outlier = elapsed, False
         self.reports += 1
 
     def silent(self, now: float) -> bool:
-        """Tell whether the member has stopped reporting."""
-        return now - self.told_at > max(_SILENT_SECONDS, 5 * self.interval)
+        """Return whether the member has stopped reporting."""
+        return now - self.received_at > max(_SILENT_SECONDS, 5 * self.interval)
 
-    def _is_odd(self, elapsed: float, steps: int) -> bool:
+    def _is_outlier(self, elapsed: float, steps: int) -> bool:
         if not steps or not self.steps:
             return False
         usual = self.seconds / self.steps * steps
-        within = usual / _ODD_FACTOR <= elapsed <= usual * _ODD_FACTOR
-        return not within and abs(elapsed - usual) > _ODD_SECONDS
+        within = usual / _OUTLIER_FACTOR <= elapsed <= usual * _OUTLIER_FACTOR
+        return not within and abs(elapsed - usual) > _OUTLIER_SECONDS
 
 
 class Progress:
-    """The job's progress."""
+    """The job's progress.
+
+    Attributes:
+        round: the latest round in which a step was reported.
+        step: the highest step reported in this round.
+        samples: trained so far, over all rounds.
+        metrics: the last value of each metric.
+        reported_at: when the last report of the present round arrived, in seconds since the epoch.
+    """
 
     def __init__(self) -> None:
         self.round = 0
@@ -113,15 +130,15 @@ class Progress:
         self._speeds: dict[str, MemberSpeed] = {}
 
     def add_report(self, uid: str, report: Report, *, now: float, wall: float) -> bool:
-        """Take a member's report, whose `problem` is None. One of an earlier round counts its samples only.
+        """Add a member's valid report; of a report of an earlier round only the samples count.
 
         Returns whether the member has finished a step of this round.
 
         Args:
-            uid: the member.
-            report: what it tells.
-            now: the clock of the decisions.
-            wall: seconds since the epoch, for people.
+            uid: of the member.
+            report: its report.
+            now: the time of the monotonic clock.
+            wall: the time in seconds since the epoch.
         """
         self.samples += report.samples
         if report.round < self.round:
@@ -131,7 +148,7 @@ class Progress:
             self.round, self.step, self._speeds = report.round, report.step, {}
         speed = self._speeds.get(uid)
         if speed is None:
-            speed = self._speeds[uid] = MemberSpeed(step=max(0, report.step - 1), told_at=now - report.seconds)
+            speed = self._speeds[uid] = MemberSpeed(step=max(0, report.step - 1), received_at=now - report.seconds)
         stepped = report.step != speed.step
         speed.add(report, now)
         self.step = max(self.step, report.step)
@@ -143,34 +160,34 @@ class Progress:
         return stepped
 
     def remove_member(self, uid: str) -> None:
-        """A member's process is gone: it adds nothing to the rate any more."""
+        """Remove a member whose process has ended from the speed."""
         self._speeds.pop(uid, None)
 
     def reporter_count(self) -> int:
-        """Return how many members have reported in this round."""
+        """Return the number of members that have reported in this round."""
         return len(self._speeds)
 
     def samples_per_second(self, now: float) -> float:
-        """Return the throughput of all members together."""
-        return sum(p.samples / p.seconds for p in self._telling(now))
+        """Return the throughput of all members."""
+        return sum(s.samples / s.seconds for s in self._reporting(now))
 
     def steps_per_second(self, now: float) -> float:
-        """Return how fast the job's step grows: the median of the members that tell steps."""
-        return median([p.steps / p.seconds for p in self._telling(now) if p.steps] or [0.0])
+        """Return how fast the step grows: the median over the members that report steps."""
+        return median([s.steps / s.seconds for s in self._reporting(now) if s.steps] or [0.0])
 
     def eta_seconds(self, now: float) -> float | None:
-        """Return the seconds to go at the present rate, or None when that is not known."""
+        """Return the remaining seconds at the present rate, or None when they are not known."""
         rate = self.steps_per_second(now)
         if not self.total_steps or rate <= 0:
             return None
         return max(0, self.total_steps - self.step) / rate
 
-    def _telling(self, now: float) -> list[MemberSpeed]:
-        return [p for p in self._speeds.values() if p.seconds > _LEAST_SECONDS and not p.silent(now)]
+    def _reporting(self, now: float) -> list[MemberSpeed]:
+        return [s for s in self._speeds.values() if s.seconds > _LEAST_SECONDS and not s.silent(now)]
 
 
 def format_rate(rate: float) -> str:
-    """Return a rate for a printed column, such as `950/s` or `1.2k/s`."""
+    """Return a rate as text for a table, such as `950/s` or `1.2k/s`."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if rate >= limit:
             return f"{rate / limit:.1f}{unit}/s"
@@ -178,5 +195,5 @@ def format_rate(rate: float) -> str:
 
 
 def format_steps(step: int, total: int) -> str:
-    """Return steps for a printed column, such as `123/480`, or `123` when the total is not known."""
+    """Return steps as text for a table, such as `123/480`, or `123` when the total is not known."""
     return f"{step}/{total}" if total else str(step)

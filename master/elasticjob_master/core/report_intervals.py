@@ -1,17 +1,17 @@
-"""How often agents tell, so that a master with ten thousand of them has as much to do as one with two thousand."""
+"""How often agents send heartbeats and step reports, so that the load of the master is bounded for any number."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 MESSAGES_PER_SECOND = 1000
-"""Heartbeats of all agents together, and as many step reports, are kept below this."""
+"""The most heartbeats of all agents together, and the most step reports."""
 HEARTBEAT_SECONDS = 2.0
 REPORT_SECONDS = 0.2
 LONGEST_REPORT_SECONDS = 5.0
-_WORDS_WHILE_LOST = 3
-"""So many heartbeats must be missing in a row until a member is taken for lost."""
-_NEWS = 1.5
+_HEARTBEATS_UNTIL_LOST = 3
+"""How many consecutive heartbeats must be missing before a member counts as lost."""
+_SIGNIFICANT_FACTOR = 1.5
 
 
 @dataclass(frozen=True)
@@ -23,17 +23,17 @@ class Intervals:
 
 
 def intervals_for(agents: int, *, lost: float) -> Intervals:
-    """Return what so many agents are told; `lost` is the silence in seconds after which one is taken for lost."""
+    """Return the intervals for so many agents; `lost` is the silence in seconds after which one counts as lost."""
     share = agents / MESSAGES_PER_SECOND
     return Intervals(
-        heartbeat=min(max(HEARTBEAT_SECONDS, share), lost / _WORDS_WHILE_LOST),
+        heartbeat=min(max(HEARTBEAT_SECONDS, share), lost / _HEARTBEATS_UNTIL_LOST),
         report=min(max(REPORT_SECONDS, share), LONGEST_REPORT_SECONDS),
     )
 
 
-def differ_much(told: Intervals, now: Intervals) -> bool:
-    """Tell whether the difference is worth a message to every agent: more than half, either way."""
+def differ_much(sent: Intervals, now: Intervals) -> bool:
+    """Return whether the new intervals justify a message to every agent: one differs by more than half."""
     return any(
-        max(before, after) > _NEWS * min(before, after)
-        for before, after in ((told.heartbeat, now.heartbeat), (told.report, now.report))
+        max(before, after) > _SIGNIFICANT_FACTOR * min(before, after)
+        for before, after in ((sent.heartbeat, now.heartbeat), (sent.report, now.report))
     )

@@ -1,7 +1,7 @@
-"""Whether the training hangs: no step for much longer than usual, although all members of the world are there.
+"""Whether the training hangs: no step for much longer than usual, although all members of the world are connected.
 
-Only time in which a step could have been told counts: not while a world changes, not while a member is away, and not
-what the master itself stood still. So neither a network cut nor a restart of the master looks like a stall.
+Only time in which a step could have been reported counts: not while a world changes, a member is disconnected, or the
+master itself is suspended. So neither a network failure nor a restart of the master looks like a stall.
 """
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 TrainingActivity = Literal["training", "paused", "finished"]
-"""The world trains and all its members are there; something keeps it from training; there is nothing to train."""
+"""The world trains with all its members; something keeps it from training; there is nothing left to train."""
 
 MOST_RESTARTS = 5
 _START_UP = 3
-"""So many times longer may the first step of a round take: frameworks load and compile before it."""
-_LONGEST_TICK = 2.0
-_TELLING_SECONDS = 10.0
-"""In which members tell a new master what they have done while there was none."""
-_WELL = 10
+"""How many times longer the first step of a round may take, as frameworks load and compile before it."""
+_LONGEST_ADVANCE = 2.0
+_CATCH_UP_SECONDS = 10.0
+"""The time in which members report to a restarted master what they have done meanwhile."""
+_RECOVERED_FACTOR = 10
+"""After so many times the limit without a stall, earlier restarts no longer count."""
 
 
 @dataclass(frozen=True)
 class StallRule:
-    """When training is stalled, and whether that starts it anew: `spec.health`."""
+    """When training counts as stalled, and whether it is restarted then; from `spec.health`."""
 
     factor: float = 10.0
     seconds: float = 300.0
@@ -32,19 +33,19 @@ class StallRule:
 
 @dataclass
 class StallDetector:
-    """The time since the last step.
+    """Measures the time since the last step.
 
     Attributes:
-        round: of the world that is watched.
-        stepped_at: when the last step was told, in seconds since the epoch; None before the first of the job, for
+        round: of the present world.
+        stepped_at: when the last step was reported, in seconds since the epoch; None before the job's first one, for
             which there is nothing to compare with.
-        usual: seconds between a member's reports of steps, lately.
-        start_up: the longest time to the first step of a round so far.
-        since: since when the training is stalled, in seconds since the epoch; None: it is not.
-        restarts: made because of stalls, without a long time of training in between.
+        usual: recent average of the seconds between a member's step reports.
+        start_up: the longest time to the first step of a round so far, in seconds.
+        since: since when the training is stalled, in seconds since the epoch; None: it is not stalled.
+        restarts: the number of restarts because of stalls, without a long time of training in between.
         restarted_at: when the last of them was made, in seconds since the epoch.
-        idle: seconds without a step that count.
-        first: no step of this round has been told yet.
+        idle: seconds without a step, as far as they count.
+        first: no step of this round has been reported yet.
     """
 
     round: int = 0
@@ -56,16 +57,16 @@ class StallDetector:
     restarted_at: float = 0.0
     idle: float = 0.0
     first: bool = True
-    _watched: float = 0.0
-    _ticked_at: float | None = field(default=None, repr=False)
+    _observed_seconds: float = 0.0
+    _advanced_at: float | None = field(default=None, repr=False)
 
     def step_finished(self, seconds: float, wall: float, *, process_round: int) -> bool:
-        """Take a report of steps that stands for so many seconds; return whether that ends a stall."""
-        self._enter(process_round)
+        """Record a step report that stands for so many seconds; return whether it ends a stall."""
+        self._set_round(process_round)
         if self.first:
             self.start_up = max(self.start_up, self.idle)
         elif self.usual:
-            self.usual += 0.1 * (min(seconds, 4 * self.usual) - self.usual)  # a pause is not what is usual
+            self.usual += 0.1 * (min(seconds, 4 * self.usual) - self.usual)  # bounded because of pauses
         else:
             self.usual = seconds
         ended = self.since is not None
@@ -80,27 +81,27 @@ class StallDetector:
     def advance(
         self, now: float, wall: float, *, activity: TrainingActivity, process_round: int, rule: StallRule
     ) -> bool:
-        """Let time pass; return whether the training is to be started anew now.
+        """Count the time since the last call; return whether the training is to be restarted now.
 
         Args:
-            now: the clock of the decisions.
-            wall: seconds since the epoch.
-            activity: whether a step could be told.
+            now: the time of the monotonic clock.
+            wall: the time in seconds since the epoch.
+            activity: whether a step could have been reported.
             process_round: of the present world.
-            rule: what the job says.
+            rule: the job's settings.
         """
-        passed = 0.0 if self._ticked_at is None else min(now - self._ticked_at, _LONGEST_TICK)
-        self._ticked_at = now
-        self._enter(process_round)
+        passed = 0.0 if self._advanced_at is None else min(now - self._advanced_at, _LONGEST_ADVANCE)
+        self._advanced_at = now
+        self._set_round(process_round)
         if activity == "finished":
             self.since, self.idle = None, 0.0
         if activity != "training":
             return False
         self.idle += passed
-        self._watched += passed
+        self._observed_seconds += passed
         limit = self.limit(rule)
-        if self.stepped_at is None or self.idle <= limit or self._watched < _TELLING_SECONDS:
-            if self.restarts and self.since is None and wall - self.restarted_at > _WELL * limit:
+        if self.stepped_at is None or self.idle <= limit or self._observed_seconds < _CATCH_UP_SECONDS:
+            if self.restarts and self.since is None and wall - self.restarted_at > _RECOVERED_FACTOR * limit:
                 self.restarts = 0
             return False
         if self.since is None:
@@ -111,12 +112,12 @@ class StallDetector:
         self.restarted_at, self.idle = wall, 0.0
         return True
 
-    def _enter(self, process_round: int) -> None:
+    def _set_round(self, process_round: int) -> None:
         if process_round != self.round:
             self.round, self.idle, self.first = process_round, 0.0, True
 
     def restore(self, wall: float, *, stepped_in_round: bool) -> None:
-        """Go on after a restart of the master, with what was stored."""
+        """Continue after a restart of the master; the stored fields are set already."""
         self.first = not stepped_in_round
         if stepped_in_round and self.stepped_at is not None:
             self.idle = max(0.0, wall - self.stepped_at)

@@ -1,4 +1,4 @@
-"""How long one member's own steps take, from its step reports: what stragglers are found by."""
+"""How long a member's steps take, from its step reports; `stragglers` compares these times."""
 
 from __future__ import annotations
 
@@ -7,18 +7,22 @@ from dataclasses import dataclass
 
 from elasticjob_master.core.progress import Report
 
-_MEMORY_SECONDS = 10.0
+_DECAY_SECONDS = 10.0
 _KEPT = 0.75
 _SILENT_SECONDS = 15.0
 
 
 @dataclass(slots=True)
 class StepTimes:
-    """The time of one member's own steps in this round, and what is made of it.
+    """The step times of one member in this round: sums that decay with time.
 
     Attributes:
-        own_work: the time is what the member works without waiting for others.
-        change_pending_since: since when it has looked like the opposite of `straggler`.
+        steps: number of steps.
+        seconds: their time.
+        own_work: the time is that of the member's own work, without waiting for others.
+        interval: the seconds that the last report stands for.
+        straggler: the member is marked as a straggler.
+        change_pending_since: since when its times have contradicted the mark.
     """
 
     round: int = 0
@@ -32,11 +36,11 @@ class StepTimes:
 
     @property
     def step_seconds(self) -> float:
-        """Seconds of one step, lately; 0 when not known."""
+        """Recent seconds per step; 0 when not known."""
         return self.seconds / self.steps if self.steps else 0.0
 
     def add(self, report: Report, steps: int, now: float) -> None:
-        """Take a report that stands for so many steps. The first of a round has the start-up in it and is left out."""
+        """Add a report of so many steps. The first report of a round includes the start-up and is skipped."""
         by_itself = report.compute_seconds > 0
         if report.round != self.round or by_itself != self.own_work:
             self.round, self.own_work = report.round, by_itself
@@ -45,11 +49,11 @@ class StepTimes:
         seconds = report.compute_seconds or report.seconds
         if not steps or not seconds:
             return
-        keep = max(math.exp(-report.seconds / _MEMORY_SECONDS), _KEPT)
+        keep = max(math.exp(-report.seconds / _DECAY_SECONDS), _KEPT)
         self.steps = self.steps * keep + steps
         self.seconds = self.seconds * keep + seconds
         self.reported_at, self.interval = now, report.seconds
 
     def is_known(self, now: float) -> bool:
-        """Return whether something is known of it that is not too old."""
+        """Return whether there are times, and recent ones."""
         return self.steps > 0 and now - self.reported_at <= max(_SILENT_SECONDS, 5 * self.interval)

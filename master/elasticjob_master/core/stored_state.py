@@ -1,4 +1,7 @@
-"""What outlives the master: everything a new one must know to go on as if nothing had happened."""
+"""The state that is stored for a restart of the master, and its encoding.
+
+The structs are encoded by field name, so their fields must not be renamed.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +19,19 @@ _LARGEST = 256 * 1024 * 1024
 
 
 class StateTooLarge(Exception):
-    """What must be stored does not fit; the message says how much there is and how much fits."""
+    """The state does not fit; the message says how large it is and how much fits."""
 
 
 class UnreadableState(Exception):
-    """The stored bytes are no state of this version; the message says what is wrong."""
+    """The stored bytes are damaged or of another version; the message says which."""
 
 
 class _Part(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Base of the stored structures; a field that is missing has its default."""
+    """Base of the stored structs; a missing field has its default."""
 
 
 class StoredMember(_Part, frozen=True):
-    """A member; times are not stored, they start anew."""
+    """A member. Its times are not stored; they begin again after a restart."""
 
     order: int
     pod_name: str
@@ -55,7 +58,7 @@ class StoredMember(_Part, frozen=True):
 
 
 class StoredHolder(_Part, frozen=True):
-    """What a member holds of a data set, as runs of positions: by its latest request, and by earlier ones."""
+    """A member's leases of one data set, as runs of positions: those of its latest request, and of earlier ones."""
 
     uid: str
     request_id: str = ""
@@ -64,7 +67,7 @@ class StoredHolder(_Part, frozen=True):
 
 
 class StoredLedger(_Part, frozen=True):
-    """A data set and its account; `waiting` and `failed` are runs of positions."""
+    """A data set and its ledger; `waiting` and `failed` are runs of positions."""
 
     name: str
     size: int
@@ -86,7 +89,7 @@ class StoredLedger(_Part, frozen=True):
 
 
 class StoredProgress(_Part, frozen=True):
-    """How far the training was."""
+    """The training's progress."""
 
     round: int = 0
     step: int = 0
@@ -97,7 +100,7 @@ class StoredProgress(_Part, frozen=True):
 
 
 class StoredStall(_Part, frozen=True):
-    """When the training last stepped, and what became of that."""
+    """The state of the stall detector."""
 
     stepped_at: float | None = None
     usual: float = 0.0
@@ -108,7 +111,7 @@ class StoredStall(_Part, frozen=True):
 
 
 class StoredKeyValue(_Part, frozen=True):
-    """What the processes of the present round have told each other, and the barriers they have passed."""
+    """The key-value store and the passed barriers of the present round; `answers` are results of additions."""
 
     round: int = 0
     values: dict[str, bytes] = {}
@@ -117,7 +120,7 @@ class StoredKeyValue(_Part, frozen=True):
 
 
 class StoredMemory(_Part, frozen=True):
-    """The auto-scaler's memory, with the names it has there; `weights` are those of the rates."""
+    """The fields of the auto-scaler's `ScalingMemory`; `rates` and `weights` are its rates."""
 
     rates: dict[int, float] = {}
     weights: dict[int, float] = {}
@@ -141,7 +144,7 @@ class StoredMemory(_Part, frozen=True):
 
 
 class StoredState(msgspec.Struct, frozen=True):
-    """All of it."""
+    """The whole stored state."""
 
     version: int = VERSION
     job_uid: str = ""
@@ -173,7 +176,7 @@ class _Versioned(msgspec.Struct):
 
 @dataclass(frozen=True)
 class EncodedState:
-    """A stored form, and what is not in it for want of room."""
+    """An encoded state, and the names of the parts that were left out to make it small enough."""
 
     data: bytes
     left_out: tuple[str, ...] = ()
@@ -182,24 +185,24 @@ class EncodedState:
 def encode(state: StoredState) -> bytes:
     """Return the state as compressed JSON.
 
-    UIDs are what it consists of, for they are random. So each is in it once, with its member, and is named by the
-    member's position everywhere else; a colon, which no UID has, tells one from the other.
+    The UIDs take most of its size, because they are random and do not compress. So each UID is written once, with its
+    member, and everywhere else as a colon and the member's position; no UID contains a colon.
     """
     short = {member.pod_uid: f":{number}" for number, member in enumerate(state.members)}
-    return zlib.compress(msgspec.json.encode(_renamed(state, short)), 1)
+    return zlib.compress(msgspec.json.encode(_with_uids(state, short)), 1)
 
 
 def encode_within(state: StoredState, largest: int | None) -> EncodedState:
-    """Return the stored form in at most `largest` bytes (None: any number), without what is least needed if need be.
+    """Encode the state in at most `largest` bytes (None: no limit), if necessary without the least important parts.
 
     Raises:
-        StateTooLarge: what cannot be left out takes more.
+        StateTooLarge: it takes more even without them.
     """
     data, left_out = encode(state), []
-    for name, lesser in _DISPENSABLE:
+    for name, without in _DISPENSABLE:
         if largest is None or len(data) <= largest:
             break
-        state = lesser(state)
+        state = without(state)
         left_out.append(name)
         data = encode(state)
     if largest is not None and len(data) > largest:
@@ -215,11 +218,11 @@ _DISPENSABLE: tuple[tuple[str, Callable[[StoredState], StoredState]], ...] = (
     ("events", lambda state: replace(state, events=[])),
     ("metrics", lambda state: replace(state, progress=replace(state.progress, metrics={}))),
 )
-"""Least needed first: what was, and the last values of what is told again with the next report."""
+"""Least important first: the history, and metrics that the next step reports will contain again."""
 
 
 def decode(data: bytes) -> StoredState:
-    """Return a stored state. Raises `UnreadableState`."""
+    """Decode a stored state. Raises `UnreadableState`."""
     try:
         inflater = zlib.decompressobj()
         text = inflater.decompress(data, _LARGEST)
@@ -227,13 +230,13 @@ def decode(data: bytes) -> StoredState:
         if version != VERSION:
             raise UnreadableState(f"the stored state has version {version}; this master reads version {VERSION}")
         state = msgspec.json.decode(text, type=StoredState)
-        return _renamed(state, {f":{number}": member.pod_uid for number, member in enumerate(state.members)})
+        return _with_uids(state, {f":{number}": member.pod_uid for number, member in enumerate(state.members)})
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnreadableState(f"the stored state is damaged: {error}") from error
 
 
-def _renamed(state: StoredState, names: Mapping[str, str]) -> StoredState:
-    """Return the state with other names for the members of the world and the holders of leases."""
+def _with_uids(state: StoredState, names: Mapping[str, str]) -> StoredState:
+    """Return the state with other UIDs for the members of the world and the holders of leases."""
     ledgers = [
         replace(ledger, holders=[replace(holder, uid=names.get(holder.uid, holder.uid)) for holder in ledger.holders])
         for ledger in state.ledgers

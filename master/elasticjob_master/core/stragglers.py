@@ -1,7 +1,7 @@
-"""Which members take much longer for a step than the others, for so long that it is no accident.
+"""Stragglers: members that take much longer for a step than the others of their role, for a sustained time.
 
-Members that wait for each other at every step all take as long as the slowest one. Then only the time that each of them
-works by itself tells which one that is; where no member tells it, nobody is a straggler.
+Members that wait for each other at every step all take as long as the slowest one. Then only the time of each member's
+own work shows which one that is. Where no member reports that time, no straggler is found.
 """
 
 from __future__ import annotations
@@ -13,42 +13,42 @@ from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.core.step_times import StepTimes
 
 LEAST_MEMBERS = 3
-"""With fewer nobody can say which of them is the odd one."""
+"""With fewer members the median says nothing."""
 
 
 def update_stragglers(members: Iterable[Member], *, factor: float, seconds: float, now: float) -> list[Member]:
-    """Mark who has been over `factor` times the median of its role for so many seconds; return whose mark has changed.
+    """Mark members that were over `factor` times the median of their role for so many seconds; return changed ones.
 
-    A mark goes when the member has been nearer to the median than half of what made it one, for as long.
+    A mark is removed when the member was below half that excess over the median for as long.
     """
-    telling: dict[tuple[str, bool], list[Member]] = {}
+    by_group: dict[tuple[str, bool], list[Member]] = {}
     for member in members:
         if member.step_times.is_known(now):
-            telling.setdefault((member.identity.role, member.step_times.own_work), []).append(member)
+            by_group.setdefault((member.identity.role, member.step_times.own_work), []).append(member)
         else:
             member.step_times.change_pending_since = None
-    usual = _medians(telling)
+    medians = _medians(by_group)
     changed = []
-    for group, present in telling.items():
-        for member in present:
+    for group, in_group in by_group.items():
+        for member in in_group:
             step_times = member.step_times
             bound = (1 + factor) / 2 if step_times.straggler else factor
-            slow = group in usual and step_times.step_seconds > bound * usual[group]
-            if _turns(step_times, slow, seconds, now):
+            slow = group in medians and step_times.step_seconds > bound * medians[group]
+            if _mark_changes(step_times, slow, seconds, now):
                 changed.append(member)
     return changed
 
 
-def _medians(telling: Mapping[tuple[str, bool], list[Member]]) -> dict[tuple[str, bool], float]:
-    """Return the median of every role; only of those that tell what they work by themselves, where there are any."""
+def _medians(by_group: Mapping[tuple[str, bool], list[Member]]) -> dict[tuple[str, bool], float]:
+    """Return each role's median step time: of its members that report their own work, if there are any."""
     return {
-        (role, by_itself): median(member.step_times.step_seconds for member in present)
-        for (role, by_itself), present in telling.items()
-        if len(present) >= LEAST_MEMBERS and (by_itself or (role, True) not in telling)
+        (role, own_work): median(member.step_times.step_seconds for member in present)
+        for (role, own_work), present in by_group.items()
+        if len(present) >= LEAST_MEMBERS and (own_work or (role, True) not in by_group)
     }
 
 
-def _turns(step_times: StepTimes, slow: bool, seconds: float, now: float) -> bool:
+def _mark_changes(step_times: StepTimes, slow: bool, seconds: float, now: float) -> bool:
     if slow == step_times.straggler:
         step_times.change_pending_since = None
         return False

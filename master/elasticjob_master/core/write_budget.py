@@ -1,44 +1,45 @@
-"""When the state may be written again: soon while somebody waits for it, seldom otherwise, and never much on average.
+"""When the state may be written again: soon if a request waits for it, rarely otherwise.
 
-What is stored takes an API server's time, so in the long run there is at most one write each `pause` seconds. But who
-waits for several writes one after the other, as the members of a new world do at their first barriers, would wait as
-many pauses. So writes that are waited for may come quickly until a budget is used up; it fills again with time.
+Each write costs the API server work, so in the long run there is at most one every `pause` seconds. But a client that
+waits for several writes one after the other, as the members of a new world do at their first barriers, would wait for
+as many pauses. So writes that requests wait for may follow each other quickly until a budget, a token bucket, is used
+up; it fills up again with time.
 """
 
 from __future__ import annotations
 
 TOGETHER_SECONDS = 0.02
-"""Between two quick writes: what many ask for at the same time is stored together."""
+"""The least time between two writes, so that simultaneous changes are stored together."""
 _SHARE_OF_TIME = 0.1
-"""That taking a snapshot may have, however large the state is."""
+"""The share of the master's time that snapshots may take, however large the state is."""
 
 
 class WriteBudget:
-    """The times of the writes. `now` is any clock that does not go back."""
+    """Decides the times of the writes. `now` is the time of any monotonic clock."""
 
     def __init__(self, *, pause: float, burst: float) -> None:
-        """Begin with the whole budget.
+        """Begin with a full budget.
 
         Args:
-            pause: seconds between two writes that nobody waits for; after so many the budget has one more.
-            burst: quick writes in the budget when it is full; `inf` if only nobody's waiting makes writes seldom.
+            pause: seconds between two writes that no request waits for; the budget gains one write in that time.
+            burst: quick writes in a full budget; `inf`: writes that requests wait for are not limited.
         """
         self._pause = pause
         self._burst = burst
         self._next = 0.0
         """The earliest time of any write."""
-        self._seldom = 0.0
-        """The time of a write that nobody waits for."""
+        self._next_unwaited = 0.0
+        """The earliest time of a write that no request waits for."""
         self._full = 0.0
-        """When the budget is full again."""
+        """When the budget will be full again."""
 
     def record_write(self, now: float, *, snapshot_seconds: float) -> None:
-        """Note a write, and what taking the snapshot for it took."""
+        """Record a write, and the duration of taking its snapshot."""
         self._next = now + max(TOGETHER_SECONDS, (1 / _SHARE_OF_TIME - 1) * snapshot_seconds)
-        self._seldom = now + self._pause
+        self._next_unwaited = now + self._pause
         self._full = max(self._full, now) + self._pause
 
     def seconds_until_write(self, now: float, *, waited_for: bool) -> float:
-        """Return the seconds until the next write; 0: now."""
-        due = self._full - (self._burst - 1) * self._pause if waited_for else self._seldom
+        """Return the seconds until the next write may begin; `waited_for`: a request waits for it."""
+        due = self._full - (self._burst - 1) * self._pause if waited_for else self._next_unwaited
         return max(0.0, due - now, self._next - now)

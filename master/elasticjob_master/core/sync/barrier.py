@@ -1,7 +1,7 @@
 """Barriers of one round: all members of a world wait for each other, as often as they like.
 
-Each use of a barrier has a number, counted from 0 by those who call: so a repeated request, whose answer got lost, is
-no further use. What is passed stays passed, also with a restarted master; who waits just calls again.
+The callers number the uses of a barrier from 0, so a repeated request, whose answer was lost, is not another use. A
+passed barrier stays passed, also after a restart of the master. Callers that still wait repeat their request.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from elasticjob_api.refusals import BadRequest, LimitReached
 
 MOST_BARRIERS = 1024
 MOST_WAITING = 64
-"""Barriers that are waited at, at a time."""
+"""The most barriers at which members wait at the same time."""
 LONGEST_NAME = 128
 
 
@@ -25,19 +25,19 @@ class Barriers:
         self._arrived: dict[str, set[str]] = {}
 
     def begin_round(self, round_: int) -> None:
-        """Forget everything: another round has begun."""
+        """Remove all barriers, as another round has begun."""
         self.restore(round_)
 
     def restore(self, round_: int, passed: Mapping[str, int] | None = None) -> None:
-        """Go on with what was stored."""
+        """Restore how often each barrier was passed."""
         self.round, self._passed, self._arrived = round_, dict(passed or {}), {}
 
     def passed_counts(self) -> dict[str, int]:
-        """Return how often each barrier was passed, which is to be stored."""
+        """Return how often each barrier was passed, for storing."""
         return dict(self._passed)
 
     def arrive(self, name: str, number: int, uid: str, world: Collection[str]) -> bool:
-        """Note that a member of the world has come; tell whether this use is passed: all members have come.
+        """Record the arrival of a member of the world; return whether all have arrived, so that this use is passed.
 
         Raises:
             BadRequest, LimitReached: the request makes no sense, or a bound is exceeded.
@@ -66,10 +66,10 @@ class Barriers:
         return True
 
     def times_passed(self, name: str) -> int:
-        """Return how often a barrier was passed."""
+        """Return how often one barrier was passed."""
         return self._passed.get(name, 0)
 
     def absent(self, name: str, world: Collection[str]) -> list[str]:
-        """Return who has not come yet."""
+        """Return the UIDs of the members that have not arrived yet."""
         arrived = self._arrived.get(name, set())
         return [uid for uid in world if uid not in arrived]

@@ -1,7 +1,7 @@
-"""What the processes of one world tell each other: small values by key, gone with the world's round.
+"""The key-value store with which the processes of one world exchange small values; a new round empties it.
 
-Meant for addresses, identifiers and counters. It is kept with the master's state, hence the bounds: a restarted master
-has the same values.
+It is meant for addresses, identifiers and counters. It is stored with the master's state, so that it survives a restart
+of the master; hence the bounds.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ MOST_KEYS_OF_A_REQUEST = 1024
 LONGEST_KEY = 128
 LONGEST_VALUE = 64 * 1024
 MOST_BYTES = 256 * 1024
-"""Of all keys and values together."""
+"""The most bytes of all keys and values together."""
 MOST_ANSWERS = 4096
-"""Answers to additions that are kept for repeated requests."""
+"""The most results of additions that are kept for repeated requests."""
 _MOST = 2**63 - 1
 _LONGEST_NUMBER = 20
 
@@ -28,37 +28,37 @@ class KeyValueStore:
     def __init__(self) -> None:
         self.round = 0
         self._values: dict[str, bytes] = {}
-        self._answers: dict[str, int] = {}
+        self._addition_results: dict[str, int] = {}
         self._bytes = 0
 
     def begin_round(self, round_: int) -> None:
-        """Forget everything: another round has begun."""
+        """Remove all values, as another round has begun."""
         self.restore(round_)
 
     def restore(
         self, round_: int, values: Mapping[str, bytes] | None = None, answers: Mapping[str, int] | None = None
     ) -> None:
-        """Go on with what was stored."""
+        """Restore the stored values, and the results of additions by request id."""
         self.round = round_
-        self._values, self._answers = dict(values or {}), dict(answers or {})
+        self._values, self._addition_results = dict(values or {}), dict(answers or {})
         self._bytes = sum(_size(key, value) for key, value in self._values.items())
 
     def values(self) -> dict[str, bytes]:
-        """Return what is to be stored."""
+        """Return all values, for storing."""
         return dict(self._values)
 
     def addition_results(self) -> dict[str, int]:
-        """Return the answers to additions, which are to be stored too."""
-        return dict(self._answers)
+        """Return the results of additions by request id, for storing."""
+        return dict(self._addition_results)
 
     def set(self, key: str, value: bytes, *, expected: bytes | None = None, if_absent: bool = False) -> bytes | None:
-        """Set a value, maybe on a condition, and return the one that is there now; None: there is none.
+        """Set a value, possibly on a condition, and return the present one; None: there is none.
 
         Args:
             key: its name.
-            value: what it shall be.
+            value: the new value.
             expected: set it only if the present value is this one.
-            if_absent: set it only if there is none.
+            if_absent: set it only if there is no value.
 
         Raises:
             BadRequest, LimitReached: a bound is exceeded.
@@ -73,15 +73,15 @@ class KeyValueStore:
         return value
 
     def first_missing(self, keys: Sequence[str], start: int = 0) -> int | None:
-        """Return the position of the first key, from a start on, that has no value; None: all have one."""
+        """Return the position, from `start` on, of the first key without a value; None: all have one."""
         return next((i for i in range(start, len(keys)) if keys[i] not in self._values), None)
 
     def get_all(self, keys: Iterable[str]) -> list[bytes]:
-        """Return the values of keys that are all there."""
+        """Return the values of keys that all have one."""
         return [self._values[key] for key in keys]
 
     def add(self, key: str, amount: int, request_id: str) -> int:
-        """Add to a number, 0 if there is none, and return the sum; the repetition of a request gets its first answer.
+        """Add to a number, 0 if there is none, and return the sum; a repeated request returns its first result.
 
         Raises:
             BadRequest, LimitReached: a bound is exceeded, or the value is no number.
@@ -89,8 +89,8 @@ class KeyValueStore:
         check_key(key)
         if len(request_id) > LONGEST_KEY:
             raise BadRequest(f"request_id has {len(request_id)} characters; it must have at most {LONGEST_KEY}")
-        if request_id in self._answers:
-            return self._answers[request_id]
+        if request_id in self._addition_results:
+            return self._addition_results[request_id]
         text = self._values.get(key, b"0")
         try:
             if len(text) > _LONGEST_NUMBER:
@@ -102,13 +102,13 @@ class KeyValueStore:
             raise BadRequest(f"value of {key!r} would be {total}; it must be at most {_MOST} either way")
         self._put(key, str(total).encode())
         if request_id:
-            self._answers[request_id] = total
-            if len(self._answers) > MOST_ANSWERS:
-                del self._answers[next(iter(self._answers))]
+            self._addition_results[request_id] = total
+            if len(self._addition_results) > MOST_ANSWERS:
+                del self._addition_results[next(iter(self._addition_results))]
         return total
 
     def delete(self, key: str) -> bool:
-        """Remove a value; tell whether there was one."""
+        """Remove a value; return whether there was one."""
         check_key(key)
         value = self._values.pop(key, None)
         if value is None:
@@ -127,13 +127,13 @@ class KeyValueStore:
 
 
 def check_key(key: str) -> None:
-    """Raise `BadRequest` for a key that cannot be one."""
+    """Raise `BadRequest` for an invalid key."""
     if not 1 <= len(key) <= LONGEST_KEY:
         raise BadRequest(f"key has {len(key)} characters; it must have 1 to {LONGEST_KEY}")
 
 
 def check_keys(keys: Sequence[str]) -> None:
-    """Raise `BadRequest` for keys that cannot be asked for together."""
+    """Raise `BadRequest` for an invalid list of keys."""
     if not 1 <= len(keys) <= MOST_KEYS_OF_A_REQUEST:
         raise BadRequest(f"keys has {len(keys)} entries; it must have 1 to {MOST_KEYS_OF_A_REQUEST}")
     if len(set(keys)) < len(keys):
