@@ -59,8 +59,7 @@ class Space:
         assert "created" in answer, answer
 
     def get(self, name: str, kind: str = "pod") -> Json:
-        answer: Json = json.loads(self.kubectl("get", kind, name, "-o", "json"))
-        return answer
+        return self.cluster.reader.get(self.name, f"{kind}/{name}")
 
     def until(self, name: str, holds: Callable[[Json], Any]) -> Json:
         """Wait until something holds for a pod's status; return the status."""
@@ -96,7 +95,7 @@ class Space:
         return self.logs(name)
 
     def events(self, name: str) -> list[Json]:
-        items: list[Json] = json.loads(self.kubectl("get", "events", "-o", "json"))["items"]
+        items = self.cluster.reader.items(self.name, "event")
         return [item for item in items if item["involvedObject"]["name"] == name]
 
     def event(self, name: str, reason: str) -> Json:

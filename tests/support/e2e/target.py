@@ -6,11 +6,14 @@ import json
 import shutil
 import subprocess
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+
+from tests.support.e2e.reader import Reader
 
 CRDS = Path(__file__).parents[3] / "crds"
 OPERATOR_NAMESPACE = "elasticjob-system"
@@ -33,6 +36,11 @@ class Target:
     bin: Path
     real: bool = False
     deployed: bool = False
+
+    @cached_property
+    def reader(self) -> Reader:
+        """What looks at its objects."""
+        return Reader(self.kubeconfig)
 
     def command(self, *arguments: str) -> list[str | Path]:
         """Return the command line of kubectl."""

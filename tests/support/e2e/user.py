@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,18 +21,19 @@ class User:
 
     def __init__(self, stage: Stage, job: str, folder: Path = Path("/nonexistent")) -> None:
         self.kubectl = stage.kubectl
+        self._reader = stage.cluster.reader
+        self._namespace = stage.namespace
         self.apply = stage.apply
         self.job = job
         self.folder = folder
 
     def get(self, what: str) -> Json:
         """Return an object."""
-        found: Json = json.loads(self.kubectl("get", what, "-o", "json"))
-        return found
+        return self._reader.get(self._namespace, what)
 
     def items(self, kind: str) -> list[Json]:
         """Return the job's plans or requests."""
-        found: list[Json] = json.loads(self.kubectl("get", kind, "-o", "json"))["items"]
+        found = self._reader.items(self._namespace, kind)
         return [item for item in found if item["spec"]["jobName"] == self.job]
 
     def status(self, what: str = "") -> Json:
@@ -62,7 +62,7 @@ class User:
     def pods(self) -> dict[str, str]:
         """Return name and UID of the job's workers that are not leaving."""
         chosen = f"{names.LABEL_JOB_NAME}={self.job},{names.LABEL_ROLE}={names.ROLE_WORKER}"
-        items = json.loads(self.kubectl("get", "pods", "-l", chosen, "-o", "json"))["items"]
+        items = self._reader.items(self._namespace, "pod", labels=chosen)
         return {
             pod["metadata"]["name"]: pod["metadata"]["uid"]
             for pod in items
