@@ -11,47 +11,47 @@ import msgspec
 from elasticjob_api import names
 from elasticjob_kube.resources import ELASTIC_JOBS, NODES, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 
-from tests.support.simulator.promises import is_leaving, is_live, owners
-from tests.support.simulator.world import FakeKube
+from tests.support.simulator.cluster import FakeKube
+from tests.support.simulator.invariants import is_live, is_terminating, owners
 
 Json = dict[str, Any]
 OWNERS = (ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS)
-RESIZES = ("InForce", "InForce", "InForce", "Deferred", "Infeasible", "Error", "Ignored")
-ENDINGS: tuple[tuple[str, int, str], ...] = (
+RESIZE_RESULTS = ("InForce", "InForce", "InForce", "Deferred", "Infeasible", "Error", "Ignored")
+POD_ENDS: tuple[tuple[str, int, str], ...] = (
     ("Failed", 1, "Error"), ("Failed", 137, "Error"), ("Failed", 137, "OOMKilled"), ("Failed", 143, "Error"),
     ("Failed", 3, "Error"), ("Failed", 139, "Error"), ("Evicted", 137, "Error"), ("Lost", 0, ""),
 )  # fmt: skip
 
 
-class Nature:
+class ClusterReactions:
     """Lets every pod live its life. `heal` ends all that hangs."""
 
     def __init__(self, kube: FakeKube, chance: random.Random, note: Callable[..., None]) -> None:
         self.kube, self.chance, self.note = kube, chance, note
-        self.stuck: set[str] = set()
-        self.peace = False
+        self.on_lost_node: set[str] = set()
+        self.undisturbed = False
         self.speed = chance.choice((0.2, 1.0, 5.0))
-        self.unschedulable = chance.choice((0.0, 0.0, 0.3))
-        self.deaf = chance.choice((0.0, 0.2, 1.0))
-        self.finishing = chance.choice((0.0, 0.0, 0.02))
-        self.resize = chance.choice((("InForce",), RESIZES))
-        self._collecting = False
-        self._listening: set[tuple[str, str]] = set()
+        self.unschedulable_rate = chance.choice((0.0, 0.0, 0.3))
+        self.ignored_drains = chance.choice((0.0, 0.2, 1.0))
+        self.finishing_rate = chance.choice((0.0, 0.0, 0.02))
+        self.resize_results = chance.choice((("InForce",), RESIZE_RESULTS))
+        self._collection_scheduled = False
+        self._drains_handled: set[tuple[str, str]] = set()
 
-    async def build(self) -> None:
+    async def create_nodes(self) -> None:
         for number in range(4):
             await self.kube.create(NODES, None, {"metadata": {"name": f"node-{number}"}, "spec": {}})
 
     # --- what they do by themselves -----------------------------------------------------------------------------------
 
-    def told(self, kind: str, resource: Resource, name: str, raw: bytes) -> None:
+    def on_change(self, kind: str, resource: Resource, name: str, raw: bytes) -> None:
         if resource is PODS:
             if kind == "ADDED":
-                self._soon(self._start, name, _uid(raw))
+                self._after_random_delay(self._start, name, _uid(raw))
             elif b'"deletionTimestamp"' in raw and kind == "MODIFIED":
-                self._soon(self._end_leaving, name, _uid(raw))
+                self._after_random_delay(self._end_terminating, name, _uid(raw))
             elif kind == "MODIFIED":
-                self._see_resize(name, raw)
+                self._on_resize(name, raw)
         elif resource is SCALE_PLANS and b'"Draining"' in raw:
             self._drain(raw)
         if (
@@ -61,10 +61,10 @@ class Nature:
         ):
             self._collect_soon()
 
-    def _soon(self, what: Callable[..., None], *args: Any) -> None:
-        self._later(self.chance.random() ** 2 * (1.0 if self.peace else 5.0 * self.speed), what, *args)
+    def _after_random_delay(self, what: Callable[..., None], *args: Any) -> None:
+        self._after(self.chance.random() ** 2 * (1.0 if self.undisturbed else 5.0 * self.speed), what, *args)
 
-    def _later(self, seconds: float, what: Callable[..., None], *args: Any) -> None:
+    def _after(self, seconds: float, what: Callable[..., None], *args: Any) -> None:
         asyncio.get_running_loop().call_later(seconds, what, *args)
 
     def _pod(self, name: str, uid: str) -> Json | None:
@@ -73,34 +73,34 @@ class Nature:
 
     def _start(self, name: str, uid: str) -> None:
         pod = self._pod(name, uid)
-        if pod is None or is_leaving(pod) or pod["status"].get("phase") != "Pending":
+        if pod is None or is_terminating(pod) or pod["status"].get("phase") != "Pending":
             return
-        nodes = [node["metadata"]["name"] for node in self.kube.of(NODES) if not node["spec"]]
-        if not nodes or (self.chance.random() < self.unschedulable and not self.peace):
+        nodes = [node["metadata"]["name"] for node in self.kube.all(NODES) if not node["spec"]]
+        if not nodes or (self.chance.random() < self.unschedulable_rate and not self.undisturbed):
             condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
             if pod["status"].get("conditions") != [condition]:
-                self.kube.change(PODS, name, conditions=[condition])
-            self._later(30.0, self._start, name, uid)
+                self.kube.set_status(PODS, name, conditions=[condition])
+            self._after(30.0, self._start, name, uid)
             return
         pod["spec"]["nodeName"] = self.chance.choice(nodes)
         resources = pod["spec"]["containers"][0].get("resources", {})
         running = [{"name": pod["spec"]["containers"][0]["name"], "resources": resources, "state": {"running": {}}}]
-        self.kube.change(PODS, name, phase="Running", conditions=[], podIP="10.0.0.1", containerStatuses=running)
-        self._soon(self._get_ready, name, uid)
+        self.kube.set_status(PODS, name, phase="Running", conditions=[], podIP="10.0.0.1", containerStatuses=running)
+        self._after_random_delay(self._get_ready, name, uid)
 
     def _get_ready(self, name: str, uid: str) -> None:
         pod = self._pod(name, uid)
-        if pod is not None and not is_leaving(pod) and pod["status"].get("phase") == "Running":
-            self.kube.change(PODS, name, conditions=[{"type": "Ready", "status": "True"}])
-            if self.chance.random() < self.finishing and not self.peace:
-                self._later(self.chance.uniform(1, 100), self.end, name, uid, "Succeeded", 0, "Completed")
+        if pod is not None and not is_terminating(pod) and pod["status"].get("phase") == "Running":
+            self.kube.set_status(PODS, name, conditions=[{"type": "Ready", "status": "True"}])
+            if self.chance.random() < self.finishing_rate and not self.undisturbed:
+                self._after(self.chance.uniform(1, 100), self.end, name, uid, "Succeeded", 0, "Completed")
 
-    def _end_leaving(self, name: str, uid: str) -> None:
-        if name in self.stuck or self._pod(name, uid) is None:
+    def _end_terminating(self, name: str, uid: str) -> None:
+        if name in self.on_lost_node or self._pod(name, uid) is None:
             return
         if self.chance.random() < 0.3:
             self.end(name, uid, "Failed", names.EXIT_DRAINED, "Error")
-            self._soon(self._remove, name, uid)
+            self._after_random_delay(self._remove, name, uid)
         else:
             self._remove(name, uid)
 
@@ -115,20 +115,22 @@ class Nature:
             return
         for name in plan["status"].get("drainingPods", ()):
             pod = self.kube.objects.get((PODS, name))
-            if pod is None or (name, plan["metadata"]["uid"]) in self._listening:
+            if pod is None or (name, plan["metadata"]["uid"]) in self._drains_handled:
                 continue
-            self._listening.add((name, plan["metadata"]["uid"]))
-            if self.peace or self.chance.random() >= self.deaf:
-                code = 0 if self.chance.random() < self.finishing else names.EXIT_DRAINED
+            self._drains_handled.add((name, plan["metadata"]["uid"]))
+            if self.undisturbed or self.chance.random() >= self.ignored_drains:
+                code = 0 if self.chance.random() < self.finishing_rate else names.EXIT_DRAINED
                 phase = "Failed" if code else "Succeeded"
-                self._soon(self.end, name, pod["metadata"]["uid"], phase, code, "Error" if code else "Completed")
+                self._after_random_delay(
+                    self.end, name, pod["metadata"]["uid"], phase, code, "Error" if code else "Completed"
+                )
 
-    def _see_resize(self, name: str, raw: bytes) -> None:
+    def _on_resize(self, name: str, raw: bytes) -> None:
         pod = msgspec.json.decode(raw)
         reported = pod["status"].get("containerStatuses") or [{}]
         asked = pod["spec"]["containers"][0].get("resources")
         if pod["status"].get("phase") == "Running" and reported[0].get("resources", asked) != asked:
-            self._soon(self._resize, name, pod["metadata"]["uid"])
+            self._after_random_delay(self._resize, name, pod["metadata"]["uid"])
 
     def _resize(self, name: str, uid: str) -> None:
         pod = self._pod(name, uid)
@@ -137,45 +139,45 @@ class Nature:
         container = pod["spec"]["containers"][0]
         if pod["status"]["containerStatuses"][0].get("resources") == container.get("resources", {}):
             return
-        how = self.chance.choice(self.resize)
+        how = self.chance.choice(self.resize_results)
         kept = [c for c in pod["status"].get("conditions", ()) if not c["type"].startswith("PodResize")]
         self.note("kubelet: resize of", name, "is", how)
         if how == "InForce":
             running = [
                 {"name": container["name"], "resources": container.get("resources", {}), "state": {"running": {}}}
             ]
-            self.kube.change(PODS, name, containerStatuses=running, conditions=kept)
+            self.kube.set_status(PODS, name, containerStatuses=running, conditions=kept)
         elif how != "Ignored":
             kind = "PodResizeInProgress" if how == "Error" else "PodResizePending"
             said = {"type": kind, "status": "True", "reason": how, "message": "node has too little"}
             if said not in pod["status"].get("conditions", ()):
-                self.kube.change(PODS, name, conditions=[*kept, said])
+                self.kube.set_status(PODS, name, conditions=[*kept, said])
 
     def _collect_soon(self) -> None:
-        if not self._collecting:
-            self._collecting = True
-            self._later(self.chance.uniform(0, 8), self._collect)
+        if not self._collection_scheduled:
+            self._collection_scheduled = True
+            self._after(self.chance.uniform(0, 8), self._collect)
 
     def _collect(self) -> None:
         """The garbage collector: what has no owner any more goes."""
-        self._collecting = False
+        self._collection_scheduled = False
         alive = {
             owner["metadata"]["uid"]
             for kind in OWNERS
-            for owner in self.kube.of(kind)
-            if kind is not ELASTIC_JOBS or not is_leaving(owner)
+            for owner in self.kube.all(kind)
+            if kind is not ELASTIC_JOBS or not is_terminating(owner)
         }
         for (resource, name), item in list(self.kube.objects.items()):
-            if not owners(item) or (resource is PODS and is_leaving(item)):
+            if not owners(item) or (resource is PODS and is_terminating(item)):
                 continue
             if any(owner["uid"] in alive for owner in owners(item)):
                 continue
             if resource is PODS:
-                self.kube.leave(PODS, name)
+                self.kube.mark_deleted(PODS, name)
             else:
                 self.kube.remove(resource, name)
-        for job in self.kube.of(ELASTIC_JOBS):
-            if not is_leaving(job):
+        for job in self.kube.all(ELASTIC_JOBS):
+            if not is_terminating(job):
                 continue
             uid = job["metadata"]["uid"]
             if any(owner["uid"] == uid for item in self.kube.objects.values() for owner in owners(item)):
@@ -185,10 +187,10 @@ class Nature:
 
     # --- what befalls them --------------------------------------------------------------------------------------------
 
-    async def strike(self) -> None:
+    async def disturb_pods(self) -> None:
         """Let something happen to pods."""
         chance = self.chance
-        pods = [pod for pod in self.kube.of(PODS) if owners(pod) and is_live(pod)]
+        pods = [pod for pod in self.kube.all(PODS) if owners(pod) and is_live(pod)]
         if not pods:
             return
         victims = chance.sample(pods, min(len(pods), chance.choice((1, 1, 1, 2, 9))))
@@ -196,48 +198,48 @@ class Nature:
         for pod in victims:
             name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
             if number < 0.5:
-                phase, code, reason = chance.choice(ENDINGS)
-                self.note("nature: end of", name, phase, code, reason)
+                phase, code, reason = chance.choice(POD_ENDS)
+                self.note("cluster: end of", name, phase, code, reason)
                 self.end(name, uid, phase, code, reason)
             elif number < 0.6:
-                self.note("nature: vanishing of", name)
+                self.note("cluster: vanishing of", name)
                 self.kube.remove(PODS, name)
             elif number < 0.7:
-                self.note("nature: the node of", name, "is lost")
-                self.stuck.add(name)
-                if chance.random() < 0.5 and not is_leaving(pod):
-                    self.kube.leave(PODS, name)
-            elif number < 0.8 and not is_leaving(pod):
+                self.note("cluster: the node of", name, "is lost")
+                self.on_lost_node.add(name)
+                if chance.random() < 0.5 and not is_terminating(pod):
+                    self.kube.mark_deleted(PODS, name)
+            elif number < 0.8 and not is_terminating(pod):
                 self.note("user: deletion of", name)
-                self.kube.leave(PODS, name)
-            elif number < 0.83 and not is_leaving(pod):
-                self.note("nature: eviction of", name, "is announced")
+                self.kube.mark_deleted(PODS, name)
+            elif number < 0.83 and not is_terminating(pod):
+                self.note("cluster: eviction of", name, "is announced")
                 target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
-                self.kube.change(PODS, name, conditions=[*pod["status"].get("conditions", ()), target])
-                self._later(chance.uniform(0, 60), self._evict, name, uid)
+                self.kube.set_status(PODS, name, conditions=[*pod["status"].get("conditions", ()), target])
+                self._after(chance.uniform(0, 60), self._evict, name, uid)
             elif number < 0.88 and "nodeName" in pod["spec"]:
-                self._announce(pod["spec"]["nodeName"])
+                self._announce_node_removal(pod["spec"]["nodeName"])
             elif number < 0.95 and pod["status"].get("phase") == "Running":
-                self.kube.change(PODS, name, conditions=[])
-                self._later(chance.uniform(1, 30), self._get_ready, name, uid)
+                self.kube.set_status(PODS, name, conditions=[])
+                self._after(chance.uniform(1, 30), self._get_ready, name, uid)
 
     def _evict(self, name: str, uid: str) -> None:
         pod = self._pod(name, uid)
-        if pod is not None and not is_leaving(pod):
-            self.kube.leave(PODS, name)
+        if pod is not None and not is_terminating(pod):
+            self.kube.mark_deleted(PODS, name)
 
-    def _announce(self, node: str) -> None:
+    def _announce_node_removal(self, node: str) -> None:
         """A node tells that it will go, and then goes, or stays after all."""
         taint = {"key": self.chance.choice(("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"))}
-        self.note("nature:", node, "is leaving")
+        self.note("cluster:", node, "is leaving")
         leaving = self.chance.choice(({"unschedulable": True}, {"taints": [taint]}))
         self.kube.edit(NODES, node, lambda spec: spec.update(leaving))
-        self._later(self.chance.uniform(1, 120), self._renew_node, node)
+        self._after(self.chance.uniform(1, 120), self._end_node_removal, node)
 
-    def _renew_node(self, node: str) -> None:
-        if not self.peace and self.chance.random() < 0.5:
-            self.note("nature:", node, "goes with its pods")
-            for pod in self.kube.of(PODS):
+    def _end_node_removal(self, node: str) -> None:
+        if not self.undisturbed and self.chance.random() < 0.5:
+            self.note("cluster:", node, "goes with its pods")
+            for pod in self.kube.all(PODS):
                 if pod["spec"].get("nodeName") == node:
                     self.kube.remove(PODS, pod["metadata"]["name"])
         if self.kube.objects[NODES, node]["spec"]:
@@ -249,12 +251,12 @@ class Nature:
         if pod is None or not is_live(pod):
             return
         if phase == "Lost":
-            self.kube.change(PODS, name, phase="Failed", reason="NodeLost", conditions=[], containerStatuses=[])
+            self.kube.set_status(PODS, name, phase="Failed", reason="NodeLost", conditions=[], containerStatuses=[])
             return
         evicted = phase == "Evicted"
         terminated = {"exitCode": code, "reason": reason, "message": self.chance.choice(("", "out of luck"))}
         first = pod["spec"]["containers"][0]["name"]
-        self.kube.change(
+        self.kube.set_status(
             PODS,
             name,
             phase="Failed" if evicted else phase,
@@ -263,21 +265,21 @@ class Nature:
             containerStatuses=[{"name": first, "state": {"terminated": terminated}}],
         )
 
-    def heal(self) -> None:
+    def stop_faults(self) -> None:
         """From now on every pod starts, gets ready, and goes when it shall."""
-        self.peace, self.stuck, self.deaf = True, set(), 0.0
-        for node in self.kube.of(NODES):
-            self._renew_node(node["metadata"]["name"])
-        for pod in self.kube.of(PODS):
+        self.undisturbed, self.on_lost_node, self.ignored_drains = True, set(), 0.0
+        for node in self.kube.all(NODES):
+            self._end_node_removal(node["metadata"]["name"])
+        for pod in self.kube.all(PODS):
             if not owners(pod):
                 continue
             name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
-            if is_leaving(pod):
-                self._soon(self._remove, name, uid)
+            if is_terminating(pod):
+                self._after_random_delay(self._remove, name, uid)
             elif pod["status"].get("phase") == "Pending":
-                self._soon(self._start, name, uid)
+                self._after_random_delay(self._start, name, uid)
             elif pod["status"].get("phase") == "Running":
-                self._soon(self._get_ready, name, uid)
+                self._after_random_delay(self._get_ready, name, uid)
 
 
 def _uid(raw: bytes) -> str:

@@ -19,19 +19,19 @@ from elasticjob_api import names
 from elasticjob_kube.resources import ELASTIC_JOBS, NODES, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 
 from tests.support.master.virtual_time import START, VirtualLoop
-from tests.support.simulator.at_rest import check_at_rest
-from tests.support.simulator.cluster_reactions import Nature
-from tests.support.simulator.faults import Process, Weather, Wire
-from tests.support.simulator.promises import Promises
+from tests.support.simulator.cluster import CUSTOM, FakeKube
+from tests.support.simulator.cluster_reactions import ClusterReactions
+from tests.support.simulator.faulty_session import Faults, Network, OperatorProcess
+from tests.support.simulator.final_checks import check_final_state
+from tests.support.simulator.invariants import Invariants
 from tests.support.simulator.users import Users
-from tests.support.simulator.world import CUSTOM, FakeKube
 
 LEASE_SECONDS = 15.0
 QUIET_SECONDS = 700.0
 """Longer than any pause of the operator, back-off of a restart or time-out of a plan in these histories."""
-LONGEST = 40_000.0
-MOST_WRITES = 5_000
-_TRACED = 70
+MAX_SECONDS = 40_000.0
+MAX_WRITES = 5_000
+_LINES_SHOWN = 70
 
 
 class History:
@@ -41,45 +41,45 @@ class History:
         self.chance = random.Random(seed)
         self.loop = VirtualLoop()
         self.kube = FakeKube(now=self.loop.time)
-        self.promises = Promises(self.loop.time)
-        self.weather = Weather()
+        self.invariants = Invariants(self.loop.time)
+        self.faults = Faults()
         self.trace: deque[tuple[Any, ...]] = deque(maxlen=4000)
-        self.wire = Wire(self.kube, self.chance, self.weather, self.note)
-        self.kube.told = self._told
-        self.nature = Nature(self.kube, self.chance, self.note)
+        self.network = Network(self.kube, self.chance, self.faults, self.note)
+        self.kube.on_change = self._on_change
+        self.reactions = ClusterReactions(self.kube, self.chance, self.note)
         self.users = Users(self.kube, self.chance, self.note)
-        self.processes: list[Process] = []
+        self.processes: list[OperatorProcess] = []
         self.last_change = 0.0
-        self.traced = _TRACED
+        self.lines_shown = _LINES_SHOWN
 
     def run(self) -> None:
-        with _quiet():
+        with _without_logs_and_random_secrets():
             self.loop.run(self._main())
 
     def note(self, *words: Any) -> None:
         self.trace.append((self.loop.time(), *words))
 
-    def told_last(self) -> str:
+    def last_lines(self) -> str:
         """Return the end of the history, for people."""
         lines = [line for entry in self.trace if (line := _line(entry))]
-        return "\n".join(lines[-self.traced :])
+        return "\n".join(lines[-self.lines_shown :])
 
     # --- the course of things ---------------------------------------------------------------------------------------
 
     async def _main(self) -> None:
         chance = self.chance
-        self._storm()
-        await self.nature.build()
+        self._change_faults()
+        await self.reactions.create_nodes()
         await self.users.apply_job()
         self._start_operator()
         pause = chance.choice((0.5, 4.0, 15.0))
         for _ in range(chance.randrange(3, 70)):
             await asyncio.sleep(chance.expovariate(1 / pause))
-            await self._happen()
+            await self._random_event()
         self.note("--- the faults stop")
-        await self._make_peace()
-        await self._rest()
-        check_at_rest(self.kube, self.loop.time())
+        await self._stop_faults()
+        await self._wait_until_quiet()
+        check_final_state(self.kube, self.loop.time())
         # What was deleted while a watch was broken only a new operator finds out; it may prune the history then.
         self.note("--- another operator at rest")
         for _ in range(2):
@@ -87,46 +87,50 @@ class History:
             self._replace_operator(wait=0.0)
             await asyncio.sleep(100)
         assert self.kube.version == version, "the operator writes at rest"
-        check_at_rest(self.kube, self.loop.time())
+        check_final_state(self.kube, self.loop.time())
 
-    async def _happen(self) -> None:
+    async def _random_event(self) -> None:
         number = self.chance.random()
         if number < 0.06:
             self._kill_at_next_write()
         elif number < 0.08:
             self._replace_operator(wait=self.chance.choice((0.0, LEASE_SECONDS)))
         elif number < 0.16:
-            self._storm()
+            self._change_faults()
         elif number < 0.45:
-            await self.nature.strike()
+            await self.reactions.disturb_pods()
         else:
             await self.users.act()
 
-    def _storm(self) -> None:
-        chance, weather, now = self.chance, self.weather, self.loop.time()
+    def _change_faults(self) -> None:
+        chance, faults, now = self.chance, self.faults, self.loop.time()
         bad = chance.random() < 0.6
-        weather.latency = chance.choice((0.01, 0.5, 3.0)) if bad else 0.02
-        weather.failing = chance.choice((0.0, 0.1, 0.5)) if bad else 0.0
-        weather.losing = chance.choice((0.0, 0.2, 0.6)) if bad else 0.0
-        weather.conflicts = chance.choice((0.0, 0.1)) if bad else 0.0
-        weather.watch_delay = chance.choice((0.0, 2.0, 20.0)) if bad else 0.05
-        weather.slow = frozenset(kind for kind in (*CUSTOM, PODS, NODES) if chance.random() < 0.6)
-        weather.cutting = chance.choice((0.0, 0.05, 0.3)) if bad else 0.0
-        weather.repeating = chance.choice((0.0, 0.3)) if bad else 0.0
-        weather.denied_until = now + chance.uniform(5, 90) if chance.random() < 0.1 else 0.0
-        weather.denied = chance.choice(((PODS,), (PODS,), (ELASTIC_JOBS,), (SCALE_PLANS,), (SCALE_INS, SCALE_OUTS)))
-        weather.no_resize = chance.random() < 0.2
-        self.note("weather", *(f"{name}={value}" for name, value in vars(weather).items() if value and name != "slow"))
+        faults.latency = chance.choice((0.01, 0.5, 3.0)) if bad else 0.02
+        faults.error_rate = chance.choice((0.0, 0.1, 0.5)) if bad else 0.0
+        faults.lost_answer_rate = chance.choice((0.0, 0.2, 0.6)) if bad else 0.0
+        faults.conflict_rate = chance.choice((0.0, 0.1)) if bad else 0.0
+        faults.watch_delay = chance.choice((0.0, 2.0, 20.0)) if bad else 0.05
+        faults.delayed_kinds = frozenset(kind for kind in (*CUSTOM, PODS, NODES) if chance.random() < 0.6)
+        faults.broken_watch_rate = chance.choice((0.0, 0.05, 0.3)) if bad else 0.0
+        faults.repeated_event_rate = chance.choice((0.0, 0.3)) if bad else 0.0
+        faults.denied_until = now + chance.uniform(5, 90) if chance.random() < 0.1 else 0.0
+        faults.denied_kinds = chance.choice(
+            ((PODS,), (PODS,), (ELASTIC_JOBS,), (SCALE_PLANS,), (SCALE_INS, SCALE_OUTS))
+        )
+        faults.no_resize = chance.random() < 0.2
+        self.note(
+            "faults", *(f"{name}={value}" for name, value in vars(faults).items() if value and name != "delayed_kinds")
+        )
 
     def _start_operator(self) -> None:
-        self.processes.append(Process(self.wire, len(self.processes)))
+        self.processes.append(OperatorProcess(self.network, len(self.processes)))
         self.note("operator", len(self.processes) - 1, "starts")
         self.processes[-1].start()
 
     def _kill_at_next_write(self) -> None:
         """Kill the operator when it has just sent a write, which arrives or does not."""
         wait = self.chance.choice((0.0, 0.0, LEASE_SECONDS))
-        self.processes[-1].sent = lambda: self._replace_operator(wait=wait)
+        self.processes[-1].on_write = lambda: self._replace_operator(wait=wait)
 
     def _replace_operator(self, *, wait: float) -> None:
         """Kill the operator; the next one starts at once or when the lease has run out."""
@@ -142,28 +146,28 @@ class History:
 
         self.loop.call_later(wait, take_over)
 
-    async def _make_peace(self) -> None:
+    async def _stop_faults(self) -> None:
         """No faults any more: whatever hangs is let go, and the operator lives."""
-        self.processes[-1].sent = lambda: None
-        for name, value in vars(Weather(latency=0.01)).items():
-            setattr(self.weather, name, value)
-        self.nature.heal()
-        self.users.heal()
+        self.processes[-1].on_write = lambda: None
+        for name, value in vars(Faults(latency=0.01)).items():
+            setattr(self.faults, name, value)
+        self.reactions.stop_faults()
+        self.users.stop_faults()
         await asyncio.sleep(LEASE_SECONDS + 1)
 
-    async def _rest(self) -> None:
+    async def _wait_until_quiet(self) -> None:
         begun = self.loop.time()
         while self.loop.time() - self.last_change < QUIET_SECONDS:
             await asyncio.sleep(self.last_change + QUIET_SECONDS + 1 - self.loop.time())
-            assert self.loop.time() - begun < LONGEST, "the cluster does not come to rest"
+            assert self.loop.time() - begun < MAX_SECONDS, "the cluster does not come to rest"
 
-    def _told(self, kind: str, resource: Resource, name: str, raw: bytes) -> None:
+    def _on_change(self, kind: str, resource: Resource, name: str, raw: bytes) -> None:
         self.last_change = self.loop.time()
-        assert self.kube.version < MOST_WRITES, "the writes have no end"
+        assert self.kube.version < MAX_WRITES, "the writes have no end"
         self.trace.append((self.last_change, kind, resource, name, raw, self.kube.actor))
-        self.promises.told(kind, resource, name, raw, self.kube.actor)
-        self.wire.tell(kind, resource, raw, self.kube.version)
-        self.nature.told(kind, resource, name, raw)
+        self.invariants.check(kind, resource, name, raw, self.kube.actor)
+        self.network.publish(kind, resource, raw, self.kube.version)
+        self.reactions.on_change(kind, resource, name, raw)
 
 
 def run(seed: int) -> None:
@@ -177,11 +181,11 @@ def run(seed: int) -> None:
         history.run()
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
-        raise AssertionError(f"{history.told_last()}\n\nseed {seed}: {text}") from error
+        raise AssertionError(f"{history.last_lines()}\n\nseed {seed}: {text}") from error
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _without_logs_and_random_secrets() -> Iterator[None]:
     """No log, and secrets that are always the same."""
     keys = (names.SECRET_TOKEN, names.SECRET_CA, names.SECRET_CERT, names.SECRET_KEY)
     secrets: Callable[..., Any] = mock.Mock(return_value=dict.fromkeys(keys, b"secret"))

@@ -8,8 +8,8 @@ from typing import Any
 
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, SERVICES, Resource
 
-from tests.support.simulator.promises import ENDED, is_leaving, is_live, owners, pod_index, pod_role
-from tests.support.simulator.world import JOB, NAMESPACE, FakeKube, job_body
+from tests.support.simulator.cluster import JOB, NAMESPACE, FakeKube, job_body
+from tests.support.simulator.invariants import ENDED, is_live, is_terminating, owners, pod_index, pod_role
 
 Json = dict[str, Any]
 
@@ -19,7 +19,7 @@ class Users:
 
     def __init__(self, kube: FakeKube, chance: random.Random, note: Callable[..., None]) -> None:
         self.kube, self.chance, self.note = kube, chance, note
-        self._asked = 0
+        self._applied = 0
         self._body = self._random_job()
         self._roles: list[str] = list(self._body["spec"]["replicaSpecs"])
 
@@ -71,7 +71,7 @@ class Users:
 
     async def act(self) -> None:
         """Do one thing; most often first of all see to it that there is a job that runs."""
-        if self.chance.random() < 0.5 and await self._revive():
+        if self.chance.random() < 0.5 and await self._ensure_running_job():
             return
         job = self.kube.objects.get((ELASTIC_JOBS, JOB), {})
         if job.get("status", {}).get("currentPlan") and self.chance.random() < 0.1:
@@ -80,7 +80,7 @@ class Users:
         acts: tuple[tuple[float, Callable[[], Any]], ...] = (
             (3, self._scale_out), (3, self._scale_in), (6, self._scale_plan), (4, self._edit_replicas),
             (0.4, self._edit_bounds), (0.8, self._suspend), (3, self._resume), (1.5, self._cancel),
-            (0.2, self._delete_job), (3, self.apply_job), (0.5, self._squat), (0.5, self._take_place),
+            (0.2, self._delete_job), (3, self.apply_job), (0.5, self._occupy_name), (0.5, self._replace_with_copy),
             (0.2, self._unknown_job),
         )  # fmt: skip
         (act,) = self.chance.choices([act for _, act in acts], [weight for weight, _ in acts])
@@ -88,11 +88,11 @@ class Users:
         if done is not None:
             await done
 
-    async def _revive(self) -> bool:
+    async def _ensure_running_job(self) -> bool:
         job = self.kube.objects.get((ELASTIC_JOBS, JOB))
         if job is None:
             await self.apply_job()
-        elif job.get("status", {}).get("phase") in ENDED and not is_leaving(job):
+        elif job.get("status", {}).get("phase") in ENDED and not is_terminating(job):
             self._delete_job()
         elif job["spec"]["runPolicy"].get("suspend"):
             self._resume()
@@ -100,7 +100,7 @@ class Users:
             return False
         return True
 
-    def heal(self) -> None:
+    def stop_faults(self) -> None:
         """Nobody stands in the way any more; most often the job may run."""
         for (resource, name), item in list(self.kube.objects.items()):
             if resource == SERVICES and not owners(item):
@@ -110,23 +110,23 @@ class Users:
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    async def _ask(self, resource: Resource, **spec: Any) -> None:
-        self._asked += 1
-        name = f"{resource.kind.lower()}-{self._asked}"
+    async def _apply(self, resource: Resource, **spec: Any) -> None:
+        self._applied += 1
+        name = f"{resource.kind.lower()}-{self._applied}"
         body = {"kind": resource.kind, "metadata": {"name": name, "namespace": NAMESPACE}}
         self.note("user: apply", name)
         await self.kube.create(resource, NAMESPACE, {**body, "spec": {"jobName": JOB, **spec}})
 
     async def _scale_out(self) -> None:
         timeout = self.chance.choice((5, 60))
-        await self._ask(SCALE_OUTS, count=self.chance.randrange(1, 4), role=self._role(), timeoutSeconds=timeout)
+        await self._apply(SCALE_OUTS, count=self.chance.randrange(1, 4), role=self._role(), timeoutSeconds=timeout)
 
     async def _scale_in(self) -> None:
         wanted: Json = {"count": self.chance.randrange(1, 3), "role": self._role()}
         if self.chance.random() < 0.6:
             pods = self._some_pods(self.chance.randrange(1, 3))
             wanted = {"podNames": [p["metadata"]["name"] for p in pods] or ["nobody"], "role": self._role(pods)}
-        await self._ask(SCALE_INS, **wanted, timeoutSeconds=self.chance.choice((5, 60)))
+        await self._apply(SCALE_INS, **wanted, timeoutSeconds=self.chance.choice((5, 60)))
 
     async def _scale_plan(self) -> None:
         chance = self.chance
@@ -149,14 +149,14 @@ class Users:
                 wish |= chance.choice(({}, {}, {}, {"index": chance.randrange(0, 12)}, {"resource": self._resource()}))
             spec["createPods"] = wishes
         if "remove" in forms:
-            spec["removePods"] = [self._named() for _ in range(chance.randrange(1, 3))]
+            spec["removePods"] = [self._some_member() for _ in range(chance.randrange(1, 3))]
         if "migrate" in forms:
-            moves = [self._named() for _ in range(chance.randrange(1, 3))]
+            moves = [self._some_member() for _ in range(chance.randrange(1, 3))]
             spec["migratePods"] = [move | chance.choice(({}, {"resource": self._resource()})) for move in moves]
-        await self._ask(SCALE_PLANS, **spec)
+        await self._apply(SCALE_PLANS, **spec)
 
     async def _unknown_job(self) -> None:
-        await self._ask(self.chance.choice((SCALE_OUTS, SCALE_INS)), jobName="nosuch", count=1)
+        await self._apply(self.chance.choice((SCALE_OUTS, SCALE_INS)), jobName="nosuch", count=1)
 
     def _resource(self) -> Json:
         wanted: Json = self.chance.choice(({"cpu": "1500m"}, {"cpu": "1"}, {"memory": "2Gi"}, {"nvidia.com/gpu": 1}))
@@ -170,11 +170,13 @@ class Users:
     def _some_pods(self, number: int) -> list[Json]:
         odd = self.chance.random() < 0.1
         pods = [
-            p for p in self.kube.of(PODS) if odd or (pod_role(p) in self._roles and is_live(p) and not is_leaving(p))
+            p
+            for p in self.kube.all(PODS)
+            if odd or (pod_role(p) in self._roles and is_live(p) and not is_terminating(p))
         ]
         return self.chance.sample(pods, min(number, len(pods)))
 
-    def _named(self) -> Json:
+    def _some_member(self) -> Json:
         pods = self._some_pods(1)
         if pods and self.chance.random() < 0.6:
             return {"name": pods[0]["metadata"]["name"]}
@@ -220,7 +222,7 @@ class Users:
             self._edit(lambda spec: spec["runPolicy"].update(suspend=False))
 
     def _cancel(self) -> None:
-        items = [(r, i["metadata"]["name"]) for r in (SCALE_PLANS, SCALE_INS, SCALE_OUTS) for i in self.kube.of(r)]
+        items = [(r, i["metadata"]["name"]) for r in (SCALE_PLANS, SCALE_INS, SCALE_OUTS) for i in self.kube.all(r)]
         running = [
             (resource, name)
             for resource, name in items
@@ -233,12 +235,12 @@ class Users:
 
     def _delete_job(self) -> None:
         job = self.kube.objects.get((ELASTIC_JOBS, JOB))
-        if job is not None and not is_leaving(job):
+        if job is not None and not is_terminating(job):
             foreground = self.chance.random() < 0.4
             self.note("user: delete the job,", "foreground" if foreground else "background")
-            (self.kube.leave if foreground else self.kube.remove)(ELASTIC_JOBS, JOB)
+            (self.kube.mark_deleted if foreground else self.kube.remove)(ELASTIC_JOBS, JOB)
 
-    async def _squat(self) -> None:
+    async def _occupy_name(self) -> None:
         """Take a name that the job may want."""
         role, index = self.chance.choice(self._roles), self.chance.randrange(0, 6)
         name = self.chance.choice((
@@ -251,10 +253,10 @@ class Users:
             self.note("user: squats on", name)
             await self._create_foreign(resource, name, {})
 
-    async def _take_place(self) -> None:
+    async def _replace_with_copy(self) -> None:
         """Delete a pod and make another of its name and labels, as from a copy of its manifest."""
-        pods = [pod for pod in self.kube.of(PODS) if owners(pod)]
-        old = [pod for pod in pods if not is_live(pod) or is_leaving(pod)]
+        pods = [pod for pod in self.kube.all(PODS) if owners(pod)]
+        old = [pod for pod in pods if not is_live(pod) or is_terminating(pod)]
         if pods:
             pod = self.chance.choice(old or pods)
             self.note("user: replaces", pod["metadata"]["name"])

@@ -21,7 +21,7 @@ from elasticjob_operator.core.scaling.disruption import (
 )
 from elasticjob_operator.store import Store
 
-from tests.support.simulator.world import JOB, NAMESPACE, World, job_body
+from tests.support.simulator.cluster import JOB, NAMESPACE, Cluster, job_body
 
 Json = dict[str, Any]
 
@@ -216,94 +216,98 @@ def test_a_node_s_news_concerns_the_jobs_with_pods_there_and_nothing_else() -> N
 # --- with the whole engine ------------------------------------------------------------------------------------------
 
 
-async def world_on_nodes(replicas: int = 3, **spec: Any) -> World:
+async def world_on_nodes(replicas: int = 3, **spec: Any) -> Cluster:
     """Return a running job whose worker i is on node n<i>; replacements stay unbound."""
-    world = World(replicas=replicas, **spec)
-    await world.start()
-    for index, each in enumerate(world.kube.pods()):
-        bind(world, each["metadata"]["name"], f"n{index}")
-        world.kube._store(NODES, {"metadata": {"name": f"n{index}", "uid": f"node-{index}"}, "spec": {}})
-    await world.settle()
-    return world
+    cluster = Cluster(replicas=replicas, **spec)
+    await cluster.start()
+    for index, each in enumerate(cluster.kube.pods()):
+        bind(cluster, each["metadata"]["name"], f"n{index}")
+        cluster.kube._store(NODES, {"metadata": {"name": f"n{index}", "uid": f"node-{index}"}, "spec": {}})
+    await cluster.settle()
+    return cluster
 
 
-def bind(world: World, name: str, node: str) -> None:
-    world.kube.edit(PODS, name, lambda spec: spec.update(nodeName=node))
+def bind(cluster: Cluster, name: str, node: str) -> None:
+    cluster.kube.edit(PODS, name, lambda spec: spec.update(nodeName=node))
 
 
-def cordon(world: World, *nodes: str) -> None:
+def cordon(cluster: Cluster, *nodes: str) -> None:
     for name in nodes:
-        found = world.kube.objects[NODES, name]
+        found = cluster.kube.objects[NODES, name]
         found["spec"]["unschedulable"] = True
-        world.kube._store(NODES, found)
+        cluster.kube._store(NODES, found)
 
 
 async def test_a_member_on_a_cordoned_node_is_drained_and_replaced_at_the_same_size_uncounted() -> None:
-    world = await world_on_nodes()
-    cordon(world, "n1")
-    await world.settle()
-    (plan,) = world.kube.of(SCALE_PLANS)
+    cluster = await world_on_nodes()
+    cordon(cluster, "n1")
+    await cluster.settle()
+    (plan,) = cluster.kube.all(SCALE_PLANS)
     assert plan["spec"]["source"] == "Disruption"
     assert (plan["status"]["phase"], plan["status"]["removedPods"]) == ("Succeeded", ["job-worker-1"]), plan
-    assert [each["metadata"]["name"] for each in world.kube.pods()] == ["job-worker-0", "job-worker-2", "job-worker-3"]
-    replica = world.job().status.replica_statuses["worker"]
+    assert [each["metadata"]["name"] for each in cluster.kube.pods()] == [
+        "job-worker-0",
+        "job-worker-2",
+        "job-worker-3",
+    ]
+    replica = cluster.job().status.replica_statuses["worker"]
     assert (replica.desired, replica.restarts) == (3, 0)
-    assert world.job().spec.replica_specs["worker"].replicas == 3
-    world.check_at_rest()
-    writes = world.kube.writes
-    await world.turn()
-    assert world.kube.writes == writes
+    assert cluster.job().spec.replica_specs["worker"].replicas == 3
+    cluster.check_final_state()
+    writes = cluster.kube.writes
+    await cluster.run_operator()
+    assert cluster.kube.writes == writes
 
 
 @pytest.mark.parametrize("at", range(1, 14))
 async def test_an_operator_that_dies_at_any_write_gives_no_second_notice(at: int) -> None:
-    world = await world_on_nodes()
-    cordon(world, "n0", "n2")
-    world.kube.crash_in = at
-    await world.settle()
-    world.check_at_rest()
-    (plan,) = world.kube.of(SCALE_PLANS)
+    cluster = await world_on_nodes()
+    cordon(cluster, "n0", "n2")
+    cluster.kube.crash_in = at
+    await cluster.settle()
+    cluster.check_final_state()
+    (plan,) = cluster.kube.all(SCALE_PLANS)
     assert plan["status"]["phase"] == "Succeeded", plan
     assert plan["status"]["removedPods"] == ["job-worker-0", "job-worker-2"]
-    assert len(world.kube.pods()) == 3
+    assert len(cluster.kube.pods()) == 3
 
 
 async def test_a_notice_waits_its_turn_and_repair_is_not_undone_by_it() -> None:
-    world = await world_on_nodes()
-    await world.ask(SCALE_OUTS, "more", count=1)
-    await world.turn()  # the ScaleOut waits for its new member
-    cordon(world, "n1")
-    await world.turn()
-    (waiting,) = [p for p in world.kube.of(SCALE_PLANS) if p["spec"]["source"] == "Disruption"]
+    cluster = await world_on_nodes()
+    await cluster.apply(SCALE_OUTS, "more", count=1)
+    await cluster.run_operator()  # the ScaleOut waits for its new member
+    cordon(cluster, "n1")
+    await cluster.run_operator()
+    (waiting,) = [p for p in cluster.kube.all(SCALE_PLANS) if p["spec"]["source"] == "Disruption"]
     assert waiting.get("status", {}).get("phase") in (None, "Pending")
-    world.kube.leave(PODS, "job-worker-1")  # the node's drain is faster
-    await world.settle()
-    (plan,) = [p for p in world.kube.of(SCALE_PLANS) if p["spec"]["source"] == "Disruption"]
+    cluster.kube.mark_deleted(PODS, "job-worker-1")  # the node's drain is faster
+    await cluster.settle()
+    (plan,) = [p for p in cluster.kube.all(SCALE_PLANS) if p["spec"]["source"] == "Disruption"]
     assert plan["status"]["phase"] == "Cancelled", plan
     assert "gone or leaving" in plan["status"]["message"]
-    world.check_at_rest()
-    assert len(world.kube.pods()) == 4
+    cluster.check_final_state()
+    assert len(cluster.kube.pods()) == 4
 
 
 async def test_the_plan_of_a_pod_that_is_still_there_is_not_pruned() -> None:
     """Without it the pod would get another notice, and so on without an end."""
-    world = await world_on_nodes(replicas=2, runPolicy={"planHistoryLimit": 0})
+    cluster = await world_on_nodes(replicas=2, runPolicy={"planHistoryLimit": 0})
     # A plan that is refused leaves its pod where it is.
-    world.kube.objects[ELASTIC_JOBS, JOB]["spec"]["replicaSpecs"]["worker"]["minReplicas"] = 3
-    world.kube._store(ELASTIC_JOBS, world.kube.objects[ELASTIC_JOBS, JOB])
-    cordon(world, "n1")
-    await world.settle()
-    (plan,) = world.kube.of(SCALE_PLANS)
+    cluster.kube.objects[ELASTIC_JOBS, JOB]["spec"]["replicaSpecs"]["worker"]["minReplicas"] = 3
+    cluster.kube._store(ELASTIC_JOBS, cluster.kube.objects[ELASTIC_JOBS, JOB])
+    cordon(cluster, "n1")
+    await cluster.settle()
+    (plan,) = cluster.kube.all(SCALE_PLANS)
     assert plan["status"]["phase"] == "Failed", plan
-    world.kube.leave(PODS, "job-worker-1")
-    await world.settle()
-    assert world.kube.of(SCALE_PLANS) == [], "its pod is gone"
-    world.check_at_rest()
+    cluster.kube.mark_deleted(PODS, "job-worker-1")
+    await cluster.settle()
+    assert cluster.kube.all(SCALE_PLANS) == [], "its pod is gone"
+    cluster.check_final_state()
 
 
 async def test_a_suspended_job_gets_no_notice() -> None:
-    world = await world_on_nodes()
-    world.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.update(runPolicy={"suspend": True}))
-    cordon(world, "n0", "n1", "n2")
-    await world.settle()
-    assert world.kube.of(SCALE_PLANS) == []
+    cluster = await world_on_nodes()
+    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.update(runPolicy={"suspend": True}))
+    cordon(cluster, "n0", "n1", "n2")
+    await cluster.settle()
+    assert cluster.kube.all(SCALE_PLANS) == []

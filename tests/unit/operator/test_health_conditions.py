@@ -11,13 +11,13 @@ from elasticjob_operator.core.health_conditions import CONDITION_TYPES, health_c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.simulator.world import JOB, FakeKube, World
+from tests.support.simulator.cluster import JOB, Cluster, FakeKube
 
 Json = dict[str, Any]
 SINCE = "2026-01-01T12:00:00Z"
 
 
-class Watched(World):
+class Watched(Cluster):
     """A running job, and the events that its operator sends."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Watched(World):
     async def tell(self, **progress: Any) -> None:
         """Write what the master writes, and let the operator see it."""
         self.events.clear()
-        self.kube.change(ELASTIC_JOBS, JOB, progress=progress)
+        self.kube.set_status(ELASTIC_JOBS, JOB, progress=progress)
         await self.settle()
 
     def condition(self, kind: str) -> tuple[str, str, str] | None:
@@ -52,91 +52,91 @@ class Watched(World):
 
 
 async def running() -> Watched:
-    world = Watched()
-    await world.start()
-    return world
+    cluster = Watched()
+    await cluster.start()
+    return cluster
 
 
 async def test_a_healthy_job_has_no_such_conditions_and_no_such_events() -> None:
-    world = await running()
-    await world.tell(step=5)
-    assert [world.condition(kind) for kind in CONDITION_TYPES] == [None, None, None]
-    assert world.events == []
+    cluster = await running()
+    await cluster.tell(step=5)
+    assert [cluster.condition(kind) for kind in CONDITION_TYPES] == [None, None, None]
+    assert cluster.events == []
 
 
 async def test_a_stall_is_a_condition_and_an_event_and_so_is_its_end() -> None:
-    world = await running()
+    cluster = await running()
     text = f"no step has been finished since {SINCE}; the last one is 7"
-    await world.tell(step=7, stalledSince=SINCE)
-    assert world.condition("Stalled") == ("True", "Stalled", text)
-    assert world.events == [("Warning", "Stalled", text)]
-    await world.tell(step=8)
-    assert world.condition("Stalled") == ("False", "Resumed", "")
-    assert world.events == [("Normal", "Resumed", "steps are finished again")]
+    await cluster.tell(step=7, stalledSince=SINCE)
+    assert cluster.condition("Stalled") == ("True", "Stalled", text)
+    assert cluster.events == [("Warning", "Stalled", text)]
+    await cluster.tell(step=8)
+    assert cluster.condition("Stalled") == ("False", "Resumed", "")
+    assert cluster.events == [("Normal", "Resumed", "steps are finished again")]
 
 
 async def test_stragglers_are_named_and_a_new_one_is_news() -> None:
-    world = await running()
-    await world.tell(step=1, stragglers=["job-worker-1"])
-    assert world.condition("Stragglers") == ("True", "StragglersFound", "much slower than the others: job-worker-1")
-    await world.tell(step=2, stragglers=["job-worker-1", "job-worker-0"])
-    assert world.events == [("Warning", "StragglersFound", "much slower than the others: job-worker-0, job-worker-1")]
-    await world.tell(step=3)
-    assert world.condition("Stragglers") == ("False", "NoStragglers", "")
+    cluster = await running()
+    await cluster.tell(step=1, stragglers=["job-worker-1"])
+    assert cluster.condition("Stragglers") == ("True", "StragglersFound", "much slower than the others: job-worker-1")
+    await cluster.tell(step=2, stragglers=["job-worker-1", "job-worker-0"])
+    assert cluster.events == [("Warning", "StragglersFound", "much slower than the others: job-worker-0, job-worker-1")]
+    await cluster.tell(step=3)
+    assert cluster.condition("Stragglers") == ("False", "NoStragglers", "")
 
 
 async def test_a_node_that_failed_its_check_is_named_with_what_is_wrong() -> None:
-    world = await running()
-    await world.tell(unfit={"job-worker-1": "no GPU answers"})
-    assert world.condition("UnfitNodes") == ("True", "NodeCheckFailed", "job-worker-1: no GPU answers")
-    await world.tell(step=1)
-    assert world.condition("UnfitNodes") == ("False", "AllFit", "")
+    cluster = await running()
+    await cluster.tell(unfit={"job-worker-1": "no GPU answers"})
+    assert cluster.condition("UnfitNodes") == ("True", "NodeCheckFailed", "job-worker-1: no GPU answers")
+    await cluster.tell(step=1)
+    assert cluster.condition("UnfitNodes") == ("False", "AllFit", "")
 
 
 @pytest.mark.parametrize("progress", [{"stalledSince": SINCE}, {"stragglers": ["a", "b"]}, {"unfit": {"a": "b"}}])
 async def test_what_stays_as_it_is_costs_no_write_and_no_event(progress: Json) -> None:
-    world = await running()
-    await world.tell(step=7, **progress)
-    version = world.kube.writes
+    cluster = await running()
+    await cluster.tell(step=7, **progress)
+    version = cluster.kube.writes
     for metric in range(5):
-        await world.tell(step=7, metrics={"loss": float(metric)}, **progress)
-        assert world.events == []
-    assert world.kube.writes == version, "the operator wrote although nothing had changed for it"
+        await cluster.tell(step=7, metrics={"loss": float(metric)}, **progress)
+        assert cluster.events == []
+    assert cluster.kube.writes == version, "the operator wrote although nothing had changed for it"
 
 
 async def test_a_new_operator_tells_nothing_that_was_told_before() -> None:
-    world = await running()
-    await world.tell(step=7, stalledSince=SINCE)
-    world.events.clear()
-    world.kube.crash_in = 1
-    world.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=3))
-    await world.settle()
-    assert [event for event in world.events if event[1] == "Stalled"] == []
-    assert world.condition("Stalled") is not None
+    cluster = await running()
+    await cluster.tell(step=7, stalledSince=SINCE)
+    cluster.events.clear()
+    cluster.kube.crash_in = 1
+    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=3))
+    await cluster.settle()
+    assert [event for event in cluster.events if event[1] == "Stalled"] == []
+    assert cluster.condition("Stalled") is not None
 
 
 async def test_with_the_jobs_suspension_the_conditions_end_and_nobody_is_told_that_training_goes_on() -> None:
-    world = await running()
-    await world.tell(step=7, stalledSince=SINCE, stragglers=["job-worker-0"])
-    world.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(suspend=True))
-    await world.settle()
+    cluster = await running()
+    await cluster.tell(step=7, stalledSince=SINCE, stragglers=["job-worker-0"])
+    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(suspend=True))
+    await cluster.settle()
     for kind in ("Stalled", "Stragglers"):
-        assert world.condition(kind) == ("False", "Suspended", "spec.runPolicy.suspend is true")
-    await world.tell(step=7)  # the master's last words
-    world.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["runPolicy"].update(suspend=False))
-    await world.settle()
-    assert world.condition("Stalled") == ("False", "Resumed", "")
-    assert [event for event in world.events if event[1] == "Resumed"] == []
+        assert cluster.condition(kind) == ("False", "Suspended", "spec.runPolicy.suspend is true")
+    await cluster.tell(step=7)  # the master's last words
+    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["runPolicy"].update(suspend=False))
+    await cluster.settle()
+    assert cluster.condition("Stalled") == ("False", "Resumed", "")
+    assert [event for event in cluster.events if event[1] == "Resumed"] == []
 
 
 async def test_with_the_jobs_end_the_conditions_end() -> None:
-    world = await running()
-    await world.tell(step=7, stalledSince=SINCE)
+    cluster = await running()
+    await cluster.tell(step=7, stalledSince=SINCE)
     deadline = {"activeDeadlineSeconds": 1}
-    world.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(deadline))
-    await world.settle()
-    assert world.condition("Failed") is not None
-    assert world.condition("Stalled") == ("False", "JobFailed", "")
+    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(deadline))
+    await cluster.settle()
+    assert cluster.condition("Failed") is not None
+    assert cluster.condition("Stalled") == ("False", "JobFailed", "")
 
 
 @given(st.dictionaries(st.text(max_size=5), st.text(max_size=1024), max_size=100), st.lists(st.text(), max_size=100))

@@ -26,7 +26,7 @@ from elasticjob_operator.ensure_infrastructure import ensure_infrastructure
 from elasticjob_operator.store import JobKey
 from elasticjob_operator.work_queue import Retry
 
-from tests.support.simulator.world import DEFAULTS, JOB, NAMESPACE, Operator, World, job_body
+from tests.support.simulator.cluster import DEFAULTS, JOB, NAMESPACE, Cluster, Operator, job_body
 
 Json = dict[str, Any]
 KEY = JobKey(NAMESPACE, JOB)
@@ -104,10 +104,10 @@ def test_the_queue_label_of_kueue_is_passed_on_unless_the_template_has_its_own()
 
 @pytest.mark.parametrize("kind", ["none", "coscheduling"])
 async def test_a_queue_that_nobody_would_read_is_refused(kind: str) -> None:
-    world = World(**policy(kind, queue="q"))
-    await world.start()
-    assert world.job().status.phase == "Failed"
-    assert "spec.runPolicy.schedulingPolicy.queue: 'q' is a queue of Volcano" in world.job().status.message
+    cluster = Cluster(**policy(kind, queue="q"))
+    await cluster.start()
+    assert cluster.job().status.phase == "Failed"
+    assert "spec.runPolicy.schedulingPolicy.queue: 'q' is a queue of Volcano" in cluster.job().status.message
 
 
 def test_a_member_is_ready_when_its_agent_says_so_unless_the_user_knows_better() -> None:
@@ -142,35 +142,35 @@ def test_a_correction_is_the_difference_and_leaves_alone_what_it_does_not_know()
 # --- with the engine ------------------------------------------------------------------------------------------------
 
 
-async def _again(world: World) -> None:
+async def _again(cluster: Cluster) -> None:
     """Let another process of the operator take over."""
-    world.operator = Operator(world.kube)
-    await world.settle()
+    cluster.operator = Operator(cluster.kube)
+    await cluster.settle()
 
 
 async def test_the_pod_group_comes_before_the_pods_and_follows_min_replicas() -> None:
-    world = World(replicas=3, least=2, **policy("volcano"))
-    await world.start()
-    group = world.kube.objects[VOLCANO_POD_GROUPS, JOB]
+    cluster = Cluster(replicas=3, least=2, **policy("volcano"))
+    await cluster.start()
+    group = cluster.kube.objects[VOLCANO_POD_GROUPS, JOB]
     assert group["spec"]["minMember"] == 3
-    assert group["metadata"]["ownerReferences"][0]["uid"] == world.job().metadata.uid
-    later = [*world.kube.pods(), *world.kube.pods(names.ROLE_MASTER)]
+    assert group["metadata"]["ownerReferences"][0]["uid"] == cluster.job().metadata.uid
+    later = [*cluster.kube.pods(), *cluster.kube.pods(names.ROLE_MASTER)]
     assert all(group["metadata"]["uid"] < pod["metadata"]["uid"] for pod in later), "UIDs count up here"
-    world.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(minReplicas=1))
-    await world.settle()
-    assert world.kube.objects[VOLCANO_POD_GROUPS, JOB]["spec"]["minMember"] == 2
-    world.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.update(runPolicy={**spec["runPolicy"], "suspend": True}))
-    await world.settle()
-    assert world.kube.of(PODS) == []
-    assert (VOLCANO_POD_GROUPS, JOB) in world.kube.objects, "a suspended job keeps its PodGroup"
+    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(minReplicas=1))
+    await cluster.settle()
+    assert cluster.kube.objects[VOLCANO_POD_GROUPS, JOB]["spec"]["minMember"] == 2
+    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.update(runPolicy={**spec["runPolicy"], "suspend": True}))
+    await cluster.settle()
+    assert cluster.kube.all(PODS) == []
+    assert (VOLCANO_POD_GROUPS, JOB) in cluster.kube.objects, "a suspended job keeps its PodGroup"
 
 
 @pytest.mark.parametrize("kind", ["volcano", "coscheduling"])
 async def test_without_the_definition_the_job_says_which_one_and_starts_when_it_appears(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(replicas=2, **policy(kind))
-    create, tries = world.kube.create, list[str]()
+    cluster = Cluster(replicas=2, **policy(kind))
+    create, tries = cluster.kube.create, list[str]()
 
     async def unknown_kind(resource: Resource, namespace: str | None, body: Any) -> Any:
         if resource == GROUPS[kind]:
@@ -178,69 +178,69 @@ async def test_without_the_definition_the_job_says_which_one_and_starts_when_it_
             raise NotFound(404, "", "404 page not found")
         return await create(resource, namespace, body)
 
-    monkeypatch.setattr(world.kube, "create", unknown_kind)
-    await world._apply(ELASTIC_JOBS, world._body)
-    await world.operator.watch()
+    monkeypatch.setattr(cluster.kube, "create", unknown_kind)
+    await cluster.create(ELASTIC_JOBS, cluster._body)
+    await cluster.operator.watch()
     for _ in range(3):
         with pytest.raises(Retry, match=f"podgroups.{GROUPS[kind].group}"):
-            await world.operator.reconciler.reconcile(KEY)
+            await cluster.operator.reconciler.reconcile(KEY)
     assert len(tries) == 3, "one for each pause of the queue"
-    message = world.job().status.message
+    message = cluster.job().status.message
     assert f"{kind} needs the CustomResourceDefinition podgroups.{GROUPS[kind].group}" in message
     assert "install " in message
-    assert world.kube.of(PODS) == []
-    before = world.kube.raw[ELASTIC_JOBS, JOB]
+    assert cluster.kube.all(PODS) == []
+    before = cluster.kube.raw[ELASTIC_JOBS, JOB]
     with pytest.raises(Retry):
-        await world.operator.reconciler.reconcile(KEY)
-    assert world.kube.raw[ELASTIC_JOBS, JOB] == before, "told once"
-    monkeypatch.setattr(world.kube, "create", create)
-    await world.settle()
-    world.check_at_rest()
-    assert [pod["metadata"]["name"] for pod in world.kube.pods()] == ["job-worker-0", "job-worker-1"]
-    assert [pod["metadata"]["name"] for pod in world.kube.pods(names.ROLE_MASTER)] == ["job-master"], (
+        await cluster.operator.reconciler.reconcile(KEY)
+    assert cluster.kube.raw[ELASTIC_JOBS, JOB] == before, "told once"
+    monkeypatch.setattr(cluster.kube, "create", create)
+    await cluster.settle()
+    cluster.check_final_state()
+    assert [pod["metadata"]["name"] for pod in cluster.kube.pods()] == ["job-worker-0", "job-worker-1"]
+    assert [pod["metadata"]["name"] for pod in cluster.kube.pods(names.ROLE_MASTER)] == ["job-master"], (
         "no name is used up"
     )
-    assert world.job().status.message == ""
+    assert cluster.job().status.message == ""
 
 
 async def test_a_namespace_that_is_gone_is_not_taken_for_a_missing_definition(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(replicas=1, **policy("volcano"))
-    create = world.kube.create
+    cluster = Cluster(replicas=1, **policy("volcano"))
+    create = cluster.kube.create
 
     async def gone(resource: Resource, namespace: str | None, body: Any) -> Any:
         if resource == VOLCANO_POD_GROUPS:
             raise NotFound(404, "NotFound", 'namespaces "ns" not found')
         return await create(resource, namespace, body)
 
-    monkeypatch.setattr(world.kube, "create", gone)
+    monkeypatch.setattr(cluster.kube, "create", gone)
     with pytest.raises(NotFound, match="namespaces"):
-        await ensure_infrastructure(world.operator.session, job(world._body))
+        await ensure_infrastructure(cluster.operator.session, job(cluster._body))
 
 
 async def test_what_an_operator_of_another_version_has_made_is_corrected_by_the_next_one() -> None:
-    world = World()
-    await world.start()
+    cluster = Cluster()
+    await cluster.start()
     name = names.master_service(JOB)
-    rules = world.kube.objects[ROLES, name]["rules"]
-    secret = world.kube.objects[SECRETS, name]["stringData"]
-    world.kube.objects[ROLES, name] |= {"rules": rules[:1]}
-    world.kube._store(ROLES, world.kube.objects[ROLES, name])
-    world.kube.objects[SERVICES, name]["spec"] |= {"ports": [], "clusterIP": "10.0.0.7"}
-    world.kube._store(SERVICES, world.kube.objects[SERVICES, name])
-    await _again(world)
-    assert world.kube.objects[ROLES, name]["rules"] == rules
-    service = world.kube.objects[SERVICES, name]["spec"]
+    rules = cluster.kube.objects[ROLES, name]["rules"]
+    secret = cluster.kube.objects[SECRETS, name]["stringData"]
+    cluster.kube.objects[ROLES, name] |= {"rules": rules[:1]}
+    cluster.kube._store(ROLES, cluster.kube.objects[ROLES, name])
+    cluster.kube.objects[SERVICES, name]["spec"] |= {"ports": [], "clusterIP": "10.0.0.7"}
+    cluster.kube._store(SERVICES, cluster.kube.objects[SERVICES, name])
+    await _again(cluster)
+    assert cluster.kube.objects[ROLES, name]["rules"] == rules
+    service = cluster.kube.objects[SERVICES, name]["spec"]
     assert [port["port"] for port in service["ports"]] == [names.GRPC_PORT, names.HTTP_PORT]
     assert service["clusterIP"] == "10.0.0.7", "what the API server has chosen stays"
-    assert world.kube.objects[SECRETS, name]["stringData"] == secret
-    writes = world.kube.writes
-    await _again(world)
-    assert world.kube.writes == writes, "what is as it should be is only read"
+    assert cluster.kube.objects[SECRETS, name]["stringData"] == secret
+    writes = cluster.kube.writes
+    await _again(cluster)
+    assert cluster.kube.writes == writes, "what is as it should be is only read"
 
 
 async def test_what_was_deleted_comes_back_and_a_new_secret_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
-    await world.start()
+    cluster = Cluster()
+    await cluster.start()
     made_keys = list[str]()
 
     def counted(job_name: str, namespace: str) -> dict[str, bytes]:
@@ -249,57 +249,57 @@ async def test_what_was_deleted_comes_back_and_a_new_secret_is_told(monkeypatch:
 
     monkeypatch.setattr("elasticjob_operator.ensure_infrastructure.new_job_secrets", counted)
     name = names.master_service(JOB)
-    world.kube.remove(SERVICES, name)
-    await _again(world)
-    assert (SERVICES, name) in world.kube.objects
+    cluster.kube.remove(SERVICES, name)
+    await _again(cluster)
+    assert (SERVICES, name) in cluster.kube.objects
     assert made_keys == [], "keys are made when they are needed"
-    world.kube.remove(SECRETS, name)
-    notes = await ensure_infrastructure(world.operator.session, world.job())
-    assert (SECRETS, name) in world.kube.objects
+    cluster.kube.remove(SECRETS, name)
+    notes = await ensure_infrastructure(cluster.operator.session, cluster.job())
+    assert (SECRETS, name) in cluster.kube.objects
     assert ["made anew" in note for note in notes] == [True]
-    assert await ensure_infrastructure(world.operator.session, world.job()) == []
+    assert await ensure_infrastructure(cluster.operator.session, cluster.job()) == []
     assert made_keys == [JOB]
 
 
 async def test_before_another_master_is_made_it_is_checked_that_it_can_run() -> None:
-    world = World()
-    await world.start()
-    world.kube.remove(SERVICES, names.master_service(JOB))
-    world.end("job-master", 1)
-    await world.settle()
-    assert (SERVICES, names.master_service(JOB)) in world.kube.objects
-    assert [pod["metadata"]["name"] for pod in world.kube.pods(names.ROLE_MASTER)] == ["job-master-1"]
+    cluster = Cluster()
+    await cluster.start()
+    cluster.kube.remove(SERVICES, names.master_service(JOB))
+    cluster.end("job-master", 1)
+    await cluster.settle()
+    assert (SERVICES, names.master_service(JOB)) in cluster.kube.objects
+    assert [pod["metadata"]["name"] for pod in cluster.kube.pods(names.ROLE_MASTER)] == ["job-master-1"]
 
 
 @pytest.mark.parametrize("resource", [SECRETS, SERVICES, VOLCANO_POD_GROUPS])
 @pytest.mark.parametrize("incarnations", [0, 1])
 async def test_an_object_of_somebody_else_is_left_alone_and_named(resource: Resource, incarnations: int) -> None:
-    world = World(**policy("volcano"))
+    cluster = Cluster(**policy("volcano"))
     name = JOB if resource == VOLCANO_POD_GROUPS else names.master_service(JOB)
     foreign = {"kind": resource.kind, "metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"theirs": 1}}
-    await world.kube.create(resource, NAMESPACE, foreign)
-    before = dict(world.kube.raw)
-    body = {**world._body, "status": {"master": {"incarnations": incarnations}}}
+    await cluster.kube.create(resource, NAMESPACE, foreign)
+    before = dict(cluster.kube.raw)
+    body = {**cluster._body, "status": {"master": {"incarnations": incarnations}}}
     with pytest.raises(Refused, match=f"{resource.kind} {name} exists and is not this job's; delete it, or rename"):
-        await ensure_infrastructure(world.operator.session, job(body))
-    assert world.kube.raw[resource, name] == before[resource, name]
+        await ensure_infrastructure(cluster.operator.session, job(body))
+    assert cluster.kube.raw[resource, name] == before[resource, name]
 
 
 async def test_a_request_of_the_master_s_that_is_no_quantity_is_refused_with_the_field() -> None:
     master: Json = {"master": {"resources": {"requests": {"cpu": "many"}}}}
-    world = World(**policy("volcano"), **master)
-    await world.start()
-    assert "spec.master: 'many' is not a quantity" in world.job().status.message
+    cluster = Cluster(**policy("volcano"), **master)
+    await cluster.start()
+    assert "spec.master: 'many' is not a quantity" in cluster.job().status.message
     with pytest.raises(Refused, match=r"spec\.master\.resources: 'many' is not a quantity"):
-        await ensure_infrastructure(world.operator.session, job(world._body))
+        await ensure_infrastructure(cluster.operator.session, job(cluster._body))
 
 
 async def test_a_quantity_of_an_init_container_that_is_none_fails_the_job_with_the_field() -> None:
     init = {"name": "first", "resources": {"limits": {"memory": "much"}}}
     template = {"spec": {"containers": [{"name": "train", "command": ["t"]}], "initContainers": [init]}}
-    world = World(worker={"template": template}, **policy("volcano"))
-    await world.start()
-    assert "spec.replicaSpecs.worker.template: 'much' is not a quantity" in world.job().status.message
+    cluster = Cluster(worker={"template": template}, **policy("volcano"))
+    await cluster.start()
+    assert "spec.replicaSpecs.worker.template: 'much' is not a quantity" in cluster.job().status.message
 
 
 def test_nothing_but_what_the_manifests_depend_on_makes_them_checked_again() -> None:

@@ -8,34 +8,34 @@ import pytest
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_OUTS, SCALE_PLANS
 from elasticjob_operator.core.scaling import resize
 
-from tests.support.simulator import kubelets
-from tests.support.simulator.kubelets import Nodes, Resizes, index_of, refuse_resizes
-from tests.support.simulator.world import World
+from tests.support.simulator import nodes as fake_nodes
+from tests.support.simulator.cluster import Cluster
+from tests.support.simulator.nodes import Nodes, Resizes, index_of, refuse_resizes
 
 MORE_CPU = {"replicaResourceSpecs": {"worker": {"resource": {"cpu": "2"}}}}
 
 
-def held(world: World) -> tuple[int, str]:
-    replica = world.job().status.replica_statuses["worker"]
+def held(cluster: Cluster) -> tuple[int, str]:
+    replica = cluster.job().status.replica_statuses["worker"]
     return replica.desired, replica.indices
 
 
 async def started(**options: Any) -> Nodes:
-    nodes = Nodes(World(**options))
-    await nodes.world._apply(ELASTIC_JOBS, nodes.world._body)
+    nodes = Nodes(Cluster(**options))
+    await nodes.cluster.create(ELASTIC_JOBS, nodes.cluster._body)
     await nodes.settle()
     return nodes
 
 
 async def test_a_migrated_member_leaves_when_its_replacement_is_ready() -> None:
     nodes = await started(replicas=2)
-    world = nodes.world
-    await world.ask(SCALE_PLANS, "m", migratePods=[{"name": "job-worker-0", "resource": {"cpu": "2"}}])
-    await nodes.until(lambda: len(world.kube.pods()) == 3)
+    cluster = nodes.cluster
+    await cluster.apply(SCALE_PLANS, "m", migratePods=[{"name": "job-worker-0", "resource": {"cpu": "2"}}])
+    await nodes.until(lambda: len(cluster.kube.pods()) == 3)
     assert nodes.plan("m")["migrations"][0] | {"since": ""} == {
         "role": "worker", "index": 0, "replacement": 2, "phase": "Starting", "since": "",
     }  # fmt: skip
-    assert held(world) == (2, "0-2"), "the surplus pod is held, and not counted"
+    assert held(cluster) == (2, "0-2"), "the surplus pod is held, and not counted"
     assert not nodes.plan("m").get("drainingPods"), "nobody leaves before the replacement is ready"
     await nodes.until(lambda: nodes.plan("m").get("drainingPods") == ["job-worker-0"])
     assert nodes.plan("m")["phase"] == "Draining"
@@ -47,32 +47,32 @@ async def test_a_migrated_member_leaves_when_its_replacement_is_ready() -> None:
     assert "forcedPods" not in told
     assert "drainingPods" not in told
     assert nodes.requests("cpu") == {"job-worker-1": "1", "job-worker-2": "2"}
-    assert held(world) == (2, "1-2")
-    assert world.job().spec.replica_specs["worker"].replicas == 2
-    world.check_at_rest()
-    world.kube.remove(PODS, "job-worker-2")
+    assert held(cluster) == (2, "1-2")
+    assert cluster.job().spec.replica_specs["worker"].replicas == 2
+    cluster.check_final_state()
+    cluster.kube.remove(PODS, "job-worker-2")
     await nodes.settle()
     assert nodes.requests("cpu") == {"job-worker-1": "1", "job-worker-2-1": "2"}, "its resources are remembered"
 
 
 async def test_the_members_of_one_plan_migrate_all_at_once_and_free_indices_are_used_again() -> None:
     nodes = await started(replicas=3)
-    world = nodes.world
-    await world.ask(SCALE_PLANS, "m", migratePods=[{"role": "worker", "index": 0}, {"name": "job-worker-2"}])
-    await nodes.until(lambda: len(world.kube.pods()) == 5)
+    cluster = nodes.cluster
+    await cluster.apply(SCALE_PLANS, "m", migratePods=[{"role": "worker", "index": 0}, {"name": "job-worker-2"}])
+    await nodes.until(lambda: len(cluster.kube.pods()) == 5)
     await nodes.settle()
     assert nodes.live_pods() == ["job-worker-1", "job-worker-3", "job-worker-4"]
-    await world.ask(SCALE_OUTS, "more", count=1)
+    await cluster.apply(SCALE_OUTS, "more", count=1)
     await nodes.settle()
     assert "job-worker-0-1" in nodes.live_pods(), "the index is free, and the name is new"
-    world.check_at_rest()
+    cluster.check_final_state()
 
 
 async def test_a_replacement_that_does_not_get_ready_is_taken_back_and_the_member_stays() -> None:
     nodes = await started(replicas=2)
     nodes.stuck = lambda pod: "0/3 nodes are available" if index_of(pod) == 2 else ""
     wishes = [{"name": "job-worker-0"}, {"name": "job-worker-1"}]
-    await nodes.world.ask(SCALE_PLANS, "m", timeoutSeconds=20, migratePods=wishes)
+    await nodes.cluster.apply(SCALE_PLANS, "m", timeoutSeconds=20, migratePods=wishes)
     await nodes.settle()
     told = nodes.plan("m")
     assert told["phase"] == "PartiallySucceeded"
@@ -82,25 +82,27 @@ async def test_a_replacement_that_does_not_get_ready_is_taken_back_and_the_membe
     )
     assert [move["phase"] for move in told["migrations"]] == ["Undone", "Done"]
     assert nodes.live_pods() == ["job-worker-0", "job-worker-3"]
-    nodes.world.check_at_rest()
+    nodes.cluster.check_final_state()
 
 
 async def test_a_migration_of_which_nothing_comes_fails_and_touches_nothing() -> None:
     nodes = await started(replicas=2)
     nodes.stuck = lambda _: "no room"
     before = nodes.live_pods()
-    await nodes.world.ask(SCALE_PLANS, "m", timeoutSeconds=9, onTimeout="Rollback", migratePods=[{"name": before[0]}])
+    await nodes.cluster.apply(
+        SCALE_PLANS, "m", timeoutSeconds=9, onTimeout="Rollback", migratePods=[{"name": before[0]}]
+    )
     await nodes.settle()
     assert nodes.plan("m")["phase"] == "Failed"
     assert nodes.live_pods() == before
-    assert held(nodes.world) == (2, "0-1")
-    nodes.world.check_at_rest()
+    assert held(nodes.cluster) == (2, "0-1")
+    nodes.cluster.check_final_state()
 
 
 async def test_an_agent_that_does_not_drain_in_time_is_forced_out_and_recorded() -> None:
     nodes = await started(replicas=2)
     nodes.agents = False
-    await nodes.world.ask(SCALE_PLANS, "m", drainSeconds=7, migratePods=[{"name": "job-worker-1"}])
+    await nodes.cluster.apply(SCALE_PLANS, "m", drainSeconds=7, migratePods=[{"name": "job-worker-1"}])
     await nodes.settle()
     told = nodes.plan("m")
     assert told["phase"] == "Succeeded"
@@ -109,8 +111,8 @@ async def test_an_agent_that_does_not_drain_in_time_is_forced_out_and_recorded()
 
 async def test_a_plan_changes_the_size_first_and_then_migrates() -> None:
     nodes = await started(replicas=3)
-    world = nodes.world
-    await world.ask(
+    cluster = nodes.cluster
+    await cluster.apply(
         SCALE_PLANS,
         "mix",
         createPods=[{"resource": {"memory": "2Gi"}}, {}],
@@ -122,11 +124,11 @@ async def test_a_plan_changes_the_size_first_and_then_migrates() -> None:
     assert nodes.plan("mix")["migrations"][0]["phase"] == "Pending"
     await nodes.settle()
     assert nodes.plan("mix")["phase"] == "Succeeded"
-    assert held(world) == (4, "2-5")
+    assert held(cluster) == (4, "2-5")
     assert nodes.requests("cpu")["job-worker-5"] == "3"
     assert nodes.requests("memory")["job-worker-3"] == "2Gi"
-    assert world.job().spec.replica_specs["worker"].replicas == 4
-    world.check_at_rest()
+    assert cluster.job().spec.replica_specs["worker"].replicas == 4
+    cluster.check_final_state()
 
 
 @pytest.mark.parametrize("resizes", ["Infeasible", "Deferred", "Error", "Silent"])
@@ -140,10 +142,10 @@ async def test_what_cannot_be_resized_in_place_is_replaced_one_by_one(resizes: R
 
 async def test_a_resize_that_the_api_server_refuses_does_not_wait_for_the_time_out() -> None:
     nodes = await started(replicas=3, least=3, most=3)
-    refuse_resizes(nodes.world)
-    began = nodes.world.now
+    refuse_resizes(nodes.cluster)
+    began = nodes.cluster.now
     await rolled(nodes, MORE_CPU)
-    assert nodes.world.now - began < 100, "not to the plan's time-out of 600 s"
+    assert nodes.cluster.now - began < 100, "not to the plan's time-out of 600 s"
     assert all("resizing is disabled" in move["message"] for move in nodes.plan("p")["migrations"])
 
 
@@ -152,24 +154,24 @@ async def test_a_job_that_wants_replacement_gets_it_and_gpus_always_do() -> None
     await rolled(nodes, MORE_CPU)
     nodes = await started(replicas=3, least=3, most=3)
     await rolled(nodes, {"replicaResourceSpecs": {"worker": {"resource": {"cpu": "2", "nvidia.com/gpu": 1}}}})
-    limits = nodes.world.kube.pods()[0]["spec"]["containers"][0]["resources"]["limits"]
+    limits = nodes.cluster.kube.pods()[0]["spec"]["containers"][0]["resources"]["limits"]
     assert limits == {"nvidia.com/gpu": 1}, "Kubernetes wants a limit for what cannot be overcommitted"
 
 
 async def rolled(nodes: Nodes, spec: dict[str, Any]) -> None:
     """Run a plan that replaces all three members; there is at most one pod more, and never a ready one less."""
-    world, old = nodes.world, set(nodes.live_pods())
+    cluster, old = nodes.cluster, set(nodes.live_pods())
     most, least = 0, 3
 
     def watched() -> None:
         nonlocal most, least
-        world.check()
-        live = [p for p in world.kube.pods() if p["status"]["phase"] in ("Pending", "Running")]
+        cluster.check()
+        live = [p for p in cluster.kube.pods() if p["status"]["phase"] in ("Pending", "Running")]
         most = max(most, len(live))
         least = min(least, sum(any(c["type"] == "Ready" for c in p["status"].get("conditions", ())) for p in live))
 
-    world.kube.after_write = watched
-    await world.ask(SCALE_PLANS, "p", **spec)
+    cluster.kube.after_write = watched
+    await cluster.apply(SCALE_PLANS, "p", **spec)
     await nodes.settle()
     told = nodes.plan("p")
     assert told["phase"] == "Succeeded", told
@@ -177,9 +179,9 @@ async def rolled(nodes: Nodes, spec: dict[str, Any]) -> None:
     assert (most, least) == (4, 3)
     assert not old & set(nodes.live_pods())
     assert set(nodes.requests("cpu").values()) == {"2"}
-    assert held(world)[0] == 3
-    world.check_at_rest()
-    world.kube.remove(PODS, nodes.live_pods()[0])
+    assert held(cluster)[0] == 3
+    cluster.check_final_state()
+    cluster.kube.remove(PODS, nodes.live_pods()[0])
     await nodes.settle()
     assert set(nodes.requests("cpu").values()) == {"2"}
 
@@ -187,9 +189,9 @@ async def rolled(nodes: Nodes, spec: dict[str, Any]) -> None:
 async def test_a_rolling_change_stops_at_the_first_that_fails_and_the_others_keep_what_they_had() -> None:
     nodes = await started(replicas=3)
     nodes.resizes = "Infeasible"
-    began = len(nodes.world.kube.created_names)
-    nodes.stuck = lambda _: "no node has that much" if len(nodes.world.kube.created_names) > began + 1 else ""
-    await nodes.world.ask(SCALE_PLANS, "p", timeoutSeconds=60, **MORE_CPU)
+    began = len(nodes.cluster.kube.created_names)
+    nodes.stuck = lambda _: "no node has that much" if len(nodes.cluster.kube.created_names) > began + 1 else ""
+    await nodes.cluster.apply(SCALE_PLANS, "p", timeoutSeconds=60, **MORE_CPU)
     await nodes.settle()
     told = nodes.plan("p")
     assert told["phase"] == "PartiallySucceeded"
@@ -197,10 +199,10 @@ async def test_a_rolling_change_stops_at_the_first_that_fails_and_the_others_kee
     assert "Unschedulable: no node has that much" in told["message"]
     assert "2 of 3 members keep the resources they had: worker 1, worker 2" in told["message"]
     assert nodes.requests("cpu") == {"job-worker-1": "1", "job-worker-2": "1", "job-worker-3": "2"}
-    nodes.world.check_at_rest()
+    nodes.cluster.check_final_state()
     nodes.stuck = lambda _: ""
     for name in nodes.live_pods():
-        nodes.world.kube.remove(PODS, name)
+        nodes.cluster.kube.remove(PODS, name)
     await nodes.settle()
     assert sorted(nodes.requests("cpu").values()) == ["1", "1", "2"], "each comes back with what it had"
 
@@ -208,47 +210,47 @@ async def test_a_rolling_change_stops_at_the_first_that_fails_and_the_others_kee
 async def test_the_job_succeeds_when_its_members_have_whatever_the_surplus_does() -> None:
     nodes = await started(replicas=2)
     nodes.stuck = lambda pod: "no room" if index_of(pod) == 2 else ""
-    await nodes.world.ask(SCALE_PLANS, "m", migratePods=[{"name": "job-worker-0"}])
-    await nodes.until(lambda: len(nodes.world.kube.pods()) == 3)
+    await nodes.cluster.apply(SCALE_PLANS, "m", migratePods=[{"name": "job-worker-0"}])
+    await nodes.until(lambda: len(nodes.cluster.kube.pods()) == 3)
     for name in ("job-worker-0", "job-worker-1"):
-        nodes.world.end(name, 0)
+        nodes.cluster.end(name, 0)
     await nodes.settle()
-    assert nodes.world.job().status.phase == "Succeeded"
+    assert nodes.cluster.job().status.phase == "Succeeded"
     assert nodes.plan("m")["phase"] == "Cancelled", "the job does not wait for it"
 
 
 async def test_a_replacement_that_has_finished_its_work_already_takes_over() -> None:
     nodes = await started(replicas=2)
-    await nodes.world.ask(SCALE_PLANS, "m", migratePods=[{"name": "job-worker-0"}])
+    await nodes.cluster.apply(SCALE_PLANS, "m", migratePods=[{"name": "job-worker-0"}])
     await nodes.until(lambda: "job-worker-2" in nodes.live_pods())
-    nodes.world.end("job-worker-2", 0)
+    nodes.cluster.end("job-worker-2", 0)
     await nodes.settle()
     assert nodes.plan("m")["phase"] == "Succeeded"
     assert nodes.plan("m")["removedPods"] == ["job-worker-0"]
-    assert held(nodes.world) == (2, "1-2")
+    assert held(nodes.cluster) == (2, "1-2")
 
 
 async def test_a_member_that_finishes_while_its_replacement_starts_is_not_a_failure() -> None:
     nodes = await started(replicas=2)
     nodes.stuck = lambda pod: "no room" if index_of(pod) == 2 else ""
-    await nodes.world.ask(SCALE_PLANS, "m", migratePods=[{"name": "job-worker-0"}])
-    await nodes.until(lambda: len(nodes.world.kube.pods()) == 3)
-    nodes.world.end("job-worker-0", 0)
+    await nodes.cluster.apply(SCALE_PLANS, "m", migratePods=[{"name": "job-worker-0"}])
+    await nodes.until(lambda: len(nodes.cluster.kube.pods()) == 3)
+    nodes.cluster.end("job-worker-0", 0)
     await nodes.settle()
     assert nodes.plan("m")["phase"] == "Succeeded"
     assert nodes.plan("m")["migrations"][0]["message"] == "the member has finished its work"
-    assert held(nodes.world) == (2, "0-1")
+    assert held(nodes.cluster) == (2, "0-1")
 
 
 async def test_a_replacement_that_vanishes_is_made_again_and_so_is_a_member_that_waits_for_it() -> None:
     nodes = await started(replicas=2)
-    world = nodes.world
+    cluster = nodes.cluster
     slow = True
     nodes.stuck = lambda pod: "not yet" if index_of(pod) == 2 and slow else ""
-    await world.ask(SCALE_PLANS, "m", migratePods=[{"name": "job-worker-0"}])
+    await cluster.apply(SCALE_PLANS, "m", migratePods=[{"name": "job-worker-0"}])
     await nodes.until(lambda: "job-worker-2" in nodes.live_pods())
-    world.kube.remove(PODS, "job-worker-2")
-    world.kube.remove(PODS, "job-worker-0")
+    cluster.kube.remove(PODS, "job-worker-2")
+    cluster.kube.remove(PODS, "job-worker-0")
     await nodes.until(lambda: {"job-worker-0-1", "job-worker-2-2"} <= set(nodes.live_pods()))
     slow = False
     await nodes.settle()
@@ -258,35 +260,35 @@ async def test_a_replacement_that_vanishes_is_made_again_and_so_is_a_member_that
 
 async def test_a_job_suspended_in_the_middle_of_a_migration_comes_back_with_its_size() -> None:
     nodes = await started(replicas=2)
-    world = nodes.world
+    cluster = nodes.cluster
     nodes.stuck = lambda pod: "no room" if index_of(pod) == 2 else ""
-    await world.ask(SCALE_PLANS, "m", migratePods=[{"name": "job-worker-0"}])
-    await nodes.until(lambda: len(world.kube.pods()) == 3)
-    world.kube.edit(ELASTIC_JOBS, "job", lambda spec: spec.setdefault("runPolicy", {}).update(suspend=True))
+    await cluster.apply(SCALE_PLANS, "m", migratePods=[{"name": "job-worker-0"}])
+    await nodes.until(lambda: len(cluster.kube.pods()) == 3)
+    cluster.kube.edit(ELASTIC_JOBS, "job", lambda spec: spec.setdefault("runPolicy", {}).update(suspend=True))
     await nodes.settle()
     assert nodes.plan("m")["phase"] == "Cancelled"
-    assert world.kube.of(PODS) == []
-    world.kube.edit(ELASTIC_JOBS, "job", lambda spec: spec["runPolicy"].update(suspend=False))
+    assert cluster.kube.all(PODS) == []
+    cluster.kube.edit(ELASTIC_JOBS, "job", lambda spec: spec["runPolicy"].update(suspend=False))
     await nodes.settle()
-    assert held(world) == (2, "0-1")
-    world.check_at_rest()
+    assert held(cluster) == (2, "0-1")
+    cluster.check_final_state()
 
 
 async def test_a_second_plan_waits_for_the_migration_and_counts_from_the_true_size() -> None:
     nodes = await started(replicas=2)
-    await nodes.world.ask(SCALE_PLANS, "m", migratePods=[{"name": "job-worker-0"}])
-    await nodes.turn()
-    await nodes.world.ask(SCALE_OUTS, "more", count=1)
+    await nodes.cluster.apply(SCALE_PLANS, "m", migratePods=[{"name": "job-worker-0"}])
+    await nodes.run_operator()
+    await nodes.cluster.apply(SCALE_OUTS, "more", count=1)
     await nodes.settle()
-    assert held(nodes.world) == (3, "0-2")
-    assert nodes.world.job().spec.replica_specs["worker"].replicas == 3
+    assert held(nodes.cluster) == (3, "0-2")
+    assert nodes.cluster.job().spec.replica_specs["worker"].replicas == 3
 
 
 async def history(fault: str, write: int, spec: dict[str, Any], resizes: Resizes) -> Nodes:
     nodes = await started(replicas=3)
     nodes.resizes = resizes
-    setattr(nodes.world.kube, fault, write)
-    await nodes.world.ask(SCALE_PLANS, "p", **spec)
+    setattr(nodes.cluster.kube, fault, write)
+    await nodes.cluster.apply(SCALE_PLANS, "p", **spec)
     await nodes.settle()
     return nodes
 
@@ -295,20 +297,20 @@ def surely_migrated(nodes: Nodes, count: int) -> None:
     told = nodes.plan("p")
     assert told["phase"] == "Succeeded", told
     assert [move["phase"] for move in told["migrations"]] == ["Done"] * count
-    assert held(nodes.world)[0] == 3
+    assert held(nodes.cluster)[0] == 3
     assert len(nodes.live_pods()) == 3
     assert sorted(nodes.requests("cpu").values()) == ["1"] * (3 - count) + ["2"] * count
-    assert nodes.world.job().spec.replica_specs["worker"].replicas == 3
-    nodes.world.check_at_rest()
+    assert nodes.cluster.job().spec.replica_specs["worker"].replicas == 3
+    nodes.cluster.check_final_state()
 
 
 async def test_a_replacement_is_not_replaced_because_its_kubelet_does_not_tell_its_resources(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(resize, "MAX_NAMES_LISTED", 2)  # so the plan cannot list more pods that it has asked to resize
-    monkeypatch.setattr(kubelets, "_reported", lambda _: {"name": "train", "resources": {}})
+    monkeypatch.setattr(fake_nodes, "_reported", lambda _: {"name": "train", "resources": {}})
     nodes = await started(replicas=2)
-    await nodes.world.ask(SCALE_PLANS, "p", **MORE_CPU)
+    await nodes.cluster.apply(SCALE_PLANS, "p", **MORE_CPU)
     await nodes.settle()
     assert nodes.plan("p")["phase"] == "Succeeded"
     assert [move["phase"] for move in nodes.plan("p")["migrations"]] == ["Done", "Done"]
@@ -337,7 +339,7 @@ async def test_a_rolling_change_is_carried_on_whatever_write_the_operator_dies_a
 async def writes_of(spec: dict[str, Any], resizes: Resizes) -> int:
     """Return the writes of the operator for a plan that nothing disturbs."""
     nodes = await started(replicas=3)
-    nodes.resizes, before = resizes, nodes.world.kube.writes
-    await nodes.world.ask(SCALE_PLANS, "p", **spec)
+    nodes.resizes, before = resizes, nodes.cluster.kube.writes
+    await nodes.cluster.apply(SCALE_PLANS, "p", **spec)
     await nodes.settle()
-    return nodes.world.kube.writes - before - 1
+    return nodes.cluster.kube.writes - before - 1

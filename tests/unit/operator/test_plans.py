@@ -20,8 +20,8 @@ from elasticjob_operator.core.scaling.plan_queue import refuse_without_job
 from elasticjob_operator.events import Events
 from elasticjob_operator.store import JobKey
 
-from tests.support.simulator.kubelets import Nodes, index_of, limit_pods
-from tests.support.simulator.world import JOB, NAMESPACE, World
+from tests.support.simulator.cluster import JOB, NAMESPACE, Cluster
+from tests.support.simulator.nodes import Nodes, index_of, limit_pods
 
 CPU = "spec.autoscaling.resourceLimits.cpu: all members together would request cpu"
 
@@ -122,20 +122,20 @@ REFUSED: list[tuple[Resource, dict[str, Any], str]] = [
 
 
 async def started(**options: Any) -> Nodes:
-    nodes = Nodes(World(**options))
-    await nodes.world._apply(ELASTIC_JOBS, nodes.world._body)
+    nodes = Nodes(Cluster(**options))
+    await nodes.cluster.create(ELASTIC_JOBS, nodes.cluster._body)
     await nodes.settle()
     return nodes
 
 
 def size(nodes: Nodes) -> tuple[int, int]:
     """What the job is held to, and what its spec says."""
-    job = nodes.world.job()
+    job = nodes.cluster.job()
     return job.status.replica_statuses["worker"].desired, job.spec.replica_specs["worker"].replicas
 
 
 def told(nodes: Nodes, resource: Resource, name: str) -> dict[str, Any]:
-    status: dict[str, Any] = nodes.world.kube.objects[resource, name].get("status", {})
+    status: dict[str, Any] = nodes.cluster.kube.objects[resource, name].get("status", {})
     return status
 
 
@@ -147,22 +147,22 @@ async def test_a_request_that_cannot_be_met_says_why_and_touches_nothing(
     resource: Resource, spec: dict[str, Any], message: str
 ) -> None:
     nodes = await started(replicas=2, autoscaling={"resourceLimits": {"cpu": "4"}})
-    before = [(pod["metadata"]["uid"], pod["spec"]) for pod in nodes.world.kube.of(PODS)]
-    await nodes.world.ask(resource, "bad", **spec)
+    before = [(pod["metadata"]["uid"], pod["spec"]) for pod in nodes.cluster.kube.all(PODS)]
+    await nodes.cluster.apply(resource, "bad", **spec)
     await nodes.settle()
     assert told(nodes, resource, "bad")["phase"] in ("ScaleFailed", "Failed")
     assert message in told(nodes, resource, "bad")["message"]
-    assert [(pod["metadata"]["uid"], pod["spec"]) for pod in nodes.world.kube.of(PODS)] == before
-    nodes.world.check_at_rest()
+    assert [(pod["metadata"]["uid"], pod["spec"]) for pod in nodes.cluster.kube.all(PODS)] == before
+    nodes.cluster.check_final_state()
 
 
 @pytest.mark.parametrize("resource", [SCALE_INS, SCALE_PLANS])
 async def test_a_pod_that_is_leaving_already_is_not_removed_again(resource: Resource) -> None:
     nodes = await started(replicas=3)
-    nodes.world.kube.leave(PODS, "job-worker-2")
+    nodes.cluster.kube.mark_deleted(PODS, "job-worker-2")
     spec = {"podNames": ["job-worker-2"]} if resource == SCALE_INS else {"removePods": [{"name": "job-worker-2"}]}
-    await nodes.world.ask(resource, "bad", **spec)
-    await nodes.turn()
+    await nodes.cluster.apply(resource, "bad", **spec)
+    await nodes.run_operator()
     assert told(nodes, resource, "bad")["phase"] in ("ScaleFailed", "Failed")
     assert "'job-worker-2' is leaving already" in told(nodes, resource, "bad")["message"]
     await nodes.settle()
@@ -173,13 +173,13 @@ async def test_a_pod_that_is_leaving_already_is_not_removed_again(resource: Reso
 async def test_a_job_that_does_not_run_is_not_scaled(how: str) -> None:
     nodes = await started(replicas=1)
     if how == "finished":
-        nodes.world.end("job-worker-0", 0)
+        nodes.cluster.end("job-worker-0", 0)
     else:
-        nodes.world.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.update(runPolicy={"suspend": True}))
+        nodes.cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.update(runPolicy={"suspend": True}))
     await nodes.settle()
-    await nodes.world.ask(SCALE_OUTS, "out", count=1)
-    await nodes.world.ask(SCALE_INS, "in", count=1)
-    await nodes.world.ask(SCALE_PLANS, "plan", migratePods=[{"name": "job-worker-0"}])
+    await nodes.cluster.apply(SCALE_OUTS, "out", count=1)
+    await nodes.cluster.apply(SCALE_INS, "in", count=1)
+    await nodes.cluster.apply(SCALE_PLANS, "plan", migratePods=[{"name": "job-worker-0"}])
     await nodes.settle()
     words = "spec.jobName: ElasticJob 'job' " + ("has ended (Succeeded)" if how == "finished" else "is suspended")
     for resource, name in ((SCALE_OUTS, "out"), (SCALE_INS, "in"), (SCALE_PLANS, "plan")):
@@ -188,12 +188,12 @@ async def test_a_job_that_does_not_run_is_not_scaled(how: str) -> None:
 
 
 async def test_what_names_a_job_that_does_not_exist_is_refused() -> None:
-    world = World()
-    await world.ask(SCALE_OUTS, "out", count=1)
-    await world.ask(SCALE_PLANS, "plan", createPods=[{}])
-    await world.operator.watch()
-    waiting = list(world.operator.store.requests(JobKey(NAMESPACE, JOB)))
-    writes = refuse_without_job(JOB, NAMESPACE, waiting, world.now)
+    cluster = Cluster()
+    await cluster.apply(SCALE_OUTS, "out", count=1)
+    await cluster.apply(SCALE_PLANS, "plan", createPods=[{}])
+    await cluster.operator.watch()
+    waiting = list(cluster.operator.store.requests(JobKey(NAMESPACE, JOB)))
+    writes = refuse_without_job(JOB, NAMESPACE, waiting, cluster.now)
     assert [write.patch["phase"] for write in writes] == ["Failed", "ScaleFailed"]
     assert all("spec.jobName: there is no ElasticJob 'job' in namespace 'ns'" in w.patch["message"] for w in writes)
 
@@ -203,17 +203,17 @@ async def test_what_names_a_job_that_does_not_exist_is_refused() -> None:
 
 async def test_the_status_shows_who_is_draining_who_is_gone_and_who_was_forced() -> None:
     nodes = await started(replicas=4)
-    world, nodes.agents = nodes.world, False
-    await world.ask(SCALE_INS, "less", count=3)
+    cluster, nodes.agents = nodes.cluster, False
+    await cluster.apply(SCALE_INS, "less", count=3)
     await nodes.until(lambda: bool(nodes.plans()) and nodes.plans()[0]["status"].get("phase") == "Draining")
     name = nodes.plans()[0]["metadata"]["name"]
     assert nodes.plan(name)["drainingPods"] == ["job-worker-1", "job-worker-2", "job-worker-3"]
     assert "removedPods" not in nodes.plan(name)
-    world.end("job-worker-2", 143)
-    await nodes.turn()
+    cluster.end("job-worker-2", 143)
+    await nodes.run_operator()
     assert nodes.plan(name)["drainingPods"] == ["job-worker-1", "job-worker-3"]
     assert nodes.plan(name)["removedPods"] == ["job-worker-2"]
-    assert len(world.kube.pods()) == 4, "nobody is deleted before all have drained"
+    assert len(cluster.kube.pods()) == 4, "nobody is deleted before all have drained"
     await nodes.settle()
     assert "drainingPods" not in nodes.plan(name)
     assert nodes.plan(name)["removedPods"] == ["job-worker-1", "job-worker-2", "job-worker-3"]
@@ -224,12 +224,12 @@ async def test_the_status_shows_who_is_draining_who_is_gone_and_who_was_forced()
 async def test_a_removed_pod_that_does_not_end_is_told_and_its_index_not_used() -> None:
     nodes = await started(replicas=3)
     nodes.lost = frozenset({"job-worker-2"})
-    await nodes.world.ask(SCALE_PLANS, "less", timeoutSeconds=20, drainSeconds=4, **plan_of(worker={"replicas": 2}))
+    await nodes.cluster.apply(SCALE_PLANS, "less", timeoutSeconds=20, drainSeconds=4, **plan_of(worker={"replicas": 2}))
     await nodes.settle()
     assert nodes.plan("less")["phase"] == "PartiallySucceeded"
     words = "after timeoutSeconds 20: 1 of 1 removed pods have not gone: job-worker-2"
     assert nodes.plan("less")["message"] == words
-    await nodes.world.ask(SCALE_OUTS, "more", count=1)
+    await nodes.cluster.apply(SCALE_OUTS, "more", count=1)
     await nodes.settle()
     assert "job-worker-3" in nodes.live_pods()
     assert size(nodes) == (3, 3)
@@ -246,17 +246,17 @@ WORDS = [
 async def test_a_plan_that_reaches_only_a_part_says_how_many_and_why(cause: str, words: str) -> None:
     nodes = await started(replicas=2, most=20)
     if cause == "quota":
-        limit_pods(nodes.world, 3)
+        limit_pods(nodes.cluster, 3)
     else:
         nodes.stuck = lambda pod: "0/3 nodes are available" if index_of(pod) > 2 else ""
-    await nodes.world.ask(SCALE_PLANS, "p", timeoutSeconds=30, **plan_of(worker={"replicas": 16}))
+    await nodes.cluster.apply(SCALE_PLANS, "p", timeoutSeconds=30, **plan_of(worker={"replicas": 16}))
     if cause == "image":
         await nodes.until(lambda: len(nodes.live_pods()) == 16)
         waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
-        for pod in nodes.world.kube.pods():
+        for pod in nodes.cluster.kube.pods():
             if index_of(pod) > 2:
                 status = {"containerStatuses": [{"name": "train", "state": {"waiting": waiting}}]}
-                nodes.world.kube.change(PODS, pod["metadata"]["name"], **status)
+                nodes.cluster.kube.set_status(PODS, pod["metadata"]["name"], **status)
     await nodes.until(lambda: "completionTime" in nodes.plan("p"))
     plan = nodes.plan("p")
     assert plan["phase"] == "PartiallySucceeded"
@@ -267,28 +267,28 @@ async def test_a_plan_that_reaches_only_a_part_says_how_many_and_why(cause: str,
 
 @pytest.mark.parametrize("how", ["ScaleIn", "ScalePlan", "edit"])
 async def test_a_job_that_a_quota_keeps_from_its_size_can_be_made_smaller(how: str) -> None:
-    nodes = Nodes(World(replicas=4))
-    limit_pods(nodes.world, 2)
-    await nodes.world._apply(ELASTIC_JOBS, nodes.world._body)
-    await nodes.until(lambda: "exceeded quota" in nodes.world.job().status.message)
+    nodes = Nodes(Cluster(replicas=4))
+    limit_pods(nodes.cluster, 2)
+    await nodes.cluster.create(ELASTIC_JOBS, nodes.cluster._body)
+    await nodes.until(lambda: "exceeded quota" in nodes.cluster.job().status.message)
     if how == "ScaleIn":
-        await nodes.world.ask(SCALE_INS, "fewer", count=2)
+        await nodes.cluster.apply(SCALE_INS, "fewer", count=2)
     elif how == "ScalePlan":
-        await nodes.world.ask(SCALE_PLANS, "fewer", **plan_of(worker={"replicas": 2}))
+        await nodes.cluster.apply(SCALE_PLANS, "fewer", **plan_of(worker={"replicas": 2}))
     else:
-        nodes.world.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=2))
+        nodes.cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=2))
     await nodes.until(lambda: size(nodes) == (2, 2))
     await nodes.settle()
     assert nodes.live_pods() == ["job-worker-0", "job-worker-1"]
-    assert nodes.world.job().status.message == ""
-    nodes.world.check_at_rest()
+    assert nodes.cluster.job().status.message == ""
+    nodes.cluster.check_final_state()
 
 
 async def test_a_plan_ends_in_its_time_though_what_a_new_master_needs_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     nodes = await started(replicas=2)
-    kube, create = nodes.world.kube, nodes.world.kube.create
+    kube, create = nodes.cluster.kube, nodes.cluster.kube.create
     nodes.stuck = lambda pod: "no node" if index_of(pod) == 2 else ""
 
     async def without_account(resource: Resource, namespace: str | None, body: Any) -> Any:
@@ -296,7 +296,7 @@ async def test_a_plan_ends_in_its_time_though_what_a_new_master_needs_is_refused
             raise Refused(403, "Forbidden", "no right to create it")
         return await create(resource, namespace, body)
 
-    await nodes.world.ask(SCALE_PLANS, "more", createPods=[{}], timeoutSeconds=5)
+    await nodes.cluster.apply(SCALE_PLANS, "more", createPods=[{}], timeoutSeconds=5)
     await nodes.until(lambda: told(nodes, SCALE_PLANS, "more").get("phase") == "Executing")
     monkeypatch.setattr(kube, "create", without_account)
     for name in ("job-worker-2", "job-master"):
@@ -304,35 +304,35 @@ async def test_a_plan_ends_in_its_time_though_what_a_new_master_needs_is_refused
     kube.remove(SERVICE_ACCOUNTS, "job-master")
     await nodes.until(lambda: told(nodes, SCALE_PLANS, "more")["phase"] == "Failed")
     assert "1 of 1 new members are not ready" in told(nodes, SCALE_PLANS, "more")["message"]
-    assert "no right to create it" in nodes.world.job().status.message
+    assert "no right to create it" in nodes.cluster.job().status.message
 
 
 @pytest.mark.parametrize(("resource", "bounds"), [(SCALE_INS, {"minReplicas": 4}), (SCALE_OUTS, {"maxReplicas": 4})])
 async def test_bounds_edited_while_a_plan_runs_win_over_its_size(resource: Resource, bounds: dict[str, int]) -> None:
     nodes = await started(replicas=4)
     nodes.agents, nodes.stuck = False, lambda _: "no node"
-    await nodes.world.ask(resource, "change", count=2)
+    await nodes.cluster.apply(resource, "change", count=2)
     await nodes.until(lambda: told(nodes, resource, "change").get("phase") == "Scaling")
-    nodes.world.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(bounds))
+    nodes.cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(bounds))
     nodes.agents, nodes.stuck = True, lambda _: ""
     await nodes.settle()
     await nodes.settle()
     assert told(nodes, resource, "change")["phase"] == "ScaleSucceeded"
     assert size(nodes) == (4, 4), "the API server refuses any other count for these bounds"
-    nodes.world.check_at_rest()
+    nodes.cluster.check_final_state()
 
 
 async def test_of_a_plan_that_is_rolled_back_stays_what_has_become_ready() -> None:
     nodes = await started(replicas=2)
     nodes.stuck = lambda pod: "no room" if index_of(pod) in (3, 4) else ""
     spec = plan_of(worker={"replicas": 5})
-    await nodes.world.ask(SCALE_PLANS, "p", timeoutSeconds=30, onTimeout="Rollback", **spec)
+    await nodes.cluster.apply(SCALE_PLANS, "p", timeoutSeconds=30, onTimeout="Rollback", **spec)
     await nodes.settle()
     assert nodes.plan("p")["phase"] == "PartiallySucceeded"
     assert nodes.plan("p")["createdPods"] == ["job-worker-2"]
     assert nodes.live_pods() == ["job-worker-0", "job-worker-1", "job-worker-2"]
     assert size(nodes) == (3, 3)
-    nodes.world.check_at_rest()
+    nodes.cluster.check_final_state()
 
 
 @pytest.mark.parametrize("on_timeout", ["Keep", "Rollback"])
@@ -340,7 +340,7 @@ async def test_members_that_were_to_be_exchanged_come_back_when_the_new_ones_do_
     nodes = await started(replicas=2, least=2)
     nodes.stuck = lambda pod: "no room" if index_of(pod) == 2 else ""
     change = {"removePods": [{"name": "job-worker-0"}], "createPods": [{}]}
-    await nodes.world.ask(SCALE_PLANS, "p", timeoutSeconds=30, onTimeout=on_timeout, **change)
+    await nodes.cluster.apply(SCALE_PLANS, "p", timeoutSeconds=30, onTimeout=on_timeout, **change)
     await nodes.settle()
     assert nodes.plan("p")["phase"] == ("Failed" if on_timeout == "Rollback" else "PartiallySucceeded")
     back = ["job-worker-0-1", "job-worker-1"]
@@ -360,7 +360,7 @@ async def test_a_mixture_that_is_out_of_time_begins_nothing_more(on_timeout: str
         "timeoutSeconds": 30,
         "onTimeout": on_timeout,
     }
-    await nodes.world.ask(SCALE_PLANS, "p", **mixture)
+    await nodes.cluster.apply(SCALE_PLANS, "p", **mixture)
     await nodes.settle()
     plan = nodes.plan("p")
     assert plan["phase"] == "PartiallySucceeded", "one was resized in place"
@@ -378,9 +378,9 @@ async def test_a_mixture_that_is_out_of_time_begins_nothing_more(on_timeout: str
 
 async def test_a_resize_keeps_what_earlier_plans_have_set() -> None:
     nodes = await started(replicas=2)
-    await nodes.world.ask(SCALE_PLANS, "a", **plan_of(worker={"resource": {"memory": "3Gi"}}))
+    await nodes.cluster.apply(SCALE_PLANS, "a", **plan_of(worker={"resource": {"memory": "3Gi"}}))
     await nodes.settle()
-    await nodes.world.ask(SCALE_PLANS, "b", **plan_of(worker={"replicas": 3, "resource": {"cpu": "2"}}))
+    await nodes.cluster.apply(SCALE_PLANS, "b", **plan_of(worker={"replicas": 3, "resource": {"cpu": "2"}}))
     await nodes.settle()
     assert nodes.plan("b")["resizedPods"] == ["job-worker-0", "job-worker-1"]
     assert set(nodes.requests("memory").values()) == {"3Gi"}
@@ -389,11 +389,11 @@ async def test_a_resize_keeps_what_earlier_plans_have_set() -> None:
 
 async def test_a_plan_for_all_members_outlives_what_was_set_for_one() -> None:
     nodes = await started(replicas=1)
-    await nodes.world.ask(SCALE_PLANS, "a", createPods=[{"resource": {"memory": "2Gi"}}])
+    await nodes.cluster.apply(SCALE_PLANS, "a", createPods=[{"resource": {"memory": "2Gi"}}])
     await nodes.settle()
-    await nodes.world.ask(SCALE_PLANS, "b", **plan_of(worker={"resource": {"memory": "5Gi"}}))
+    await nodes.cluster.apply(SCALE_PLANS, "b", **plan_of(worker={"resource": {"memory": "5Gi"}}))
     await nodes.settle()
-    nodes.world.kube.remove(PODS, "job-worker-1")
+    nodes.cluster.kube.remove(PODS, "job-worker-1")
     await nodes.settle()
     assert set(nodes.requests("memory").values()) == {"5Gi"}
 
@@ -402,9 +402,11 @@ async def test_a_plan_that_asks_for_what_is_there_does_nothing() -> None:
     nodes = await started(replicas=2)
     nodes.resizes, before = "Silent", nodes.live_pods()
     for name in before:
-        nodes.world.kube.change(PODS, name, containerStatuses=[{"name": "train"}])  # a kubelet that reports nothing
-    nodes.live = lambda: None  # type: ignore[method-assign]
-    await nodes.world.ask(SCALE_PLANS, "p", **plan_of(worker={"replicas": 2, "resource": {"cpu": "1000m"}}))
+        nodes.cluster.kube.set_status(
+            PODS, name, containerStatuses=[{"name": "train"}]
+        )  # a kubelet that reports nothing
+    nodes.run_pods = lambda: None  # type: ignore[method-assign]
+    await nodes.cluster.apply(SCALE_PLANS, "p", **plan_of(worker={"replicas": 2, "resource": {"cpu": "1000m"}}))
     await nodes.settle()
     assert nodes.plan("p")["phase"] == "Succeeded"
     assert nodes.live_pods() == before
@@ -414,11 +416,11 @@ async def test_a_resize_is_done_when_the_limits_are_in_force_too() -> None:
     container = {"name": "train", "image": "i", "command": ["c"]}
     container |= {"resources": {"requests": {"memory": "1Gi"}, "limits": {"memory": "1Gi"}}}  # type: ignore[dict-item]
     nodes = await started(replicas=1, worker={"template": {"spec": {"containers": [container]}}})
-    await nodes.world.ask(SCALE_PLANS, "p", **plan_of(worker={"resource": {"memory": "2Gi"}}))
-    await nodes.turn()
+    await nodes.cluster.apply(SCALE_PLANS, "p", **plan_of(worker={"resource": {"memory": "2Gi"}}))
+    await nodes.run_operator()
     half = {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}
-    nodes.world.kube.change(PODS, "job-worker-0", containerStatuses=[{"name": "train", "resources": half}])
-    await nodes.turn()
+    nodes.cluster.kube.set_status(PODS, "job-worker-0", containerStatuses=[{"name": "train", "resources": half}])
+    await nodes.run_operator()
     assert nodes.plan("p")["phase"] == "Executing"
     await nodes.settle()
     assert nodes.plan("p")["phase"] == "Succeeded"
@@ -430,14 +432,14 @@ async def test_a_resize_is_done_when_the_limits_are_in_force_too() -> None:
 
 async def test_what_waits_is_simply_gone_when_it_is_deleted() -> None:
     nodes = await started(replicas=2)
-    await nodes.world.ask(SCALE_PLANS, "first", **plan_of(worker={"replicas": 3}))
-    await nodes.world.ask(SCALE_PLANS, "second", **plan_of(worker={"replicas": 5}))
-    await nodes.world.ask(SCALE_OUTS, "third", count=1)
-    await nodes.turn()
+    await nodes.cluster.apply(SCALE_PLANS, "first", **plan_of(worker={"replicas": 3}))
+    await nodes.cluster.apply(SCALE_PLANS, "second", **plan_of(worker={"replicas": 5}))
+    await nodes.cluster.apply(SCALE_OUTS, "third", count=1)
+    await nodes.run_operator()
     assert nodes.plan("second")["phase"] == told(nodes, SCALE_OUTS, "third")["phase"] == "Pending"
     assert nodes.plan("second")["message"] == "waits for ScalePlan first"
-    nodes.world.kube.remove(SCALE_PLANS, "second")
-    nodes.world.kube.remove(SCALE_OUTS, "third")
+    nodes.cluster.kube.remove(SCALE_PLANS, "second")
+    nodes.cluster.kube.remove(SCALE_OUTS, "third")
     await nodes.settle()
     assert size(nodes) == (3, 3)
 
@@ -457,28 +459,28 @@ async def test_a_plan_deleted_while_it_is_executed_leaves_the_job_with_the_size_
     kind: str, spec: dict[str, Any], turns: int
 ) -> None:
     nodes = await started(replicas=3)
-    await nodes.world.ask(SCALE_PLANS, "p", **spec)
+    await nodes.cluster.apply(SCALE_PLANS, "p", **spec)
     for _ in range(turns):
-        await nodes.turn()
-        nodes.live()
+        await nodes.run_operator()
+        nodes.run_pods()
     asked = size(nodes)[1]
-    nodes.world.kube.remove(SCALE_PLANS, "p")
+    nodes.cluster.kube.remove(SCALE_PLANS, "p")
     await nodes.settle()
     assert size(nodes) == (asked, asked)
     assert len(nodes.live_pods()) == asked
-    assert nodes.world.job().status.current_plan is None
-    assert nodes.world.job().status.phase == "Running"
-    nodes.world.check_at_rest()
+    assert nodes.cluster.job().status.current_plan is None
+    assert nodes.cluster.job().status.phase == "Running"
+    nodes.cluster.check_final_state()
 
 
 async def test_what_a_deleted_plan_has_changed_in_place_is_remembered() -> None:
     nodes = await started(replicas=2)
-    await nodes.world.ask(SCALE_PLANS, "p", **plan_of(worker={"resource": {"cpu": "2"}}))
-    await nodes.turn()
-    nodes.live()
-    nodes.world.kube.remove(SCALE_PLANS, "p")
+    await nodes.cluster.apply(SCALE_PLANS, "p", **plan_of(worker={"resource": {"cpu": "2"}}))
+    await nodes.run_operator()
+    nodes.run_pods()
+    nodes.cluster.kube.remove(SCALE_PLANS, "p")
     await nodes.settle()
-    nodes.world.kube.remove(PODS, "job-worker-1")
+    nodes.cluster.kube.remove(PODS, "job-worker-1")
     await nodes.settle()
     assert nodes.requests("cpu") == {"job-worker-0": "2", "job-worker-1-1": "2"}
     assert nodes.plans() == [], "there is no size to go back to"
@@ -487,11 +489,11 @@ async def test_what_a_deleted_plan_has_changed_in_place_is_remembered() -> None:
 async def test_the_way_back_from_a_deleted_plan_is_a_plan_that_goes_before_all_others() -> None:
     nodes = await started(replicas=3)
     nodes.stuck = lambda pod: "no room" if index_of(pod) > 3 else ""
-    await nodes.world.ask(SCALE_PLANS, "p", **plan_of(worker={"replicas": 6}))
+    await nodes.cluster.apply(SCALE_PLANS, "p", **plan_of(worker={"replicas": 6}))
     await nodes.until(lambda: len(nodes.live_pods()) == 6)
-    await nodes.world.ask(SCALE_OUTS, "more", count=1)
-    await nodes.turn()
-    nodes.world.kube.remove(SCALE_PLANS, "p")
+    await nodes.cluster.apply(SCALE_OUTS, "more", count=1)
+    await nodes.run_operator()
+    nodes.cluster.kube.remove(SCALE_PLANS, "p")
     await nodes.settle()
     back, more = nodes.plans()
     assert back["metadata"]["name"].startswith("job-back-")
@@ -505,9 +507,9 @@ async def test_the_way_back_from_a_deleted_plan_is_a_plan_that_goes_before_all_o
 async def test_deleting_a_scale_out_that_is_executed_cancels_it_whoever_deletes_its_plan() -> None:
     nodes = await started(replicas=2)
     nodes.stuck = lambda pod: "no room" if index_of(pod) > 1 else ""
-    await nodes.world.ask(SCALE_OUTS, "more", count=2)
+    await nodes.cluster.apply(SCALE_OUTS, "more", count=2)
     await nodes.until(lambda: len(nodes.live_pods()) == 4)
-    nodes.world.kube.remove(SCALE_OUTS, "more")  # and no garbage collector
+    nodes.cluster.kube.remove(SCALE_OUTS, "more")  # and no garbage collector
     await nodes.settle()
     assert nodes.live_pods() == ["job-worker-0", "job-worker-1"]
     assert size(nodes) == (2, 2)
@@ -517,22 +519,22 @@ async def test_deleting_a_scale_out_that_is_executed_cancels_it_whoever_deletes_
 async def test_a_deletion_is_carried_on_whatever_write_the_operator_dies_at() -> None:
     for write in range(1, 20):
         nodes = await started(replicas=2)
-        await nodes.world.ask(SCALE_PLANS, "p", **plan_of(worker={"replicas": 5}))
+        await nodes.cluster.apply(SCALE_PLANS, "p", **plan_of(worker={"replicas": 5}))
         await nodes.until(lambda: len(nodes.live_pods()) == 5)  # noqa: B023
-        nodes.world.kube.remove(SCALE_PLANS, "p")
-        nodes.world.kube.crash_in = write
+        nodes.cluster.kube.remove(SCALE_PLANS, "p")
+        nodes.cluster.kube.crash_in = write
         await nodes.settle()
-        nodes.world.kube.crash_in = None
+        nodes.cluster.kube.crash_in = None
         assert size(nodes) == (2, 2)
         assert len(nodes.plans()) == 1, "the way back is made once"
-        nodes.world.check_at_rest()
+        nodes.cluster.check_final_state()
 
 
 async def test_requests_created_at_the_same_time_go_in_the_order_of_their_uid() -> None:
     nodes = await started(replicas=2)
     for name, replicas in (("b", 3), ("a", 4)):
-        await nodes.world.ask(SCALE_PLANS, name, **plan_of(worker={"replicas": replicas}))
-        nodes.world.kube.objects[SCALE_PLANS, name]["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+        await nodes.cluster.apply(SCALE_PLANS, name, **plan_of(worker={"replicas": replicas}))
+        nodes.cluster.kube.objects[SCALE_PLANS, name]["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
     await nodes.settle()
     assert size(nodes) == (4, 4), "b has the lower UID and goes first"
 
@@ -541,7 +543,7 @@ async def test_a_manual_plan_is_not_superseded_by_an_automatic_one() -> None:
     nodes = await started(replicas=1)
     for number, source in enumerate(("Manual", "Auto", "Manual", "Auto", "Auto")):
         wanted = plan_of(worker={"replicas": number + 2})
-        await nodes.world.ask(SCALE_PLANS, f"p{number}", source=source, **wanted)
+        await nodes.cluster.apply(SCALE_PLANS, f"p{number}", source=source, **wanted)
     await nodes.settle()
     phases = [plan["status"]["phase"] for plan in nodes.plans()]
     assert phases == ["Succeeded", "Superseded", "Succeeded", "Superseded", "Succeeded"]
@@ -551,7 +553,7 @@ async def test_a_manual_plan_is_not_superseded_by_an_automatic_one() -> None:
 async def test_finished_plans_are_kept_up_to_the_limit_of_the_job() -> None:
     nodes = await started(replicas=1, runPolicy={"planHistoryLimit": 2})
     for number in range(5):
-        await nodes.world.ask(SCALE_PLANS, f"p{number}", **plan_of(worker={"replicas": 1 + (number + 1) % 2}))
+        await nodes.cluster.apply(SCALE_PLANS, f"p{number}", **plan_of(worker={"replicas": 1 + (number + 1) % 2}))
         await nodes.settle()
     assert [plan["metadata"]["name"] for plan in nodes.plans()] == ["p3", "p4"]
 
@@ -563,7 +565,7 @@ async def test_a_plan_that_ends_is_not_taken_for_a_deleted_one_when_no_history_i
     events: list[EmitEvent] = []
     monkeypatch.setattr(Events, "emit", lambda _, job, event: events.append(event))
     for name in ("first", "second"):
-        await nodes.world.ask(SCALE_PLANS, name, createPods=[{}])
+        await nodes.cluster.apply(SCALE_PLANS, name, createPods=[{}])
     await nodes.settle()
     await nodes.settle()
     assert [event.reason for event in events].count("ScalingSucceeded") == 2
@@ -573,14 +575,14 @@ async def test_a_plan_that_ends_is_not_taken_for_a_deleted_one_when_no_history_i
 
 async def test_scale_outs_and_scale_ins_are_deleted_when_their_time_is_over() -> None:
     nodes = await started(replicas=2)
-    await nodes.world.ask(SCALE_OUTS, "short", count=1, ttlSecondsAfterFinished=50)
-    await nodes.world.ask(SCALE_INS, "long", count=1)
+    await nodes.cluster.apply(SCALE_OUTS, "short", count=1, ttlSecondsAfterFinished=50)
+    await nodes.cluster.apply(SCALE_INS, "long", count=1)
     await nodes.settle()
     assert told(nodes, SCALE_OUTS, "short")["phase"] == told(nodes, SCALE_INS, "long")["phase"] == "ScaleSucceeded"
-    nodes.world.now += 60
-    await nodes.turn()
-    assert nodes.world.kube.of(SCALE_OUTS) == []
-    assert len(nodes.world.kube.of(SCALE_INS)) == 1
-    nodes.world.now += 86_400
-    await nodes.turn()
-    assert nodes.world.kube.of(SCALE_INS) == []
+    nodes.cluster.now += 60
+    await nodes.run_operator()
+    assert nodes.cluster.kube.all(SCALE_OUTS) == []
+    assert len(nodes.cluster.kube.all(SCALE_INS)) == 1
+    nodes.cluster.now += 86_400
+    await nodes.run_operator()
+    assert nodes.cluster.kube.all(SCALE_INS) == []

@@ -17,8 +17,8 @@ from elasticjob_operator.events import Events
 from elasticjob_operator.store import JobKey, Store
 from elasticjob_operator.work_queue import Retry, WorkQueue
 
-from tests.support.simulator.kubelets import limit_pods
-from tests.support.simulator.world import JOB, NAMESPACE, World, job_body
+from tests.support.simulator.cluster import JOB, NAMESPACE, Cluster, job_body
+from tests.support.simulator.nodes import limit_pods
 
 KEY = JobKey(NAMESPACE, JOB)
 
@@ -39,48 +39,48 @@ def test_what_the_store_knows_already_is_no_news() -> None:
 
 
 async def test_a_refusal_is_told_in_the_job_s_status_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(replicas=2)
-    create = world.kube.create
+    cluster = Cluster(replicas=2)
+    create = cluster.kube.create
 
     async def refusing(resource: Any, namespace: str | None, body: Any) -> Any:
         if resource == PODS and names.LABEL_INDEX in body["metadata"]["labels"]:
             raise Refused(403, "Forbidden", "exceeded quota: pods=1")
         return await create(resource, namespace, body)
 
-    monkeypatch.setattr(world.kube, "create", refusing)
-    await world._apply(ELASTIC_JOBS, world._body)
-    await world.operator.watch()
+    monkeypatch.setattr(cluster.kube, "create", refusing)
+    await cluster.create(ELASTIC_JOBS, cluster._body)
+    await cluster.operator.watch()
     for _ in range(2):
         with pytest.raises(Retry, match="exceeded quota"):
-            await world.operator.reconciler.reconcile(KEY)
-    assert "exceeded quota: pods=1" in world.job().status.message
-    monkeypatch.setattr(world.kube, "create", create)
-    await world.settle()
-    assert world.job().status.message == ""
-    world.check_at_rest()
+            await cluster.operator.reconciler.reconcile(KEY)
+    assert "exceeded quota: pods=1" in cluster.job().status.message
+    monkeypatch.setattr(cluster.kube, "create", create)
+    await cluster.settle()
+    assert cluster.job().status.message == ""
+    cluster.check_final_state()
 
 
 async def test_after_a_step_of_a_plan_the_next_one_does_not_wait_for_what_a_quota_refuses() -> None:
-    world = World(replicas=2)
-    limit_pods(world, 1)
-    await world._apply(ELASTIC_JOBS, world._body)
-    await world.operator.watch()
+    cluster = Cluster(replicas=2)
+    limit_pods(cluster, 1)
+    await cluster.create(ELASTIC_JOBS, cluster._body)
+    await cluster.operator.watch()
     with pytest.raises(Retry) as quota:
-        await world.operator.reconciler.reconcile(KEY)
+        await cluster.operator.reconciler.reconcile(KEY)
     assert quota.value.due is None
-    await world.ask(SCALE_PLANS, "fewer", replicaResourceSpecs={"worker": {"replicas": 1}})
+    await cluster.apply(SCALE_PLANS, "fewer", replicaResourceSpecs={"worker": {"replicas": 1}})
     for _ in ("it is adopted", "it begins"):
-        await world.operator.watch()
+        await cluster.operator.watch()
         with pytest.raises(Retry) as quota:
-            await world.operator.reconciler.reconcile(KEY)
+            await cluster.operator.reconciler.reconcile(KEY)
         assert quota.value.due == 0.0
 
 
 async def test_our_own_writes_do_not_cut_short_the_pause_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     for pause in ("FIRST_PAUSE_SECONDS", "LONGEST_PAUSE_SECONDS", "LONGEST_PAUSE_WHEN_CHANGED_SECONDS"):
         monkeypatch.setattr(work_queue, pause, 1000.0)
-    world, refused = World(replicas=1), asyncio.Event()
-    create, tries = world.kube.create, list[str]()
+    cluster, refused = Cluster(replicas=1), asyncio.Event()
+    create, tries = cluster.kube.create, list[str]()
 
     async def refusing(resource: Any, namespace: str | None, body: Any) -> Any:
         if resource == PODS:
@@ -90,18 +90,18 @@ async def test_our_own_writes_do_not_cut_short_the_pause_after_a_failure(monkeyp
         return await create(resource, namespace, body)
 
     def watched() -> None:
-        job = copy.deepcopy(world.kube.objects[ELASTIC_JOBS, JOB])
+        job = copy.deepcopy(cluster.kube.objects[ELASTIC_JOBS, JOB])
         asyncio.get_running_loop().call_soon(saw, job)  # after the answer
         saw(job)  # and before it
 
     def saw(job: Any) -> None:
-        if key := world.operator.store.update(ELASTIC_JOBS, "MODIFIED", job):
+        if key := cluster.operator.store.update(ELASTIC_JOBS, "MODIFIED", job):
             queue.add(key)
 
-    queue: WorkQueue[JobKey] = WorkQueue(world.operator.reconciler.reconcile)
-    monkeypatch.setattr(world.kube, "create", refusing)
-    world.kube.after_write = watched
-    await world._apply(ELASTIC_JOBS, world._body)
+    queue: WorkQueue[JobKey] = WorkQueue(cluster.operator.reconciler.reconcile)
+    monkeypatch.setattr(cluster.kube, "create", refusing)
+    cluster.kube.after_write = watched
+    await cluster.create(ELASTIC_JOBS, cluster._body)
     async with asyncio.timeout(10):
         await refused.wait()
     for _ in range(1000):
@@ -113,22 +113,22 @@ async def test_our_own_writes_do_not_cut_short_the_pause_after_a_failure(monkeyp
 @pytest.mark.parametrize("error", [NotFound(404, "NotFound", "no such namespace"), TryLater(503, "", "later")])
 async def test_no_answer_of_the_api_server_is_unexpected(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_executor, "_CREATE_RETRY_SECONDS", (0.0,))
-    world = World(replicas=2)
+    cluster = Cluster(replicas=2)
 
     async def failing(*_: Any) -> Any:
         raise error
 
-    await world._apply(ELASTIC_JOBS, world._body)
-    monkeypatch.setattr(world.kube, "create", failing)
-    await world.operator.watch()
+    await cluster.create(ELASTIC_JOBS, cluster._body)
+    monkeypatch.setattr(cluster.kube, "create", failing)
+    await cluster.operator.watch()
     with pytest.raises(Retry, match=str(error)):
-        await world.operator.reconciler.reconcile(KEY)
+        await cluster.operator.reconciler.reconcile(KEY)
 
 
 async def test_creates_that_collide_on_a_quota_are_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_executor, "_CREATE_RETRY_SECONDS", (0.0, 0.0))
-    world = World(replicas=2)
-    create, collided = world.kube.create, set[str]()
+    cluster = Cluster(replicas=2)
+    create, collided = cluster.kube.create, set[str]()
 
     async def colliding(resource: Any, namespace: str | None, body: Any) -> Any:
         if resource == PODS and (name := body["metadata"]["name"]) not in collided:
@@ -136,16 +136,16 @@ async def test_creates_that_collide_on_a_quota_are_sent_again(monkeypatch: pytes
             raise Conflict(409, "Conflict", "the object has been modified: resourcequota")
         return await create(resource, namespace, body)
 
-    monkeypatch.setattr(world.kube, "create", colliding)
-    await world.start()
-    assert [pod["metadata"]["name"] for pod in world.kube.pods()] == ["job-worker-0", "job-worker-1"]
+    monkeypatch.setattr(cluster.kube, "create", colliding)
+    await cluster.start()
+    assert [pod["metadata"]["name"] for pod in cluster.kube.pods()] == ["job-worker-0", "job-worker-1"]
 
 
 async def test_a_pod_whose_create_was_never_answered_is_not_created_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """The watch is behind as well: only a list tells that the pod is there. `World.check` looks at every write."""
     monkeypatch.setattr(pod_executor, "_CREATE_RETRY_SECONDS", ())
-    world = World(replicas=1)
-    create, lost = world.kube.create, list[str]()
+    cluster = Cluster(replicas=1)
+    create, lost = cluster.kube.create, list[str]()
 
     async def losing(resource: Any, namespace: str | None, body: Any) -> Any:
         answer = await create(resource, namespace, body)
@@ -154,50 +154,50 @@ async def test_a_pod_whose_create_was_never_answered_is_not_created_twice(monkey
             raise TryLater(0, "TimeoutError", "no answer")
         return answer
 
-    monkeypatch.setattr(world.kube, "create", losing)
-    await world._apply(ELASTIC_JOBS, world._body)
-    await world.operator.watch()
+    monkeypatch.setattr(cluster.kube, "create", losing)
+    await cluster.create(ELASTIC_JOBS, cluster._body)
+    await cluster.operator.watch()
     with pytest.raises(Retry):
-        await world.operator.reconciler.reconcile(KEY)
-    await world.operator.reconciler.reconcile(KEY)
-    assert [pod["metadata"]["name"] for pod in world.kube.pods()] == lost
+        await cluster.operator.reconciler.reconcile(KEY)
+    await cluster.operator.reconciler.reconcile(KEY)
+    assert [pod["metadata"]["name"] for pod in cluster.kube.pods()] == lost
 
 
 async def test_an_edit_that_comes_before_the_write_back_is_no_refusal() -> None:
-    world = World(replicas=2)
-    await world.start()
-    job = world.operator.store.job(KEY)
+    cluster = Cluster(replicas=2)
+    await cluster.start()
+    job = cluster.operator.store.job(KEY)
     assert job is not None
-    world.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=5))
+    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=5))
     with pytest.raises(StaleState):
-        await world.operator.executor.execute(job, [WriteBackReplicas("worker", 3)])
-    assert world.operator.store.observed(job).last_refusal == ""
+        await cluster.operator.executor.execute(job, [WriteBackReplicas("worker", 3)])
+    assert cluster.operator.store.observed(job).last_refusal == ""
 
 
 async def test_a_request_for_a_job_that_cannot_be_read_waits_with_a_pause() -> None:
-    world = World()
-    await world.ask(SCALE_OUTS, "more", count=1)
-    await world._apply(ELASTIC_JOBS, {**world._body, "spec": {"framework": 7}})
-    await world.operator.watch()
+    cluster = Cluster()
+    await cluster.apply(SCALE_OUTS, "more", count=1)
+    await cluster.create(ELASTIC_JOBS, {**cluster._body, "spec": {"framework": 7}})
+    await cluster.operator.watch()
     with pytest.raises(Retry, match="cannot be read"):
-        await world.operator.reconciler.reconcile(KEY)
-    assert "status" not in world.kube.objects[SCALE_OUTS, "more"]
+        await cluster.operator.reconciler.reconcile(KEY)
+    assert "status" not in cluster.kube.objects[SCALE_OUTS, "more"]
 
 
 @pytest.mark.parametrize(("labels", "job"), [({}, "other"), ({names.LABEL_JOB_UID: "an earlier job"}, JOB)])
 async def test_a_plan_of_another_job_under_our_plan_s_name_is_told_and_left_alone(labels: Any, job: str) -> None:
-    world = World(replicas=2)
-    await world.start()
-    generation = world.job().metadata.generation + 1
+    cluster = Cluster(replicas=2)
+    await cluster.start()
+    generation = cluster.job().metadata.generation + 1
     name = f"{JOB}-spec-{generation}"
     metadata = {"name": name, "namespace": NAMESPACE, "labels": labels}
-    await world.kube.create(SCALE_PLANS, NAMESPACE, {"metadata": metadata, "spec": {"jobName": job}})
-    world.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=3))
-    before = copy.deepcopy(world.kube.objects[SCALE_PLANS, name])
-    await world.operator.watch()
+    await cluster.kube.create(SCALE_PLANS, NAMESPACE, {"metadata": metadata, "spec": {"jobName": job}})
+    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=3))
+    before = copy.deepcopy(cluster.kube.objects[SCALE_PLANS, name])
+    await cluster.operator.watch()
     with pytest.raises(Retry, match="is not this job's"):
-        await world.operator.reconciler.reconcile(KEY)
-    assert world.kube.objects[SCALE_PLANS, name] == before
+        await cluster.operator.reconciler.reconcile(KEY)
+    assert cluster.kube.objects[SCALE_PLANS, name] == before
 
 
 BAD_TEMPLATES: list[tuple[Any, str]] = [
@@ -217,15 +217,15 @@ BAD_TEMPLATES: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("template", "message"), BAD_TEMPLATES, ids=[message[-40:] for _, message in BAD_TEMPLATES])
 async def test_a_template_that_is_none_fails_the_job_and_says_where(template: Any, message: str) -> None:
-    world = World(replicas=2, worker={"template": template})
-    await world.start()
-    assert world.job().status.phase == "Failed"
-    assert message in world.job().status.message
-    assert world.kube.of(PODS) == []
+    cluster = Cluster(replicas=2, worker={"template": template})
+    await cluster.start()
+    assert cluster.job().status.phase == "Failed"
+    assert message in cluster.job().status.message
+    assert cluster.kube.all(PODS) == []
 
 
 async def test_a_long_note_is_cut_to_the_bytes_that_the_api_server_takes() -> None:
-    world = World()
-    await world.start()
-    body = Events(world.operator.session, "me")._body(world.job(), EmitEvent("Told", "é" * 1000))
+    cluster = Cluster()
+    await cluster.start()
+    body = Events(cluster.operator.session, "me")._body(cluster.job(), EmitEvent("Told", "é" * 1000))
     assert 1020 < len(body["note"].encode()) <= 1024

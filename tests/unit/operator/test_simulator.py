@@ -32,5 +32,5 @@ def test_simulator_repeats_the_history_of_a_seed_to_the_last_write(seed: int) ->
     first.run()
     second = random_history.History(seed)
     second.run()
-    assert first.told_last() == second.told_last()
+    assert first.last_lines() == second.last_lines()
     assert first.kube.raw == second.kube.raw

@@ -52,7 +52,7 @@ class FakeKube:
         self.objects: dict[tuple[Resource, str], Json] = {}
         self.raw: dict[tuple[Resource, str], bytes] = {}
         self.now = now
-        self.told: Callable[[str, Resource, str, bytes], None] = lambda *_: None
+        self.on_change: Callable[[str, Resource, str, bytes], None] = lambda *_: None
         self.version = 0
         self.writes = 0
         self.crash_in: int | None = None
@@ -157,15 +157,15 @@ class FakeKube:
         del self.raw[resource, name]
         self.version += 1
         gone["metadata"]["resourceVersion"] = str(self.version)
-        self.told("DELETED", resource, name, msgspec.json.encode(gone))
+        self.on_change("DELETED", resource, name, msgspec.json.encode(gone))
         self.after_write()
 
-    def leave(self, resource: Resource, name: str) -> None:
+    def mark_deleted(self, resource: Resource, name: str) -> None:
         found = self.objects[resource, name]
         found["metadata"]["deletionTimestamp"] = self._time(0)
         self._store(resource, found)
 
-    def change(self, resource: Resource, name: str, **status: Any) -> None:
+    def set_status(self, resource: Resource, name: str, **status: Any) -> None:
         found = self.objects[resource, name]
         found["status"] = {**found.get("status", {}), **status}
         self._store(resource, found)
@@ -176,12 +176,12 @@ class FakeKube:
         found["metadata"]["generation"] += 1
         self._store(resource, found)
 
-    def of(self, resource: Resource) -> builtins.list[Json]:
+    def all(self, resource: Resource) -> builtins.list[Json]:
         found = sorted(name for kind, name in self.objects if kind is resource)
         return [self.objects[resource, name] for name in found]
 
     def pods(self, role: str = "worker") -> builtins.list[Json]:
-        return [pod for pod in self.of(PODS) if pod["metadata"]["labels"].get(names.LABEL_ROLE) == role]
+        return [pod for pod in self.all(PODS) if pod["metadata"]["labels"].get(names.LABEL_ROLE) == role]
 
     def _store(self, resource: Resource, item: Json) -> None:
         self.version += 1
@@ -189,7 +189,7 @@ class FakeKube:
         key = resource, item["metadata"]["name"]
         kind = "MODIFIED" if key in self.raw else "ADDED"
         self.objects[key], self.raw[key] = item, msgspec.json.encode(item)
-        self.told(kind, *key, self.raw[key])
+        self.on_change(kind, *key, self.raw[key])
         self.after_write()
 
     def _time(self, number: int) -> str:
@@ -238,9 +238,9 @@ class Operator:
     async def watch(self) -> None:
         """See everything as it is now."""
         for resource in CUSTOM:
-            for item in self.kube.of(resource):
+            for item in self.kube.all(resource):
                 self.store.update(resource, "MODIFIED", _copied(item))
-            present = {item["metadata"]["uid"] for item in self.kube.of(resource)}
+            present = {item["metadata"]["uid"] for item in self.kube.all(resource)}
             key = JobKey(NAMESPACE, JOB)
             for custom in [*self.store.requests(key), *filter(None, [self.store.job(key)])]:
                 if type(custom).__name__ == resource.kind and custom.metadata.uid not in present:
@@ -264,7 +264,7 @@ class Operator:
         raise AssertionError(f"does not settle; it wants {decision.actions}")
 
 
-class World:
+class Cluster:
     """A cluster, a job in it, and the operator, which may die."""
 
     def __init__(self, *, replicas: int = 2, least: int = 1, most: int | None = 6, **spec: Any) -> None:
@@ -274,26 +274,26 @@ class World:
         self._body = job_body(replicas, least, most, **spec)
 
     async def start(self) -> None:
-        await self._apply(ELASTIC_JOBS, self._body)
+        await self.create(ELASTIC_JOBS, self._body)
         await self.settle()
 
-    async def ask(self, resource: Resource, name: str, **spec: Any) -> None:
+    async def apply(self, resource: Resource, name: str, **spec: Any) -> None:
         """Apply a custom resource as a user does."""
         body = {
             "kind": resource.kind,
             "metadata": {"name": name, "namespace": NAMESPACE},
             "spec": {"jobName": JOB, **spec},
         }
-        await self._apply(resource, body)
+        await self.create(resource, body)
 
-    async def _apply(self, resource: Resource, body: Json) -> None:
+    async def create(self, resource: Resource, body: Json) -> None:
         """Create as a user: faults are the operator's only."""
         faults = self.kube.crash_in, self.kube.lose_answer_in
         self.kube.crash_in = self.kube.lose_answer_in = None
         await self.kube.create(resource, NAMESPACE, body)
         self.kube.crash_in, self.kube.lose_answer_in = faults
 
-    async def turn(self) -> bool:
+    async def run_operator(self) -> bool:
         """Let the operator see and work once; False when it died. It comes back as a process that knows nothing."""
         self.now += 2
         try:
@@ -309,8 +309,8 @@ class World:
         """Let operator, kubelets and agents work until nothing changes any more."""
         for _ in range(turns):
             before = self.kube.version
-            alive = await self.turn()
-            self.live()
+            alive = await self.run_operator()
+            self.run_pods()
             if alive and self.kube.version == before:
                 due = self._next_restart()
                 if due is None:
@@ -329,27 +329,27 @@ class World:
         waits += [status.master.back_off] if status.master.back_off is not None else []
         return min((due for wait in waits if (due := parse_time(wait.until)) > self.now), default=None)
 
-    def live(self) -> None:
+    def run_pods(self) -> None:
         """Let every pod take its next step: start, drain, or go."""
         draining = {
             name
-            for plan in self.kube.of(SCALE_PLANS)
+            for plan in self.kube.all(SCALE_PLANS)
             if plan.get("status", {}).get("phase") == "Draining"
             for name in plan["status"].get("drainingPods", ())
         }
-        for pod in self.kube.of(PODS):
+        for pod in self.kube.all(PODS):
             name, phase = pod["metadata"]["name"], pod["status"]["phase"]
             if "deletionTimestamp" in pod["metadata"]:
                 self.kube.remove(PODS, name)
             elif name in draining and phase == "Running":
                 self.end(name, names.EXIT_DRAINED)
             elif phase == "Pending":
-                self.kube.change(PODS, name, phase="Running", conditions=[{"type": "Ready", "status": "True"}])
+                self.kube.set_status(PODS, name, phase="Running", conditions=[{"type": "Ready", "status": "True"}])
 
     def end(self, name: str, code: int, reason: str = "Error") -> None:
         """Let a pod's training container end."""
         terminated = {"exitCode": code, "reason": reason if code else "Completed"}
-        self.kube.change(
+        self.kube.set_status(
             PODS,
             name,
             phase="Failed" if code else "Succeeded",
@@ -363,14 +363,14 @@ class World:
     def check(self) -> None:
         """What holds after every single write: never two live pods for one member."""
         seen: set[tuple[str, str]] = set()
-        for pod in self.kube.of(PODS):
+        for pod in self.kube.all(PODS):
             labels = pod["metadata"]["labels"]
             member = (labels[names.LABEL_ROLE], labels.get(names.LABEL_INDEX, ""))
             if pod["status"]["phase"] in ("Pending", "Running"):
                 assert member not in seen, f"two live pods of {member}"
                 seen.add(member)
 
-    def check_at_rest(self) -> None:
+    def check_final_state(self) -> None:
         """What holds when all is quiet: the pods are the desired ones, and everything asked for has an end."""
         job = self.job()
         for role, replica in job.status.replica_statuses.items():
@@ -382,7 +382,7 @@ class World:
             }
             assert live == wanted, f"{role}: live {sorted(live)}, wanted {sorted(wanted)}"
             assert replica.desired == len(parse_indices(replica.indices))
-        for plan in self.kube.of(SCALE_PLANS):
+        for plan in self.kube.all(SCALE_PLANS):
             assert plan["status"]["phase"] in (
                 "Succeeded",
                 "Failed",
@@ -390,7 +390,7 @@ class World:
                 "PartiallySucceeded",
                 "Cancelled",
             ), plan
-        for scaler in (*self.kube.of(SCALE_INS), *self.kube.of(SCALE_OUTS)):
+        for scaler in (*self.kube.all(SCALE_INS), *self.kube.all(SCALE_OUTS)):
             assert scaler["status"]["phase"] in ("ScaleSucceeded", "ScaleFailed"), scaler
         assert job.status.current_plan is None
 

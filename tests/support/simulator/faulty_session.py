@@ -32,60 +32,60 @@ from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.store import JobKey, Store
 from elasticjob_operator.work_queue import Retry, WorkQueue
 
-from tests.support.simulator.world import CUSTOM, DEFAULTS, FakeKube
+from tests.support.simulator.cluster import CUSTOM, DEFAULTS, FakeKube
 
 Json = dict[str, Any]
 
 
 @dataclass
-class Weather:
+class Faults:
     """How bad it is. Probabilities are per request or per watch event; `denied_until` is a time."""
 
     latency: float = 0.0
-    failing: float = 0.0
-    losing: float = 0.0
-    conflicts: float = 0.0
+    error_rate: float = 0.0
+    lost_answer_rate: float = 0.0
+    conflict_rate: float = 0.0
     watch_delay: float = 0.0
-    slow: frozenset[Resource] = frozenset()
-    cutting: float = 0.0
-    repeating: float = 0.0
+    delayed_kinds: frozenset[Resource] = frozenset()
+    broken_watch_rate: float = 0.0
+    repeated_event_rate: float = 0.0
     denied_until: float = 0.0
-    denied: tuple[Resource, ...] = (PODS,)
+    denied_kinds: tuple[Resource, ...] = (PODS,)
     no_resize: bool = False
 
 
 @dataclass
-class Wire:
+class Network:
     """All that has ever been told to watches, and what happens to be wrong with it now."""
 
     kube: FakeKube
     chance: random.Random
-    weather: Weather
+    faults: Faults
     trace: Callable[..., None]
-    told: dict[Resource, list[tuple[int, float, WatchEvent]]] = field(default_factory=lambda: defaultdict(list))
-    waiting: list[asyncio.Future[None]] = field(default_factory=list)
+    events: dict[Resource, list[tuple[int, float, WatchEvent]]] = field(default_factory=lambda: defaultdict(list))
+    waiters: list[asyncio.Future[None]] = field(default_factory=list)
 
-    def tell(self, kind: str, resource: Resource, raw: bytes, version: int) -> None:
+    def publish(self, kind: str, resource: Resource, raw: bytes, version: int) -> None:
         now = asyncio.get_running_loop().time()
-        self.told[resource].append((version, now, WatchEvent(kind, msgspec.Raw(raw))))
-        waiting, self.waiting = self.waiting, []
-        for future in waiting:
+        self.events[resource].append((version, now, WatchEvent(kind, msgspec.Raw(raw))))
+        waiters, self.waiters = self.waiters, []
+        for future in waiters:
             if not future.done():
                 future.set_result(None)
 
-    async def more(self) -> None:
+    async def wait_for_more(self) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.waiting.append(future)
+        self.waiters.append(future)
         await future
 
 
-class Session:
+class FaultySession:
     """The part of `Kube` that the operator uses, over a wire on which things get lost."""
 
-    def __init__(self, wire: Wire, owner: Process) -> None:
-        self._wire, self._kube, self._chance, self._owner = wire, wire.kube, wire.chance, owner
+    def __init__(self, network: Network, owner: OperatorProcess) -> None:
+        self._network, self._kube, self._chance, self._owner = network, network.kube, network.chance, owner
 
-    def low_priority(self) -> Session:
+    def low_priority(self) -> FaultySession:
         return self
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Json:
@@ -103,7 +103,7 @@ class Session:
         return made
 
     async def patch(self, resource: Resource, namespace: str | None, name: str, body: Any, **options: Any) -> Json:
-        if options.get("subresource") == "resize" and self._wire.weather.no_resize:
+        if options.get("subresource") == "resize" and self._network.faults.no_resize:
             raise NotFound(404, "NotFound", "the server could not find the requested resource")
         patched: Json = await self._call(
             "patch", resource, name, lambda: self._kube.patch(resource, namespace, name, body, **options)
@@ -120,36 +120,36 @@ class Session:
         self, resource: Resource, namespace: str | None = None, *, resource_version: str = "", **_: Any
     ) -> AsyncIterator[WatchEvent]:
         """Yield changes in their order, late, some twice, until the connection breaks."""
-        told, chance, loop = self._wire.told[resource], self._chance, asyncio.get_running_loop()
-        position = bisect_right(told, int(resource_version), key=lambda entry: entry[0])
+        events, chance, loop = self._network.events[resource], self._chance, asyncio.get_running_loop()
+        position = bisect_right(events, int(resource_version), key=lambda entry: entry[0])
         while True:
-            while position < len(told):
-                _version, since, event = told[position]
+            while position < len(events):
+                _version, since, event = events[position]
                 position += 1
-                weather = self._wire.weather
-                if resource in weather.slow:
-                    delay = since + chance.random() ** 3 * weather.watch_delay - loop.time()
+                faults = self._network.faults
+                if resource in faults.delayed_kinds:
+                    delay = since + chance.random() ** 3 * faults.watch_delay - loop.time()
                     if delay > 0:
                         await asyncio.sleep(delay)
-                if chance.random() < weather.cutting:
-                    self._wire.trace("watch of", resource.plural, "breaks")
+                if chance.random() < faults.broken_watch_rate:
+                    self._network.trace("watch of", resource.plural, "breaks")
                     if chance.random() < 0.5:
                         raise Expired(410, "Expired", "too old resource version")
                     raise TryLater(0, "ClientError", "connection reset")
                 yield event
-                if chance.random() < weather.repeating:
+                if chance.random() < faults.repeated_event_rate:
                     yield event
-            await self._wire.more()
+            await self._network.wait_for_more()
 
     async def _call(
         self, verb: str, resource: Resource, name: str, execute: Callable[[], Coroutine[Any, Any, Any]]
     ) -> Any:
-        loop, chance, weather = asyncio.get_running_loop(), self._chance, self._wire.weather
+        loop, chance, faults = asyncio.get_running_loop(), self._chance, self._network.faults
         answer: asyncio.Future[Any] = loop.create_future()
         if self._owner.dead:
             return await answer
-        fault = self._fault(verb, resource, weather, loop.time())
-        lost = fault is None and chance.random() < weather.losing
+        fault = self._fault(verb, resource, faults, loop.time())
+        lost = fault is None and chance.random() < faults.lost_answer_rate
 
         def arrive(*, late: bool = False) -> None:
             if self._owner.dead and verb == "create" and self._owner.superseded:
@@ -158,13 +158,13 @@ class Session:
                 loop.call_later(chance.choice((0.0, 5.0, 20.0)), partial(arrive, late=True))
                 return
             if self._owner.dead:
-                self._wire.trace(verb, name, "of a dead operator arrives")
+                self._network.trace(verb, name, "of a dead operator arrives")
             result: Any = None
             error: KubeError | None = fault
             if fault is None:
                 self._kube.actor = self._owner
                 try:
-                    result = _at_once(execute())
+                    result = _run_without_waiting(execute())
                 except KubeError as refused:
                     error = refused
                 except AssertionError as broken:
@@ -175,8 +175,10 @@ class Session:
             if lost:
                 error = TryLater(0, "TimeoutError", "no answer")
             if error is not None:
-                self._wire.trace(verb, resource.plural, name, "->", type(error).__name__, error.status, error.message)
-            pause = chance.choice((0.1, 30.0)) if lost else chance.random() * weather.latency
+                self._network.trace(
+                    verb, resource.plural, name, "->", type(error).__name__, error.status, error.message
+                )
+            pause = chance.choice((0.1, 30.0)) if lost else chance.random() * faults.latency
             loop.call_later(pause, back, result, error)
 
         def back(result: Any, error: KubeError | None) -> None:
@@ -187,19 +189,19 @@ class Session:
             else:
                 answer.set_result(result)
 
-        loop.call_later(chance.random() ** 2 * weather.latency, arrive)
+        loop.call_later(chance.random() ** 2 * faults.latency, arrive)
         if verb not in ("get", "list"):
-            self._owner.sent()
+            self._owner.on_write()
         return await answer
 
-    def _fault(self, verb: str, resource: Resource, weather: Weather, now: float) -> KubeError | None:
+    def _fault(self, verb: str, resource: Resource, faults: Faults, now: float) -> KubeError | None:
         chance = self._chance
-        if now < weather.denied_until and resource in weather.denied and verb in ("create", "patch"):
+        if now < faults.denied_until and resource in faults.denied_kinds and verb in ("create", "patch"):
             what = "exceeded quota: pods, requested: pods=1" if resource == PODS else "admission webhook says no"
             return Refused(403, "Forbidden", what)
-        if verb != "get" and verb != "list" and chance.random() < weather.conflicts:
+        if verb != "get" and verb != "list" and chance.random() < faults.conflict_rate:
             return Conflict(409, "Conflict", "the object has been modified")
-        if chance.random() < weather.failing:
+        if chance.random() < faults.error_rate:
             status = chance.choice((0, 429, 500, 503))
             return TryLater(status, "", f"status {status}", 1.0 if status == 429 else None)
         return None
@@ -215,27 +217,25 @@ class _RecordingStore(Store):
         return self.last
 
 
-class Process:
+class OperatorProcess:
     """One life of the operator's process, wired like the real one."""
 
-    def __init__(self, wire: Wire, number: int) -> None:
+    def __init__(self, network: Network, number: int) -> None:
         self.number, self.dead, self.superseded = number, False, False
-        self.sent: Callable[[], None] = lambda: None
-        self._wire, self._session = wire, Session(wire, self)
+        self.on_write: Callable[[], None] = lambda: None
+        self._network, self._session = network, FaultySession(network, self)
         kube: Any = self._session
         self.store = _RecordingStore()
-        self.pods: Informer[Pod] = Informer(
-            kube, PODS, Pod, label_selector=names.LABEL_JOB_UID, on_change=self._saw_pod
-        )
+        self.pods: Informer[Pod] = Informer(kube, PODS, Pod, label_selector=names.LABEL_JOB_UID, on_change=self._on_pod)
         self._events = Events(kube, f"operator-{number}")
         executor = Executor(kube, self.store, PodExecutor(kube, self.pods, self._events), self._events)
         self._reconciler = Reconciler(kube, self.store, executor, DEFAULTS)
         self._queue: WorkQueue[JobKey] = WorkQueue(self._work)
-        self._all_seen = False
+        self._all_listed = False
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        self._tasks = [asyncio.create_task(self.pods.run()), asyncio.create_task(self._serve())]
+        self._tasks = [asyncio.create_task(self.pods.run()), asyncio.create_task(self._run())]
 
     def kill(self) -> None:
         """End it as SIGKILL does: from now on it sends nothing, and hears no answer."""
@@ -244,15 +244,15 @@ class Process:
             task.cancel()
         self._tasks.append(asyncio.create_task(self._queue.abort()))
 
-    async def _serve(self) -> None:
+    async def _run(self) -> None:
         await self.pods.synced.wait()
         versions = {resource: await self._list(resource) for resource in CUSTOM}
-        self._all_seen = True
+        self._all_listed = True
         kube: Any = self._session
         self._tasks.append(asyncio.create_task(watch_nodes(kube, self.store, self._queue.add)))
         for key in self.store.job_keys():
             self._queue.add(key)
-        self._tasks += [asyncio.create_task(self._feed(resource, versions[resource])) for resource in CUSTOM]
+        self._tasks += [asyncio.create_task(self._watch(resource, versions[resource])) for resource in CUSTOM]
 
     async def _list(self, resource: Resource) -> str:
         """Tell what is there as kopf does: not what has gone meanwhile."""
@@ -263,28 +263,28 @@ class Process:
                 await asyncio.sleep(1)
                 continue
             for item in page["items"]:
-                self._saw(resource, None, item)
+                self._on_object(resource, None, item)
             version: str = page["metadata"]["resourceVersion"]
             return version
 
-    async def _feed(self, resource: Resource, version: str) -> None:
+    async def _watch(self, resource: Resource, version: str) -> None:
         while True:
             try:
                 async for event in self._session.watch(resource, resource_version=version):
                     item = msgspec.json.decode(event.object)
-                    self._saw(resource, event.type, item)
+                    self._on_object(resource, event.type, item)
                     version = item["metadata"]["resourceVersion"]
             except Expired:
                 version = await self._list(resource)
             except KubeError:
                 await asyncio.sleep(1)
 
-    def _saw(self, resource: Resource, kind: str | None, item: Json) -> None:
-        if (key := self.store.update(resource, kind, item)) and self._all_seen:
+    def _on_object(self, resource: Resource, kind: str | None, item: Json) -> None:
+        if (key := self.store.update(resource, kind, item)) and self._all_listed:
             self._queue.add(key)
 
-    def _saw_pod(self, before: Pod | None, after: Pod | None) -> None:
-        if (key := self.store.update_pod(before, after)) and self._all_seen:
+    def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
+        if (key := self.store.update_pod(before, after)) and self._all_listed:
             self._queue.add(key)
 
     async def _work(self, key: JobKey) -> float | None:
@@ -298,7 +298,7 @@ class Process:
             raise
 
 
-def _at_once(work: Coroutine[Any, Any, Any]) -> Any:
+def _run_without_waiting(work: Coroutine[Any, Any, Any]) -> Any:
     """Run what never waits."""
     try:
         work.send(None)

@@ -14,7 +14,7 @@ from elasticjob_operator.errors import StaleState
 from elasticjob_operator.store import JobKey
 from elasticjob_operator.work_queue import Retry
 
-from tests.support.simulator.world import DEFAULTS, JOB, NAMESPACE, Crash, Operator, World
+from tests.support.simulator.cluster import DEFAULTS, JOB, NAMESPACE, Cluster, Crash, Operator
 
 Json = dict[str, Any]
 Resizes = Literal["InPlace", "Infeasible", "Deferred", "Error", "Silent"]
@@ -33,7 +33,7 @@ class Nodes:
         lost: pods on a node that is lost: they never end.
     """
 
-    world: World
+    cluster: Cluster
     resizes: Resizes = "InPlace"
     stuck: Callable[[Json], str] = lambda _: ""
     agents: bool = True
@@ -42,12 +42,12 @@ class Nodes:
     async def settle(self, *, turns: int = 500) -> None:
         """Let operator, kubelets and agents work until every plan has its end and nothing changes any more."""
         for _ in range(turns):
-            before = self.world.kube.version
-            alive = await self.turn()
-            self.live()
-            if alive and self.world.kube.version == before:
-                requests = [*self.world.kube.of(SCALE_INS), *self.world.kube.of(SCALE_OUTS)]
-                plans = [plan.get("status", {}).get("phase") in FINISHED for plan in self.world.kube.of(SCALE_PLANS)]
+            before = self.cluster.kube.version
+            alive = await self.run_operator()
+            self.run_pods()
+            if alive and self.cluster.kube.version == before:
+                requests = [*self.cluster.kube.all(SCALE_INS), *self.cluster.kube.all(SCALE_OUTS)]
+                plans = [plan.get("status", {}).get("phase") in FINISHED for plan in self.cluster.kube.all(SCALE_PLANS)]
                 if all(plans) and all("completionTime" in request.get("status", {}) for request in requests):
                     return
         raise AssertionError(f"no end: {[(p['metadata']['name'], p.get('status')) for p in self.plans()]}")
@@ -57,59 +57,59 @@ class Nodes:
         for _ in range(turns):
             if holds():
                 return
-            await self.turn()
+            await self.run_operator()
             if holds():
                 return
-            self.live()
+            self.run_pods()
         raise AssertionError(f"never so; the plans: {self.plans()}")
 
-    async def turn(self) -> bool:
+    async def run_operator(self) -> bool:
         """Let the operator see and work once, as its queue would; False when it died."""
-        self.world.now += 2
+        self.cluster.now += 2
         try:
-            await self.world.operator.watch()
+            await self.cluster.operator.watch()
             await self._work()
         except Crash:
-            self.world.kube.crash_in = None
-            self.world.operator = Operator(self.world.kube)
+            self.cluster.kube.crash_in = None
+            self.cluster.operator = Operator(self.cluster.kube)
             return False
         return True
 
     async def _work(self) -> None:
-        store = self.world.operator.store
+        store = self.cluster.operator.store
         for _ in range(60):
             job = store.job(JobKey(NAMESPACE, JOB))
             if job is None:
                 return
-            decision = decide(store.observed(job), self.world.now, DEFAULTS)
+            decision = decide(store.observed(job), self.cluster.now, DEFAULTS)
             if not decision.actions:
                 return
             try:
-                await self.world.operator.executor.execute(job, decision.actions)
+                await self.cluster.operator.executor.execute(job, decision.actions)
             except StaleState:
-                await self.world.operator.watch()
+                await self.cluster.operator.watch()
             except Retry:
                 return  # after a pause
         raise AssertionError(f"does not settle; it wants {decision.actions}")
 
-    def live(self) -> None:
+    def run_pods(self) -> None:
         """Let every pod take its next step."""
-        kube = self.world.kube
+        kube = self.cluster.kube
         draining = {n for plan in self.plans() for n in plan.get("status", {}).get("drainingPods", ()) if self.agents}
-        for pod in kube.of(PODS):
+        for pod in kube.all(PODS):
             name, phase = pod["metadata"]["name"], pod["status"]["phase"]
             if name in self.lost:
                 continue
             if "deletionTimestamp" in pod["metadata"]:
                 kube.remove(PODS, name)
             elif name in draining and phase == "Running":
-                self.world.end(name, names.EXIT_DRAINED)
+                self.cluster.end(name, names.EXIT_DRAINED)
             elif phase == "Pending" and (why := self.stuck(pod)):
                 unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
                 if pod["status"].get("conditions") != [unscheduled]:
-                    kube.change(PODS, name, conditions=[unscheduled])
+                    kube.set_status(PODS, name, conditions=[unscheduled])
             elif phase == "Pending":
-                kube.change(PODS, name, phase="Running", conditions=[_ready()], containerStatuses=[_reported(pod)])
+                kube.set_status(PODS, name, phase="Running", conditions=[_ready()], containerStatuses=[_reported(pod)])
             elif phase == "Running" and pod["status"]["containerStatuses"] != [_reported(pod)]:
                 self._resize(pod)
 
@@ -118,28 +118,28 @@ class Nodes:
         if pod["status"]["containerStatuses"][0]["resources"] == _reported(pod)["resources"]:
             return
         if self.resizes == "InPlace":
-            self.world.kube.change(PODS, name, conditions=[_ready()], containerStatuses=[_reported(pod)])
+            self.cluster.kube.set_status(PODS, name, conditions=[_ready()], containerStatuses=[_reported(pod)])
         elif self.resizes != "Silent":
             kind = "PodResizeInProgress" if self.resizes == "Error" else "PodResizePending"
             condition = {"type": kind, "status": "True", "reason": self.resizes, "message": told}
             if condition not in pod["status"]["conditions"]:
-                self.world.kube.change(PODS, name, conditions=[_ready(), condition])
+                self.cluster.kube.set_status(PODS, name, conditions=[_ready(), condition])
 
     def plans(self) -> list[Json]:
-        return self.world.kube.of(SCALE_PLANS)
+        return self.cluster.kube.all(SCALE_PLANS)
 
     def plan(self, name: str) -> Json:
-        status: Json = self.world.kube.objects[SCALE_PLANS, name].get("status", {})
+        status: Json = self.cluster.kube.objects[SCALE_PLANS, name].get("status", {})
         return status
 
     def live_pods(self, role: str = "worker") -> list[str]:
-        pods = self.world.kube.pods(role)
+        pods = self.cluster.kube.pods(role)
         return [p["metadata"]["name"] for p in pods if p["status"]["phase"] in ("Pending", "Running")]
 
     def requests(self, resource: str) -> dict[str, Any]:
         return {
             pod["metadata"]["name"]: pod["spec"]["containers"][0]["resources"]["requests"].get(resource)
-            for pod in self.world.kube.pods()
+            for pod in self.cluster.kube.pods()
         }
 
 
@@ -147,28 +147,28 @@ def index_of(pod: Json) -> int:
     return int(pod["metadata"]["labels"].get(names.LABEL_INDEX, -1))
 
 
-def refuse_resizes(world: World, message: str = "resizing is disabled") -> None:
+def refuse_resizes(cluster: Cluster, message: str = "resizing is disabled") -> None:
     """Let the API server refuse every resize."""
-    patch = world.kube.patch
+    patch = cluster.kube.patch
 
     async def refusing(resource: Resource, namespace: str | None, name: str, body: Any, **options: Any) -> Json:
         if options.get("subresource") == "resize":
             raise Refused(422, "Invalid", message)
         return await patch(resource, namespace, name, body, **options)
 
-    world.kube.patch = refusing  # type: ignore[method-assign]
+    cluster.kube.patch = refusing  # type: ignore[method-assign]
 
 
-def limit_pods(world: World, most: int) -> None:
+def limit_pods(cluster: Cluster, most: int) -> None:
     """Let the API server refuse members' pods above a quota."""
-    create = world.kube.create
+    create = cluster.kube.create
 
     async def limited(resource: Resource, namespace: str | None, body: Any) -> Json:
-        if resource == PODS and len(world.kube.pods()) >= most and names.LABEL_INDEX in body["metadata"]["labels"]:
+        if resource == PODS and len(cluster.kube.pods()) >= most and names.LABEL_INDEX in body["metadata"]["labels"]:
             raise Refused(403, "Forbidden", f"exceeded quota: pods={most}")
         return await create(resource, namespace, body)
 
-    world.kube.create = limited  # type: ignore[method-assign]
+    cluster.kube.create = limited  # type: ignore[method-assign]
 
 
 def _ready() -> Json:

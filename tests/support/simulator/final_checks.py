@@ -7,38 +7,38 @@ from typing import Any
 from elasticjob_api import names
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS
 
-from tests.support.simulator.promises import (
+from tests.support.simulator.cluster import FakeKube
+from tests.support.simulator.invariants import (
     ENDED,
     PLAN_DONE,
     SCALER_DONE,
     controller,
-    is_leaving,
     is_live,
     is_ready,
+    is_terminating,
     owners,
     parsed,
     pod_index,
     pod_role,
 )
-from tests.support.simulator.world import FakeKube
 
 Json = dict[str, Any]
 
 
-def check_at_rest(kube: FakeKube, now: float) -> None:
+def check_final_state(kube: FakeKube, now: float) -> None:
     """Every request has its end, every job the pods it shall have, and no pod is anybody's but theirs."""
-    for plan in kube.of(SCALE_PLANS):
+    for plan in kube.all(SCALE_PLANS):
         phase, name = plan.get("status", {}).get("phase"), plan["metadata"]["name"]
         assert phase in PLAN_DONE, f"{name} has no end: {plan.get('status')}"
-    for scaler in (*kube.of(SCALE_INS), *kube.of(SCALE_OUTS)):
+    for scaler in (*kube.all(SCALE_INS), *kube.all(SCALE_OUTS)):
         phase, name = scaler.get("status", {}).get("phase"), scaler["metadata"]["name"]
         assert phase in SCALER_DONE, f"{name} has no end: {scaler.get('status')}"
-    jobs = {job["metadata"]["uid"]: job for job in kube.of(ELASTIC_JOBS)}
-    for pod in kube.of(PODS):
+    jobs = {job["metadata"]["uid"]: job for job in kube.all(ELASTIC_JOBS)}
+    for pod in kube.all(PODS):
         assert not owners(pod) or controller(pod) in jobs, f"{pod['metadata']['name']} is left over"
     for uid, job in jobs.items():
-        pods = [pod for pod in kube.of(PODS) if controller(pod) == uid]
-        assert not is_leaving(job), "the job is not gone"
+        pods = [pod for pod in kube.all(PODS) if controller(pod) == uid]
+        assert not is_terminating(job), "the job is not gone"
         _check_job(kube, job, pods)
 
 
