@@ -1,1 +1,1 @@
-"""What writes generated files: definitions, reference, stubs, manifests. Run by `make generate`; never shipped."""
+"""Generators of files in this repository: CRDs, docs/api.md, stubs, manifests. Run by `make generate`; not shipped."""

@@ -1,6 +1,6 @@
-"""Writes what is generated from one source: CRDs and reference from the types, the gRPC stubs from the .proto files.
+"""Generates the CRDs and docs/api.md from the API types, and the gRPC stubs from the .proto files.
 
-`python -m tools.generate` writes; with `--check` it only compares and tells what is out of date.
+`python -m tools.generate` writes them; with `--check` it only compares and lists what is out of date.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What all sides speak: custom resource types, gRPC stubs, and the names of labels, ports and environment variables."""
+"""What all parts share: custom resource types, gRPC stubs, names of labels, ports and variables, and shared limits."""

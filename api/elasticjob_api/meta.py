@@ -48,7 +48,7 @@ class Object(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw
 
 
 class OwnerReference(Object, frozen=True):
-    """The part of an owner reference that tells who owns."""
+    """The fields of an owner reference that are read here."""
 
     uid: str
     kind: str = ""
@@ -57,7 +57,7 @@ class OwnerReference(Object, frozen=True):
 
 
 class ObjectMeta(Object, frozen=True):
-    """The part of an object's metadata that is read here."""
+    """The fields of an object's metadata that are read here."""
 
     name: str = ""
     namespace: str = ""

@@ -1,4 +1,4 @@
-"""Names that more than one part of the system must spell alike: labels, ports, environment variables, object names.
+"""Names that several parts of the system share: labels, ports, environment variables, object names.
 
 Standard library only: the agent and the training processes import this module.
 """
@@ -19,7 +19,7 @@ LABEL_INCARNATION = f"{GROUP}/incarnation"
 ANNOTATION_RESTARTS = f"{GROUP}/restarts"
 """On a member's pod: counted restarts of its index when it was created, so that a failure is counted once."""
 ANNOTATION_UNCOUNTED = f"{GROUP}/uncounted-restarts"
-"""On a member's pod: the same of the restarts that do not count."""
+"""On a member's pod: the same for the uncounted restarts."""
 
 # --- field managers of server-side apply ----------------------------------------------------------------------------
 OPERATOR = "elasticjob-operator"
@@ -30,7 +30,7 @@ MASTER = "elasticjob-master"
 # --- roles ----------------------------------------------------------------------------------------------------------
 ROLE_MASTER = "master"
 ROLE_WORKER = "worker"
-"""The elastic role: the scale subresource, ScaleIn, ScaleOut and the auto-scaler act on it unless told otherwise."""
+"""The elastic role: the scale subresource acts on it, and ScaleIn, ScaleOut and the auto-scaler by default."""
 
 RESOURCE_GPU = "nvidia.com/gpu"
 """The extended resource that NVIDIA's device plugin offers on nodes with GPUs."""
@@ -43,12 +43,12 @@ AGENT_READY_PORT = 50053
 """On a member's pod: its agent listens here once the master has accepted it; the readiness probe connects to it."""
 
 AGENT = "elasticjob-agent"
-"""The agent's program; and where it comes from an init container, the name of that and of the volume it fills."""
+"""The agent's program; also the name of the init container that installs it and of the volume it is installed to."""
 AGENT_DIRECTORY = "/elasticjob"
-"""Where that volume is in every container that has it; a path at which no image has anything."""
+"""Mount path of that volume; no image is expected to have files there."""
 
 TLS_SERVER_NAME = "elasticjob-master"
-"""A name in every master's certificate, so that agents can check it whatever address they reach the master by."""
+"""A name in every master's certificate, so that agents can verify it whatever address they connect to."""
 
 # --- keys of the per-job Secret -------------------------------------------------------------------------------------
 SECRET_TOKEN = "token"  # noqa: S105
@@ -59,7 +59,7 @@ SECRET_KEY = "tls.key"  # noqa: S105
 TOKEN_METADATA = "authorization"  # noqa: S105
 """gRPC metadata key and HTTP header that carry `Bearer <token>`."""
 
-# --- environment the operator gives to every container of ours ------------------------------------------------------
+# --- environment variables that the operator sets in the containers of master and members ---------------------------
 ENV_JOB_NAME = "ELASTICJOB_JOB_NAME"
 ENV_JOB_UID = "ELASTICJOB_JOB_UID"
 ENV_NAMESPACE = "ELASTICJOB_NAMESPACE"
@@ -83,16 +83,16 @@ ENV_DRAIN_SECONDS = "ELASTICJOB_DRAIN_SECONDS"
 ENV_TERMINATION_LOG = "ELASTICJOB_TERMINATION_LOG"
 """Where the termination message goes; unset means the container's /dev/termination-log."""
 
-# --- environment the agent adds for the training process ------------------------------------------------------------
+# --- environment variables that the agent sets for the training process ---------------------------------------------
 ENV_SOCKET = "ELASTICJOB_SOCKET"
 ENV_ROUND = "ELASTICJOB_ROUND"
 ENV_RANK = "ELASTICJOB_RANK"
 ENV_WORLD_SIZE = "ELASTICJOB_WORLD_SIZE"
 
 EXIT_UNFIT = 201
-"""Exit code of an agent whose node has not passed its check: an error that passes, as it may on another node."""
+"""Exit code of an agent whose node has failed its check; the member may succeed on another node."""
 KILLED_FOR_MEMORY = "the kernel has killed it for the memory it used"
-"""Last words of an agent whose process was: the node does not always say so itself."""
+"""In the termination message of an agent whose process was: the node does not always report it itself."""
 EXIT_DRAINED = 143
 """Exit code of an agent that left because it was asked to: as if ended by SIGTERM, never counted as a failure."""
 
@@ -127,5 +127,5 @@ def member_hostname(role: str, index: int) -> str:
 
 
 def service_host_env(service: str) -> str:
-    """Return the variable in which a kubelet tells the address of a Service."""
+    """Return the variable in which a kubelet gives the address of a Service to a container."""
     return service.upper().replace("-", "_") + "_SERVICE_HOST"

@@ -1,4 +1,4 @@
-"""Times of the API (RFC 3339 in UTC) as seconds since 1970 and back; what the time is now, everybody asks elsewhere."""
+"""Converts times of the Kubernetes API (RFC 3339 in UTC) to seconds since 1970 and back."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ async def retry(
         errors: the types of errors after which it is made again; any other error is raised at once.
         pauses: seconds before each further call: it is made `len(pauses) + 1` times at most. If the API server has
             asked to wait (`TryLater.retry_after`), so many seconds are waited instead.
-        unless: tells of an error of these types whether it is raised at once nevertheless.
+        unless: returns whether an error of these types is raised at once nevertheless.
 
     Raises:
         KubeError: the error of the last call.

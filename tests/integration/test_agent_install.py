@@ -62,16 +62,16 @@ def nowhere(installed: Path, tmp_path: Path) -> tuple[str, ...]:
 
 
 async def ending(master: FakeMaster, run: Run, program: tuple[str, ...], *command: str, **given: str) -> str:  # noqa: F811
-    """Let an agent run a command to its end; return what that has printed."""
+    """Let an agent run a command to its end; return its output."""
     agent = await run(*command, program=(*program, "run", "--"), **given)
     try:
         await master.begin(1)
-        told = await master.exited(1)
+        exited = await master.exited(1)
         await master.order(exit=pb.Exit())
     finally:
         code, out, err = await agent.end()
         print(f"--- the agent's last words ---\n{err}")
-    assert (told.exit_code, code) == (0, 0)
+    assert (exited.exit_code, code) == (0, 0)
     return str(out)
 
 

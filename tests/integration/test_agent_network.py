@@ -1,4 +1,4 @@
-"""A real master and real agents, and what a cut network or a starved agent may cost: nothing."""
+"""A real master and real agents: a cut network or a starved agent costs no training."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Job:
         await until(f"states {wanted}", self.states, lambda found: sorted(found) == wanted, seconds=LOST_SECONDS)
 
     async def wait_for_steps(self) -> None:
-        """Wait until both agents tell of steps: their last ones grow."""
+        """Wait until both agents report steps: their last ones grow."""
         before = await self._steps()
         await until(
             f"steps beyond {before}",

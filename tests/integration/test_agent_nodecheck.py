@@ -12,7 +12,7 @@ from tests.support.wait import until
 
 
 async def found(master: FakeMaster, number: int) -> pb.CheckResult:  # noqa: F811
-    results = await master.seen.wait(lambda seen: [r for r in seen.of("check") if r.number == number])
+    results = await master.received.wait(lambda received: [r for r in received.of_kind("check") if r.number == number])
     result: pb.CheckResult = results[0]
     return result
 
@@ -69,7 +69,7 @@ async def test_an_answer_that_got_lost_is_given_again_without_a_second_check(
     await master.stop()
     await master.start()
     await master.order(**order)
-    await master.seen.wait(lambda seen: len(seen.of("check")) == 2)
+    await master.received.wait(lambda received: len(received.of_kind("check")) == 2)
     assert (tmp_path / "count").read_text() == "once\n"
 
 
@@ -85,7 +85,7 @@ async def test_a_newer_check_takes_the_place_of_one_under_way_and_is_not_disturb
     await master.order(**check(2, "sh", "-c", "sleep 1"))
     assert (await found(master, 2)).problem == ""
     await until("the check is gone", lambda: not alive(int(pid.read_text())))
-    assert {result.number for result in master.seen.of("check")} == {2}
+    assert {result.number for result in master.received.of_kind("check")} == {2}
 
 
 async def test_an_agent_on_a_node_that_is_not_fit_ends_with_the_reason(master: FakeMaster, run: Run) -> None:  # noqa: F811

@@ -21,8 +21,8 @@ TRAINING = """
     here, store = elasticjob.world(), elasticjob.KeyValue()
     keys = [f"address-{rank}" for rank in range(here.size)]
     store.set(keys[here.rank], f"{here.rank}:\\0{here.address}".encode())
-    told = store.wait(*keys, timeout=60)
-    assert [int(value.split(b":")[0]) for value in told] == list(range(here.size)), told
+    values = store.wait(*keys, timeout=60)
+    assert [int(value.split(b":")[0]) for value in values] == list(range(here.size)), values
     winner = store.compare_and_set("leader", None, str(here.rank).encode())
     assert store.get("leader") == winner and store.get("nothing") is None
     for number in range(4):

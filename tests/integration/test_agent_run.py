@@ -1,4 +1,4 @@
-"""The agent as a process of its own, a real gRPC server in the master's place, real commands below."""
+"""The agent as a separate process, with a fake master on a real gRPC server and real training commands."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _hosts = itertools.count(1)
 
 
 @dataclass
-class Seen:
-    """What one agent has told, kept over the streams."""
+class Received:
+    """The messages of one agent, of all its streams."""
 
     messages: list[pb.AgentMessage] = field(default_factory=list)
-    ends: int = 0
+    ended_streams: int = 0
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     stream: Any = None
 
-    def of(self, kind: str) -> list[Any]:
+    def of_kind(self, kind: str) -> list[Any]:
         return [getattr(message, kind) for message in self.messages if message.WhichOneof("message") == kind]
 
-    async def wait(self, what: Callable[[Seen], Any]) -> Any:
+    async def wait(self, what: Callable[[Received], Any]) -> Any:
         async def found() -> Any:
             async with self.changed:
                 await self.changed.wait_for(lambda: what(self))
@@ -50,7 +50,7 @@ class Seen:
             return await asyncio.wait_for(found(), SECONDS)
         except TimeoutError:
             kinds = [m for m in self.messages if m.WhichOneof("message") != "heartbeat"]
-            pytest.fail(f"the agent never told what was waited for; it told {kinds}")
+            pytest.fail(f"the agent has not sent what was waited for; it sent {kinds}")
 
 
 class FakeMaster(
@@ -58,11 +58,11 @@ class FakeMaster(
     discovery_pb2_grpc.DiscoveryServiceServicer,
     shards_pb2_grpc.ShardServiceServicer,
 ):
-    """Plays the master's script."""
+    """A master that sends the commands that a test asks for."""
 
     def __init__(self, host: str) -> None:
         self.host = host
-        self.seen = Seen()
+        self.received = Received()
         self.registered: list[pb.RegisterRequest] = []
         self.shards_reported: list[shards_pb2.ReportShardsRequest] = []
         self.next_shard = 0
@@ -83,21 +83,21 @@ class FakeMaster(
         if self._server is not None:
             await self._server.stop(0)
             self._server = None
-        self.seen.stream = None
+        self.received.stream = None
 
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:
         self.registered.append(request)
         return pb.RegisterResponse(heartbeat_seconds=0.1, lost_seconds=5)
 
     async def Connect(self, requests: AsyncIterator[pb.AgentMessage], context: Any) -> None:  # type: ignore[override]
-        self.seen.stream = context
+        self.received.stream = context
         async for message in requests:
-            async with self.seen.changed:
-                self.seen.messages.append(message)
-                self.seen.changed.notify_all()
-        async with self.seen.changed:
-            self.seen.ends += 1
-            self.seen.changed.notify_all()
+            async with self.received.changed:
+                self.received.messages.append(message)
+                self.received.changed.notify_all()
+        async with self.received.changed:
+            self.received.ended_streams += 1
+            self.received.changed.notify_all()
 
     async def CreateDataset(self, request: Any, context: Any) -> shards_pb2.CreateDatasetResponse:
         if request.size > 1000:
@@ -121,21 +121,21 @@ class FakeMaster(
         return discovery_pb2.HostList(version=1, hosts=[discovery_pb2.Host(name="job-worker-0", slots=2)])
 
     async def order(self, **command: Any) -> int:
-        await self.seen.wait(lambda seen: seen.stream)
+        await self.received.wait(lambda received: received.stream)
         self._command += 1
-        await self.seen.stream.write(pb.MasterMessage(command_id=self._command, **command))
+        await self.received.stream.write(pb.MasterMessage(command_id=self._command, **command))
         return self._command
 
     async def begin(self, round_: int, **environment: str) -> None:
         world = pb.World(round=round_, members=[pb.Member(pod_name="job-worker-0")])
         await self.order(start=pb.Start(world=world, rank=0, environment=environment))
-        await self.seen.wait(lambda seen: [s for s in seen.of("started") if s.round == round_])
+        await self.received.wait(lambda received: [s for s in received.of_kind("started") if s.round == round_])
 
     async def exited(self, round_: int) -> pb.ProcessExited:
-        told: list[pb.ProcessExited] = await self.seen.wait(
-            lambda seen: [e for e in seen.of("exited") if e.round == round_]
+        exits: list[pb.ProcessExited] = await self.received.wait(
+            lambda received: [e for e in received.of_kind("exited") if e.round == round_]
         )
-        return told[0]
+        return exits[0]
 
 
 @pytest.fixture
@@ -220,8 +220,8 @@ def alive(pid: int) -> bool:
 async def test_the_command_runs_in_its_world_and_its_success_is_the_agents(master: FakeMaster, run: Run) -> None:
     agent = await run("sh", "-c", f"echo $GREETING ${names.ENV_ROUND} ${names.ENV_RANK}; echo token:${names.ENV_TOKEN}")
     await master.begin(3, GREETING="hello")
-    told = await master.exited(3)
-    assert (told.exit_code, told.asked) == (0, False)
+    exited = await master.exited(3)
+    assert (exited.exit_code, exited.asked) == (0, False)
     await master.order(exit=pb.Exit())
     assert (await agent.end())[:2] == (0, "hello 3 0\ntoken:\n")
 
@@ -232,8 +232,8 @@ async def test_the_commands_exit_code_is_told_as_a_shell_would_and_becomes_the_a
 ) -> None:
     agent = await run("sh", "-c", f"for i in 1 2 3; do echo word $i >&2; done; {script}")
     await master.begin(1)
-    told = await master.exited(1)
-    assert (told.exit_code, told.asked, told.message) == (code, False, "word 1\nword 2\nword 3")
+    exited = await master.exited(1)
+    assert (exited.exit_code, exited.asked, exited.message) == (code, False, "word 1\nword 2\nword 3")
     await master.order(exit=pb.Exit())
     ended, _, err = await agent.end()
     assert ended == code
@@ -269,9 +269,9 @@ async def test_a_new_world_restarts_the_command(master: FakeMaster, run: Run) ->
     await master.begin(1)
     assert await agent.process.stdout.readline() == b"up\n"
     command = await master.order(stop=pb.Stop(round=1, grace_seconds=10))
-    told = await master.exited(1)
-    assert (told.exit_code, told.asked) == (143, True)
-    assert command in [ack.command_id for ack in master.seen.of("ack")]
+    exited = await master.exited(1)
+    assert (exited.exit_code, exited.asked) == (143, True)
+    assert command in [ack.command_id for ack in master.received.of_kind("ack")]
     await master.begin(2)
     assert await agent.process.stdout.readline() == b"up\n"
     await master.order(stop=pb.Stop(round=1, grace_seconds=0))  # of a world that is no more: not meant for this process
@@ -293,8 +293,8 @@ async def test_a_process_that_ignores_sigterm_is_killed_with_all_it_has_started(
     await master.begin(1)
     await until("both have started", lambda: pids.exists() and len(pids.read_text().split()) == 2)
     await master.order(stop=pb.Stop(round=1, grace_seconds=0.3))
-    told = await master.exited(1)
-    assert (told.exit_code, told.asked) == (137, True)
+    exited = await master.exited(1)
+    assert (exited.exit_code, exited.asked) == (137, True)
     assert not any(alive(int(pid)) for pid in pids.read_text().split())
     agent.process.send_signal(signal.SIGTERM)
     assert (await agent.end())[0] == 143
@@ -311,9 +311,9 @@ async def test_sigterm_is_a_drain(master: FakeMaster, run: Run) -> None:
     agent = await run("sh", "-c", "sleep 600", **{names.ENV_DRAIN_SECONDS: "5"})
     await master.begin(1)
     agent.process.send_signal(signal.SIGTERM)
-    await master.seen.wait(lambda seen: seen.of("leaving"))
-    told = await master.exited(1)
-    assert told.asked
+    await master.received.wait(lambda received: received.of_kind("leaving"))
+    exited = await master.exited(1)
+    assert exited.asked
     assert (await agent.end())[0] == 143
     assert agent.termination == ""
 
@@ -430,23 +430,23 @@ async def test_training_goes_on_while_the_master_is_away_and_nothing_it_did_is_l
 ) -> None:
     agent = await run(*python(tmp_path, COUNTING))
     await master.begin(1)
-    await master.seen.wait(lambda seen: seen.of("step"))
+    await master.received.wait(lambda received: received.of_kind("step"))
     await master.stop()
-    before = len(master.seen.messages)
-    samples_before = sum(report.samples for report in master.seen.of("step"))
+    before = len(master.received.messages)
+    samples_before = sum(report.samples for report in master.received.of_kind("step"))
     await asyncio.sleep(0.5)
     await master.start()
-    hello = (await master.seen.wait(lambda seen: seen.of("hello")[1:]))[0]
+    hello = (await master.received.wait(lambda received: received.of_kind("hello")[1:]))[0]
     assert (hello.running_round, hello.draining) == (1, False)
-    report = await master.seen.wait(
-        lambda seen: [m.step for m in seen.messages[before:] if m.WhichOneof("message") == "step"]
+    report = await master.received.wait(
+        lambda received: [m.step for m in received.messages[before:] if m.WhichOneof("message") == "step"]
     )
     assert report[0].samples + samples_before == pytest.approx(2 * report[0].step, abs=100)
-    assert len(master.seen.of("started")) == 1
+    assert len(master.received.of_kind("started")) == 1
     await master.order(stop=pb.Stop(round=1, grace_seconds=10))
     assert (await master.exited(1)).exit_code == 0
     assert b"stopped" in await agent.process.stdout.readline()
-    assert master.seen.of("step")[-1].metrics["loss"] > 0
+    assert master.received.of_kind("step")[-1].metrics["loss"] > 0
 
 
 async def test_an_end_the_master_has_missed_is_told_when_it_is_back(master: FakeMaster, run: Run) -> None:
@@ -454,8 +454,8 @@ async def test_an_end_the_master_has_missed_is_told_when_it_is_back(master: Fake
     await master.begin(1)
     await master.stop()
     await master.start()
-    told = await master.exited(1)
-    assert told.exit_code == 4
+    exited = await master.exited(1)
+    assert exited.exit_code == 4
     await master.order(exit=pb.Exit())
     assert (await agent.end())[0] == 4
 
@@ -488,10 +488,10 @@ async def test_without_a_master_the_agent_ends_with_the_commands_code_after_a_bo
 async def test_the_process_stops_when_asked_and_says_so(master: FakeMaster, run: Run, tmp_path: Path) -> None:
     agent = await run(*python(tmp_path, COUNTING))
     await master.begin(1)
-    await master.seen.wait(lambda seen: seen.of("step"))
+    await master.received.wait(lambda received: received.of_kind("step"))
     await master.order(drain=pb.Drain(grace_seconds=10))
-    told = await master.exited(1)
-    assert (told.exit_code, told.asked) == (0, True)
+    exited = await master.exited(1)
+    assert (exited.exit_code, exited.asked) == (0, True)
     assert (await agent.end())[:2] == (143, "stopped\n")
 
 
@@ -500,8 +500,8 @@ async def test_a_stop_that_was_agreed_before_it_arrived_is_not_taken_for_success
 ) -> None:
     await run(*python(tmp_path, "import elasticjob\nelasticjob.should_stop()\nelasticjob.confirm_stop()"))
     await master.begin(1)
-    told = await master.exited(1)
-    assert (told.exit_code, told.asked) == (0, True)
+    exited = await master.exited(1)
+    assert (exited.exit_code, exited.asked) == (0, True)
 
 
 async def test_shards_are_leased_and_what_is_done_is_reported(master: FakeMaster, run: Run, tmp_path: Path) -> None:
@@ -588,9 +588,9 @@ async def test_steps_and_the_seconds_of_ones_own_reach_the_master(master: FakeMa
     await run(*python(tmp_path, script))
     await master.begin(1)
     await master.exited(1)
-    told = master.seen.of("step")
-    assert told[-1].step == 100
-    assert (sum(report.steps for report in told), sum(report.compute_seconds for report in told)) == (99, 50)
+    reports = master.received.of_kind("step")
+    assert reports[-1].step == 100
+    assert (sum(report.steps for report in reports), sum(report.compute_seconds for report in reports)) == (99, 50)
 
 
 async def test_the_process_learns_who_is_in_its_world(master: FakeMaster, run: Run, tmp_path: Path) -> None:
@@ -605,14 +605,16 @@ async def test_a_rhythm_the_master_changes_is_kept_from_then_on(master: FakeMast
     await run(*python(tmp_path, COUNTING))
     await master.begin(1)
     command = await master.order(configure=pb.Configure(heartbeat_seconds=3600, report_seconds=3600))
-    await master.seen.wait(lambda seen: [ack for ack in seen.of("ack") if ack.command_id == command])
-    before = len(master.seen.of("heartbeat")), len(master.seen.of("step"))
+    await master.received.wait(lambda received: [ack for ack in received.of_kind("ack") if ack.command_id == command])
+    before = len(master.received.of_kind("heartbeat")), len(master.received.of_kind("step"))
     await asyncio.sleep(1)  # ten heartbeats and five reports of the rhythm before
-    after = len(master.seen.of("heartbeat")), len(master.seen.of("step"))
+    after = len(master.received.of_kind("heartbeat")), len(master.received.of_kind("step"))
     assert all(now - then <= 1 for then, now in zip(before, after, strict=True))
     await master.order(configure=pb.Configure(heartbeat_seconds=0.01, report_seconds=0.01))
-    await master.seen.wait(
-        lambda seen: len(seen.of("heartbeat")) > after[0] + 5 and len(seen.of("step")) > after[1] + 5
+    await master.received.wait(
+        lambda received: (
+            len(received.of_kind("heartbeat")) > after[0] + 5 and len(received.of_kind("step")) > after[1] + 5
+        )
     )
 
 
@@ -621,13 +623,13 @@ async def test_an_environment_beyond_the_kernels_bound_is_named_and_ends_the_mem
 ) -> None:
     agent = await run("true", **{names.ENV_PROCESS_RESTART_LIMIT: "3"})
     await master.begin(1, TF_CONFIG="x" * 140_000)
-    told = await master.exited(1)
-    assert (told.exit_code, told.asked) == (126, False)
-    assert "cannot run 'true': argument list too long: its environment has" in told.message
-    assert "TF_CONFIG with 140000; one variable can have 131061 of them" in told.message
+    exited = await master.exited(1)
+    assert (exited.exit_code, exited.asked) == (126, False)
+    assert "cannot run 'true': argument list too long: its environment has" in exited.message
+    assert "TF_CONFIG with 140000; one variable can have 131061 of them" in exited.message
     await master.order(exit=pb.Exit())
     code, _, words = await agent.end()
-    assert (code, agent.termination) == (126, told.message)
+    assert (code, agent.termination) == (126, exited.message)
     assert "Traceback" not in words
 
 

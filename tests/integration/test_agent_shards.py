@@ -82,7 +82,7 @@ class Workers:
         agent.wait()
 
     def noted(self) -> list[tuple[str, int]]:
-        """Return what the processes have written down."""
+        """Return the (kind, shard) lines that the processes have written."""
         lines = [line.split() for path in self.trained.iterdir() for line in path.read_text().splitlines()]
         return [(what, int(shard)) for what, shard in lines]
 

@@ -182,14 +182,14 @@ async def test_the_scale_subresource_is_the_worker_count_within_its_bounds(kube:
 
 async def test_operator_and_master_each_keep_their_part_of_the_status(kube: Kube, namespace: str) -> None:
     await kube.create(ELASTIC_JOBS, namespace, job())
-    seen = {"replicaStatuses": {"worker": {"desired": 2, "indices": "0-1"}}, "phase": "Running"}
-    await kube.patch(ELASTIC_JOBS, namespace, "job", {"status": seen}, subresource="status")
+    status = {"replicaStatuses": {"worker": {"desired": 2, "indices": "0-1"}}, "phase": "Running"}
+    await kube.patch(ELASTIC_JOBS, namespace, "job", {"status": status}, subresource="status")
     progress = {"apiVersion": names.API_VERSION, "kind": "ElasticJob", "status": {"progress": {"step": 7}}}
     await kube.patch(
         ELASTIC_JOBS, namespace, "job", progress, kind="apply-patch", subresource="status", field_manager=names.MASTER
     )
     stored = await kube.get(ELASTIC_JOBS, namespace, "job")
-    assert stored["status"] == seen | {"progress": {"step": 7}}
+    assert stored["status"] == status | {"progress": {"step": 7}}
 
 
 async def test_what_is_kept_of_every_one_of_ten_thousand_members_is_stored_once(kube: Kube, namespace: str) -> None:

@@ -1,4 +1,4 @@
-"""A pod's token ends, and the kubelet puts another one in its place: real tokens, which the API server judges."""
+"""A pod's token expires and the kubelet replaces it: a session with real tokens on a real API server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POD_NAME = "authentication.kubernetes.io/pod-name"
 async def test_a_session_goes_on_with_the_token_that_follows_one_that_has_ended(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A token is bound to its pod, and ends with that as well: sooner than after the ten minutes that it lives."""
+    """A token is bound to its pod, so deleting the pod ends it sooner than after its ten minutes."""
     monkeypatch.setattr(access, "SERVICE_ACCOUNT", tmp_path)
     monkeypatch.setattr(access, "TOKEN_SECONDS", 0.1)
     monkeypatch.delenv("KUBECONFIG", raising=False)

@@ -1,4 +1,4 @@
-"""A training script without a framework: reads the lines of its shards, and leaves a line behind for each shard.
+"""A training script without a framework: reads the lines of its shards, and writes a line to a file for each shard.
 
 Its environment says what it does: FILES (its data), TRAINED (a folder), and MODE.
 """
@@ -17,20 +17,20 @@ MODE = os.environ["MODE"]
 
 
 def note(shard: elasticjob.Shard, what: str) -> None:
-    """Write down that a shard was trained, in a file of this process."""
+    """Write a line about a shard to the file of this process."""
     with (TRAINED / f"{os.getpid()}").open("a") as file:
         file.write(f"{what} {shard.id}\n")
 
 
 def take(shards: elasticjob.Shards[elasticjob.Shard]) -> elasticjob.Shard:
-    """Take a shard that must be there."""
+    """Take the next shard, which must exist."""
     shard = shards.take()
     assert shard is not None
     return shard
 
 
 def train() -> None:
-    """Train all lines of all files twice; those of a damaged file are given up."""
+    """Train all lines of all files twice; shards of a damaged file fail."""
     files = sorted(Path(os.environ["FILES"]).iterdir())
     shards = elasticjob.text_shards("text", files, lines_per_shard=5, epochs=2, shuffle=True, seed=3, prefetch=8)
     for shard in shards:
@@ -48,7 +48,7 @@ def train() -> None:
 
 
 def resume() -> None:
-    """Train 200 shards with a checkpoint after every tenth, which is all that a process leaves to the next one."""
+    """Train 200 shards with a checkpoint after every tenth, from which the next process continues."""
     model = TRAINED.parent / "model"
     trained, saved = model.read_bytes().split(b"\n", 1) if model.exists() else (b"", b"")
     numbers = [int(number) for number in trained.split()]
@@ -89,7 +89,7 @@ def fork() -> None:
 
 
 def stream() -> None:
-    """Rank 0 tells of new samples; everybody trains them."""
+    """Rank 0 extends the stream; all ranks train its samples."""
     shards = elasticjob.stream_shards("events", shard_size=4)
     count = 0
     if elasticjob.world().rank == 0:
@@ -106,7 +106,7 @@ def stream() -> None:
 
 
 def again() -> None:
-    """Crash after a checkpoint, and go on from it when started again in this place."""
+    """Crash after a checkpoint, and continue from it when started again in this pod."""
     model = TRAINED.parent / "model"
     saved = model.read_bytes() if model.exists() else b""
     shards = elasticjob.shards("data", size=20, shard_size=1, prefetch=9, restore=saved)

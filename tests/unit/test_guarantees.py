@@ -1,4 +1,4 @@
-"""docs/guarantees.md names the tests that show each promise: a name that no test has would be a promise unshown."""
+"""docs/guarantees.md names the tests that show each guarantee; every name must be that of a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each framework calls its roles and reads from its environment. Pure: operator, master and schema share it."""
+"""The roles of each framework, and the environment variables it reads. Pure: shared by operator, master and schema."""
 
 from __future__ import annotations
 

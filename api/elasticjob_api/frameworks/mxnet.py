@@ -1,4 +1,4 @@
-"""MXNet's parameter server (ps-lite): everyone meets at the scheduler."""
+"""MXNet's parameter server (ps-lite): all members connect to the scheduler."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PORT = 9000
 
 
 def environment(world: Sequence[Peer]) -> Environment:
-    """Return the DMLC variables; without a scheduler in the world, the first member stands for it."""
+    """Return the DMLC variables; without a scheduler in the world, the first member takes its place."""
     scheduler = (of_role(world, "scheduler") or list(world))[0]
     shared = {
         "DMLC_PS_ROOT_URI": scheduler.address,

@@ -1,4 +1,4 @@
-"""What a framework's module has to tell, and what it is told of the world."""
+"""The interface of a framework's module: `Framework`, and the members of a world that it gets (`Peer`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The small pure parts of the agent."""
+"""Configuration, merged step reports, the tail of standard error, the termination message, and failed starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agent measures: the container's own account where there is one, its processes where not, and GPUs."""
+"""What the agent measures: the container's cgroup if it has its own, else its processes; and GPUs."""
 
 from __future__ import annotations
 

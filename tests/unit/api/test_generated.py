@@ -1,4 +1,4 @@
-"""What is generated from the types: up to date, complete, and able to read what the API server stores."""
+"""Generated files are current and complete, and the types can read what the API server stores."""
 
 from __future__ import annotations
 

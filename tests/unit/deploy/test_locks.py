@@ -1,4 +1,4 @@
-"""locks/ fits pyproject.toml: what `make lock` writes is neither edited nor forgotten. No package index is asked."""
+"""The lock files in locks/ match pyproject.toml: `make lock` was run, its output not edited. Needs no package index."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def _hashes(text: str) -> frozenset[str]:
     return frozenset(re.findall(r"--hash=(sha256:[0-9a-f]{64})", text))
 
 
-def asked_by(extra: str) -> dict[str, Requirement]:
-    """Return what the project asks for, for one of its extras."""
+def requirements_of(extra: str) -> dict[str, Requirement]:
+    """Return the project's requirements for one of its extras, by name."""
     asked: dict[str, Requirement] = {}
     for text in [*PROJECT["dependencies"], *EXTRAS[extra]]:
         requirement = Requirement(text)
         if requirement.name == PROJECT["name"]:
             for other in requirement.extras:
-                asked |= asked_by(other)
+                asked |= requirements_of(other)
         else:
             asked[canonicalize_name(requirement.name)] = requirement
     return asked
 
 
-def with_all_they_ask(requirements: Iterable[Requirement]) -> set[str]:
-    """Return the names of packages that these need on this machine, as their metadata here says."""
+def with_dependencies(requirements: Iterable[Requirement]) -> set[str]:
+    """Return the names of all packages that these need on this machine, by the installed packages' metadata."""
     found: set[str] = set()
     waiting = [(canonicalize_name(each.name), frozenset(each.extras)) for each in requirements]
     while waiting:
@@ -61,13 +61,13 @@ def with_all_they_ask(requirements: Iterable[Requirement]) -> set[str]:
 @pytest.mark.parametrize("extra", ["dev", "operator", "master", "examples"])
 def test_a_lock_pins_what_the_project_asks_for_with_hashes_and_nothing_else_is_needed(extra: str) -> None:
     pinned, without = pins(extra), NOT_OF_THE_OPERATOR if extra == "operator" else set()
-    asked = {name: each for name, each in asked_by(extra).items() if name not in without}
+    asked = {name: each for name, each in requirements_of(extra).items() if name not in without}
     for name, requirement in asked.items():
         assert name in pinned, f"locks/{extra}.txt lacks {requirement}: run `make lock`"
         version, hashes = pinned[name]
         assert requirement.specifier.contains(version), f"locks/{extra}.txt has {name} {version}, not {requirement}"
         assert hashes
-    needed = with_all_they_ask(asked.values())
+    needed = with_dependencies(asked.values())
     assert needed - set(pinned) == set(), "run `make lock`"
 
 

@@ -1,4 +1,4 @@
-"""The session's order among requests that wait for a connection; the server is a real one on loopback."""
+"""The order of requests that wait for a connection; the server is a real one on the loopback interface."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from elasticjob_kube.session import Kube, connect
 
 @asynccontextmanager
 async def server(asked: list[str], answer: asyncio.Event, directory: Path) -> AsyncIterator[Path]:
-    """An API server that notes what it is asked for and answers when it may; yields a kubeconfig."""
+    """An API server that records the requests and answers once `answer` is set; yields a kubeconfig."""
 
     async def handle(request: web.Request) -> web.Response:
         asked.append(request.path.rpartition("/")[2])
