@@ -5,27 +5,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.e2e.stage import Stage, on_stage
-from tests.support.e2e.target import Target, target_of
+from tests.support.e2e.sandbox import Sandbox, new_sandbox
+from tests.support.e2e.target_cluster import TargetCluster, existing_cluster
 
 
 @pytest.fixture(scope="session")
-def cluster(request: pytest.FixtureRequest) -> Target:
+def cluster(request: pytest.FixtureRequest) -> TargetCluster:
     if kubeconfig := request.config.getoption("--kubeconfig"):
-        return target_of(Path(kubeconfig).resolve())
+        return existing_cluster(Path(kubeconfig).resolve())
     embedded = request.getfixturevalue("node_cluster")
-    return Target(embedded.kubeconfig, embedded.bin)
+    return TargetCluster(embedded.kubeconfig, embedded.bin)
 
 
 @pytest.fixture
-async def stage(cluster: Target) -> AsyncIterator[Stage]:
+async def sandbox(cluster: TargetCluster) -> AsyncIterator[Sandbox]:
     """A namespace of its own, with an operator that the test may kill."""
-    async with on_stage(cluster) as made:
+    async with new_sandbox(cluster) as made:
         yield made
 
 
 @pytest.fixture(scope="session")
-def shared_folder(cluster: Target) -> None:
+def shared_folder(cluster: TargetCluster) -> None:
     """Skip what shares files with its pods where the pods are on other machines."""
     if cluster.real and not cluster.is_here():
         pytest.skip("this test shares a folder with its pods: the cluster's only node must be this machine")

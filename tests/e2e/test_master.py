@@ -21,7 +21,7 @@ from elasticjob_cli.demo.observer import JobObserver
 from elasticjob_cli.master_client import find_master
 
 from tests.support.e2e.jobs import job
-from tests.support.e2e.stage import Stage
+from tests.support.e2e.sandbox import Sandbox
 from tests.support.wait import until
 
 Json = dict[str, Any]
@@ -43,20 +43,20 @@ def trained(folder: Path) -> list[int]:
     return [int(line) for path in sorted(folder.glob("trained-*")) for line in path.read_text().splitlines()]
 
 
-async def training(seen: JobObserver, size: int, *, beyond: int = 0) -> int:
+async def training(observer: JobObserver, size: int, *, beyond: int = 0) -> int:
     """Wait for a world of this size to get beyond a step, as the master tells it; return the step."""
 
     def at_work() -> int | None:
-        status = seen.status
+        status = observer.status
         formed = status.world_size == size and status.phase == job_pb2.JOB_PHASE_TRAINING
         return status.progress.step if formed and status.progress.step > beyond else None
 
-    return await seen.until(f"a world of {size} beyond step {beyond}", at_work, seconds=SECONDS)
+    return await observer.until(f"a world of {size} beyond step {beyond}", at_work, seconds=SECONDS)
 
 
-async def members(stage: Stage, *states: agent_pb2.MemberState.ValueType) -> None:
+async def members(sandbox: Sandbox, *states: agent_pb2.MemberState.ValueType) -> None:
     """Wait until the members are in these states, in the order of their indices."""
-    access = await find_master(stage.kube, stage.namespace, NAME)
+    access = await find_master(sandbox.kube, sandbox.namespace, NAME)
     async with access.channel() as channel:
 
         async def present() -> list[agent_pb2.MemberState.ValueType]:
@@ -66,65 +66,65 @@ async def members(stage: Stage, *states: agent_pb2.MemberState.ValueType) -> Non
         await until(f"members in the states {states}", present, lambda found: found == list(states), seconds=SECONDS)
 
 
-def workers(stage: Stage) -> Json:
+def workers(sandbox: Sandbox) -> Json:
     """Return UID and restarts of every worker's pod: what must not change."""
     chosen = f"{names.LABEL_JOB_NAME}={NAME},{names.LABEL_ROLE}=worker"
-    items = json.loads(stage.kubectl("get", "pods", "-l", chosen, "-o", "json"))["items"]
+    items = json.loads(sandbox.kubectl("get", "pods", "-l", chosen, "-o", "json"))["items"]
     return {
         pod["metadata"]["name"]: (pod["metadata"]["uid"], pod["status"]["containerStatuses"][0]["restartCount"])
         for pod in items
     }
 
 
-def wait_for(stage: Stage, condition: str, value: bool) -> Json:
+def wait_for(sandbox: Sandbox, condition: str, value: bool) -> Json:
     """Wait for a condition of the job, and return it."""
-    stage.kubectl("wait", f"ej/{NAME}", f"--for=condition={condition}={value}", f"--timeout={SECONDS:.0f}s")
-    found = json.loads(stage.kubectl("get", f"ej/{NAME}", "-o", "json"))["status"]["conditions"]
+    sandbox.kubectl("wait", f"ej/{NAME}", f"--for=condition={condition}={value}", f"--timeout={SECONDS:.0f}s")
+    found = json.loads(sandbox.kubectl("get", f"ej/{NAME}", "-o", "json"))["status"]["conditions"]
     [wanted] = [each for each in found if each["type"] == condition]
     return dict(wanted)
 
 
-async def until_events(stage: Stage, *reasons: str) -> None:
+async def until_events(sandbox: Sandbox, *reasons: str) -> None:
     """Wait for events of the job."""
 
     def present() -> set[str]:
-        items = json.loads(stage.kubectl("get", "events.events.k8s.io", "-o", "json"))["items"]
+        items = json.loads(sandbox.kubectl("get", "events.events.k8s.io", "-o", "json"))["items"]
         return {item["reason"] for item in items if item["regarding"]["name"] == NAME}
 
     await until(f"events {reasons}", present, lambda found: found.issuperset(reasons), seconds=SECONDS)
 
 
 async def test_a_master_killed_in_mid_training_costs_no_step_and_no_shard_is_lost_or_done_twice(
-    stage: Stage, folder: Path
+    sandbox: Sandbox, folder: Path
 ) -> None:
     total = 1500
-    stage.apply(steady(folder, workers=2, shards=total))
-    async with stage.observe(NAME) as seen:
-        step = await training(seen, 2, beyond=50)
-        before, starts = workers(stage), seen.status.master_starts
-        stage.processes(names.master_service(NAME))[0].send_signal(signal.SIGKILL)
+    sandbox.apply(steady(folder, workers=2, shards=total))
+    async with sandbox.observe(NAME) as observer:
+        step = await training(observer, 2, beyond=50)
+        before, starts = workers(sandbox), observer.status.master_starts
+        sandbox.processes(names.master_service(NAME))[0].send_signal(signal.SIGKILL)
         killed_at, there = time.monotonic(), len(trained(folder))
-        await seen.until("a new master", lambda: seen.status.master_starts > starts, seconds=SECONDS)
+        await observer.until("a new master", lambda: observer.status.master_starts > starts, seconds=SECONDS)
         print(f"the next master answered {time.monotonic() - killed_at:.1f} s after the kill")
         assert len(trained(folder)) > there, "training did not go on while the master was away"
-        await members(stage, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
+        await members(sandbox, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
         print(f"both agents were back {time.monotonic() - killed_at:.1f} s after the kill")
-        assert workers(stage) == before
-        await training(seen, 2, beyond=step)
-        assert seen.status.round == 1, "the world was formed anew although only the master had gone"
+        assert workers(sandbox) == before
+        await training(observer, 2, beyond=step)
+        assert observer.status.round == 1, "the world was formed anew although only the master had gone"
 
         def over() -> bool:
-            return bool(seen.job and seen.job.status.phase == "Succeeded")
+            return bool(observer.job and observer.job.status.phase == "Succeeded")
 
-        await seen.until("the job's success", over, seconds=SECONDS)
+        await observer.until("the job's success", over, seconds=SECONDS)
         steps = max(len(path.read_text().splitlines()) for path in folder.glob("trained-*"))
 
         def last_word() -> bool:
-            progress = seen.job.status.progress if seen.job else None
+            progress = observer.job.status.progress if observer.job else None
             return progress is not None and progress.step == steps
 
-        await seen.until(f"step {steps}: no step lost or counted twice", last_word, seconds=SECONDS)
-        [ledger] = seen.status.datasets
+        await observer.until(f"step {steps}: no step lost or counted twice", last_word, seconds=SECONDS)
+        [ledger] = observer.status.datasets
     often = Counter(trained(folder))
     assert sorted(often) == list(range(total)), "a shard was lost"
     assert set(often.values()) == {1}, "a shard was trained twice"
@@ -179,84 +179,88 @@ class Wire:
 
 
 @pytest.mark.embedded_only("the wire that is cut is an address of the loopback range")
-async def test_a_network_that_is_cut_for_twenty_seconds_costs_nothing(stage: Stage, folder: Path) -> None:
+async def test_a_network_that_is_cut_for_twenty_seconds_costs_nothing(sandbox: Sandbox, folder: Path) -> None:
     wire = Wire("127.255.0.7")
     host = {"name": names.service_host_env(names.master_service(NAME)), "value": wire.address}
-    async with wire.laid(), stage.observe(NAME) as seen:
+    async with wire.laid(), sandbox.observe(NAME) as observer:
         wire.whole.clear()
-        stage.apply(steady(folder, workers=2, env=[host]))
-        address = await seen.until(
-            "the master's address", lambda: seen.job.status.master_address if seen.job else None, seconds=SECONDS
+        sandbox.apply(steady(folder, workers=2, env=[host]))
+        address = await observer.until(
+            "the master's address",
+            lambda: observer.job.status.master_address if observer.job else None,
+            seconds=SECONDS,
         )
         wire.to = address.rpartition(":")[0]
         wire.whole.set()
-        step = await training(seen, 2, beyond=20)
-        before = workers(stage)
+        step = await training(observer, 2, beyond=20)
+        before = workers(sandbox)
         wire.whole.clear()
         cut_at, there = time.monotonic(), len(trained(folder))
-        await members(stage, agent_pb2.MEMBER_STATE_SUSPECTED, agent_pb2.MEMBER_STATE_SUSPECTED)
+        await members(sandbox, agent_pb2.MEMBER_STATE_SUSPECTED, agent_pb2.MEMBER_STATE_SUSPECTED)
         assert len(trained(folder)) > there, "training did not go on without the master"
         await asyncio.sleep(CUT_SECONDS - (time.monotonic() - cut_at))
         wire.whole.set()
-        await members(stage, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
-        await training(seen, 2, beyond=step)
-        assert seen.status.round == 1, "the world was formed anew"
-        assert workers(stage) == before
+        await members(sandbox, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
+        await training(observer, 2, beyond=step)
+        assert observer.status.round == 1, "the world was formed anew"
+        assert workers(sandbox) == before
         often = Counter(trained(folder))
         assert set(often.values()) == {1}, "a shard was trained twice"
 
 
 async def test_an_agent_that_stands_still_for_a_while_is_suspected_and_nothing_is_done_to_it(
-    stage: Stage, folder: Path
+    sandbox: Sandbox, folder: Path
 ) -> None:
-    stage.apply(steady(folder, workers=2, health={"lostSeconds": 12}))
-    async with stage.observe(NAME) as seen:
-        step = await training(seen, 2, beyond=20)
-        before = workers(stage)
-        agent = stage.processes(f"{NAME}-worker-1")[0]
+    sandbox.apply(steady(folder, workers=2, health={"lostSeconds": 12}))
+    async with sandbox.observe(NAME) as observer:
+        step = await training(observer, 2, beyond=20)
+        before = workers(sandbox)
+        agent = sandbox.processes(f"{NAME}-worker-1")[0]
         agent.suspend()
         try:
             there = len(trained(folder))
-            await members(stage, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_SUSPECTED)
+            await members(sandbox, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_SUSPECTED)
             assert len(trained(folder)) > there, "training stopped with the agent"
         finally:
             agent.resume()
-        await members(stage, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
-        await training(seen, 2, beyond=step)
-        assert seen.status.round == 1, "a slow agent has cost the world"
-        assert workers(stage) == before
+        await members(sandbox, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
+        await training(observer, 2, beyond=step)
+        assert observer.status.round == 1, "a slow agent has cost the world"
+        assert workers(sandbox) == before
 
 
-async def test_a_stalled_training_is_told_and_started_anew(stage: Stage, folder: Path) -> None:
-    stage.apply(steady(folder, workers=2, health={"stallSeconds": 3, "stallFactor": 2, "onStall": "Restart"}))
-    async with stage.observe(NAME) as seen:
-        step = await training(seen, 2, beyond=20)
-        before = workers(stage)
-        (folder / ".hang").write_text(str(seen.status.round))
+async def test_a_stalled_training_is_told_and_started_anew(sandbox: Sandbox, folder: Path) -> None:
+    sandbox.apply(steady(folder, workers=2, health={"stallSeconds": 3, "stallFactor": 2, "onStall": "Restart"}))
+    async with sandbox.observe(NAME) as observer:
+        step = await training(observer, 2, beyond=20)
+        before = workers(sandbox)
+        (folder / ".hang").write_text(str(observer.status.round))
         (folder / ".hang").rename(folder / "hang")
-        stalled = wait_for(stage, "Stalled", True)
+        stalled = wait_for(sandbox, "Stalled", True)
         assert stalled["reason"] == "Stalled"
-        await seen.until("a new world", lambda: seen.status.round > 1, seconds=SECONDS)
+        await observer.until("a new world", lambda: observer.status.round > 1, seconds=SECONDS)
         (folder / "go").touch()
-        await training(seen, 2, beyond=step)
-        assert wait_for(stage, "Stalled", False)["reason"] == "Resumed"
-        await until_events(stage, "Stalled", "Resumed")
-        assert workers(stage) == before, "the processes are started anew, not the pods"
+        await training(observer, 2, beyond=step)
+        assert wait_for(sandbox, "Stalled", False)["reason"] == "Resumed"
+        await until_events(sandbox, "Stalled", "Resumed")
+        assert workers(sandbox) == before, "the processes are started anew, not the pods"
 
 
-async def test_a_worker_much_slower_than_the_others_is_named_until_it_is_as_fast(stage: Stage, folder: Path) -> None:
-    stage.apply(steady(folder, workers=3, health={"stragglerSeconds": 2}))
-    async with stage.observe(NAME) as seen:
-        await training(seen, 3, beyond=20)
-        before = workers(stage)
+async def test_a_worker_much_slower_than_the_others_is_named_until_it_is_as_fast(
+    sandbox: Sandbox, folder: Path
+) -> None:
+    sandbox.apply(steady(folder, workers=3, health={"stragglerSeconds": 2}))
+    async with sandbox.observe(NAME) as observer:
+        await training(observer, 3, beyond=20)
+        before = workers(sandbox)
         (folder / ".slow").write_text("1")
         (folder / ".slow").rename(folder / "slow")
-        found = wait_for(stage, "Stragglers", True)
+        found = wait_for(sandbox, "Stragglers", True)
         assert found["reason"] == "StragglersFound"
         assert f"{NAME}-worker-1" in found["message"]
         assert f"{NAME}-worker-0" not in found["message"]
         (folder / "slow").unlink()
-        assert wait_for(stage, "Stragglers", False)["reason"] == "NoStragglers"
-        await until_events(stage, "StragglersFound", "NoStragglers")
-        assert seen.status.round == 1
-        assert workers(stage) == before, "a straggler is told, and left alone"
+        assert wait_for(sandbox, "Stragglers", False)["reason"] == "NoStragglers"
+        await until_events(sandbox, "StragglersFound", "NoStragglers")
+        assert observer.status.round == 1
+        assert workers(sandbox) == before, "a straggler is told, and left alone"

@@ -8,7 +8,7 @@ from elasticjob_cli.demo.observer import JobObserver
 
 from tests.support.e2e import images
 from tests.support.e2e.jobs import Json
-from tests.support.e2e.stage import Stage
+from tests.support.e2e.sandbox import Sandbox
 
 SECONDS = 120.0
 PROGRAMS = f"{names.AGENT_DIRECTORY}/agent/bin"
@@ -37,26 +37,28 @@ def job(image: str, command: list[str], **spec: object) -> Json:
     }
 
 
-async def succeeded(stage: Stage, seen: JobObserver) -> list[str]:
+async def succeeded(sandbox: Sandbox, observer: JobObserver) -> list[str]:
     """Wait for success; return what the workers have printed."""
     try:
         done = "the job's success"
-        await seen.until(done, lambda: bool(seen.job and seen.job.status.phase == "Succeeded"), seconds=SECONDS)
+        await observer.until(
+            done, lambda: bool(observer.job and observer.job.status.phase == "Succeeded"), seconds=SECONDS
+        )
     finally:
-        stage.kubectl("describe", "pods", check=False)
-        logs = [stage.kubectl("logs", f"plain-worker-{index}", "-c", "train", check=False) for index in (0, 1)]
+        sandbox.kubectl("describe", "pods", check=False)
+        logs = [sandbox.kubectl("logs", f"plain-worker-{index}", "-c", "train", check=False) for index in (0, 1)]
     return logs
 
 
-async def test_a_job_that_says_nothing_of_the_agent_has_it(stage: Stage) -> None:
-    stage.apply(job(images.PLAIN, ["sh", "-c", "echo rank=$ELASTICJOB_RANK/$ELASTICJOB_WORLD_SIZE"]))
-    async with stage.observe("plain") as seen:
-        logs = await succeeded(stage, seen)
+async def test_a_job_that_says_nothing_of_the_agent_has_it(sandbox: Sandbox) -> None:
+    sandbox.apply(job(images.PLAIN, ["sh", "-c", "echo rank=$ELASTICJOB_RANK/$ELASTICJOB_WORLD_SIZE"]))
+    async with sandbox.observe("plain") as observer:
+        logs = await succeeded(sandbox, observer)
     assert sorted(line for log in logs for line in log.split() if line.startswith("rank=")) == ["rank=0/2", "rank=1/2"]
 
 
 @pytest.mark.real_node
-async def test_a_job_whose_image_has_no_python_succeeds_with_the_environment_of_its_image(stage: Stage) -> None:
+async def test_a_job_whose_image_has_no_python_succeeds_with_the_environment_of_its_image(sandbox: Sandbox) -> None:
     script = f"""
         if command -v python python3; then exit 9; fi
         until [ "$({PROGRAMS}/discover_hosts | wc -l)" = 2 ]; do sleep 0.1; done
@@ -65,10 +67,10 @@ async def test_a_job_whose_image_has_no_python_succeeds_with_the_environment_of_
         unset ELASTICJOB_CA
         env | grep -v -e '^ELASTICJOB_' -e '_PORT' -e '_SERVICE_'
     """
-    stage.apply(job(images.PLAIN, ["sh", "-c", script]))
-    async with stage.observe("plain") as seen:
-        logs = await succeeded(stage, seen)
-        quality = stage.kubectl("get", "pods", "-l", f"{names.LABEL_ROLE}=worker", "-o", "jsonpath={..qosClass}")
+    sandbox.apply(job(images.PLAIN, ["sh", "-c", script]))
+    async with sandbox.observe("plain") as observer:
+        logs = await succeeded(sandbox, observer)
+        quality = sandbox.kubectl("get", "pods", "-l", f"{names.LABEL_ROLE}=worker", "-o", "jsonpath={..qosClass}")
     assert quality.split() == ["Guaranteed", "Guaranteed"], "the init container has changed the pod's class"
     assert {line for log in logs for line in log.split() if line.startswith("rank=")} == {"rank=0/2", "rank=1/2"}
     for log in logs:
@@ -85,7 +87,7 @@ async def test_a_job_whose_image_has_no_python_succeeds_with_the_environment_of_
 
 @pytest.mark.real_node
 async def test_a_job_whose_image_has_nothing_but_one_static_program_trains_as_anybody_on_a_read_only_disk(
-    stage: Stage,
+    sandbox: Sandbox,
 ) -> None:
     security = {
         "runAsNonRoot": True,
@@ -96,23 +98,23 @@ async def test_a_job_whose_image_has_nothing_but_one_static_program_trains_as_an
     }
     made = job(images.EMPTY, ["/pause"])
     made["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]["securityContext"] = security
-    stage.apply(made)
-    stage.kubectl("wait", "--for=jsonpath={.status.replicaStatuses.worker.ready}=2", "ej/plain", "--timeout=120s")
-    stage.kubectl("patch", "ej/plain", "--type=merge", "-p", '{"spec": {"runPolicy": {"suspend": true}}}')
-    stage.kubectl("wait", "--for=jsonpath={.status.phase}=Suspended", "ej/plain", "--timeout=120s")
-    stage.kubectl("wait", "--for=delete", "pod", "-l", f"{names.LABEL_ROLE}=worker", "--timeout=60s")
+    sandbox.apply(made)
+    sandbox.kubectl("wait", "--for=jsonpath={.status.replicaStatuses.worker.ready}=2", "ej/plain", "--timeout=120s")
+    sandbox.kubectl("patch", "ej/plain", "--type=merge", "-p", '{"spec": {"runPolicy": {"suspend": true}}}')
+    sandbox.kubectl("wait", "--for=jsonpath={.status.phase}=Suspended", "ej/plain", "--timeout=120s")
+    sandbox.kubectl("wait", "--for=delete", "pod", "-l", f"{names.LABEL_ROLE}=worker", "--timeout=60s")
 
 
 @pytest.mark.real_node
-async def test_the_training_library_is_there_for_whatever_python_the_command_brings(stage: Stage) -> None:
+async def test_the_training_library_is_there_for_whatever_python_the_command_brings(sandbox: Sandbox) -> None:
     script = (
         "import elasticjob, sys; world = elasticjob.world();"
         "elasticjob.report_step(1, total=1); elasticjob.barrier('there');"
         "print(f'rank={world.rank}/{world.size}', elasticjob.__file__)"
     )
-    stage.apply(job(images.EMPTY, [f"{PROGRAMS}/python3", "-c", script]))
-    async with stage.observe("plain") as seen:
-        logs = await succeeded(stage, seen)
+    sandbox.apply(job(images.EMPTY, [f"{PROGRAMS}/python3", "-c", script]))
+    async with sandbox.observe("plain") as observer:
+        logs = await succeeded(sandbox, observer)
     found = f"{names.AGENT_DIRECTORY}/agent/library/elasticjob/__init__.py"
     last = sorted(log.splitlines()[-1] for log in logs)  # an agent that starts before its master says so above
     assert last == [f"rank=0/2 {found}", f"rank=1/2 {found}"]

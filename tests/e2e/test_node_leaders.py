@@ -15,78 +15,78 @@ from elasticjob_api import names
 
 from tests.conftest import REPOSITORY
 from tests.support.e2e import images
-from tests.support.e2e.operators import OwnOperator
-from tests.support.e2e.real_node import counting, trains_on, witness, working
-from tests.support.e2e.stage import Stage
-from tests.support.e2e.target import OPERATOR_NAMESPACE
+from tests.support.e2e.operators import LocalOperator
+from tests.support.e2e.real_node import counting_job, record_pods, start_job, wait_for_progress
+from tests.support.e2e.sandbox import Sandbox
+from tests.support.e2e.target_cluster import OPERATOR_NAMESPACE
 
 pytestmark = pytest.mark.real_node
 Json = dict[str, Any]
 
 
 @pytest.fixture
-def home(stage: Stage) -> Iterator[str]:
+def home(sandbox: Sandbox) -> Iterator[str]:
     """The namespace of an operator with two replicas; it is deployed for this test where none is there."""
-    if not isinstance(stage.operator, OwnOperator):
+    if not isinstance(sandbox.operator, LocalOperator):
         yield OPERATOR_NAMESPACE
         return
-    stage.operator.stop()
-    path = f"{stage.cluster.bin}{os.pathsep}{os.environ['PATH']}"
-    environ = {**os.environ, "PATH": path, "KUBECONFIG": str(stage.cluster.kubeconfig)}
+    sandbox.operator.stop()
+    path = f"{sandbox.cluster.bin}{os.pathsep}{os.environ['PATH']}"
+    environ = {**os.environ, "PATH": path, "KUBECONFIG": str(sandbox.cluster.kubeconfig)}
     chosen = [
         "MODE=namespaced",
-        f"NAMESPACE={stage.namespace}",
+        f"NAMESPACE={sandbox.namespace}",
         f"IMG={images.OPERATOR}",
         f"MASTER_IMG={images.MASTER}",
     ]
     subprocess.run(["make", "-C", REPOSITORY, "deploy", *chosen], env=environ, timeout=200, check=True)
     try:
-        yield stage.namespace
+        yield sandbox.namespace
     finally:
-        stage.kubectl("delete", "ej", "--all", "--timeout=60s")
+        sandbox.kubectl("delete", "ej", "--all", "--timeout=60s")
         subprocess.run(["make", "-C", REPOSITORY, "undeploy", *chosen], env=environ, timeout=200, check=True)
 
 
 def test_a_leader_killed_in_mid_plan_is_followed_by_another_replica_and_no_pod_is_double(
-    stage: Stage, home: str, tmp_path: Path
+    sandbox: Sandbox, home: str, tmp_path: Path
 ) -> None:
-    user, before = working(stage, counting("followed", replicas=1))
-    killed = leader(stage, home)
-    with witness(stage, tmp_path) as seen:
+    user, before = start_job(sandbox, counting_job("followed", replicas=1))
+    killed = leader(sandbox, home)
+    with record_pods(sandbox, tmp_path) as recorder:
         user.request("ScaleOut", "more", count=5)
-        user.until("a new pod", lambda: len({pod["metadata"]["uid"] for _, pod in seen.states("followed")}) > 1)
+        user.until("a new pod", lambda: len({pod["metadata"]["uid"] for _, pod in recorder.states("followed")}) > 1)
         assert [plan["status"]["phase"] for plan in user.items("sp")] == ["Executing"]
-        kill(stage, home, killed)
+        kill(sandbox, home, killed)
         user.wait("scaleout/more", ".status.phase", "ScaleSucceeded")
         user.until("all six at work", lambda: user.at_rest(6))
-        trains_on(user)
-        assert leader(stage, home) != killed
-        states = seen.states("followed")
-    seen.never_two_of_one_rank("followed")
+        wait_for_progress(user)
+        assert leader(sandbox, home) != killed
+        states = recorder.states("followed")
+    recorder.assert_one_pod_per_index("followed")
     assert before.items() < user.pods().items(), "the worker that was there was replaced"
     assert [plan["status"]["phase"] for plan in user.items("sp")] == ["Succeeded"]
     created = {pod["metadata"]["name"] for _, pod in states}
     assert created == set(user.pods()), "a pod was created that was not needed"
 
 
-def leader(stage: Stage, home: str) -> str:
+def leader(sandbox: Sandbox, home: str) -> str:
     """Return the name of the pod that leads."""
     path = "jsonpath={.spec.holderIdentity}"
-    return stage.cluster.kubectl("-n", home, "get", "lease", names.OPERATOR, "-o", path).split("_")[0]
+    return sandbox.cluster.kubectl("-n", home, "get", "lease", names.OPERATOR, "-o", path).split("_")[0]
 
 
-def kill(stage: Stage, home: str, pod: str) -> None:
+def kill(sandbox: Sandbox, home: str, pod: str) -> None:
     """Let a pod go without notice, where this machine is the node by kill -9, so that it cannot give the lease back.
 
     The pod goes as well: started again, its container would wait for the lease beside the other replica, and might win.
     """
-    if stage.cluster.is_here():
-        uid = stage.cluster.kubectl("-n", home, "get", "pod", pod, "-o", "jsonpath={.metadata.uid}")
+    if sandbox.cluster.is_here():
+        uid = sandbox.cluster.kubectl("-n", home, "get", "pod", pod, "-o", "jsonpath={.metadata.uid}")
         inside = [process for process in psutil.process_iter() if uid in groups(process.pid) and is_ours(process)]
         assert inside, f"no process of pod {pod} found"
         for process in inside:
             process.send_signal(signal.SIGKILL)
-    stage.cluster.kubectl("-n", home, "delete", "pod", pod, "--grace-period=0", "--force")
+    sandbox.cluster.kubectl("-n", home, "delete", "pod", pod, "--grace-period=0", "--force")
 
 
 def groups(pid: int) -> str:

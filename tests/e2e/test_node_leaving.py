@@ -14,10 +14,18 @@ import psutil
 import pytest
 from elasticjob_api import names
 
-from tests.support.e2e.real_node import Json, Witness, counting, last_words, trains_on, witness, working
-from tests.support.e2e.stage import Stage
-from tests.support.e2e.target import Target
-from tests.support.e2e.user import User
+from tests.support.e2e.kubectl_user import KubectlUser
+from tests.support.e2e.real_node import (
+    Json,
+    PodRecorder,
+    counting_job,
+    follow_logs,
+    record_pods,
+    start_job,
+    wait_for_progress,
+)
+from tests.support.e2e.sandbox import Sandbox
+from tests.support.e2e.target_cluster import TargetCluster
 
 pytestmark = pytest.mark.real_node
 SECONDS_OF_A_LOST_NODE = 180.0
@@ -27,26 +35,28 @@ LOST = {"node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"}
 NOT_COUNTED = "node.kubernetes.io/exclude-disruption"
 
 
-def test_an_evicted_worker_drains_first_and_is_replaced_and_nothing_is_counted(stage: Stage, tmp_path: Path) -> None:
-    user, before = working(stage, counting("evicted", replicas=2))
+def test_an_evicted_worker_drains_first_and_is_replaced_and_nothing_is_counted(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    user, before = start_job(sandbox, counting_job("evicted", replicas=2))
     evicted, staying = "evicted-worker-1", "evicted-worker-0"
-    with witness(stage, tmp_path) as seen, last_words(stage, tmp_path, evicted) as said:
-        evict(stage, evicted)
+    with record_pods(sandbox, tmp_path) as recorder, follow_logs(sandbox, tmp_path, evicted) as said:
+        evict(sandbox, evicted)
         user.until("a successor at work", lambda: user.at_rest(2) and evicted not in user.pods())
         assert user.pods()[staying] == before[staying]
         assert "saved at step" in said(), "the worker was ended before it had saved its state"
-        user.until("its end", lambda: evicted in seen.ends("evicted"))
-        assert seen.ends("evicted")[evicted]["exitCode"] == names.EXIT_DRAINED
-        seen.never_two_of_one_rank("evicted")
+        user.until("its end", lambda: evicted in recorder.terminations("evicted"))
+        assert recorder.terminations("evicted")[evicted]["exitCode"] == names.EXIT_DRAINED
+        recorder.assert_one_pod_per_index("evicted")
     nothing_counted(user)
-    trains_on(user)
+    wait_for_progress(user)
 
 
-def test_a_job_goes_on_when_its_only_node_is_drained_and_comes_back(stage: Stage, tmp_path: Path) -> None:
-    user, before = working(stage, counting("drained", replicas=2))
+def test_a_job_goes_on_when_its_only_node_is_drained_and_comes_back(sandbox: Sandbox, tmp_path: Path) -> None:
+    user, before = start_job(sandbox, counting_job("drained", replicas=2))
     node = user.get("pod/drained-worker-0")["spec"]["nodeName"]
     mine = f"--pod-selector={names.LABEL_JOB_NAME}=drained"
-    with witness(stage, tmp_path) as seen, last_words(stage, tmp_path, "drained-worker-0") as said:
+    with record_pods(sandbox, tmp_path) as recorder, follow_logs(sandbox, tmp_path, "drained-worker-0") as said:
         try:
             user.kubectl("drain", node, mine, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=100s")
             assert not set(before) & set(user.pods()), "a drained node still has workers"
@@ -55,49 +65,49 @@ def test_a_job_goes_on_when_its_only_node_is_drained_and_comes_back(stage: Stage
         user.until("two others at work", lambda: user.at_rest(2))
         assert not set(before) & set(user.pods())
         assert "saved at step" in said(), "the worker was ended before it had saved its state"
-        user.until("their ends", lambda: set(before) <= set(seen.ends("drained")))
-        assert {seen.ends("drained")[name]["exitCode"] for name in before} == {names.EXIT_DRAINED}
-        seen.never_two_of_one_rank("drained")
+        user.until("their ends", lambda: set(before) <= set(recorder.terminations("drained")))
+        assert {recorder.terminations("drained")[name]["exitCode"] for name in before} == {names.EXIT_DRAINED}
+        recorder.assert_one_pod_per_index("drained")
     nothing_counted(user)
-    trains_on(user)
+    wait_for_progress(user)
 
 
 def test_on_a_lost_node_no_worker_gets_a_second_pod_before_its_role_allows_to_force_it(
-    stage: Stage, cluster: Target, tmp_path: Path
+    sandbox: Sandbox, cluster: TargetCluster, tmp_path: Path
 ) -> None:
     kubelet = kubelet_of(cluster)
-    jobs = {name: lost_soon(counting(name)) for name in ("forced", "patient")}
+    jobs = {name: lost_soon(counting_job(name)) for name in ("forced", "patient")}
     jobs["forced"]["spec"]["replicaSpecs"]["worker"]["podForceDeleteSeconds"] = FORCE_SECONDS
-    forced, before = working(stage, jobs["forced"])
-    patient, patients = working(stage, jobs["patient"])
+    forced, before = start_job(sandbox, jobs["forced"])
+    patient, patients = start_job(sandbox, jobs["patient"])
     node = forced.get("pod/forced-worker-0")["spec"]["nodeName"]
-    with witness(stage, tmp_path) as seen:
+    with record_pods(sandbox, tmp_path) as recorder:
         with standing_still(forced, kubelet, node):
             forced.until(
                 "a successor by force",
-                lambda: {pod["metadata"]["name"] for _, pod in seen.states("forced")} > set(before),
+                lambda: {pod["metadata"]["name"] for _, pod in recorder.states("forced")} > set(before),
                 seconds=SECONDS_OF_A_LOST_NODE,
             )
-            waited = seconds_from_end_to_successor(seen, "forced")
+            waited = seconds_from_end_to_successor(recorder, "forced")
             assert waited >= FORCE_SECONDS, f"replaced {waited} s after its time to end"
-            assert {pod["metadata"]["name"] for _, pod in seen.states("patient")} == set(patients)
+            assert {pod["metadata"]["name"] for _, pod in recorder.states("patient")} == set(patients)
             assert "deletionTimestamp" in patient.get("pod/patient-worker-0")["metadata"]
         for user in (forced, patient):
             user.until("a successor at work", partial(user.at_rest, 1))
             nothing_counted(user)
-        seen.never_two_of_one_rank("forced")
-        seen.never_two_of_one_rank("patient")
-    trains_on(patient)
+        recorder.assert_one_pod_per_index("forced")
+        recorder.assert_one_pod_per_index("patient")
+    wait_for_progress(patient)
 
 
-def evict(stage: Stage, pod: str) -> None:
+def evict(sandbox: Sandbox, pod: str) -> None:
     """Ask the API server to evict a pod, as `kubectl drain` and every autoscaler of nodes does."""
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": stage.namespace}}
-    path = f"/api/v1/namespaces/{stage.namespace}/pods/{pod}/eviction"
-    stage.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(body))
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": sandbox.namespace}}
+    path = f"/api/v1/namespaces/{sandbox.namespace}/pods/{pod}/eviction"
+    sandbox.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(body))
 
 
-def nothing_counted(user: User) -> None:
+def nothing_counted(user: KubectlUser) -> None:
     """Assert that no restart was held against the job."""
     assert user.status()["replicaStatuses"]["worker"].get("restarts", 0) == 0, "who is asked to leave has not failed"
 
@@ -105,7 +115,7 @@ def nothing_counted(user: User) -> None:
 # --- a lost node ------------------------------------------------------------------------------------------------------
 
 
-def kubelet_of(cluster: Target) -> psutil.Process:
+def kubelet_of(cluster: TargetCluster) -> psutil.Process:
     """Return the kubelet of the cluster's only node, if that is this machine; else skip."""
     found = [each for each in psutil.process_iter() if each.name() == "kubelet"] if cluster.is_here() else []
     if len(found) != 1:
@@ -123,7 +133,7 @@ def lost_soon(job: Json) -> Json:
 
 
 @contextmanager
-def standing_still(user: User, kubelet: psutil.Process, node: str) -> Iterator[None]:
+def standing_still(user: KubectlUser, kubelet: psutil.Process, node: str) -> Iterator[None]:
     """Let the kubelet stand still while in the block; the node is Ready again afterwards, and evicts nobody."""
     # When all nodes that count are lost, Kubernetes takes itself for cut off and evicts nobody; with none that counts,
     # it evicts. Without the label there is a race of milliseconds, between the eviction and that thought.
@@ -138,14 +148,14 @@ def standing_still(user: User, kubelet: psutil.Process, node: str) -> Iterator[N
         user.until("the end of its taints", lambda: not LOST & taints(user, node))
 
 
-def taints(user: User, node: str) -> set[str]:
+def taints(user: KubectlUser, node: str) -> set[str]:
     """Return the keys of what keeps pods from a node."""
     return {taint["key"] for taint in user.get(f"node/{node}")["spec"].get("taints", [])}
 
 
-def seconds_from_end_to_successor(seen: Witness, job: str) -> float:
+def seconds_from_end_to_successor(recorder: PodRecorder, job: str) -> float:
     """Return how long after the first pod's time to end the second one was created."""
-    pods = [pod["metadata"] for _, pod in seen.states(job)]
+    pods = [pod["metadata"] for _, pod in recorder.states(job)]
     # The first state that tells it: force sets it anew.
     first = next(pod for pod in pods if pod["name"] == f"{job}-worker-0" and "deletionTimestamp" in pod)
     second = next(pod for pod in pods if pod["name"] == f"{job}-worker-0-1")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.e2e.real_node import Json, container, counting, limit_by_default, witness, working
-from tests.support.e2e.stage import Stage
-from tests.support.e2e.user import User
+from tests.support.e2e.kubectl_user import KubectlUser
+from tests.support.e2e.real_node import Json, container, counting_job, limit_by_default, record_pods, start_job
+from tests.support.e2e.sandbox import Sandbox
 
 pytestmark = pytest.mark.real_node
 MEBI = 1 << 20
@@ -24,16 +24,16 @@ IN_FORCE = "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_
 
 @pytest.mark.parametrize("by_default", [False, True], ids=["its own limit", "the default of its namespace"])
 def test_a_worker_that_the_kernel_kills_for_its_memory_comes_back_with_more_and_the_job_succeeds(
-    stage: Stage, tmp_path: Path, capfd: pytest.CaptureFixture[str], by_default: bool
+    sandbox: Sandbox, tmp_path: Path, capfd: pytest.CaptureFixture[str], by_default: bool
 ) -> None:
     limited: Json = {"requests": {"cpu": "20m", "memory": "128Mi"}, "limits": {"memory": "160Mi"}}
     if by_default:
-        limit_by_default(stage, default=limited.pop("limits"))
-    user = User(stage, "hungry")
-    with witness(stage, tmp_path) as seen:
-        stage.apply(counting("hungry", command=["python", "-c", HUNGRY], resources=limited))
+        limit_by_default(sandbox, default=limited.pop("limits"))
+    user = KubectlUser(sandbox, "hungry")
+    with record_pods(sandbox, tmp_path) as recorder:
+        sandbox.apply(counting_job("hungry", command=["python", "-c", HUNGRY], resources=limited))
         user.wait("ej/hungry", ".status.phase", "Succeeded")
-        ends = seen.ends("hungry")
+        ends = recorder.terminations("hungry")
     killed = [end for end in ends.values() if end["exitCode"]]
     print(f"killed: {json.dumps(killed)}")
     if any(end["reason"] != "OOMKilled" for end in killed):
@@ -45,20 +45,20 @@ def test_a_worker_that_the_kernel_kills_for_its_memory_comes_back_with_more_and_
     assert workers["resourcesByIndex"]["0"]["memory"] == "320Mi"
 
 
-def test_a_resize_in_place_changes_the_containers_cgroup_and_restarts_nothing(stage: Stage) -> None:
-    user, before = working(stage, counting("growing", replicas=2))
+def test_a_resize_in_place_changes_the_containers_cgroup_and_restarts_nothing(sandbox: Sandbox) -> None:
+    user, before = start_job(sandbox, counting_job("growing", replicas=2))
     began = {name: container(user, name)["state"]["running"]["startedAt"] for name in before}
-    assert {in_kernel(stage, name) for name in before} == {256 * MEBI}
+    assert {in_kernel(sandbox, name) for name in before} == {256 * MEBI}
     wanted = {"cpu": "30m", "memory": "320Mi"}
     plan = user.create("ScalePlan", "bigger", replicaResourceSpecs={"worker": {"resource": wanted}})
     assert sorted(plan["resizedPods"]) == sorted(before)
-    assert {in_kernel(stage, name) for name in before} == {320 * MEBI}
+    assert {in_kernel(sandbox, name) for name in before} == {320 * MEBI}
     assert user.pods() == before, "a pod was replaced"
     assert {container(user, name)["restartCount"] for name in before} == {0}
     assert {name: container(user, name)["state"]["running"]["startedAt"] for name in before} == began
     assert {container(user, name)["resources"]["requests"]["cpu"] for name in before} == {"30m"}
 
 
-def in_kernel(stage: Stage, pod: str) -> int:
+def in_kernel(sandbox: Sandbox, pod: str) -> int:
     """Return the limit of memory in force, read in the container itself."""
-    return int(stage.kubectl("exec", pod, "--", "sh", "-c", IN_FORCE).split()[0])
+    return int(sandbox.kubectl("exec", pod, "--", "sh", "-c", IN_FORCE).split()[0])

@@ -8,33 +8,33 @@ from functools import partial
 import pytest
 from elasticjob_api import names
 
-from tests.support.e2e.real_node import container, counting, trains_on, working
-from tests.support.e2e.stage import Stage
-from tests.support.e2e.user import User
+from tests.support.e2e.kubectl_user import KubectlUser
+from tests.support.e2e.real_node import container, counting_job, start_job, wait_for_progress
+from tests.support.e2e.sandbox import Sandbox
 
 pytestmark = pytest.mark.real_node
 RESOLVE = "import socket, sys; print(socket.gethostbyname(sys.argv[1]))"
 
 
-def test_members_find_each_other_by_their_stable_names_also_after_one_was_replaced(stage: Stage) -> None:
-    user, pods = working(stage, counting("named", replicas=2))
-    whole = f"{names.member_hostname('worker', 1)}.named.{stage.namespace}.svc"
+def test_members_find_each_other_by_their_stable_names_also_after_one_was_replaced(sandbox: Sandbox) -> None:
+    user, pods = start_job(sandbox, counting_job("named", replicas=2))
+    whole = f"{names.member_hostname('worker', 1)}.named.{sandbox.namespace}.svc"
 
     def known(name: str) -> bool:
-        return resolved(stage, name) == address(user, "named-worker-1")
+        return resolved(sandbox, name) == address(user, "named-worker-1")
 
     for name in (f"{names.member_hostname('worker', 1)}.named", whole):
         user.until(f"{name} in the DNS", partial(known, name))
     user.kubectl("delete", "pod", "named-worker-1")
     user.until("its successor at work", lambda: user.at_rest(2) and set(user.pods()) != set(pods))
     (successor,) = set(user.pods()) - set(pods)
-    user.until("the same name, a new address", lambda: resolved(stage, whole) == address(user, successor))
+    user.until("the same name, a new address", lambda: resolved(sandbox, whole) == address(user, successor))
 
 
 def test_a_master_that_comes_back_at_another_address_is_reached_by_its_service_and_no_worker_notices(
-    stage: Stage,
+    sandbox: Sandbox,
 ) -> None:
-    user, before = working(stage, counting("led", replicas=2))
+    user, before = start_job(sandbox, counting_job("led", replicas=2))
     master = names.master_service("led")
     first, service = address(user, master), user.get(f"service/{master}")["spec"]["clusterIP"]
     user.kubectl("delete", "pod", master, "--grace-period=0", "--force")
@@ -43,7 +43,7 @@ def test_a_master_that_comes_back_at_another_address_is_reached_by_its_service_a
     second = address(user, successor)
     assert second != first, "the node gave the new pod the old one's address: this shows nothing"
     user.wait("ej/led", ".status.masterAddress", f"{second}:{names.GRPC_PORT}")
-    trains_on(user)
+    wait_for_progress(user)
     assert user.get(f"service/{master}")["spec"]["clusterIP"] == service
     assert user.pods() == before
     restarts = [container(user, name)["restartCount"] for name in before]
@@ -51,11 +51,11 @@ def test_a_master_that_comes_back_at_another_address_is_reached_by_its_service_a
     user.until("all members still ready", lambda: user.at_rest(2))
 
 
-def test_an_image_that_cannot_be_pulled_fails_the_job_at_its_deadline_and_says_so(stage: Stage) -> None:
-    job = counting("mistyped", image="localhost/no-such-image:1")
+def test_an_image_that_cannot_be_pulled_fails_the_job_at_its_deadline_and_says_so(sandbox: Sandbox) -> None:
+    job = counting_job("mistyped", image="localhost/no-such-image:1")
     job["spec"]["runPolicy"]["pendingDeadlineSeconds"] = 8
-    user = User(stage, "mistyped")
-    stage.apply(job)
+    user = KubectlUser(sandbox, "mistyped")
+    sandbox.apply(job)
     user.wait("ej/mistyped", ".status.phase", "Failed")
     message = user.status()["message"]
     assert "spec.runPolicy.pendingDeadlineSeconds: mistyped-worker-0 is Pending for more than 8 s" in message
@@ -63,10 +63,10 @@ def test_an_image_that_cannot_be_pulled_fails_the_job_at_its_deadline_and_says_s
     user.until("all pods gone", lambda: not user.pods())
 
 
-def resolved(stage: Stage, name: str) -> str:
+def resolved(sandbox: Sandbox, name: str) -> str:
     """Return the address that worker 0 finds for a name; empty for none."""
     words = ("exec", f"{_job(name)}-worker-0", "--", "python", "-c", RESOLVE, name)
-    answer = stage.kubectl(*words, check=False).split()
+    answer = sandbox.kubectl(*words, check=False).split()
     return answer[0] if len(answer) == 1 else ""
 
 
@@ -74,13 +74,13 @@ def _job(name: str) -> str:
     return name.split(".")[1]
 
 
-def address(user: User, pod: str) -> str:
+def address(user: KubectlUser, pod: str) -> str:
     """Return a pod's address."""
     found: str = user.status(f"pod/{pod}")["podIP"]
     return found
 
 
-def successor_address(user: User, pod: str) -> str:
+def successor_address(user: KubectlUser, pod: str) -> str:
     """Return the address of a pod that may not be there yet; empty for none."""
     found = user.kubectl("get", "pods", "--field-selector", f"metadata.name={pod}", "-o", "json")
     return "".join(item["status"].get("podIP", "") for item in json.loads(found)["items"])

@@ -12,9 +12,9 @@ import yaml
 from elasticjob_api import names
 
 from tests.support.e2e import images
-from tests.support.e2e.real_node import counting, limit_by_default, trains_on, working
-from tests.support.e2e.stage import Stage
-from tests.support.e2e.user import User
+from tests.support.e2e.kubectl_user import KubectlUser
+from tests.support.e2e.real_node import counting_job, limit_by_default, start_job, wait_for_progress
+from tests.support.e2e.sandbox import Sandbox
 
 pytestmark = pytest.mark.real_node
 Json = dict[str, Any]
@@ -32,34 +32,34 @@ RESTRICTED = {
 # --- pod security -------------------------------------------------------------------------------------------------
 
 
-def test_a_namespace_with_restricted_pod_security_takes_the_master_the_agent_and_the_members(stage: Stage) -> None:
-    restrict(stage)
-    job = counting("strict", replicas=2, steps=60, securityContext=RESTRICTED)
+def test_a_namespace_with_restricted_pod_security_takes_the_master_the_agent_and_the_members(sandbox: Sandbox) -> None:
+    restrict(sandbox)
+    job = counting_job("strict", replicas=2, steps=60, securityContext=RESTRICTED)
     job["spec"]["agent"] = {"source": "InitContainer"}
-    stage.apply(job)
-    User(stage, "strict").wait("ej/strict", ".status.phase", "Succeeded")
+    sandbox.apply(job)
+    KubectlUser(sandbox, "strict").wait("ej/strict", ".status.phase", "Succeeded")
 
 
-def test_a_template_that_restricted_pod_security_refuses_is_told_in_its_words(stage: Stage) -> None:
-    restrict(stage)
-    stage.apply(counting("lax"))
-    user = User(stage, "lax")
+def test_a_template_that_restricted_pod_security_refuses_is_told_in_its_words(sandbox: Sandbox) -> None:
+    restrict(sandbox)
+    sandbox.apply(counting_job("lax"))
+    user = KubectlUser(sandbox, "lax")
     user.until("the refusal in the job's message", lambda: "violates PodSecurity" in user.status().get("message", ""))
     assert user.pods() == {}
 
 
-def restrict(stage: Stage) -> None:
+def restrict(sandbox: Sandbox) -> None:
     """Let the namespace take only pods of the restricted level."""
-    stage.kubectl("label", "namespace", stage.namespace, "pod-security.kubernetes.io/enforce=restricted")
-    refused = stage.kubectl("run", "lax", f"--image={images.PLAIN}", check=False)
+    sandbox.kubectl("label", "namespace", sandbox.namespace, "pod-security.kubernetes.io/enforce=restricted")
+    refused = sandbox.kubectl("run", "lax", f"--image={images.PLAIN}", check=False)
     assert "violates PodSecurity" in refused, "the cluster does not enforce pod security: this would show nothing"
 
 
 # --- a quota ------------------------------------------------------------------------------------------------------
 
 
-def test_a_quota_used_up_in_mid_scale_out_ends_the_plan_in_its_own_words_and_the_job_goes_on(stage: Stage) -> None:
-    user, before = working(stage, counting("counted", replicas=2))
+def test_a_quota_used_up_in_mid_scale_out_ends_the_plan_in_its_own_words_and_the_job_goes_on(sandbox: Sandbox) -> None:
+    user, before = start_job(sandbox, counting_job("counted", replicas=2))
     allow(user, 4)
     user.request("ScalePlan", "undone", createPods=[{"role": "worker"}] * 3, timeoutSeconds=8, onTimeout="Rollback")
     assert "2 of 3 new members are not ready" in partly(user, "undone")
@@ -71,13 +71,13 @@ def test_a_quota_used_up_in_mid_scale_out_ends_the_plan_in_its_own_words_and_the
     assert "exceeded quota: few, requested: pods=1, used: pods=5, limited: pods=5" in partly(user, "kept")
     assert user.status()["workers"] == "4/5"
     assert "exceeded quota: few" in user.status()["message"]
-    trains_on(user)
+    wait_for_progress(user)
     user.kubectl("delete", "quota", "few")
     user.until("the other one, as soon as there is room", lambda: user.at_rest(5))
     assert before.items() < user.pods().items(), "a worker was replaced"
 
 
-def allow(user: User, pods: int) -> None:
+def allow(user: KubectlUser, pods: int) -> None:
     """Set how many pods the namespace may have; all but one of them are there."""
     hard = {"hard": {"pods": str(pods)}}
     user.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": hard})
@@ -85,7 +85,7 @@ def allow(user: User, pods: int) -> None:
     user.until("the quota is counted", lambda: user.status("quota/few") == counted)
 
 
-def partly(user: User, plan: str) -> str:
+def partly(user: KubectlUser, plan: str) -> str:
     """Wait until a plan has ended with a part of what it wants; return what it says."""
     user.wait(f"sp/{plan}", ".status.phase", "PartiallySucceeded")
     message: str = user.status(f"sp/{plan}")["message"]
@@ -95,10 +95,10 @@ def partly(user: User, plan: str) -> str:
 # --- default limits -----------------------------------------------------------------------------------------------
 
 
-def test_defaults_of_a_limit_range_are_no_difference_to_act_on(stage: Stage) -> None:
+def test_defaults_of_a_limit_range_are_no_difference_to_act_on(sandbox: Sandbox) -> None:
     limits = {"cpu": "500m", "memory": "256Mi"}
-    limit_by_default(stage, defaultRequest={"cpu": "20m", "memory": "128Mi"}, default=limits)
-    user, before = working(stage, counting("plain", replicas=2, resources={}))
+    limit_by_default(sandbox, defaultRequest={"cpu": "20m", "memory": "128Mi"}, default=limits)
+    user, before = start_job(sandbox, counting_job("plain", replicas=2, resources={}))
     assert {name: asked(user, name)["limits"] for name in before} == dict.fromkeys(before, limits)
     stays_at_rest(user)
     # A plan changes what it names, and the limit that came by default is no bound to it.
@@ -114,7 +114,7 @@ def test_defaults_of_a_limit_range_are_no_difference_to_act_on(stage: Stage) -> 
     stays_at_rest(user)
 
 
-def stays_at_rest(user: User) -> None:
+def stays_at_rest(user: KubectlUser) -> None:
     """While the job trains on, nothing of it is written but its progress."""
 
     def written() -> Json:
@@ -125,11 +125,11 @@ def stays_at_rest(user: User) -> None:
 
     before = written()
     for _ in range(2):  # each is a change of the job, on which the operator looks at all of it again
-        trains_on(user)
+        wait_for_progress(user)
     assert written() == before
 
 
-def asked(user: User, pod: str) -> Json:
+def asked(user: KubectlUser, pod: str) -> Json:
     """Return the resources of a pod's container."""
     resources: Json = user.get(f"pod/{pod}")["spec"]["containers"][0]["resources"]
     return resources
@@ -138,12 +138,12 @@ def asked(user: User, pod: str) -> Json:
 # --- network policies ---------------------------------------------------------------------------------------------
 
 
-def test_a_job_runs_where_everything_is_denied_but_what_the_documentation_allows(stage: Stage) -> None:
+def test_a_job_runs_where_everything_is_denied_but_what_the_documentation_allows(sandbox: Sandbox) -> None:
     """A network plugin that enforces policies is needed to show that they are enough; all of them show the rest."""
     deny = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
-    stage.apply(policy("nothing", deny), *documented("guarded"))
-    stage.apply(counting("guarded", replicas=2, steps=100))
-    User(stage, "guarded").wait("ej/guarded", ".status.phase", "Succeeded")
+    sandbox.apply(policy("nothing", deny), *documented("guarded"))
+    sandbox.apply(counting_job("guarded", replicas=2, steps=100))
+    KubectlUser(sandbox, "guarded").wait("ej/guarded", ".status.phase", "Succeeded")
 
 
 def policy(name: str, spec: Json) -> Json:
@@ -163,11 +163,11 @@ def documented(job: str) -> list[Json]:
 # --- tokens -------------------------------------------------------------------------------------------------------
 
 
-def test_only_the_master_has_a_token_which_is_its_own_and_ends_with_its_pod(stage: Stage) -> None:
-    user, workers = working(stage, counting("owner", replicas=1))
+def test_only_the_master_has_a_token_which_is_its_own_and_ends_with_its_pod(sandbox: Sandbox) -> None:
+    user, workers = start_job(sandbox, counting_job("owner", replicas=1))
     master = names.master_service("owner")
     claims = token(user, master)
-    assert claims["sub"] == f"system:serviceaccount:{stage.namespace}:{master}"
+    assert claims["sub"] == f"system:serviceaccount:{sandbox.namespace}:{master}"
     assert claims["kubernetes.io"]["pod"]["uid"] == user.get(f"pod/{master}")["metadata"]["uid"]
     assert claims["exp"] - claims["iat"] <= 366 * 24 * 3600
     (sources,) = [
@@ -185,14 +185,14 @@ def test_only_the_master_has_a_token_which_is_its_own_and_ends_with_its_pod(stag
     assert names.MASTER in writers
 
 
-def token(user: User, pod: str) -> Json:
+def token(user: KubectlUser, pod: str) -> Json:
     """Return what a pod's token says."""
     payload = user.kubectl("exec", pod, "--", "cat", f"{TOKENS}/token").split(".")[1]
     found: Json = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     return found
 
 
-def fields(user: User) -> list[Json]:
+def fields(user: KubectlUser) -> list[Json]:
     """Return who has written the job."""
     metadata = json.loads(user.kubectl("get", f"ej/{user.job}", "-o", "json", "--show-managed-fields"))["metadata"]
     found: list[Json] = metadata["managedFields"]

@@ -19,17 +19,17 @@ from elasticjob_api import names
 from tests.conftest import REPOSITORY
 from tests.support.e2e import images
 from tests.support.e2e.jobs import job
-from tests.support.e2e.real_node import container, trains_on
-from tests.support.e2e.stage import Stage
-from tests.support.e2e.target import Target
-from tests.support.e2e.user import User
+from tests.support.e2e.kubectl_user import KubectlUser
+from tests.support.e2e.real_node import container, wait_for_progress
+from tests.support.e2e.sandbox import Sandbox
+from tests.support.e2e.target_cluster import TargetCluster
 
 EARLIER = "adb2c59"
 """The commit that the earlier version is made from; docs/upgrade.md says what may change since."""
 
 
 @pytest.fixture(scope="session")
-def earlier(cluster: Target, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def earlier(cluster: TargetCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sources of the earlier version."""
     if cluster.real and not images.EARLIER_MASTER:
         pytest.skip("ELASTICJOB_EARLIER_MASTER_IMAGE must name a master's image of an earlier version")
@@ -42,20 +42,20 @@ def earlier(cluster: Target, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_another_operator_other_definitions_and_another_master_take_over_and_no_worker_notices(
-    stage: Stage, folder: Path, earlier: Path
+    sandbox: Sandbox, folder: Path, earlier: Path
 ) -> None:
-    user = User(stage, "kept", folder)
+    user = KubectlUser(sandbox, "kept", folder)
     training = job("kept", folder, replicas=2, image=images.EARLIER_MASTER or "none")
-    with without_operator(stage):
-        define(stage, earlier / "crds")
-        with operator_of(earlier, stage):
-            stage.apply(training)
+    with without_operator(sandbox):
+        define(sandbox, earlier / "crds")
+        with operator_of(earlier, sandbox):
+            sandbox.apply(training)
             user.runs_with(2)
             done = user.create("ScaleOut", "before", count=1)
             user.runs_with(3)
             before = user.pods()
-        define(stage, REPOSITORY / "crds")
-        trains_on(user)  # nobody is there to help it
+        define(sandbox, REPOSITORY / "crds")
+        wait_for_progress(user)  # nobody is there to help it
     user.create("ScaleOut", "after", count=1)
     user.runs_with(4)
     assert before.items() < user.pods().items(), "a worker was replaced"
@@ -63,14 +63,14 @@ def test_another_operator_other_definitions_and_another_master_take_over_and_no_
     assert sorted(plan["status"]["phase"] for plan in user.items("sp")) == ["Succeeded", "Succeeded"]
     # One world for each size that was asked for: the upgrade has cost none.
     assert [size for size, _ in user.worlds()] == [2, 3, 4]
-    if stage.cluster.real:
+    if sandbox.cluster.real:
         replace_the_master(user)
     restarts = {name: container(user, name)["restartCount"] for name in user.pods()}
     assert restarts == dict.fromkeys(user.pods(), 0)
     user.finish()
 
 
-def replace_the_master(user: User) -> None:
+def replace_the_master(user: KubectlUser) -> None:
     """Let a master of this version go on from the state of the earlier one, with agents of the earlier one."""
     workers, master = user.pods(), names.master_service(user.job)
     assert image(user, master) == images.EARLIER_MASTER
@@ -80,7 +80,7 @@ def replace_the_master(user: User) -> None:
     user.kubectl("wait", "--for=create", f"pod/{successor}", "--timeout=60s")
     user.wait(f"pod/{successor}", ".status.phase", "Running")
     assert image(user, successor) == images.MASTER
-    trains_on(user)
+    wait_for_progress(user)
     assert user.status()["progress"]["step"] > step
     assert (user.pods(), [size for size, _ in user.worlds()]) == (workers, [2, 3, 4])
     user.create("ScaleIn", "fewer", count=1)
@@ -90,27 +90,27 @@ def replace_the_master(user: User) -> None:
 
 
 @contextmanager
-def without_operator(stage: Stage) -> Iterator[None]:
+def without_operator(sandbox: Sandbox) -> Iterator[None]:
     """Have no operator of this version while in the block."""
-    stage.operator.stop()
+    sandbox.operator.stop()
     try:
         yield
     finally:
-        define(stage, REPOSITORY / "crds")
-        stage.operator.start()
+        define(sandbox, REPOSITORY / "crds")
+        sandbox.operator.start()
 
 
-def define(stage: Stage, folder: Path) -> None:
+def define(sandbox: Sandbox, folder: Path) -> None:
     """Apply the definitions of a version, as `make install` does."""
-    stage.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(folder))
+    sandbox.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(folder))
 
 
 @contextmanager
-def operator_of(sources: Path, stage: Stage) -> Iterator[None]:
+def operator_of(sources: Path, sandbox: Sandbox) -> Iterator[None]:
     """Run the operator of other sources for the test's namespace."""
     paths = os.pathsep.join(str(sources / part) for part in ("operator", "proto", "kube"))
-    environ = {**os.environ, "KUBECONFIG": str(stage.cluster.kubeconfig), "PYTHONPATH": paths}
-    command = [sys.executable, "-m", "elasticjob_operator.main", "--namespace", stage.namespace]
+    environ = {**os.environ, "KUBECONFIG": str(sandbox.cluster.kubeconfig), "PYTHONPATH": paths}
+    command = [sys.executable, "-m", "elasticjob_operator.main", "--namespace", sandbox.namespace]
     command += ["--master-image", images.EARLIER_MASTER or "none"]
     process = subprocess.Popen(command, env=environ, cwd=sources)
     try:
@@ -120,7 +120,7 @@ def operator_of(sources: Path, stage: Stage) -> Iterator[None]:
         assert process.wait(timeout=30) == 0
 
 
-def image(user: User, pod: str) -> str:
+def image(user: KubectlUser, pod: str) -> str:
     """Return the image of a pod's container."""
     found: str = user.get(f"pod/{pod}")["spec"]["containers"][0]["image"]
     return found

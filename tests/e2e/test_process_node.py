@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.support.e2e.second_node import SecondNode
-from tests.support.e2e.target import Target
+from tests.support.e2e.target_cluster import TargetCluster
 from tests.support.wait import wait_until
 
 Json = dict[str, Any]
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.embedded_only("these are the promises of the process no
 class Space:
     """A fresh namespace and kubectl in it."""
 
-    cluster: Target
+    cluster: TargetCluster
     name: str
 
     def command(self, *words: str) -> list[str | Path]:
@@ -108,7 +108,7 @@ class Space:
 
 
 @pytest.fixture
-def space(cluster: Target, namespace: str) -> Space:
+def space(cluster: TargetCluster, namespace: str) -> Space:
     return Space(cluster, namespace)
 
 
@@ -562,7 +562,7 @@ def test_exec_is_refused_with_a_reason(space: Space) -> None:
 
 
 @pytest.fixture
-def mortal(cluster: Target, space: Space, tmp_path: Path) -> Iterator[SecondNode]:
+def mortal(cluster: TargetCluster, space: Space, tmp_path: Path) -> Iterator[SecondNode]:
     node = SecondNode(cluster.kubeconfig, tmp_path, "mortal-node", taints=["elasticjob.dev/mortal=:NoSchedule"])
     yield node
     space.kubectl("delete", "pods", "--all", "--force", "--grace-period=0")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.e2e.stage import Stage, digits
+from tests.support.e2e.sandbox import Sandbox, digits
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "queries.md"
 BIN = Path(sys.executable).parent
@@ -21,22 +21,22 @@ CURL = (
 """The document's line with another address than a forwarded one."""
 
 
-async def test_the_documented_commands_work(stage: Stage, folder: Path) -> None:
-    stage.apply(digits(epochs=5000, checkpoints=folder))
-    async with stage.observe("digits") as seen:
-        await seen.until("a step of the training", lambda: seen.status.progress.step > 0, seconds=SECONDS)
+async def test_the_documented_commands_work(sandbox: Sandbox, folder: Path) -> None:
+    sandbox.apply(digits(epochs=5000, checkpoints=folder))
+    async with sandbox.observe("digits") as observer:
+        await observer.until("a step of the training", lambda: observer.status.progress.step > 0, seconds=SECONDS)
         for arguments, told in (("", "Training"), (" members", "STEP TIME"), (" history", "WorldFormed")):
-            assert told in run(stage, folder, f"elasticjob query digits{arguments}")
-        assert '"plans": []' in run(stage, folder, "elasticjob query digits plans -o json")
+            assert told in run(sandbox, folder, f"elasticjob query digits{arguments}")
+        assert '"plans": []' in run(sandbox, folder, "elasticjob query digits plans -o json")
         access = [line for line in commands() if re.match(r"TOKEN=|kubectl get secret|MASTER=", line)]
         assert len(access) == 3
         if shutil.which("curl"):
-            assert '"job":"digits"' in run(stage, folder, *access, CURL)
+            assert '"job":"digits"' in run(sandbox, folder, *access, CURL)
         if shutil.which("grpcurl"):
-            with_grpcurl(stage, folder, access)
+            with_grpcurl(sandbox, folder, access)
 
 
-def with_grpcurl(stage: Stage, folder: Path, access: list[str]) -> None:
+def with_grpcurl(sandbox: Sandbox, folder: Path, access: list[str]) -> None:
     """Run the lines for grpcurl, where it is installed."""
     define = next(line for line in commands() if line.startswith("ask()"))
     asked = [line.replace("127.0.0.1:50051", "$MASTER") for line in commands() if line.startswith("ask ")]
@@ -44,7 +44,7 @@ def with_grpcurl(stage: Stage, folder: Path, access: list[str]) -> None:
     for line in asked:
         if "/Watch" in line:
             line = line.replace("ask ", "ask -max-time 2 ", 1) + " || true"
-        output = run(stage, folder, *access, define, line)
+        output = run(sandbox, folder, *access, define, line)
         assert re.search(r"JobService|JOB_PHASE_TRAINING|MasterStarted|\"dataset\": \"", output), output
 
 
@@ -54,12 +54,12 @@ def commands() -> list[str]:
     return re.findall(r"^\$ (.+)$", text, re.MULTILINE)
 
 
-def run(stage: Stage, folder: Path, *lines: str) -> str:
+def run(sandbox: Sandbox, folder: Path, *lines: str) -> str:
     """Run lines of shell as a user of the namespace would."""
-    script = "\n".join(("set -e", f'kubectl() {{ command kubectl -n {stage.namespace} "$@"; }}', *lines))
-    path = os.pathsep.join((str(BIN), str(stage.cluster.bin), os.environ["PATH"]))
-    script = script.replace("elasticjob query digits", f"elasticjob query digits -n {stage.namespace}")
-    environ = {**os.environ, "PATH": path, "KUBECONFIG": str(stage.cluster.kubeconfig)}
+    script = "\n".join(("set -e", f'kubectl() {{ command kubectl -n {sandbox.namespace} "$@"; }}', *lines))
+    path = os.pathsep.join((str(BIN), str(sandbox.cluster.bin), os.environ["PATH"]))
+    script = script.replace("elasticjob query digits", f"elasticjob query digits -n {sandbox.namespace}")
+    environ = {**os.environ, "PATH": path, "KUBECONFIG": str(sandbox.cluster.kubeconfig)}
     done = subprocess.run(["bash", "-c", script], cwd=folder, env=environ, capture_output=True, text=True, timeout=60)
     print("$", lines[-1], "\n", done.stdout[:2000], done.stderr)
     assert done.returncode == 0, done.stderr

@@ -17,35 +17,35 @@ import pytest_asyncio
 from elasticjob_api import names
 
 from tests.support.e2e.jobs import JOBS, LEAVING_NODE, LEAVING_TAINT
+from tests.support.e2e.kubectl_user import KubectlUser
+from tests.support.e2e.sandbox import EXAMPLES, Sandbox, new_sandbox
 from tests.support.e2e.second_node import SecondNode
-from tests.support.e2e.stage import EXAMPLES, Stage, on_stage
-from tests.support.e2e.target import Target
-from tests.support.e2e.user import User
+from tests.support.e2e.target_cluster import TargetCluster
 
 Json = dict[str, Any]
 SECOND_NODE = "a second node is a second process node"
-UserOf = Callable[[str], User]
+KubectlUserOf = Callable[[str], KubectlUser]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(
-    cluster: Target, shared_folder: None, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[tuple[Stage, Path]]:
+    cluster: TargetCluster, shared_folder: None, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[Sandbox, Path]]:
     root = tmp_path_factory.mktemp("trainings")
     with ExitStack() as nodes:
         if not cluster.real:
             nodes.enter_context(leaving_node(cluster, tmp_path_factory.mktemp("node")))
-        async with on_stage(cluster) as stage:
+        async with new_sandbox(cluster) as sandbox:
             jobs = {name: make for name, make in JOBS.items() if not (cluster.real and name == "evicted")}
             for name in jobs:
                 (root / name).mkdir()
                 (root / name).chmod(0o777)
-            stage.apply(*(make(name, root / name) for name, make in jobs.items()))
-            yield stage, root
+            sandbox.apply(*(make(name, root / name) for name, make in jobs.items()))
+            yield sandbox, root
 
 
 @contextmanager
-def leaving_node(cluster: Target, directory: Path) -> Iterator[None]:
+def leaving_node(cluster: TargetCluster, directory: Path) -> Iterator[None]:
     """A second node, for pods that tolerate its taint only."""
     node = SecondNode(cluster.kubeconfig, directory, LEAVING_NODE, taints=[f"{LEAVING_TAINT}=:NoSchedule"])
     try:
@@ -59,14 +59,14 @@ def leaving_node(cluster: Target, directory: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def user_of(shared: tuple[Stage, Path]) -> UserOf:
+def user_of(shared: tuple[Sandbox, Path]) -> KubectlUserOf:
     """Give out the user of a job."""
-    stage, root = shared
-    return lambda name: User(stage, name, root / name)
+    sandbox, root = shared
+    return lambda name: KubectlUser(sandbox, name, root / name)
 
 
 @pytest.fixture
-def user(user_of: UserOf) -> User:
+def user(user_of: KubectlUserOf) -> KubectlUser:
     """The user of the job that most tests share."""
     return user_of("sized")
 
@@ -74,7 +74,7 @@ def user(user_of: UserOf) -> User:
 # --- the size -----------------------------------------------------------------------------------------------------
 
 
-def test_kubectl_scale_becomes_a_plan_and_the_spec_and_the_pods_agree(user: User) -> None:
+def test_kubectl_scale_becomes_a_plan_and_the_spec_and_the_pods_agree(user: KubectlUser) -> None:
     before = user.begin(2)
     user.kubectl("scale", "ej/sized", "--replicas=3")
     user.runs_with(3)
@@ -84,21 +84,21 @@ def test_kubectl_scale_becomes_a_plan_and_the_spec_and_the_pods_agree(user: User
     assert last["status"]["createdPods"] == [*(set(user.pods()) - set(before))]
 
 
-def test_an_edit_of_replicas_in_the_spec_is_a_plan_too(user: User) -> None:
+def test_an_edit_of_replicas_in_the_spec_is_a_plan_too(user: KubectlUser) -> None:
     user.begin(3)
     patch = {"spec": {"replicaSpecs": {"worker": {"replicas": 2}}}}
     user.kubectl("patch", "ej/sized", "--type=merge", "-p", json.dumps(patch))
     user.runs_with(2)
 
 
-def test_a_scale_out_adds_workers_and_names_them(user: User) -> None:
+def test_a_scale_out_adds_workers_and_names_them(user: KubectlUser) -> None:
     before = user.begin(2)
     status = user.create("ScaleOut", "more", count=2)
     user.runs_with(4)
     assert sorted(status["pods"]) == sorted(set(user.pods()) - set(before))
 
 
-def test_a_scale_in_by_count_takes_the_highest_indices(user: User) -> None:
+def test_a_scale_in_by_count_takes_the_highest_indices(user: KubectlUser) -> None:
     before = user.begin(3)
     status = user.create("ScaleIn", "fewer", count=1)
     user.runs_with(2)
@@ -107,7 +107,9 @@ def test_a_scale_in_by_count_takes_the_highest_indices(user: User) -> None:
     assert all(index(name) > index(kept) for name in gone for kept in user.pods())
 
 
-def test_a_scale_in_by_name_takes_that_worker_and_no_other_and_the_training_goes_on_from_its_step(user: User) -> None:
+def test_a_scale_in_by_name_takes_that_worker_and_no_other_and_the_training_goes_on_from_its_step(
+    user: KubectlUser,
+) -> None:
     before = user.begin(3)
     leaving = min(before)  # the longest-serving one: the training's rank 0
     steps = user.worlds()[-1][1]
@@ -121,13 +123,13 @@ def test_a_scale_in_by_name_takes_that_worker_and_no_other_and_the_training_goes
 # --- plans of every form ------------------------------------------------------------------------------------------
 
 
-def test_a_plan_sets_the_count(user: User) -> None:
+def test_a_plan_sets_the_count(user: KubectlUser) -> None:
     user.begin(2)
     user.create("ScalePlan", "count", replicaResourceSpecs={"worker": {"replicas": 3}})
     user.runs_with(3)
 
 
-def test_a_plan_changes_cpu_and_memory_of_running_pods_in_place(user: User) -> None:
+def test_a_plan_changes_cpu_and_memory_of_running_pods_in_place(user: KubectlUser) -> None:
     before = user.begin(2)
     wanted = {"cpu": "20m", "memory": "192Mi"}
     status = user.create("ScalePlan", "bigger", replicaResourceSpecs={"worker": {"resource": wanted}})
@@ -138,7 +140,7 @@ def test_a_plan_changes_cpu_and_memory_of_running_pods_in_place(user: User) -> N
         assert in_force(user, name)["limits"]["memory"] == wanted["memory"]
 
 
-def test_a_plan_adds_a_member_with_resources_of_its_own(user: User) -> None:
+def test_a_plan_adds_a_member_with_resources_of_its_own(user: KubectlUser) -> None:
     before = user.begin(2)
     wanted = {"cpu": "30m", "memory": "224Mi"}
     status = user.create("ScalePlan", "one-more", createPods=[{"role": "worker", "resource": wanted}])
@@ -148,7 +150,7 @@ def test_a_plan_adds_a_member_with_resources_of_its_own(user: User) -> None:
     assert in_force(user, new)["requests"] == wanted
 
 
-def test_a_plan_removes_members_by_name_and_by_index(user: User) -> None:
+def test_a_plan_removes_members_by_name_and_by_index(user: KubectlUser) -> None:
     before = sorted(user.begin(4))
     first, second, *staying = before
     removed = [{"name": first}, {"role": "worker", "index": index(second)}]
@@ -158,7 +160,7 @@ def test_a_plan_removes_members_by_name_and_by_index(user: User) -> None:
     assert sorted(user.pods()) == staying
 
 
-def test_a_plan_migrates_a_member_which_stays_until_its_replacement_is_ready(user: User) -> None:
+def test_a_plan_migrates_a_member_which_stays_until_its_replacement_is_ready(user: KubectlUser) -> None:
     before = user.begin(2)
     old = min(before)
     worlds = len(user.worlds())
@@ -177,7 +179,7 @@ def test_a_plan_migrates_a_member_which_stays_until_its_replacement_is_ready(use
     assert changes[0][1] > user.worlds()[worlds - 1][1], "the training did not go on from where it was stopped"
 
 
-def test_workers_that_may_not_be_resized_in_place_are_replaced_one_by_one(user: User) -> None:
+def test_workers_that_may_not_be_resized_in_place_are_replaced_one_by_one(user: KubectlUser) -> None:
     before = user.begin(2)
     worlds = len(user.worlds())
     resizing(user, "Replace")
@@ -192,7 +194,9 @@ def test_workers_that_may_not_be_resized_in_place_are_replaced_one_by_one(user: 
     assert changes[0][1] < changes[1][1]
 
 
-def test_resources_that_no_node_has_are_refused_with_the_clusters_words_and_nothing_is_changed(user: User) -> None:
+def test_resources_that_no_node_has_are_refused_with_the_clusters_words_and_nothing_is_changed(
+    user: KubectlUser,
+) -> None:
     before = user.begin(2)
     resources = {name: in_force(user, name) for name in before}
     wish = {"worker": {"resource": {"cpu": "1000"}}}
@@ -207,7 +211,9 @@ def test_resources_that_no_node_has_are_refused_with_the_clusters_words_and_noth
 
 
 @pytest.mark.embedded_only("it counts the CPUs that the process node is said to have")
-def test_a_resize_that_the_node_has_room_for_once_is_done_once_and_the_plan_says_who_went_without(user: User) -> None:
+def test_a_resize_that_the_node_has_room_for_once_is_done_once_and_the_plan_says_who_went_without(
+    user: KubectlUser,
+) -> None:
     before = user.begin(2)
     had = {name: in_force(user, name)["requests"]["cpu"] for name in before}
     wish = {"worker": {"resource": {"cpu": "40"}}}  # the node has 64
@@ -224,7 +230,7 @@ def test_a_resize_that_the_node_has_room_for_once_is_done_once_and_the_plan_says
     user.create("ScalePlan", "smaller", replicaResourceSpecs={"worker": {"resource": {"cpu": "20m"}}})
 
 
-def test_a_plan_of_several_forms_is_one_step(user: User) -> None:
+def test_a_plan_of_several_forms_is_one_step(user: KubectlUser) -> None:
     before = sorted(user.begin(3))
     removed, migrated, kept = before
     user.create(
@@ -240,7 +246,7 @@ def test_a_plan_of_several_forms_is_one_step(user: User) -> None:
     assert {in_force(user, name)["requests"]["cpu"] for name in user.pods()} == {"25m"}
 
 
-def test_kubectl_get_shows_jobs_plans_and_requests(user: User) -> None:
+def test_kubectl_get_shows_jobs_plans_and_requests(user: KubectlUser) -> None:
     user.begin(2)
     user.create("ScaleOut", "shown-out", count=1)
     user.create("ScaleIn", "shown-in", count=1)
@@ -261,7 +267,7 @@ def test_kubectl_get_shows_jobs_plans_and_requests(user: User) -> None:
     assert plans[f"scaleplan.elasticjob.dev/{plan}"][1:4] == ["sized", "ScaleOut", "Succeeded"]
 
 
-def test_a_request_that_cannot_be_met_says_field_value_and_bound_and_touches_nothing(user: User) -> None:
+def test_a_request_that_cannot_be_met_says_field_value_and_bound_and_touches_nothing(user: KubectlUser) -> None:
     before = user.begin(2)
     user.request("ScaleOut", "too-many", count=50)
     user.wait("scaleout/too-many", ".status.phase", "ScaleFailed")
@@ -271,7 +277,7 @@ def test_a_request_that_cannot_be_met_says_field_value_and_bound_and_touches_not
     assert user.pods() == before
 
 
-def test_the_examples_are_accepted(user: User) -> None:
+def test_the_examples_are_accepted(user: KubectlUser) -> None:
     answer = user.kubectl("apply", "--dry-run=server", "-f", str(EXAMPLES)).splitlines()
     assert len(answer) == 7
     assert all(line.endswith("created (server dry run)") for line in answer), answer
@@ -280,7 +286,7 @@ def test_the_examples_are_accepted(user: User) -> None:
 # --- suspend, cancel, delete --------------------------------------------------------------------------------------
 
 
-def test_a_suspended_training_goes_on_from_its_step_with_as_many_workers(user_of: UserOf) -> None:
+def test_a_suspended_training_goes_on_from_its_step_with_as_many_workers(user_of: KubectlUserOf) -> None:
     user = user_of("paused")
     user.begin(2)
     suspend(user, True)
@@ -297,7 +303,7 @@ def test_a_suspended_training_goes_on_from_its_step_with_as_many_workers(user_of
     user.finish()
 
 
-def test_a_job_suspended_in_the_middle_of_a_scale_out_comes_back_with_its_old_size(user_of: UserOf) -> None:
+def test_a_job_suspended_in_the_middle_of_a_scale_out_comes_back_with_its_old_size(user_of: KubectlUserOf) -> None:
     user = user_of("lonely")
     user.begin(1)
     scale_out(user, "never")
@@ -310,7 +316,9 @@ def test_a_job_suspended_in_the_middle_of_a_scale_out_comes_back_with_its_old_si
     user.runs_with(1)
 
 
-def test_deleting_a_scale_out_that_cannot_be_fulfilled_cancels_it_and_the_size_is_as_before(user_of: UserOf) -> None:
+def test_deleting_a_scale_out_that_cannot_be_fulfilled_cancels_it_and_the_size_is_as_before(
+    user_of: KubectlUserOf,
+) -> None:
     user = user_of("lonely")
     before = user.begin(1)
     scale_out(user, "hopeless")
@@ -319,7 +327,7 @@ def test_deleting_a_scale_out_that_cannot_be_fulfilled_cancels_it_and_the_size_i
     assert user.pods() == before
 
 
-def test_a_plan_that_waits_says_for_what_and_is_cancelled_by_deleting_it(user_of: UserOf) -> None:
+def test_a_plan_that_waits_says_for_what_and_is_cancelled_by_deleting_it(user_of: KubectlUserOf) -> None:
     user = user_of("lonely")
     before = user.begin(1)
     scale_out(user, "first")
@@ -332,7 +340,7 @@ def test_a_plan_that_waits_says_for_what_and_is_cancelled_by_deleting_it(user_of
     assert user.pods() == before
 
 
-def test_a_plan_that_is_out_of_time_is_rolled_back_and_tells_what_the_scheduler_says(user_of: UserOf) -> None:
+def test_a_plan_that_is_out_of_time_is_rolled_back_and_tells_what_the_scheduler_says(user_of: KubectlUserOf) -> None:
     user = user_of("lonely")
     before = user.begin(1)
     wish = {"worker": {"replicas": 3}}
@@ -345,7 +353,7 @@ def test_a_plan_that_is_out_of_time_is_rolled_back_and_tells_what_the_scheduler_
     assert user.pods() == before
 
 
-def test_a_job_deleted_in_the_middle_of_a_migration_leaves_nothing(user_of: UserOf) -> None:
+def test_a_job_deleted_in_the_middle_of_a_migration_leaves_nothing(user_of: KubectlUserOf) -> None:
     user = user_of("moving")
     (old,) = user.begin(1)
     user.request("ScalePlan", "endless", migratePods=[{"name": old}])
@@ -359,7 +367,7 @@ def test_a_job_deleted_in_the_middle_of_a_migration_leaves_nothing(user_of: User
 
 
 @pytest.mark.embedded_only(SECOND_NODE)
-def test_a_node_that_is_drained_loses_its_workers_in_good_order(user_of: UserOf) -> None:
+def test_a_node_that_is_drained_loses_its_workers_in_good_order(user_of: KubectlUserOf) -> None:
     user = user_of("evicted")
     before = user.begin(2)
     assert {user.get(f"pod/{name}")["spec"]["nodeName"] for name in before} == {LEAVING_NODE}
@@ -382,7 +390,7 @@ def test_a_node_that_is_drained_loses_its_workers_in_good_order(user_of: UserOf)
 # --- failures -----------------------------------------------------------------------------------------------------
 
 
-def test_a_command_that_does_not_exist_fails_the_job_at_once_with_that_message(user_of: UserOf) -> None:
+def test_a_command_that_does_not_exist_fails_the_job_at_once_with_that_message(user_of: KubectlUserOf) -> None:
     user = user_of("typo")
     user.wait("ej/typo", ".status.phase", "Failed")
     message = user.status()["message"]
@@ -391,7 +399,7 @@ def test_a_command_that_does_not_exist_fails_the_job_at_once_with_that_message(u
     assert user.status()["replicaStatuses"]["worker"].get("restarts", 0) == 0
 
 
-def test_a_worker_out_of_memory_comes_back_with_more_and_the_job_succeeds(user_of: UserOf) -> None:
+def test_a_worker_out_of_memory_comes_back_with_more_and_the_job_succeeds(user_of: KubectlUserOf) -> None:
     user = user_of("hungry")
     user.until("a restart", lambda: user.status().get("replicaStatuses", {}).get("worker", {}).get("restarts"))
     user.wait("ej/hungry", ".status.workers", "1/1")
@@ -401,7 +409,7 @@ def test_a_worker_out_of_memory_comes_back_with_more_and_the_job_succeeds(user_o
     user.wait("ej/hungry", ".status.phase", "Succeeded")
 
 
-def test_a_crashing_worker_is_restarted_counted_and_backed_off(user_of: UserOf) -> None:
+def test_a_crashing_worker_is_restarted_counted_and_backed_off(user_of: KubectlUserOf) -> None:
     user = user_of("flaky")
     user.until("the second attempt, at once", lambda: (user.folder / "second").exists())
     (user.folder / "go").touch()
@@ -413,16 +421,16 @@ def test_a_crashing_worker_is_restarted_counted_and_backed_off(user_of: UserOf) 
     user.finish()
 
 
-def suspend(user: User, yes: bool) -> None:
+def suspend(user: KubectlUser, yes: bool) -> None:
     user.kubectl("patch", f"ej/{user.job}", "--type=merge", "-p", json.dumps({"spec": {"runPolicy": {"suspend": yes}}}))
 
 
-def resizing(user: User, how: str) -> None:
+def resizing(user: KubectlUser, how: str) -> None:
     patch = {"spec": {"autoscaling": {"resize": how}}}
     user.kubectl("patch", f"ej/{user.job}", "--type=merge", "-p", json.dumps(patch))
 
 
-def scale_out(user: User, name: str) -> None:
+def scale_out(user: KubectlUser, name: str) -> None:
     """Ask for a worker that finds no node, and wait until its pod is there."""
     user.request("ScaleOut", name, count=1)
     user.wait(f"scaleout/{name}", ".status.phase", "Scaling")
@@ -434,12 +442,12 @@ def index(pod: str) -> int:
     return int(pod.split("-worker-")[1].split("-")[0])
 
 
-def in_force(user: User, pod: str) -> Json:
+def in_force(user: KubectlUser, pod: str) -> Json:
     """Return the resources that the node reports for the training container."""
     resources: Json = user.status(f"pod/{pod}")["containerStatuses"][0]["resources"]
     return resources
 
 
-def failed_pods(user: User) -> list[str]:
+def failed_pods(user: KubectlUser) -> list[str]:
     words = ("get", "pods", "-l", f"{names.LABEL_JOB_NAME}={user.job}", "--field-selector=status.phase=Failed")
     return user.kubectl(*words, "-o", "jsonpath={.items[*].metadata.name}").split()

@@ -65,7 +65,7 @@ def trainer(folder: Path) -> list[str]:
     return ["python", str(TRAINER), str(folder)]
 
 
-def lonely(port: int) -> Callable[[str, Path], Json]:
+def one_worker_per_node(port: int) -> Callable[[str, Path], Json]:
     """Make a job of which the cluster has room for one worker: a port of the node can be given to one pod only."""
     return lambda name, folder: job(name, folder, ports=[{"containerPort": port, "hostPort": port}])
 
@@ -109,7 +109,7 @@ JOBS: Mapping[str, Callable[[str, Path], Json]] = {
     "hungry": hungry,
     "typo": lambda name, folder: job(name, folder, command=["trian.py", "--fast"]),
     "paused": lambda name, folder: job(name, folder, replicas=2),
-    "lonely": lonely(20101),
-    "moving": lonely(20102),
+    "lonely": one_worker_per_node(20101),
+    "moving": one_worker_per_node(20102),
     "evicted": evicted,
 }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.support.e2e import images
-from tests.support.e2e.target import OPERATOR_LABEL, OPERATOR_NAMESPACE, Target
+from tests.support.e2e.target_cluster import OPERATOR_LABEL, OPERATOR_NAMESPACE, TargetCluster
 
 
 class Operator(Protocol):
@@ -32,10 +32,10 @@ class Operator(Protocol):
 
 
 @dataclass
-class OwnOperator:
+class LocalOperator:
     """A process that looks at one namespace."""
 
-    cluster: Target
+    cluster: TargetCluster
     namespace: str
     process: subprocess.Popen[bytes] | None = None
     log: Path = field(default_factory=lambda: Path(tempfile.mkstemp(suffix=".log")[1]))
@@ -68,7 +68,7 @@ class OwnOperator:
 class DeployedOperator:
     """The cluster's own; its Deployment starts what was killed."""
 
-    cluster: Target
+    cluster: TargetCluster
     stopped: bool = False
 
     def start(self) -> None:
@@ -97,7 +97,7 @@ class DeployedOperator:
 
 
 @contextmanager
-def operating(cluster: Target, namespace: str) -> Iterator[Operator]:
+def run_operator(cluster: TargetCluster, namespace: str) -> Iterator[Operator]:
     """Have an operator that looks at a namespace; its log is printed at the end."""
     if cluster.deployed:
         deployed, began = DeployedOperator(cluster), datetime.now(UTC)
@@ -106,7 +106,7 @@ def operating(cluster: Target, namespace: str) -> Iterator[Operator]:
         finally:
             print(f"--- log of the deployed operator ---\n{deployed.log(began)}")
         return
-    own = OwnOperator(cluster, namespace)
+    own = LocalOperator(cluster, namespace)
     own.start()
     try:
         yield own

@@ -13,32 +13,32 @@ from elasticjob_api import names
 
 from tests.support.e2e import images
 from tests.support.e2e.jobs import of_workers
-from tests.support.e2e.stage import Stage
-from tests.support.e2e.user import User
+from tests.support.e2e.kubectl_user import KubectlUser
+from tests.support.e2e.sandbox import Sandbox
 
 Json = dict[str, Any]
-COUNTING = Path(__file__).with_name("counting.py")
+COUNTING = Path(__file__).with_name("counting_training.py")
 RESOURCES = {"requests": {"cpu": "20m", "memory": "128Mi"}, "limits": {"memory": "256Mi"}}
 
 
-def counting(name: str, *, replicas: int = 1, steps: int = 10**6, **container: Any) -> Json:
+def counting_job(name: str, *, replicas: int = 1, steps: int = 10**6, **container: Any) -> Json:
     """Return a job whose workers count steps; what a test adds to its one container replaces what is here."""
     command = ["python", "-c", COUNTING.read_text(), str(steps)]
     main = {"name": "train", "image": images.TRAINER, "command": command, "resources": RESOURCES, **container}
     return of_workers(name, {"containers": [main]}, replicas=replicas)
 
 
-def working(stage: Stage, job: Json) -> tuple[User, dict[str, str]]:
+def start_job(sandbox: Sandbox, job: Json) -> tuple[KubectlUser, dict[str, str]]:
     """Apply a job and wait until all its workers train; return its user, and name and UID of the workers."""
-    user = User(stage, job["metadata"]["name"])
-    stage.apply(job)
+    user = KubectlUser(sandbox, job["metadata"]["name"])
+    sandbox.apply(job)
     size = job["spec"]["replicaSpecs"]["worker"]["replicas"]
     user.until(f"{size} workers", lambda: user.at_rest(size))
-    trains_on(user)
+    wait_for_progress(user)
     return user, user.pods()
 
 
-def trains_on(user: User) -> None:
+def wait_for_progress(user: KubectlUser) -> None:
     """Wait until the job's status tells a later step than now."""
 
     def step() -> int:
@@ -49,19 +49,19 @@ def trains_on(user: User) -> None:
     user.until(f"a step beyond {before}", lambda: step() > before)
 
 
-def container(user: User, pod: str) -> Json:
+def container(user: KubectlUser, pod: str) -> Json:
     """Return the status of a pod's training container."""
     found: Json = user.status(f"pod/{pod}")["containerStatuses"][0]
     return found
 
 
-def limit_by_default(stage: Stage, **defaults: Json) -> None:
+def limit_by_default(sandbox: Sandbox, **defaults: Json) -> None:
     """Give the namespace a LimitRange for containers."""
     spec = {"limits": [{"type": "Container", **defaults}]}
-    stage.apply({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "usual"}, "spec": spec})
+    sandbox.apply({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "usual"}, "spec": spec})
 
 
-class Witness:
+class PodRecorder:
     """Every state that the API server has told of the namespace's pods, in order."""
 
     def __init__(self, record: Path) -> None:
@@ -81,7 +81,7 @@ class Witness:
                 found.append((event["type"], event["object"]))
         return found
 
-    def ends(self, job: str) -> dict[str, Json]:
+    def terminations(self, job: str) -> dict[str, Json]:
         """Return how the training containers of a job have ended, by the pods' names."""
         return {
             pod["metadata"]["name"]: status["state"]["terminated"]
@@ -94,7 +94,7 @@ class Witness:
         """Return the position of the first state for which something holds."""
         return next((at for at, (kind, pod) in enumerate(self.states(job)) if holds(kind, pod)), None)
 
-    def never_two_of_one_rank(self, job: str) -> None:
+    def assert_one_pod_per_index(self, job: str) -> None:
         """Assert that each index had its next pod only after the last one had ended or was gone."""
         alive: dict[str, set[str]] = {}
         for kind, pod in self.states(job):
@@ -105,26 +105,26 @@ class Witness:
 
 
 @contextmanager
-def witness(stage: Stage, folder: Path) -> Iterator[Witness]:
+def record_pods(sandbox: Sandbox, folder: Path) -> Iterator[PodRecorder]:
     """Watch the pods of a test's namespace while in the block."""
     record = folder / "pods.json"
-    with recorded(stage, record, "get", "pods", "--watch", "--output-watch-events", "-o", "json"):
-        yield Witness(record)
+    with recorded(sandbox, record, "get", "pods", "--watch", "--output-watch-events", "-o", "json"):
+        yield PodRecorder(record)
 
 
 @contextmanager
-def last_words(stage: Stage, folder: Path, pod: str) -> Iterator[Callable[[], str]]:
+def follow_logs(sandbox: Sandbox, folder: Path, pod: str) -> Iterator[Callable[[], str]]:
     """Follow a pod's log from now on, so that it can be read when the pod is gone; yields what returns all of it."""
     record = folder / f"{pod}.log"
-    with recorded(stage, record, "logs", "--follow", pod):
+    with recorded(sandbox, record, "logs", "--follow", pod):
         yield record.read_text
 
 
 @contextmanager
-def recorded(stage: Stage, record: Path, *arguments: str) -> Iterator[None]:
+def recorded(sandbox: Sandbox, record: Path, *arguments: str) -> Iterator[None]:
     """Write what kubectl prints to a file while in the block."""
     with record.open("wb") as output:
-        following = subprocess.Popen(stage.command(*arguments), stdout=output)
+        following = subprocess.Popen(sandbox.command(*arguments), stdout=output)
         try:
             yield
         finally:

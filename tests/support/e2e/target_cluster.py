@@ -22,7 +22,7 @@ OPERATOR_LABEL = "app.kubernetes.io/name=elasticjob-operator"
 
 
 @dataclass(frozen=True)
-class Target:
+class TargetCluster:
     """A cluster.
 
     Attributes:
@@ -67,13 +67,13 @@ class Target:
         return len(theirs) == 1 and theirs[0] in mine
 
 
-def target_of(kubeconfig: Path) -> Target:
+def existing_cluster(kubeconfig: Path) -> TargetCluster:
     """Look at a cluster that is there; one without an operator gets our definitions."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         pytest.fail("--kubeconfig needs kubectl in PATH", pytrace=False)
-    target = Target(kubeconfig, Path(kubectl).parent, real=True)
+    target = TargetCluster(kubeconfig, Path(kubectl).parent, real=True)
     found = target.kubectl("get", "deployments", "-n", OPERATOR_NAMESPACE, "-l", OPERATOR_LABEL, "-o", "name")
     if not found.strip():
         target.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
-    return Target(kubeconfig, target.bin, real=True, deployed=bool(found.strip()))
+    return TargetCluster(kubeconfig, target.bin, real=True, deployed=bool(found.strip()))

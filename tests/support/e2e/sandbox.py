@@ -20,17 +20,17 @@ from rich.console import Console
 
 from tests.conftest import furnished
 from tests.support.e2e import images
-from tests.support.e2e.operators import Operator, operating
-from tests.support.e2e.target import Target
+from tests.support.e2e.operators import Operator, run_operator
+from tests.support.e2e.target_cluster import TargetCluster
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 @dataclass(frozen=True)
-class Stage:
+class Sandbox:
     """One test's namespace."""
 
-    cluster: Target
+    cluster: TargetCluster
     kube: Kube
     namespace: str
     operator: Operator
@@ -55,10 +55,10 @@ class Stage:
     @asynccontextmanager
     async def observe(self, job: str) -> AsyncIterator[JobObserver]:
         """Watch a job while in the block; what happens is printed."""
-        seen = JobObserver(self.kube, self.namespace, job, Timeline(Console(width=150)))
-        watching = asyncio.create_task(seen.watch())
+        observer = JobObserver(self.kube, self.namespace, job, Timeline(Console(width=150)))
+        watching = asyncio.create_task(observer.watch())
         try:
-            yield seen
+            yield observer
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
@@ -77,19 +77,19 @@ class Stage:
 
 
 @asynccontextmanager
-async def on_stage(cluster: Target) -> AsyncIterator[Stage]:
+async def new_sandbox(cluster: TargetCluster) -> AsyncIterator[Sandbox]:
     """Make a namespace with an operator of its own; both are gone at the end."""
     namespace = f"e2e-{uuid.uuid4().hex[:8]}"
     async with connect(user_agent="elasticjob-tests", kubeconfig=cluster.kubeconfig) as kube:
-        with operating(cluster, namespace) as operator:
-            stage = Stage(cluster, kube, namespace, operator)
-            stage.kubectl("create", "namespace", namespace)
+        with run_operator(cluster, namespace) as operator:
+            sandbox = Sandbox(cluster, kube, namespace, operator)
+            sandbox.kubectl("create", "namespace", namespace)
             await furnished(kube, namespace)
             try:
-                yield stage
+                yield sandbox
             finally:
-                stage.kubectl("delete", "ej", "--all", "--timeout=60s")
-                stage.kubectl("delete", "namespace", namespace, "--wait=false")
+                sandbox.kubectl("delete", "ej", "--all", "--timeout=60s")
+                sandbox.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
 def digits(*, epochs: int, checkpoints: Path, **spec: object) -> Json:

@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 from elasticjob_api import names
 
-from tests.support.e2e.stage import Stage
+from tests.support.e2e.sandbox import Sandbox
 from tests.support.wait import wait_until
 
 Json = dict[str, Any]
 SECONDS = 60.0
 
 
-class User:
+class KubectlUser:
     """Somebody at kubectl, with the folder of one job's training where it has one."""
 
-    def __init__(self, stage: Stage, job: str, folder: Path = Path("/nonexistent")) -> None:
-        self.kubectl = stage.kubectl
-        self._reader = stage.cluster.reader
-        self._namespace = stage.namespace
-        self.apply = stage.apply
+    def __init__(self, sandbox: Sandbox, job: str, folder: Path = Path("/nonexistent")) -> None:
+        self.kubectl = sandbox.kubectl
+        self._reader = sandbox.cluster.reader
+        self._namespace = sandbox.namespace
+        self.apply = sandbox.apply
         self.job = job
         self.folder = folder
 
