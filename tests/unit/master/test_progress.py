@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import pytest
-from elasticjob_master.core.progress import Progress, Report
+from elasticjob_master.core.progress import Progress, Report, format_rate, format_steps
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -130,3 +131,51 @@ def test_only_a_step_that_is_new_to_its_member_counts_as_finished() -> None:
     assert told("b", 1), "a member with a count of its own"
     assert told("a", 1, 2), "a world that went back to its checkpoint"
     assert not told("b", 2, 1), "what is left of the world before"
+
+
+def test_the_rate_is_the_sum_over_members_and_a_burst_counts_as_the_time_it_stands_for() -> None:
+    progress = Progress()
+    for step in range(1, 21):
+        for uid in ("a", "b"):
+            report = Report(round=1, step=step, total_steps=100, samples=50, seconds=0.5)
+            progress.add_report(uid, report, now=7.0, wall=1.0)  # all at one moment, as after a reconnection
+    assert progress.samples_per_second(7.0) == pytest.approx(200.0)
+    assert progress.eta_seconds(7.0) == pytest.approx(40.0, rel=0.1)
+    assert progress.samples == 2000
+
+
+def test_silent_members_add_nothing() -> None:
+    progress = Progress()
+    progress.add_report("a", Report(1, 1, 10, 5, 0.5), now=0.0, wall=1.0)
+    assert progress.samples_per_second(1.0) > 0
+    assert progress.samples_per_second(100.0) == 0
+    assert progress.eta_seconds(100.0) is None
+
+
+def test_a_new_round_may_go_back_to_its_checkpoint_and_late_reports_of_the_old_one_do_not_count_as_steps() -> None:
+    progress = Progress()
+    progress.add_report("a", Report(1, 50, 100, 5, 0.5), now=0.0, wall=1.0)
+    progress.add_report("a", Report(2, 41, 100, 5, 0.5), now=1.0, wall=2.0)
+    progress.add_report("b", Report(1, 51, 100, 5, 0.5), now=1.0, wall=2.0)
+    assert (progress.step, progress.samples) == (41, 15)
+
+
+@given(st.floats(), st.floats(), st.integers(-1, 2**70))
+def test_whatever_is_reported_the_numbers_stay_finite(samples: float, seconds: float, step: int) -> None:
+    progress, report = Progress(), Report(1, step, 10, samples, seconds, {"loss": samples})
+    if report.validation_error() is None:
+        progress.add_report("a", report, now=1.0, wall=1.0)
+    assert math.isfinite(progress.samples_per_second(2.0))
+    assert all(math.isfinite(value) for value in progress.metrics.values())
+
+
+def test_a_problem_names_field_value_and_bound() -> None:
+    assert Report(1, -1).validation_error() == f"step is -1; it must be between 0 and {2**53}"
+    assert "samples is nan" in str(Report(1, 1, samples=math.nan).validation_error())
+    assert "at most 64" in str(Report(1, 1, metrics={str(n): 1.0 for n in range(65)}).validation_error())
+    assert Report(1, 1, 2, 3.0, 4.0, {"loss": math.nan}).validation_error() is None
+
+
+def test_people_read_short_numbers() -> None:
+    assert [format_rate(x) for x in (0.25, 950.4, 1234.0, 5.6e6)] == ["0.2/s", "950/s", "1.2k/s", "5.6M/s"]
+    assert [format_steps(3, 0), format_steps(3, 9)] == ["3", "3/9"]

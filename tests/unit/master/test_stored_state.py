@@ -1,0 +1,23 @@
+"""The encoding of the stored state."""
+
+from __future__ import annotations
+
+import pytest
+from elasticjob_master.core import stored_state
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def test_a_stored_state_comes_back_as_it_was() -> None:
+    holder = stored_state.StoredHolder("u", "a request", latest=[1, 1])
+    ledger = stored_state.StoredLedger("d", 10, 2, 3, fresh=4, waiting=[2, 1], holders=[holder])
+    kept = stored_state.StoredState(
+        job_uid="x", round=3, world=["u"], ledgers=[ledger], memory=stored_state.StoredMemory({2: 1.5}, asked=2)
+    )
+    assert stored_state.decode(stored_state.encode(kept)) == kept
+
+
+@given(st.binary(max_size=200))
+def test_damaged_bytes_are_told_and_nothing_else(data: bytes) -> None:
+    with pytest.raises(stored_state.UnreadableState):
+        stored_state.decode(data)
