@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
+from elasticjob_api import names
 from elasticjob_api.limits import MAX_METRICS
 
 REPORT_SECONDS = 0.05
@@ -206,7 +207,7 @@ def agent_connection() -> AgentConnection | None:
     if not holder.opened:
         with holder.lock:
             if not holder.opened:
-                path = os.environ.get("ELASTICJOB_SOCKET")
+                path = os.environ.get(names.ENV_SOCKET)
                 holder.connection = AgentConnection(path) if path else None
                 holder.opened = True
     return holder.connection

@@ -21,7 +21,7 @@ class ElasticJob(TrainerCallback):  # type: ignore[misc, unused-ignore]
     """
 
     def __init__(self, *, every: int = 1) -> None:
-        """Prepare.
+        """Configure the callback.
 
         Args:
             every: how many steps apart the processes agree on whether to stop: one number all-reduced each time.
@@ -35,14 +35,14 @@ class ElasticJob(TrainerCallback):  # type: ignore[misc, unused-ignore]
         self.stopped = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Begin anew."""
+        """Reset `stopped`."""
         self.stopped = False
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Report, and stop if any process was asked to."""
+        """Report the step, and stop if any process of the world was asked to."""
         samples = args.train_batch_size * args.gradient_accumulation_steps
         report_step(state.global_step, total=_total(state), samples=samples)
-        if state.global_step % self._every == 0 and _any(should_stop(), args.device):
+        if state.global_step % self._every == 0 and _any_process(should_stop(), args.device):
             self.stopped = control.should_save = control.should_training_stop = True
             control.should_evaluate = False  # it would come before the save, and take more time than there is
 
@@ -52,7 +52,7 @@ class ElasticJob(TrainerCallback):  # type: ignore[misc, unused-ignore]
         report_step(state.global_step, total=_total(state), metrics=numbers)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Confirm, if this is a stop; now the checkpoint is there."""
+        """Confirm a stop: its checkpoint is saved now."""
         if self.stopped:
             confirm_stop()
 
@@ -61,11 +61,11 @@ def _total(state: Any) -> int | None:
     return state.max_steps if state.max_steps > 0 else None
 
 
-def _any(mine: bool, device: Any) -> bool:
-    """Tell whether any process of the world says yes; all are told the same."""
+def _any_process(own: bool, device: Any) -> bool:
+    """Return whether `own` is true in any process of the world; the same result in all."""
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_initialized()):
-        return mine
-    word = torch.tensor(int(mine), device=device)
-    distributed.all_reduce(word, op=distributed.ReduceOp.MAX)
-    return bool(word.item())
+        return own
+    flag = torch.tensor(int(own), device=device)
+    distributed.all_reduce(flag, op=distributed.ReduceOp.MAX)
+    return bool(flag.item())

@@ -30,15 +30,15 @@ class ElasticJob(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
         first_step: int | None = None,
         total: int | None = None,
     ) -> None:
-        """Prepare.
+        """Configure the callback.
 
         Args:
             save: saves a checkpoint of a step; called before the stop is confirmed. In every process: let rank 0 write.
             samples: samples this process trains in a step: its batch size.
-            agree: tells whether any process of the world says yes, to all at the same step, such as by an all-reduce.
-                Needed in a world of more than one.
-            first_step: steps finished before this `fit`; if not given, what the optimizer tells, which is right when it
-                was restored.
+            agree: returns whether its argument is true in any process of the world; the same result in all, at the same
+                step, such as by an all-reduce. Needed in a world of more than one.
+            first_step: steps finished before this `fit`; if not given, the optimizer's, which is right when it was
+                restored.
             total: all steps of the job; if not given, those of this `fit` and those before it.
 
         Raises:
@@ -57,7 +57,7 @@ class ElasticJob(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
         self.stopped = False
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        """Find out where the training stands."""
+        """Determine the first step and the total of steps."""
         step = self.model.optimizer.iterations if self._first_step is None else self._first_step
         self._step = int(step)
         self.stopped = False
@@ -70,7 +70,7 @@ class ElasticJob(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
         self._batch = -1
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Report what has been trained since the last time; Keras can train several batches at once."""
+        """Report the steps since the last call; Keras can train several batches at once."""
         steps, self._batch = batch - self._batch, batch
         self._step += steps
         report_step(self._step, total=self._total, samples=steps * self._samples, metrics=_numbers(logs or {}))
@@ -81,5 +81,5 @@ class ElasticJob(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
 
 
 def _numbers(logs: Mapping[str, Any]) -> dict[str, float]:
-    """Return what is one number; a metric can be several."""
+    """Return the metrics that are a single number; a metric can be an array."""
     return {name: float(value) for name, value in logs.items() if getattr(value, "ndim", 0) == 0}

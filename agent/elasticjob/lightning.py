@@ -21,10 +21,10 @@ class ElasticJob(Callback):  # type: ignore[misc, unused-ignore]
     """
 
     def __init__(self, checkpoint: str | os.PathLike[str], *, samples: float = 0, every: int = 1) -> None:
-        """Prepare.
+        """Configure the callback.
 
         Args:
-            checkpoint: the file a stop leaves behind, where all processes of the job find it.
+            checkpoint: the file that a stop saves, in a place that all processes of the job can read.
             samples: samples this process trains in a step.
             every: how many steps apart the processes agree on whether to stop: one number all-reduced each time.
 
@@ -41,10 +41,10 @@ class ElasticJob(Callback):  # type: ignore[misc, unused-ignore]
         self.stopped = False
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Find out where the training stands."""
+        """Determine the first step and the total of steps."""
         self.stopped = False
         self._step = trainer.global_step
-        total = trainer.estimated_stepping_batches  # infinite if nothing bounds it
+        total = trainer.estimated_stepping_batches  # infinite without a limit
         self._total = int(total) if 0 < total < float("inf") else None
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:

@@ -12,9 +12,9 @@ import threading
 from collections import Counter
 from typing import Any
 
-from elasticjob._agent_connection import AgentConnection, agent_connection
+from elasticjob_api.limits import MAX_KEYS_PER_REQUEST
 
-_MAX_KEYS_PER_CALL = 1024
+from elasticjob._agent_connection import AgentConnection, agent_connection
 
 
 class KeyValue:
@@ -55,8 +55,8 @@ class KeyValue:
         if self._agent is None:
             return _local_store.wait(keys, timeout)
         values: list[bytes] = []
-        for start in range(0, len(keys), _MAX_KEYS_PER_CALL):
-            batch = list(keys[start : start + _MAX_KEYS_PER_CALL])
+        for start in range(0, len(keys), MAX_KEYS_PER_REQUEST):
+            batch = list(keys[start : start + MAX_KEYS_PER_REQUEST])
             answer = _call_with_timeout(self._agent, "wait_values", timeout, keys=batch)
             values += [base64.b64decode(value) for value in answer["values"]]
         return values

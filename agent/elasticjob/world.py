@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from elasticjob_api import names
+
 from elasticjob._agent_connection import agent_connection
 
 
@@ -46,13 +48,13 @@ def world() -> World:
     """Return the present world. It stays the same for the life of the process."""
     read = os.environ.get
     return World(
-        rank=int(read("ELASTICJOB_RANK", "0")),
-        size=int(read("ELASTICJOB_WORLD_SIZE", "1")),
-        round=int(read("ELASTICJOB_ROUND", "0")),
-        job=read("ELASTICJOB_JOB_UID") or "alone",
-        address=read("ELASTICJOB_POD_IP") or "127.0.0.1",
-        role=read("ELASTICJOB_ROLE") or "worker",
-        index=int(read("ELASTICJOB_INDEX", "0")),
+        rank=int(read(names.ENV_RANK, "0")),
+        size=int(read(names.ENV_WORLD_SIZE, "1")),
+        round=int(read(names.ENV_ROUND, "0")),
+        job=read(names.ENV_JOB_UID) or "alone",
+        address=read(names.ENV_POD_IP) or "127.0.0.1",
+        role=read(names.ENV_ROLE) or names.ROLE_WORKER,
+        index=int(read(names.ENV_INDEX, "0")),
     )
 
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from elasticjob_api import names
-
-DEFAULT_DRAIN_SECONDS = 30
+from elasticjob_api.limits import DEFAULT_DRAIN_SECONDS
 
 
 class ConfigError(Exception):

@@ -8,6 +8,7 @@ from msgspec import Meta, field
 
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.health import Health
+from elasticjob_api.limits import DEFAULT_DRAIN_SECONDS
 from elasticjob_api.meta import Column, Condition, Object, ObjectMeta, Quantity, Rule, Time
 
 Framework = Literal["horovod", "pytorch", "tensorflow", "mxnet", "jax", "custom"]
@@ -102,7 +103,7 @@ class ReplicaSpec(Object, frozen=True):
     auto_scale: Annotated[bool, Meta(description="Whether the auto-scaler may change this role.")] = True
     drain_seconds: Annotated[
         Seconds, Meta(description="Seconds a leaving member has to finish its step and to save its state.")
-    ] = 30
+    ] = DEFAULT_DRAIN_SECONDS
     process_restart_limit: Annotated[
         int, Meta(description="Crashes of the training process that are retried inside the pod.", ge=0, le=10_000)
     ] = 0

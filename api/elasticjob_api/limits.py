@@ -1,4 +1,4 @@
-"""Limits that the training process, its agent and the master must agree on. Standard library only."""
+"""Limits and defaults that training process, agent, master and API types share. Standard library only."""
 
 from __future__ import annotations
 
@@ -11,3 +11,7 @@ MAX_LEASED_SHARDS = 10_000
 """Shards of a data set that a process may ask for in one request, and lease at a time."""
 MAX_SHARD_MESSAGE_CHARACTERS = 500
 """Characters of the reason for which a shard has failed that are kept."""
+MAX_KEYS_PER_REQUEST = 1024
+"""Keys whose values can be read in one request."""
+DEFAULT_DRAIN_SECONDS = 30
+"""Seconds a leaving member has to finish its step and to save its state."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from elasticjob_api import names
+
 
 @dataclass(frozen=True)
 class Resource:
@@ -45,9 +47,9 @@ ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
 ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
-ELASTIC_JOBS = Resource("elasticjob.dev", "v1alpha1", "elasticjobs", "ElasticJob")
-SCALE_PLANS = Resource("elasticjob.dev", "v1alpha1", "scaleplans", "ScalePlan")
-SCALE_INS = Resource("elasticjob.dev", "v1alpha1", "scaleins", "ScaleIn")
-SCALE_OUTS = Resource("elasticjob.dev", "v1alpha1", "scaleouts", "ScaleOut")
+ELASTIC_JOBS = Resource(names.GROUP, names.VERSION, "elasticjobs", "ElasticJob")
+SCALE_PLANS = Resource(names.GROUP, names.VERSION, "scaleplans", "ScalePlan")
+SCALE_INS = Resource(names.GROUP, names.VERSION, "scaleins", "ScaleIn")
+SCALE_OUTS = Resource(names.GROUP, names.VERSION, "scaleouts", "ScaleOut")
 VOLCANO_POD_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
 COSCHEDULING_POD_GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")

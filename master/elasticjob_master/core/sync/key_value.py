@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from elasticjob_api.limits import MAX_KEYS_PER_REQUEST
 from elasticjob_api.refusals import BadRequest, LimitReached
 
 MOST_KEYS = 4096
-MOST_KEYS_OF_A_REQUEST = 1024
 LONGEST_KEY = 128
 LONGEST_VALUE = 64 * 1024
 MOST_BYTES = 256 * 1024
@@ -134,8 +134,8 @@ def check_key(key: str) -> None:
 
 def check_keys(keys: Sequence[str]) -> None:
     """Raise `BadRequest` for an invalid list of keys."""
-    if not 1 <= len(keys) <= MOST_KEYS_OF_A_REQUEST:
-        raise BadRequest(f"keys has {len(keys)} entries; it must have 1 to {MOST_KEYS_OF_A_REQUEST}")
+    if not 1 <= len(keys) <= MAX_KEYS_PER_REQUEST:
+        raise BadRequest(f"keys has {len(keys)} entries; it must have 1 to {MAX_KEYS_PER_REQUEST}")
     if len(set(keys)) < len(keys):
         raise BadRequest("keys has an entry twice")
     for key in keys:

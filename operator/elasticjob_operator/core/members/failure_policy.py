@@ -114,7 +114,7 @@ DEFAULT_RULES: tuple[DefaultRule, ...] = (
         "SIGHUP, SIGINT, SIGQUIT: somebody has interrupted it.",
     ),
     DefaultRule(
-        RestartRule(action="Ignore", exit_codes=[200, 201]),
+        RestartRule(action="Ignore", exit_codes=[200, names.EXIT_UNFIT]),
         "The program says so: an error that passes.",
     ),
     DefaultRule(
