@@ -34,11 +34,11 @@ def pod(code: int | None = None, reason: str = "Error", **status: Any) -> Pod:
     metadata = {"name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z" if status.pop("leaving", False) else None}
     conditions = [{"type": kind, "status": "True"} for kind in status.pop("conditions", ())]
     containers = [{"name": "sidecar"}, {"name": "train", "state": state}]
-    told = {"phase": "Failed", "reason": status.pop("why", ""), "conditions": conditions}
+    failed = {"phase": "Failed", "reason": status.pop("why", ""), "conditions": conditions}
     body = {
         "metadata": metadata,
         "spec": {"containers": [{"name": "train"}]},
-        "status": {"containerStatuses": containers, **told, **status},
+        "status": {"containerStatuses": containers, **failed, **status},
     }
     return msgspec.convert(body, Pod)
 
@@ -294,6 +294,6 @@ def test_memory_is_doubled_up_to_its_limit(
 ) -> None:
     body = {"template": {"spec": {"containers": [{"name": "train", "resources": template}]}}, "maxMemory": most}
     killed = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "train", "resources": has}]}}
-    wanted, told = increased_memory(msgspec.convert(body, ReplicaSpec), msgspec.convert(killed, Pod))
-    assert wanted.get("memory") == memory
-    assert words in told
+    increased, note = increased_memory(msgspec.convert(body, ReplicaSpec), msgspec.convert(killed, Pod))
+    assert increased.get("memory") == memory
+    assert words in note

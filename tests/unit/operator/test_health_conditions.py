@@ -38,7 +38,7 @@ class Watched(Cluster):
         await super().settle(turns=turns)
         await self.operator.executor.events.flush()
 
-    async def tell(self, **progress: Any) -> None:
+    async def report(self, **progress: Any) -> None:
         """Write what the master writes, and let the operator see it."""
         self.events.clear()
         self.kube.set_status(ELASTIC_JOBS, JOB, progress=progress)
@@ -59,7 +59,7 @@ async def running() -> Watched:
 
 async def test_a_healthy_job_has_no_such_conditions_and_no_such_events() -> None:
     cluster = await running()
-    await cluster.tell(step=5)
+    await cluster.report(step=5)
     assert [cluster.condition(kind) for kind in CONDITION_TYPES] == [None, None, None]
     assert cluster.events == []
 
@@ -67,46 +67,46 @@ async def test_a_healthy_job_has_no_such_conditions_and_no_such_events() -> None
 async def test_a_stall_is_a_condition_and_an_event_and_so_is_its_end() -> None:
     cluster = await running()
     text = f"no step has been finished since {SINCE}; the last one is 7"
-    await cluster.tell(step=7, stalledSince=SINCE)
+    await cluster.report(step=7, stalledSince=SINCE)
     assert cluster.condition("Stalled") == ("True", "Stalled", text)
     assert cluster.events == [("Warning", "Stalled", text)]
-    await cluster.tell(step=8)
+    await cluster.report(step=8)
     assert cluster.condition("Stalled") == ("False", "Resumed", "")
     assert cluster.events == [("Normal", "Resumed", "steps are finished again")]
 
 
 async def test_stragglers_are_named_and_a_new_one_is_news() -> None:
     cluster = await running()
-    await cluster.tell(step=1, stragglers=["job-worker-1"])
+    await cluster.report(step=1, stragglers=["job-worker-1"])
     assert cluster.condition("Stragglers") == ("True", "StragglersFound", "much slower than the others: job-worker-1")
-    await cluster.tell(step=2, stragglers=["job-worker-1", "job-worker-0"])
+    await cluster.report(step=2, stragglers=["job-worker-1", "job-worker-0"])
     assert cluster.events == [("Warning", "StragglersFound", "much slower than the others: job-worker-0, job-worker-1")]
-    await cluster.tell(step=3)
+    await cluster.report(step=3)
     assert cluster.condition("Stragglers") == ("False", "NoStragglers", "")
 
 
 async def test_a_node_that_failed_its_check_is_named_with_what_is_wrong() -> None:
     cluster = await running()
-    await cluster.tell(unfit={"job-worker-1": "no GPU answers"})
+    await cluster.report(unfit={"job-worker-1": "no GPU answers"})
     assert cluster.condition("UnfitNodes") == ("True", "NodeCheckFailed", "job-worker-1: no GPU answers")
-    await cluster.tell(step=1)
+    await cluster.report(step=1)
     assert cluster.condition("UnfitNodes") == ("False", "AllFit", "")
 
 
 @pytest.mark.parametrize("progress", [{"stalledSince": SINCE}, {"stragglers": ["a", "b"]}, {"unfit": {"a": "b"}}])
 async def test_what_stays_as_it_is_costs_no_write_and_no_event(progress: Json) -> None:
     cluster = await running()
-    await cluster.tell(step=7, **progress)
+    await cluster.report(step=7, **progress)
     version = cluster.kube.writes
     for metric in range(5):
-        await cluster.tell(step=7, metrics={"loss": float(metric)}, **progress)
+        await cluster.report(step=7, metrics={"loss": float(metric)}, **progress)
         assert cluster.events == []
     assert cluster.kube.writes == version, "the operator wrote although nothing had changed for it"
 
 
 async def test_a_new_operator_tells_nothing_that_was_told_before() -> None:
     cluster = await running()
-    await cluster.tell(step=7, stalledSince=SINCE)
+    await cluster.report(step=7, stalledSince=SINCE)
     cluster.events.clear()
     cluster.kube.crash_in = 1
     cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=3))
@@ -117,12 +117,12 @@ async def test_a_new_operator_tells_nothing_that_was_told_before() -> None:
 
 async def test_with_the_jobs_suspension_the_conditions_end_and_nobody_is_told_that_training_goes_on() -> None:
     cluster = await running()
-    await cluster.tell(step=7, stalledSince=SINCE, stragglers=["job-worker-0"])
+    await cluster.report(step=7, stalledSince=SINCE, stragglers=["job-worker-0"])
     cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(suspend=True))
     await cluster.settle()
     for kind in ("Stalled", "Stragglers"):
         assert cluster.condition(kind) == ("False", "Suspended", "spec.runPolicy.suspend is true")
-    await cluster.tell(step=7)  # the master's last words
+    await cluster.report(step=7)  # the master's last words
     cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["runPolicy"].update(suspend=False))
     await cluster.settle()
     assert cluster.condition("Stalled") == ("False", "Resumed", "")
@@ -131,7 +131,7 @@ async def test_with_the_jobs_suspension_the_conditions_end_and_nobody_is_told_th
 
 async def test_with_the_jobs_end_the_conditions_end() -> None:
     cluster = await running()
-    await cluster.tell(step=7, stalledSince=SINCE)
+    await cluster.report(step=7, stalledSince=SINCE)
     deadline = {"activeDeadlineSeconds": 1}
     cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(deadline))
     await cluster.settle()

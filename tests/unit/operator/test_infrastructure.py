@@ -75,9 +75,9 @@ def test_the_gang_is_the_master_and_every_role_at_its_least() -> None:
 @pytest.mark.parametrize("kind", ["volcano", "coscheduling"])
 def test_members_and_master_say_that_they_belong_to_the_gang(kind: str) -> None:
     for pod in made(job(job_body(2, 1, 4, **policy(kind, priorityClassName="high")))):
-        told = {**pod["metadata"]["labels"], **pod["metadata"]["annotations"]}
+        marks = {**pod["metadata"]["labels"], **pod["metadata"]["annotations"]}
         key = {"volcano": "scheduling.k8s.io/group-name", "coscheduling": "scheduling.x-k8s.io/pod-group"}[kind]
-        assert told[key] == JOB
+        assert marks[key] == JOB
         expected = {"volcano": "volcano", "coscheduling": "scheduler-plugins-scheduler"}[kind]
         assert (pod["spec"]["schedulerName"], pod["spec"]["priorityClassName"]) == (expected, "high")
 

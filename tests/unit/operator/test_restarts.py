@@ -1,0 +1,198 @@
+"""Members and masters that end are counted and restarted: at once, after a back-off, or not any more."""
+
+from __future__ import annotations
+
+import pytest
+from elasticjob_api import names
+from elasticjob_api.elasticjob import BackOff
+from elasticjob_api.times import format_time
+from elasticjob_kube.resources import PODS
+from elasticjob_operator.core.members import backoff
+
+from tests.support.job_cluster import end_training, new_cluster, pod_names, reconcile_now, status_of
+
+NOON = 1_767_268_800.0
+
+
+async def test_a_member_that_goes_on_failing_is_restarted_after_ever_longer_waits() -> None:
+    cluster = new_cluster(replicas=1, worker={"restartLimit": 10})
+    await cluster.start()
+    for number, wait in enumerate((0, 10, 20, 40)):
+        (name,) = pod_names(cluster)
+        end_training(cluster, name, 1)
+        if wait:
+            cluster.now += wait - 2
+            await reconcile_now(cluster)
+            assert pod_names(cluster) == [name], "the failed pod stays until then, for its logs"
+            assert status_of(cluster)["message"].startswith("restarts: worker 0 at ")
+            cluster.now += 2
+        await reconcile_now(cluster)
+        assert pod_names(cluster) == [f"job-worker-0-{number + 1}"], f"after {wait} s"
+    worker = status_of(cluster)["replicaStatuses"]["worker"]
+    assert worker["restarts"] == worker["restartsByIndex"]["0"] == worker["backOff"]["0"]["failures"] == 4
+    assert status_of(cluster)["restarts"] == 4
+    assert "message" not in status_of(cluster)
+    assert status_of(cluster).get("uncountedRestarts", 0) == 0
+
+
+@pytest.mark.parametrize("role", [names.ROLE_WORKER, names.ROLE_MASTER])
+async def test_the_operator_looks_again_when_a_wait_is_over_although_nothing_changes(role: str) -> None:
+    cluster = new_cluster(replicas=1)
+    await cluster.start()
+    for _ in range(2):
+        end_training(cluster, pod_names(cluster, role)[0], 1)
+        await reconcile_now(cluster)
+    await cluster.operator.watch()
+    assert await cluster.operator.work(cluster.now) == pytest.approx(10, abs=1.1)
+
+
+@pytest.mark.parametrize("behind", [3600.0, -3600.0])
+async def test_a_node_with_a_wrong_clock_changes_no_wait(behind: float) -> None:
+    cluster = new_cluster(replicas=1, worker={"restartLimit": 10})
+    await cluster.start()
+    for wait in (0, 10, 20):
+        (name,) = pod_names(cluster)
+        end_training(cluster, name, 1, ago=behind)
+        failed, since = pod_names(cluster), cluster.now
+        await reconcile_now(cluster)
+        assert (pod_names(cluster) == failed) == (wait > 0)
+        cluster.now = since + wait + 2
+        await reconcile_now(cluster)
+        assert pod_names(cluster) != failed
+
+
+@pytest.mark.parametrize("ahead", [0.0, 3600.0])
+def test_a_clock_that_is_set_back_makes_no_wait_longer(ahead: float) -> None:
+    wait = BackOff(failures=9, until=format_time(NOON + ahead + backoff.MAX_DELAY_SECONDS))
+    assert backoff.seconds_left(wait, NOON) <= backoff.MAX_DELAY_SECONDS
+
+
+async def test_counts_are_told_though_the_clock_was_set_back() -> None:
+    cluster = new_cluster(replicas=2)
+    await cluster.start()
+    cluster.now -= 3600
+    cluster.kube.set_status(PODS, "job-worker-1", conditions=[])
+    await reconcile_now(cluster)
+    assert status_of(cluster)["workers"] == "1/2"
+
+
+async def test_a_failure_after_a_long_run_is_restarted_at_once() -> None:
+    cluster = new_cluster(replicas=1)
+    await cluster.start()
+    for ran in (1.0, 601.0):
+        (before,) = pod_names(cluster)
+        end_training(cluster, before, 1, ran=ran)
+        await reconcile_now(cluster)
+        assert pod_names(cluster) != [before]
+    worker = status_of(cluster)["replicaStatuses"]["worker"]
+    assert (worker["restarts"], worker["backOff"]["0"]["failures"]) == (2, 1)
+
+
+@pytest.mark.parametrize("ending", ["vanished", "drained", "evicted", "deleted"])
+async def test_what_is_nobodys_fault_is_replaced_at_once_uncounted_and_later_if_it_repeats(ending: str) -> None:
+    cluster = new_cluster(replicas=2, worker={"restartLimit": 0}, runPolicy={"backoffLimit": 0})
+    await cluster.start()
+    await reconcile_now(cluster)
+
+    def interrupt(name: str) -> None:
+        if ending == "vanished":
+            cluster.kube.remove(PODS, name)
+        elif ending == "drained":
+            end_training(cluster, name, names.EXIT_DRAINED)
+        elif ending == "evicted":
+            cluster.kube.set_status(PODS, name, phase="Failed", reason="Evicted", conditions=[])
+        else:
+            cluster.kube.mark_deleted(PODS, name)
+
+    interrupt("job-worker-1")
+    await reconcile_now(cluster, 4)
+    assert pod_names(cluster) == ["job-worker-0", "job-worker-1-1"]
+    interrupt("job-worker-1-1")
+    await reconcile_now(cluster, 4)
+    assert "job-worker-1-2" not in pod_names(cluster)
+    await cluster.settle()
+    assert pod_names(cluster) == ["job-worker-0", "job-worker-1-2"]
+    worker = status_of(cluster)["replicaStatuses"]["worker"]
+    assert worker["uncountedByIndex"] == {"1": 2}
+    assert (worker["uncountedRestarts"], worker.get("restarts", 0)) == (2, 0)
+    assert cluster.job().status.phase == "Running"
+
+
+@pytest.mark.parametrize("write", range(1, 14))
+@pytest.mark.parametrize("fault", ["crash_in", "lose_answer_in"])
+async def test_every_end_is_counted_once_whenever_the_operator_dies(fault: str, write: int) -> None:
+    cluster = new_cluster(replicas=3, worker={"restartLimit": 10})
+    await cluster.start()
+    await cluster.settle()
+    setattr(cluster.kube, fault, write)
+    end_training(cluster, "job-worker-0", 1)
+    end_training(cluster, "job-worker-1", names.EXIT_DRAINED)
+    cluster.kube.remove(PODS, "job-worker-2")
+    await cluster.settle()
+    setattr(cluster.kube, fault, None)
+    for name in pod_names(cluster)[:1]:
+        end_training(cluster, name, 1)
+    await cluster.settle()
+    worker = cluster.job().status.replica_statuses["worker"]
+    assert worker.restarts_by_index == {"0": 2}
+    assert worker.uncounted_by_index == {"1": 1, "2": 1}
+    assert (worker.restarts, worker.uncounted_restarts) == (2, 2)
+    cluster.check_final_state()
+
+
+async def test_the_job_fails_when_all_members_together_have_failed_too_often() -> None:
+    cluster = new_cluster(replicas=3, runPolicy={"backoffLimit": 1})
+    await cluster.start()
+    end_training(cluster, "job-worker-0", 1)
+    end_training(cluster, "job-worker-1", 3)
+    await cluster.settle()
+    status = status_of(cluster)
+    assert status["phase"] == "Failed"
+    assert status["message"].startswith("2 counted restarts are above runPolicy.backoffLimit 1: ")
+    assert "exit code 3: last words" in status["message"]
+
+
+async def test_memory_grows_until_its_limit_and_then_it_is_a_plain_failure() -> None:
+    cluster = new_cluster(replicas=1, worker={"maxMemory": "3Gi"})
+    await cluster.start()
+    for memory in ("2048Mi", "3072Mi", "3072Mi"):
+        end_training(cluster, pod_names(cluster)[0], 137, "OOMKilled")
+        await cluster.settle()
+        assert cluster.kube.pods()[0]["spec"]["containers"][0]["resources"]["requests"]["memory"] == memory
+    end_training(cluster, pod_names(cluster)[0], 137, "OOMKilled")
+    await cluster.settle()
+    assert "restartLimit 3 is used up: exit code 137, OOMKilled" in status_of(cluster)["message"]
+
+
+async def test_a_permanent_error_fails_the_job_at_once_with_the_last_words() -> None:
+    cluster = new_cluster(replicas=2)
+    await cluster.start()
+    end_training(cluster, "job-worker-0", 127)
+    await cluster.settle()
+    assert status_of(cluster)["message"] == "worker 0 failed: exit code 127: last words"
+    assert pod_names(cluster) == ["job-worker-0"], "its logs stay readable"
+
+
+async def test_a_pattern_that_is_no_regular_expression_fails_the_job_at_once() -> None:
+    cluster = new_cluster(worker={"restartRules": [{"action": "Ignore", "messagePattern": "("}]})
+    await cluster.start()
+    assert cluster.job().status.phase == "Failed"
+    assert cluster.job().status.message.startswith(
+        "spec.replicaSpecs.worker.restartRules[0].messagePattern: '(' is not"
+    )
+    assert cluster.kube.all(PODS) == []
+
+
+async def test_a_master_that_goes_on_failing_waits_and_in_the_end_fails_the_job() -> None:
+    cluster = new_cluster(replicas=1, master={"restartLimit": 2})
+    await cluster.start()
+    for wait in (0, 10):
+        (name,) = pod_names(cluster, names.ROLE_MASTER)
+        end_training(cluster, name, 1)
+        await reconcile_now(cluster)
+        assert (pod_names(cluster, names.ROLE_MASTER) == [name]) == (wait > 0)
+        await cluster.settle()
+        assert pod_names(cluster, names.ROLE_MASTER) != [name]
+    end_training(cluster, pod_names(cluster, names.ROLE_MASTER)[0], 1)
+    await cluster.settle()
+    assert "the master failed and spec.master.restartLimit 2 is used up" in status_of(cluster)["message"]
