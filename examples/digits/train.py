@@ -2,9 +2,9 @@
 
 What makes it elastic:
 - The global batch is constant: each process takes its part of it, so the training does not depend on their number.
-- A shard is one global batch, leased by rank 0. Every step has one collective; beside the gradient it carries what all
-  have to agree on before the next step: which shard it trains, and whether to stop.
-- A checkpoint tells which shards it contains. Only then are they reported as done, so a shard's effect is never lost.
+- A shard is one global batch, leased by rank 0. Every step has one collective; besides the gradient it has the values
+  that all processes must agree on before the next step: its shard, and whether to stop.
+- A checkpoint lists its shards. They are reported as done only after it is written, so a shard's effect is never lost.
 
 Alone it runs as `python train.py`. Environment: EPOCHS, CHECKPOINT_DIR (needed in a job: a folder all processes share).
 """
@@ -42,12 +42,12 @@ LEARNING_RATE, MOMENTUM = 0.02, 0.9
 SEED = 1
 CHECKPOINT_STEPS = 200
 LOG_STEPS = 50
-PREFETCH = 1024  # shards: training goes on for at least half as many steps when the master is away
+PREFETCH = 1024  # shards: training continues for at least half as many steps while the master is unavailable
 
 
 @dataclass
 class State:
-    """All that the next world needs: parameters, momentum, and the shards they contain. One shard is one step."""
+    """The content of a checkpoint: parameters, momentum, and the shards they contain. One shard is one step."""
 
     params: np.ndarray
     velocity: np.ndarray
@@ -80,7 +80,7 @@ def fresh_state() -> State:
 
 
 def save(folder: Path, state: State) -> None:
-    """Write the checkpoint: it is there as a whole or not at all."""
+    """Write the checkpoint atomically."""
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".checkpoint-", delete=False) as file:
         np.savez(file, params=state.params, velocity=state.velocity, shards=np.array(sorted(state.shards)))
         file.flush()
@@ -110,7 +110,7 @@ def forward(params: jax.Array, images: jax.Array) -> jax.Array:
 class Trainer:
     """The computation of one world: one device of each process, parameters on all, the batch divided among them.
 
-    `words` are numbers each process contributes to; all get the sums.
+    `votes` are numbers that each process contributes; all processes get their sums.
     """
 
     def __init__(self, state: State) -> None:
@@ -120,33 +120,33 @@ class Trainer:
 
         on_all = partial(jax.shard_map, mesh=mesh, out_specs=P(), check_vma=False)
         self._step = jax.jit(on_all(_train_step, in_specs=(P(), P(), *[P("data")] * 4)), donate_argnums=(0, 1))
-        self._agree = jax.jit(on_all(lambda words: jax.lax.psum(words[0], "data"), in_specs=P("data")))
+        self._agree = jax.jit(on_all(lambda votes: jax.lax.psum(votes[0], "data"), in_specs=P("data")))
 
-    def agree(self, *words: int) -> list[int]:
-        """Return the sums of the words."""
-        sums: list[int] = np.asarray(self._agree(self._part([words]))).astype(int).tolist()
+    def agree(self, *votes: int) -> list[int]:
+        """Return the sums of all processes' votes."""
+        sums: list[int] = np.asarray(self._agree(self._part([votes]))).astype(int).tolist()
         return sums
 
-    def step(self, images: np.ndarray, labels: np.ndarray, weights: np.ndarray, *words: int) -> tuple[float, list[int]]:
-        """Train on this process' part of the batch; returns the loss of the whole batch, and the sums of the words."""
-        batch = (self._part(images), self._part(labels, np.int32), self._part(weights), self._part([words]))
+    def step(self, images: np.ndarray, labels: np.ndarray, weights: np.ndarray, *votes: int) -> tuple[float, list[int]]:
+        """Train on this process's part of the batch; returns the loss of the whole batch, and the sums of the votes."""
+        batch = (self._part(images), self._part(labels, np.int32), self._part(weights), self._part([votes]))
         self.params, self.velocity, sums = self._step(self.params, self.velocity, *batch)
         loss, *agreed = np.asarray(sums).tolist()
-        return loss, [int(word) for word in agreed]
+        return loss, [int(vote) for vote in agreed]
 
     def _part(self, rows: ArrayLike, kind: DTypeLike = np.float32) -> jax.Array:
         return jax.make_array_from_process_local_data(self._divided, np.asarray(rows, kind))
 
 
 def _train_step(
-    params: jax.Array, velocity: jax.Array, images: jax.Array, labels: jax.Array, weights: jax.Array, words: jax.Array
+    params: jax.Array, velocity: jax.Array, images: jax.Array, labels: jax.Array, weights: jax.Array, votes: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     def loss_of(params: jax.Array) -> jax.Array:
         chances = jax.nn.log_softmax(forward(params, images))
         return -jnp.sum(weights * jnp.take_along_axis(chances, labels[:, None], axis=1)[:, 0])
 
     loss, gradient = jax.value_and_grad(loss_of)(params)
-    sums = jax.lax.psum(jnp.concatenate([gradient, loss[None], words[0]]), "data")
+    sums = jax.lax.psum(jnp.concatenate([gradient, loss[None], votes[0]]), "data")
     velocity = MOMENTUM * velocity + sums[: len(params)]
     return params - LEARNING_RATE * velocity, velocity, sums[len(params) :]
 
@@ -172,8 +172,8 @@ class Batches:
         return self._images[chosen], self._labels[chosen], weights
 
 
-class Ledger:
-    """Rank 0's dealings with the shards: leases them ahead, and reports them once a checkpoint contains them."""
+class ShardLeases:
+    """Rank 0's part in leasing shards: leases them ahead, and reports them as done once a checkpoint contains them."""
 
     def __init__(self, images: int, epochs: int, trained: set[int]) -> None:
         self._shards = elasticjob.shards(
@@ -183,55 +183,55 @@ class Ledger:
         self._unsaved: dict[int, elasticjob.Shard] = {}
 
     def next(self) -> int | None:
-        """Return a shard that has not been trained, None if there is none just now."""
+        """Return a shard that has not been trained; None if there is none now."""
         while (shard := self._shards.take(timeout=0.05)) is not None:
             if shard.id not in self._trained:
                 self._unsaved[shard.id] = shard
                 return shard.id
-            self._shards.done(shard)  # a checkpoint has it, but the process was gone before it could say so
+            self._shards.done(shard)  # a checkpoint has it, but the process ended before it was reported
         if self._shards.finished:
             raise SystemExit("the shards are all done but the checkpoint does not contain them: was it deleted?")
         return None
 
     def saved(self) -> None:
-        """Report what has been trained since the last checkpoint."""
+        """Report the shards that the last checkpoint contains as done."""
         trained = [shard for number, shard in self._unsaved.items() if number in self._trained]
         self._unsaved = {n: shard for n, shard in self._unsaved.items() if n not in self._trained}
         self._shards.done(*trained)
 
     def flush(self) -> None:
-        """Give the reports a moment to arrive; without them the next world finds out by the checkpoint."""
+        """Wait briefly for the reports to arrive; without them the next world skips the shards by the checkpoint."""
         self._shards.flush(timeout=2)
 
 
-def train(state: State, batches: Batches, ledger: Ledger | None, total: int, folder: Path) -> tuple[bool, float]:
+def train(state: State, batches: Batches, leases: ShardLeases | None, total: int, folder: Path) -> tuple[bool, float]:
     """Train until the end or until all have agreed to stop; returns whether it is the end, and the last loss."""
     world, trainer, loss = elasticjob.world(), Trainer(state), float("nan")
 
     def checkpoint() -> None:
-        if ledger is not None:
+        if leases is not None:
             state.params, state.velocity = jax.device_get((trainer.params, trainer.velocity))
             save(folder, state)
-            ledger.saved()
+            leases.saved()
 
-    def words(step: int) -> tuple[int, int]:
-        """Return this process' part in the agreement on a step: whether to stop, and the shard, counted from 1."""
-        shard = ledger.next() if ledger is not None and step < total else None
+    def votes(step: int) -> tuple[int, int]:
+        """Return this process's votes on the next step: whether to stop, and the shard, counted from 1."""
+        shard = leases.next() if leases is not None and step < total else None
         return elasticjob.should_stop(), 0 if shard is None else shard + 1
 
     if trainer.agree(state.step) != [state.step * world.size]:
         raise SystemExit(f"rank {world.rank} found step {state.step}, others another one: is {folder} shared by all?")
-    stop, shard = trainer.agree(*words(state.step))
+    stop, shard = trainer.agree(*votes(state.step))
     while state.step < total:
         if stop:
             checkpoint()
             return False, loss
         if not shard:
-            stop, shard = trainer.agree(*words(state.step))
+            stop, shard = trainer.agree(*votes(state.step))
             continue
         part = batches.part(shard - 1)
         state.shards.add(shard - 1)
-        loss, (stop, shard) = trainer.step(*part, *words(state.step))
+        loss, (stop, shard) = trainer.step(*part, *votes(state.step))
         metrics = {"loss": loss} if world.rank == 0 else None
         elasticjob.report_step(state.step, total=total, samples=int((part[2] > 0).sum()), metrics=metrics)
         if world.rank == 0 and state.step % LOG_STEPS == 0:
@@ -243,7 +243,7 @@ def train(state: State, batches: Batches, ledger: Ledger | None, total: int, fol
 
 
 def main() -> None:
-    """Train what is left to train."""
+    """Train the remaining steps."""
     begun = time.monotonic()
     world, epochs = elasticjob.world(), int(os.environ.get("EPOCHS", "250"))
     with tempfile.TemporaryDirectory() as scratch:
@@ -259,14 +259,14 @@ def main() -> None:
         images, labels = load_digits()
         state = restore(folder)
         total = epochs * -(-TRAINED // BATCH)
-        ledger = Ledger(TRAINED, epochs, state.shards) if world.rank == 0 else None
+        leases = ShardLeases(TRAINED, epochs, state.shards) if world.rank == 0 else None
         batches = Batches(images[:TRAINED], labels[:TRAINED], world)
-        if ledger is not None:
+        if leases is not None:
             seconds = time.monotonic() - begun
             print(f"round {world.round} size {world.size} from step {state.step}, ready in {seconds:.2f} s", flush=True)
-        finished, loss = train(state, batches, ledger, total, folder)
-        if ledger is not None:
-            ledger.flush()
+        finished, loss = train(state, batches, leases, total, folder)
+        if leases is not None:
+            leases.flush()
             if finished:
                 guessed = np.asarray(forward(state.params, images[TRAINED:])).argmax(axis=1)
                 accuracy = float((guessed == labels[TRAINED:]).mean())
@@ -282,7 +282,7 @@ def main() -> None:
 
 
 def _join(world: elasticjob.World) -> None:
-    """Meet the other processes at rank 0. JAX itself reads no more than the coordinator's address."""
+    """Connect to the other processes through rank 0. JAX reads only the coordinator's address from the environment."""
     coordinator = os.environ["JAX_COORDINATOR_ADDRESS"]
     port = coordinator.rpartition(":")[2]
     jax.distributed.initialize(

@@ -78,9 +78,9 @@ def pod_status(
         failure: set when the pod failed as a whole.
         resize: conditions of a resize under way: type to (reason, message).
     """
-    at = "Failed" if failure else pod_phase(pod.restart_policy, init, main)
+    phase: Phase = "Failed" if failure else pod_phase(pod.restart_policy, init, main)
     answer: Json = {
-        "phase": at,
+        "phase": phase,
         "observedGeneration": pod.metadata.generation or None,
         "reason": failure.reason if failure else None,
         "message": failure.message if failure else None,
@@ -88,7 +88,7 @@ def pod_status(
         "hostIP": HOST_IP,
         "hostIPs": [{"ip": HOST_IP}],
         "conditions": _conditions(
-            pod, init, main, at, now=now, networked=bool(address), known=known or {}, resize=resize or {}
+            pod, init, main, phase, now=now, networked=bool(address), known=known or {}, resize=resize or {}
         ),
         "initContainerStatuses": [container_status_json(status) for status in init],
         "containerStatuses": [container_status_json(status) for status in main],
@@ -102,15 +102,15 @@ def _conditions(
     pod: Pod,
     init: list[ContainerStatus],
     main: list[ContainerStatus],
-    at: Phase,
+    phase: Phase,
     *,
     now: float,
     networked: bool,
     known: Mapping[str, Json],
     resize: Mapping[str, tuple[str, str]],
 ) -> list[Json]:
-    over = at in ("Succeeded", "Failed")
-    over_reason = "PodCompleted" if at == "Succeeded" else "PodFailed"
+    finished = phase in ("Succeeded", "Failed")
+    finished_reason = "PodCompleted" if phase == "Succeeded" else "PodFailed"
     incomplete = [status.name for status in init if not initialized([status])]
     unready = [status.name for status in main if not status.ready]
     gates = [gate["conditionType"] for gate in pod.spec.get("readinessGates") or ()]
@@ -118,26 +118,26 @@ def _conditions(
     before |= known
     closed = [gate for gate in gates if before.get(gate, {}).get("status") != "True"]
 
-    found: list[tuple[str, bool, str, str]] = [("PodReadyToStartContainers", networked and not over, "", "")]
-    if at == "Succeeded" or not incomplete:
-        found.append(("Initialized", True, "PodCompleted" if at == "Succeeded" else "", ""))
+    conditions: list[tuple[str, bool, str, str]] = [("PodReadyToStartContainers", networked and not finished, "", "")]
+    if phase == "Succeeded" or not incomplete:
+        conditions.append(("Initialized", True, "PodCompleted" if phase == "Succeeded" else "", ""))
     else:
         message = f"containers with incomplete status: [{' '.join(incomplete)}]"
-        found.append(("Initialized", False, "ContainersNotInitialized", message))
+        conditions.append(("Initialized", False, "ContainersNotInitialized", message))
     message = f"containers with unready status: [{' '.join(unready)}]" if unready else ""
-    containers = ("", "") if not unready and not over else ("ContainersNotReady", message)
-    if over:
-        containers = (over_reason, "")
-    all_ready = not unready and not over
-    found.append(("ContainersReady", all_ready, *containers))
+    containers = ("", "") if not unready and not finished else ("ContainersNotReady", message)
+    if finished:
+        containers = (finished_reason, "")
+    all_ready = not unready and not finished
+    conditions.append(("ContainersReady", all_ready, *containers))
     if all_ready and closed:
-        found.append(("Ready", False, "ReadinessGatesNotReady", f"conditions not true: [{' '.join(closed)}]"))
+        conditions.append(("Ready", False, "ReadinessGatesNotReady", f"conditions not true: [{' '.join(closed)}]"))
     else:
-        found.append(("Ready", all_ready, *containers))
-    found += ((kind, True, reason, message) for kind, (reason, message) in resize.items())
-    answer = [_condition(before.get(kind), kind, *rest, pod=pod, now=now) for kind, *rest in found]  # type: ignore[arg-type]
-    gone = [kind for kind in ("PodResizePending", "PodResizeInProgress") if kind in before and kind not in resize]
-    return answer + [{"$patch": "delete", "type": kind} for kind in gone]
+        conditions.append(("Ready", all_ready, *containers))
+    conditions += ((kind, True, reason, message) for kind, (reason, message) in resize.items())
+    answer = [_condition(before.get(kind), kind, *rest, pod=pod, now=now) for kind, *rest in conditions]  # type: ignore[arg-type]
+    removed = [kind for kind in ("PodResizePending", "PodResizeInProgress") if kind in before and kind not in resize]
+    return answer + [{"$patch": "delete", "type": kind} for kind in removed]
 
 
 def _condition(before: Json | None, kind: str, holds: bool, reason: str, message: str, *, pod: Pod, now: float) -> Json:

@@ -7,7 +7,7 @@ import elasticjob
 
 
 def main() -> None:
-    """Count."""
+    """Count to N."""
     total = int(sys.argv[1])
     for step in range(1, total + 1):
         time.sleep(0.05)

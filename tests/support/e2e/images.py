@@ -1,4 +1,4 @@
-"""What the containers of the end-to-end tests run; the embedded cluster, whose node starts processes, ignores it.
+"""The images of the end-to-end tests' containers; the embedded cluster, whose node starts processes, ignores them.
 
 The one place for these names: `.ci/run` builds the images under the defaults.
 """
@@ -16,7 +16,7 @@ TRAINER = os.environ.get("ELASTICJOB_TRAINER_IMAGE", MASTER)
 DIGITS = os.environ.get("ELASTICJOB_DIGITS_IMAGE", "localhost/elasticjob-digits:dev")
 """The digits example, from examples/digits/Dockerfile."""
 PLAIN = os.environ.get("ELASTICJOB_PLAIN_IMAGE", "localhost/busybox:1")
-"""Any image with a shell, and nothing of ours in it."""
+"""Any image with a shell and without our programs."""
 EMPTY = os.environ.get("ELASTICJOB_EMPTY_IMAGE", "localhost/pause:1")
 """An image built from scratch, with nothing in it but the static program /pause, as on most clusters' nodes."""
 EARLIER_MASTER = os.environ.get("ELASTICJOB_EARLIER_MASTER_IMAGE", "")

@@ -1,4 +1,4 @@
-"""The jobs of test_scaling.py: small, quick to start, and each with its own way to get into trouble."""
+"""The jobs of test_scaling.py: small, quick to start, each for one kind of scaling or failure."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def of_workers(name: str, pod_spec: Json, *, replicas: int) -> Json:
 
 
 def shared(folder: Path) -> list[tuple[str, Path]]:
-    """Return what tests and containers see under the same path: the training's folder, and our programs."""
+    """Return the folders that tests and containers have under the same path: the training's and our programs'."""
     return [("folder", folder), ("programs", TRAINER.parent)]
 
 
@@ -66,12 +66,12 @@ def trainer(folder: Path) -> list[str]:
 
 
 def one_worker_per_node(port: int) -> Callable[[str, Path], Json]:
-    """Make a job of which the cluster has room for one worker: a port of the node can be given to one pod only."""
+    """Make a job for which the cluster has room for one worker: a port of the node can be given to one pod only."""
     return lambda name, folder: job(name, folder, ports=[{"containerPort": port, "hostPort": port}])
 
 
 def flaky(name: str, folder: Path) -> Json:
-    """Return a job whose worker crashes twice, the second time when it is told to."""
+    """Return a job whose worker crashes twice, the second time when there is a file `go`."""
     here = shlex.quote(str(folder))
     script = (
         f"cd {here}; if [ ! -e first ]; then touch first; exit 1; fi;"
@@ -81,8 +81,8 @@ def flaky(name: str, folder: Path) -> Json:
     return job(name, folder, command=["sh", "-c", script])
 
 
-def hungry(name: str, folder: Path) -> Json:
-    """Return a job whose worker needs more memory than it is given."""
+def out_of_memory(name: str, folder: Path) -> Json:
+    """Return a job whose worker exceeds its memory limit."""
     script = (
         "import pathlib, sys, time\nkept = b'x' * (150 << 20)\n"
         "while not pathlib.Path(sys.argv[1], 'finish').exists():\n    time.sleep(0.05)\n"
@@ -92,7 +92,7 @@ def hungry(name: str, folder: Path) -> Json:
 
 
 def evicted(name: str, folder: Path) -> Json:
-    """Return a job whose workers like the node that is going to leave, and may also run on another."""
+    """Return a job whose workers prefer the node that the test removes, and may also run on another."""
     made = job(name, folder, replicas=2)
     here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [LEAVING_NODE]}]}
     preferred = [{"weight": 100, "preference": here}]
@@ -106,7 +106,7 @@ def evicted(name: str, folder: Path) -> Json:
 JOBS: Mapping[str, Callable[[str, Path], Json]] = {
     "sized": lambda name, folder: job(name, folder, replicas=2),
     "flaky": flaky,
-    "hungry": hungry,
+    "hungry": out_of_memory,
     "typo": lambda name, folder: job(name, folder, command=["trian.py", "--fast"]),
     "paused": lambda name, folder: job(name, folder, replicas=2),
     "lonely": one_worker_per_node(20101),

@@ -1,4 +1,4 @@
-"""Somebody at kubectl: what the tests of jobs ask, request and wait for, each as a user would."""
+"""A user of kubectl: queries, requests and waits for the tests of jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECONDS = 60.0
 
 
 class KubectlUser:
-    """Somebody at kubectl, with the folder of one job's training where it has one."""
+    """A user of kubectl who works with one job, and the folder of the job's training if it has one."""
 
     def __init__(self, sandbox: Sandbox, job: str, folder: Path = Path("/nonexistent")) -> None:
         self.kubectl = sandbox.kubectl
@@ -42,7 +42,7 @@ class KubectlUser:
         return status
 
     def wait(self, what: str, path: str, value: str) -> None:
-        """`kubectl wait` until a field has a value; on failure, tell what there is."""
+        """`kubectl wait` until a field has a value; fail with the object and the job's state."""
         words = ("wait", f"--for=jsonpath={{{path}}}={value}", what, f"--timeout={SECONDS:.0f}s")
         answer = self.kubectl(*words, check=False)
         if "condition met" not in answer:
@@ -54,7 +54,7 @@ class KubectlUser:
         return wait_until(what, look, seconds=seconds, explain=self.overview)
 
     def overview(self) -> str:
-        """Return all there is to see of the job."""
+        """Return the job, its pods and its plans as text."""
         mine = f"{names.LABEL_JOB_NAME}={self.job}"
         pods = self.kubectl("get", "pods", "-l", mine, "-o", "wide", check=False)
         return self.kubectl("get", f"ej/{self.job}", "-o", "yaml", check=False) + pods + self.kubectl("get", "sp,ej")
@@ -82,7 +82,7 @@ class KubectlUser:
         return self.status(what)
 
     def begin(self, size: int = 2) -> dict[str, str]:
-        """See to it that the job runs with so many workers, whatever was done before; returns them."""
+        """Scale the job to this many workers, if it has another size; return name and UID of each."""
         self.wait(f"ej/{self.job}", ".status.phase", "Running")
         if self.get(f"ej/{self.job}")["spec"]["replicaSpecs"]["worker"]["replicas"] != size:
             self.kubectl("scale", f"ej/{self.job}", f"--replicas={size}")
@@ -90,7 +90,7 @@ class KubectlUser:
         return self.pods()
 
     def runs_with(self, size: int) -> None:
-        """Wait until spec, status, pods and the training itself all tell this size, with nothing under way."""
+        """Wait until spec, status, pods and the training itself have this size and no plan is in progress."""
 
         def settled() -> bool:
             return self.at_rest(size) and [members for members, _ in self.worlds()[-1:]] == [size]
@@ -98,7 +98,7 @@ class KubectlUser:
         self.until(f"{self.job} at work with {size} workers, at rest", settled)
 
     def at_rest(self, size: int) -> bool:
-        """Whether spec, status and pods tell this size, with nothing under way."""
+        """Whether spec, status and pods have this size and no plan is in progress."""
         job = self.get(f"ej/{self.job}")
         status = job.get("status", {})
         return (

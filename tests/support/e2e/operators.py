@@ -19,21 +19,21 @@ from tests.support.e2e.target_cluster import OPERATOR_LABEL, OPERATOR_NAMESPACE,
 
 
 class Operator(Protocol):
-    """What tests do to an operator."""
+    """What tests can do with an operator."""
 
     def kill(self) -> None:
         """kill -9."""
 
     def stop(self) -> None:
-        """Have none work."""
+        """Stop it."""
 
     def start(self) -> None:
-        """See to it that one works again."""
+        """Start it again."""
 
 
 @dataclass
 class LocalOperator:
-    """A process that looks at one namespace."""
+    """An operator of one namespace, as a process of this machine."""
 
     cluster: TargetCluster
     namespace: str
@@ -54,7 +54,7 @@ class LocalOperator:
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """Let it end."""
+        """Stop it with SIGTERM."""
         self._end(signal.SIGTERM)
 
     def _end(self, number: signal.Signals) -> None:
@@ -66,13 +66,13 @@ class LocalOperator:
 
 @dataclass
 class DeployedOperator:
-    """The cluster's own; its Deployment starts what was killed."""
+    """The operator that is deployed in the cluster; its Deployment restarts killed replicas."""
 
     cluster: TargetCluster
     stopped: bool = False
 
     def start(self) -> None:
-        """Wait until all replicas are there again."""
+        """Wait until all replicas are available."""
         if self.stopped:
             self._kubectl("scale", "deployment", "-l", OPERATOR_LABEL, "--replicas=2")
             self.stopped = False
@@ -83,13 +83,13 @@ class DeployedOperator:
         self._kubectl("delete", "pods", "-l", OPERATOR_LABEL, "--grace-period=0", "--force")
 
     def stop(self) -> None:
-        """Have no replica, and wait until it is so."""
+        """Scale it to no replica, and wait until none is left."""
         self.stopped = True
         self._kubectl("scale", "deployment", "-l", OPERATOR_LABEL, "--replicas=0")
         self._kubectl("wait", "--for=delete", "pod", "-l", OPERATOR_LABEL, "--timeout=50s")
 
     def log(self, since: datetime) -> str:
-        """Return what the replicas have said."""
+        """Return the log of all replicas."""
         return self._kubectl("logs", "-l", OPERATOR_LABEL, f"--since-time={since:%Y-%m-%dT%H:%M:%SZ}", "--tail=-1")
 
     def _kubectl(self, *arguments: str) -> str:
@@ -98,7 +98,7 @@ class DeployedOperator:
 
 @contextmanager
 def run_operator(cluster: TargetCluster, namespace: str) -> Iterator[Operator]:
-    """Have an operator that looks at a namespace; its log is printed at the end."""
+    """Run an operator for a namespace; its log is printed at the end."""
     if cluster.deployed:
         deployed, began = DeployedOperator(cluster), datetime.now(UTC)
         try:

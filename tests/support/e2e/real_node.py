@@ -1,4 +1,4 @@
-"""What the tests of a real node share: a job that any cluster can run, and a witness of all that happens to pods."""
+"""What the tests of a real node share: a job that any cluster can run, and a record of all changes of its pods."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESOURCES = {"requests": {"cpu": "20m", "memory": "128Mi"}, "limits": {"memory":
 
 
 def counting_job(name: str, *, replicas: int = 1, steps: int = 10**6, **container: Any) -> Json:
-    """Return a job whose workers count steps; what a test adds to its one container replaces what is here."""
+    """Return a job whose workers count steps; `container` overrides fields of its one container."""
     command = ["python", "-c", COUNTING.read_text(), str(steps)]
     main = {"name": "train", "image": images.TRAINER, "command": command, "resources": RESOURCES, **container}
     return of_workers(name, {"containers": [main]}, replicas=replicas)
@@ -39,7 +39,7 @@ def start_job(sandbox: Sandbox, job: Json) -> tuple[KubectlUser, dict[str, str]]
 
 
 def wait_for_progress(user: KubectlUser) -> None:
-    """Wait until the job's status tells a later step than now."""
+    """Wait until the job's status has a later step than now."""
 
     def step() -> int:
         found: int = user.status().get("progress", {}).get("step", 0)
@@ -62,13 +62,13 @@ def limit_by_default(sandbox: Sandbox, **defaults: Json) -> None:
 
 
 class PodRecorder:
-    """Every state that the API server has told of the namespace's pods, in order."""
+    """Records every event of a watch of the namespace's pods, in order."""
 
     def __init__(self, record: Path) -> None:
         self._record = record
 
     def states(self, job: str) -> list[tuple[str, Json]]:
-        """Return what happened to the workers of a job: ADDED, MODIFIED or DELETED, and the pod then."""
+        """Return the events of a job's workers: ADDED, MODIFIED or DELETED, and the pod."""
         text, at, found, decoder = self._record.read_text(), 0, [], json.JSONDecoder()
         while at < len(text):
             try:
@@ -82,7 +82,7 @@ class PodRecorder:
         return found
 
     def terminations(self, job: str) -> dict[str, Json]:
-        """Return how the training containers of a job have ended, by the pods' names."""
+        """Return the terminated states of a job's training containers, by pod name."""
         return {
             pod["metadata"]["name"]: status["state"]["terminated"]
             for _, pod in self.states(job)
@@ -91,11 +91,11 @@ class PodRecorder:
         }
 
     def first(self, job: str, holds: Callable[[str, Json], bool]) -> int | None:
-        """Return the position of the first state for which something holds."""
+        """Return the position of the first event for which a condition holds."""
         return next((at for at, (kind, pod) in enumerate(self.states(job)) if holds(kind, pod)), None)
 
     def assert_one_pod_per_index(self, job: str) -> None:
-        """Assert that each index had its next pod only after the last one had ended or was gone."""
+        """Assert that each index got its next pod only after the last one had ended or was deleted."""
         alive: dict[str, set[str]] = {}
         for kind, pod in self.states(job):
             here = alive.setdefault(pod["metadata"]["labels"][names.LABEL_INDEX], set())
@@ -114,7 +114,7 @@ def record_pods(sandbox: Sandbox, folder: Path) -> Iterator[PodRecorder]:
 
 @contextmanager
 def follow_logs(sandbox: Sandbox, folder: Path, pod: str) -> Iterator[Callable[[], str]]:
-    """Follow a pod's log from now on, so that it can be read when the pod is gone; yields what returns all of it."""
+    """Follow a pod's log, to be read after the pod was deleted; yields a function that returns all of it."""
     record = folder / f"{pod}.log"
     with recorded(sandbox, record, "logs", "--follow", pod):
         yield record.read_text

@@ -1,4 +1,4 @@
-"""An operator and a namespace on a cluster, and the eyes of the demo: what the end-to-end tests act and look with."""
+"""A test's namespace with its operator: the end-to-end tests change it with kubectl and observe it as the demo does."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Sandbox:
 
     @asynccontextmanager
     async def observe(self, job: str) -> AsyncIterator[JobObserver]:
-        """Watch a job while in the block; what happens is printed."""
+        """Observe a job while in the block; its changes are printed."""
         observer = JobObserver(self.kube, self.namespace, job, Timeline(Console(width=150)))
         watching = asyncio.create_task(observer.watch())
         try:
@@ -78,7 +78,7 @@ class Sandbox:
 
 @asynccontextmanager
 async def new_sandbox(cluster: TargetCluster) -> AsyncIterator[Sandbox]:
-    """Make a namespace with an operator of its own; both are gone at the end."""
+    """Make a namespace with an operator of its own; both are removed at the end."""
     namespace = f"e2e-{uuid.uuid4().hex[:8]}"
     async with connect(user_agent="elasticjob-tests", kubeconfig=cluster.kubeconfig) as kube:
         with run_operator(cluster, namespace) as operator:

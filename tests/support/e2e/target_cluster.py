@@ -18,7 +18,7 @@ from tests.support.e2e.reader import Reader
 CRDS = Path(__file__).parents[3] / "crds"
 OPERATOR_NAMESPACE = "elasticjob-system"
 OPERATOR_LABEL = "app.kubernetes.io/name=elasticjob-operator"
-"""Where `make deploy` puts the operator, and what its Deployment and pods are found by."""
+"""Where `make deploy` puts the operator, and the label of its Deployment and pods."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class TargetCluster:
 
 
 def existing_cluster(kubeconfig: Path) -> TargetCluster:
-    """Look at a cluster that is there; one without an operator gets our definitions."""
+    """Return an existing cluster; apply the CRDs if no operator is deployed in it."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         pytest.fail("--kubeconfig needs kubectl in PATH", pytrace=False)

@@ -1,7 +1,7 @@
-"""A training that costs nothing: it counts steps, and goes on from where it was stopped.
+"""A training without computation: it counts steps, and continues from its checkpoint.
 
 Usage: trainer.py FOLDER. The folder is shared by all workers of a job. `step` in it is the checkpoint, written only by
-a stop in good order; `worlds` gets a line `round size step` for each world that trains; the training ends with success
+a graceful stop; `worlds` gets a line `round size step` for each world that trains; the training ends with success
 when there is a file `finish`.
 """
 

@@ -1,4 +1,4 @@
-"""In-place resize: what the node has room for is enforced, the rest is told."""
+"""In-place resize: resources that fit are enforced, others reported in conditions."""
 
 from __future__ import annotations
 
