@@ -1,4 +1,4 @@
-"""A rendezvous with agents around it that do what real ones promise, for the tests of worlds."""
+"""A rendezvous with simulated agents, for the tests of worlds."""
 
 from __future__ import annotations
 
@@ -15,8 +15,14 @@ MINIMUM = 2
 
 
 @dataclass
-class FakeAgent:
-    """An agent that does what the real one promises; the test decides when."""
+class SimulatedAgent:
+    """An agent that handles commands as the real one does, when the test says so.
+
+    Attributes:
+        running: the round of its process; 0: none runs.
+        last: the last round it has started a process in.
+        unreported: round, exit code and whether the exit was requested, of the process that has ended last.
+    """
 
     identity: Identity
     connected: bool = False
@@ -24,40 +30,40 @@ class FakeAgent:
     last: int = 0
     unreported: tuple[int, int, bool] | None = None
     draining: bool = False
-    gone: bool = False
+    ended: bool = False
     inbox: deque[Command] = field(default_factory=deque)
     starts: list[int] = field(default_factory=list)
 
 
-class Job:
-    """A rendezvous with agents around it; time passes only when told."""
+class SimulatedRendezvous:
+    """A rendezvous with simulated agents; the test advances the time."""
 
     def __init__(self, *, minimum: int = MINIMUM, desired: int = 3, rules: Rules | None = None) -> None:
         self.now = 1000.0
         self.members = Members()
         self.rendezvous = Rendezvous(self.members, rules=rules, timing=Timing(lost=10.0))
         self.rendezvous.sizes = {"worker": RoleSize(minimum, desired)}
-        self.agents: dict[str, FakeAgent] = {}
+        self.agents: dict[str, SimulatedAgent] = {}
         self.incarnations: dict[int, int] = {}
         self.started_in: dict[int, set[str]] = {}
         self.worlds: dict[int, tuple[str, ...]] = {}
         self.leases_lost: list[str] = []
 
-    def join(self, index: int) -> FakeAgent:
+    def join(self, index: int) -> SimulatedAgent:
         incarnation = self.incarnations.get(index, -1) + 1
         self.incarnations[index] = incarnation
         uid = f"{index}.{incarnation}"
-        agent = FakeAgent(Identity(f"j-worker-{uid}", uid, "worker", index, incarnation, f"10.0.0.{index}"))
+        agent = SimulatedAgent(Identity(f"j-worker-{uid}", uid, "worker", index, incarnation, f"10.0.0.{index}"))
         self.agents[uid] = agent
         self.connect(agent)
         return agent
 
-    def connect(self, agent: FakeAgent) -> None:
+    def connect(self, agent: SimulatedAgent) -> None:
         uid = agent.identity.pod_uid
         try:
             self.rendezvous.register(agent.identity, self.now)
         except NotCurrent:
-            agent.gone = True  # the operator has replaced it
+            agent.ended = True  # the operator has replaced it
             return
         agent.connected = True
         agent.inbox.clear()
@@ -67,18 +73,18 @@ class Job:
             self.rendezvous.process_exited(uid, process_round, code, self.now, requested=asked)
         self.advance()
 
-    def disconnect(self, agent: FakeAgent) -> None:
+    def disconnect(self, agent: SimulatedAgent) -> None:
         agent.connected = False
         agent.inbox.clear()
         self.rendezvous.disconnected(agent.identity.pod_uid, self.now)
         self.advance()
 
-    def kill(self, agent: FakeAgent) -> None:
-        agent.gone, agent.running = True, 0
+    def kill(self, agent: SimulatedAgent) -> None:
+        agent.ended, agent.running = True, 0
         if agent.connected:
             self.disconnect(agent)
 
-    def end_process(self, agent: FakeAgent, code: int, *, asked: bool) -> None:
+    def end_process(self, agent: SimulatedAgent, code: int, *, asked: bool) -> None:
         process_round, agent.running = agent.running, 0
         agent.unreported = (process_round, code, asked)
         if agent.connected:
@@ -103,8 +109,8 @@ class Job:
             elif agent.connected:
                 agent.inbox.append(command)
 
-    def silence(self, agent: FakeAgent, seconds: float) -> list[Command]:
-        """Let time pass in which all but one agent are heard of."""
+    def silence(self, agent: SimulatedAgent, seconds: float) -> list[Command]:
+        """Advance the time, in which all agents but one send heartbeats; return the commands."""
         self.now += seconds
         for member in self.members:
             if member.uid != agent.identity.pod_uid:
@@ -129,8 +135,8 @@ class Job:
             assert kept == [uid for uid in before if uid in kept], "survivors keep their order"
             assert list(rendezvous.world[: len(kept)]) == kept, "new ones come last"
 
-    def obey(self, agent: FakeAgent) -> None:
-        """The agent takes its next command, and its process does as it is told."""
+    def handle_command(self, agent: SimulatedAgent) -> None:
+        """Handle the agent's next command."""
         command = agent.inbox.popleft()
         match command:
             case Start():
@@ -153,24 +159,24 @@ class Job:
                 self.kill(agent)
 
     def calm(self) -> None:
-        """Everybody behaves until nothing happens any more."""
+        """Advance until nothing happens any more, with all agents connected and handling their commands."""
         for _ in range(400):
             self.advance(0.25)
             for agent in self.alive():
                 if not agent.connected:
                     self.connect(agent)
                 while agent.inbox:
-                    self.obey(agent)
+                    self.handle_command(agent)
 
-    def alive(self) -> list[FakeAgent]:
-        return [agent for agent in self.agents.values() if not agent.gone]
+    def alive(self) -> list[SimulatedAgent]:
+        return [agent for agent in self.agents.values() if not agent.ended]
 
     def running(self) -> list[str]:
         return [agent.identity.pod_uid for agent in self.alive() if agent.running == self.rendezvous.round > 0]
 
 
-def world_of(count: int, **options: int) -> tuple[Job, list[FakeAgent]]:
-    job = Job(minimum=1, desired=options.get("desired", count))
+def world_of(count: int, **options: int) -> tuple[SimulatedRendezvous, list[SimulatedAgent]]:
+    job = SimulatedRendezvous(minimum=1, desired=options.get("desired", count))
     agents = [job.join(index) for index in range(count)]
     job.calm()
     assert job.rendezvous.phase == "training"

@@ -1,8 +1,7 @@
-"""A whole job in virtual time: the master's own controller, state writer and shard service; agents that decide as real
-ones.
+"""A whole job in virtual time: the real controller, state writer and shard service, and the real agents' decisions.
 
-Played are the network, the processes, the operator and the store. The master can be killed at any moment and goes on
-from what was stored by then.
+The network, the training processes, the operator and the store are simulated. The master can be killed at any moment;
+the next one continues from the state stored by then.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ ROLE = "worker"
 DATASET = "data"
 SHARDS = 300
 GRACE = 6.0
-SERVER_NOTICES, AGENT_NOTICES = 9.0, 15.0
-"""Seconds after which either end of a cut connection gives it up."""
+SERVER_TIMEOUT, AGENT_TIMEOUT = 9.0, 15.0
+"""Seconds after which each end of a cut connection closes it."""
 
-Word = Callable[[Controller, Member], None]
+AgentMessage = Callable[[Controller, Member], None]
 
 
 class Aborted(Exception):
-    """How a call has ended."""
+    """The status of a failed call."""
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
         super().__init__(f"{code.name}: {details}")
@@ -48,14 +47,14 @@ class Aborted(Exception):
 
 
 class Context:
-    """Of a call to a service of the master."""
+    """The gRPC context of a call to a service of the master."""
 
     async def abort(self, code: grpc.StatusCode, details: str) -> None:
         raise Aborted(code, details)
 
 
-class Memory:
-    """A store that takes a moment; what is killed in that moment may be stored or not."""
+class SimulatedStore:
+    """A store that takes some time; the state of a master killed meanwhile may be stored or not."""
 
     pause = 0.5
     burst = 8.0
@@ -74,10 +73,10 @@ class Memory:
         await asyncio.sleep(self._rng.uniform(0, 0.1))
 
 
-class Master:
-    """One life of the master."""
+class SimulatedMaster:
+    """One master, until it is killed."""
 
-    def __init__(self, job: SoakedJob) -> None:
+    def __init__(self, job: SimulatedJob) -> None:
         self.controller = Controller(framework=job.framework)
         self.controller.set_health(job.health)
         self.state_writer = StateWriter(job.store, lambda: snapshot.encode(self.controller, job_uid="j"))
@@ -85,25 +84,25 @@ class Master:
             snapshot.restore(self.controller, decode(job.store.data))
         self.controller.on_change = self.state_writer.changed
         self.shards = ShardService(self.controller, self.state_writer)
-        self.links: set[Link] = set()
+        self.streams: set[SimulatedStream] = set()
         self._work = [job.spawn(self.controller.run()), job.spawn(self.state_writer.run())]
 
     def kill(self) -> None:
         for task in self._work:
             task.cancel()
-        for link in list(self.links):
-            link.broken = True
+        for stream in list(self.streams):
+            stream.broken = True
 
 
-class Link:
-    """A stream between an agent and one life of the master, in order and with delays, until one end gives it up."""
+class SimulatedStream:
+    """An ordered stream with delays between an agent and one master, until one end closes it."""
 
-    def __init__(self, agent: Agent, master: Master) -> None:
+    def __init__(self, agent: SimulatedAgent, master: SimulatedMaster) -> None:
         self.agent, self.master = agent, master
-        self.up: asyncio.Queue[Word | None] = asyncio.Queue()
+        self.up: asyncio.Queue[AgentMessage | None] = asyncio.Queue()
         self.down: asyncio.Queue[Command | None] = asyncio.Queue()
         self.broken = False
-        master.links.add(self)
+        master.streams.add(self)
 
     def send(self, command: Command) -> None:
         self.down.put_nowait(None if isinstance(command, MemberRemoved) else command)
@@ -114,18 +113,18 @@ class Link:
         member = controller.connect(uid, self.send, running_round=running, draining=draining)
         assert member is not None, "it has just registered"
         while not self.broken:
-            word = await self.take(self.up, SERVER_NOTICES)
-            if word is None:
+            message = await self.take(self.up, SERVER_TIMEOUT)
+            if message is None:
                 break
-            word(controller, member)
+            message(controller, member)
         self.broken = True
-        self.master.links.discard(self)
+        self.master.streams.discard(self)
         controller.disconnect(uid, self.send)
 
-    async def take(self, queue: asyncio.Queue[Any], patience: float) -> Any:
-        """Return what comes next on a way; None when this end of the stream is over."""
+    async def take(self, queue: asyncio.Queue[Any], timeout: float) -> Any:
+        """Return the next message in one direction; None when this end of the stream has closed."""
         job, silent = self.agent.job, 0.0
-        while not self.broken and silent < patience:
+        while not self.broken and silent < timeout:
             if self.agent.cut:
                 silent += 0.1
             elif not queue.empty():
@@ -137,25 +136,25 @@ class Link:
         return None
 
 
-class Agent:
-    """An agent with the real one's decisions, and the process it runs."""
+class SimulatedAgent:
+    """An agent with the real one's decisions, and its training process."""
 
-    def __init__(self, job: SoakedJob, index: int, incarnation: int) -> None:
+    def __init__(self, job: SimulatedJob, index: int, incarnation: int) -> None:
         self.job = job
         self.uid = f"{index}.{incarnation}"
         self.identity = Identity(f"j-worker-{self.uid}", self.uid, ROLE, index, incarnation, f"10.0.0.{index}")
         self.state = State()
-        self.process: Process | None = None
-        self.link: Link | None = None
-        self.cut = self.gone = False
+        self.process: SimulatedProcess | None = None
+        self.stream: SimulatedStream | None = None
+        self.cut = self.ended = False
         self.disconnected_since = 0.0
-        job.spawn(self._live())
+        job.spawn(self._reconnect_forever())
 
-    async def _live(self) -> None:
-        while not self.gone:
+    async def _reconnect_forever(self) -> None:
+        while not self.ended:
             await asyncio.sleep(self.job.rng.uniform(0.05, 1.0))
             master = self.job.master
-            if master is None or self.cut or self.gone:
+            if master is None or self.cut or self.ended:
                 continue
             try:
                 master.controller.register(self.identity)
@@ -163,37 +162,37 @@ class Agent:
                 continue
             await self._session(master)
 
-    async def _session(self, master: Master) -> None:
-        link = self.link = Link(self, master)
+    async def _session(self, master: SimulatedMaster) -> None:
+        stream = self.stream = SimulatedStream(self, master)
         running = self.state.running.round if self.state.running else 0
-        self.job.spawn(link.serve(running, self.state.draining))
+        self.job.spawn(stream.serve(running, self.state.draining))
         if self.state.last_exit is not None:
-            self._tell_exit(self.state.last_exit)
-        beats = self.job.spawn(self._beat(link))
-        while not self.gone and (command := await link.take(link.down, AGENT_NOTICES)) is not None:
-            if not self.gone:
-                self._obey(command)
+            self._report_exit(self.state.last_exit)
+        beats = self.job.spawn(self._send_heartbeats(stream))
+        while not self.ended and (command := await stream.take(stream.down, AGENT_TIMEOUT)) is not None:
+            if not self.ended:
+                self._handle_command(command)
         beats.cancel()
-        self.link, self.disconnected_since = None, self.job.loop.time()
-        link.up.put_nowait(None)
+        self.stream, self.disconnected_since = None, self.job.loop.time()
+        stream.up.put_nowait(None)
 
-    async def _beat(self, link: Link) -> None:
+    async def _send_heartbeats(self, stream: SimulatedStream) -> None:
         while True:
-            link.up.put_nowait(lambda controller, member: controller.heartbeat(member, member.usage))
+            stream.up.put_nowait(lambda controller, member: controller.heartbeat(member, member.usage))
             await asyncio.sleep(2.0)
 
-    def tell(self, word: Word) -> None:
-        if self.link is not None:
-            self.link.up.put_nowait(word)
+    def send(self, message: AgentMessage) -> None:
+        if self.stream is not None:
+            self.stream.up.put_nowait(message)
 
-    def _tell_exit(self, last: lifecycle.Exited) -> None:
-        self.tell(lambda job, member: job.exited(member, last.round, last.code, asked=last.asked))
+    def _report_exit(self, last: lifecycle.Exited) -> None:
+        self.send(lambda job, member: job.exited(member, last.round, last.code, asked=last.asked))
 
-    def _obey(self, command: Command) -> None:
+    def _handle_command(self, command: Command) -> None:
         match command:
             case Start():
-                assert self.link is not None
-                self.job.began(command.round, self.link.master.controller.rendezvous.world, self)
+                assert self.stream is not None
+                self.job.check_start(command.round, self.stream.master.controller.rendezvous.world, self)
                 self.handle(Launch(command.round))
             case Stop():
                 self.handle(lifecycle.StopRequested(command.round, command.grace_seconds))
@@ -203,10 +202,10 @@ class Agent:
                 self.handle(lifecycle.ExitRequested(command.problem))
             case Check():
                 number = command.number
-                self.tell(lambda job, member: job.checked(member, number, 1.0, "", ()))
+                self.send(lambda job, member: job.checked(member, number, 1.0, "", ()))
 
     def handle(self, event: Event) -> None:
-        if self.gone:
+        if self.ended:
             return
         self.state, actions = decide(self.state, event)
         for action in actions:
@@ -214,20 +213,20 @@ class Agent:
                 case Launch():
                     self._launch(action.round)
                 case lifecycle.Exited():
-                    self._tell_exit(action)
+                    self._report_exit(action)
                 case lifecycle.EndProcess() if self.process is not None:
                     self.process.end(action.kill_after)
                 case lifecycle.ReportLeaving():
-                    self.tell(lambda job, member: job.leaving(member))
+                    self.send(lambda job, member: job.leaving(member))
                 case lifecycle.AwaitVerdict():
                     self.job.spawn(self._await_verdict())
                 case lifecycle.Quit():
                     self.job.spawn(self._quit(action.code))
 
     def _launch(self, process_round: int) -> None:
-        self.tell(lambda job, member: job.started(member, process_round))
+        self.send(lambda job, member: job.started(member, process_round))
         assert self.process is None, "never two processes on one member"
-        self.process = Process(self, process_round)
+        self.process = SimulatedProcess(self, process_round)
 
     async def _await_verdict(self) -> None:
         last = self.state.last_exit
@@ -235,31 +234,31 @@ class Agent:
         if last.code == 0:
             await asyncio.sleep(10.0)
         else:
-            while self.link is not None or self.job.loop.time() - self.disconnected_since < 60.0:
+            while self.stream is not None or self.job.loop.time() - self.disconnected_since < 60.0:
                 await asyncio.sleep(1.0)
         if self.state.last_exit is last:
             self.handle(lifecycle.VerdictTimedOut())
 
     async def _quit(self, code: int) -> None:
-        await asyncio.sleep(0.3)  # the last words
+        await asyncio.sleep(0.3)  # for its last messages
         self.die(code)
 
-    def die(self, code: int, *, heard: bool = True) -> None:
-        """End; without being `heard` the connection is found dead only by its silence."""
-        if self.gone:
+    def die(self, code: int, *, notify: bool = True) -> None:
+        """End the agent; without `notify` the master finds out only by its silence."""
+        if self.ended:
             return
-        self.gone, self.cut = True, not heard
-        if self.link is not None and heard:
-            self.link.up.put_nowait(None)
+        self.ended, self.cut = True, not notify
+        if self.stream is not None and notify:
+            self.stream.up.put_nowait(None)
         if self.process is not None:
-            self.process.die(137, told=False)
-        self.job.ended(self, code)
+            self.process.die(137, report=False)
+        self.job.agent_ended(self, code)
 
 
-class Process:
-    """A training process: steps only together with all others of its world, and trains a shard a step."""
+class SimulatedProcess:
+    """A training process. It steps only together with all others of its world, and trains one shard in each step."""
 
-    def __init__(self, agent: Agent, process_round: int) -> None:
+    def __init__(self, agent: SimulatedAgent, process_round: int) -> None:
         self.agent, self.job, self.round = agent, agent.job, process_round
         self.stopping = self.hangs = False
         self.step = 0
@@ -277,11 +276,11 @@ class Process:
         await asyncio.sleep(seconds)
         self.die(137)
 
-    def die(self, code: int, *, told: bool = True) -> None:
+    def die(self, code: int, *, report: bool = True) -> None:
         if self.agent.process is self:
             self._task.cancel()
             self.agent.process = None
-            if told:
+            if report:
                 self.agent.handle(lifecycle.ProcessEnded(code=code, message=""))
 
     async def _train(self) -> None:
@@ -291,7 +290,7 @@ class Process:
                 await asyncio.Event().wait()
             if self.stopping or self.job.finished:
                 break
-            missing = self.job.missing(self.round)
+            missing = self.job.missing_peers(self.round)
             if missing == "others":
                 if self.job.rng.random() < 0.5:
                     await asyncio.sleep(1.0)
@@ -310,7 +309,7 @@ class Process:
             )
             answer = await job.call("LeaseShards", request, agent)
             self._leased = [shard.id for shard in answer.shards]
-            assert job.done.isdisjoint(self._leased), "what was told to be done is handed out to nobody"
+            assert job.done.isdisjoint(self._leased), "a shard confirmed as done is never handed out again"
             job.finished = job.finished or (answer.finished and job.may_finish)
         if self._leased:
             shard = self._leased.pop()
@@ -318,20 +317,20 @@ class Process:
             job.spawn(job.report(shard, agent, self.round))
         self.step += 1
         report = Report(self.round, self.step, samples=1, seconds=0.5, steps=1)
-        agent.tell(lambda controller, member: controller.step(member, report))
+        agent.send(lambda controller, member: controller.step(member, report))
 
 
-class SoakedJob:
-    """The job: its master, if it lives, its agents, and the operator who keeps the desired ones there."""
+class SimulatedJob:
+    """The job: its master, if there is one, its agents, and an operator that maintains the desired ones."""
 
     def __init__(self, seed: int, loop: Any, *, framework: str, health: Mapping[str, Any]) -> None:
         self.rng, self.loop, self.framework = random.Random(seed), loop, framework
         self.health = Health(**health)
-        self.store = Memory(self.rng)
-        self.master: Master | None = None
+        self.store = SimulatedStore(self.rng)
+        self.master: SimulatedMaster | None = None
         self.desired = {0, 1, 2}
         self.incarnations: dict[int, int] = {}
-        self.agents: dict[int, Agent] = {}
+        self.agents: dict[int, SimulatedAgent] = {}
         self.worlds: dict[int, dict[str, Sequence[str]]] = {}
         self.met: set[int] = set()
         self.trained: set[int] = set()
@@ -342,10 +341,10 @@ class SoakedJob:
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._look)
+        task.add_done_callback(self._forget_task)
         return task
 
-    def _look(self, task: asyncio.Task[Any]) -> None:
+    def _forget_task(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.loop.fail(error)
@@ -353,18 +352,18 @@ class SoakedJob:
     # --- the operator ------------------------------------------------------------------------------------------------
 
     def start_master(self) -> None:
-        self.master = Master(self)
+        self.master = SimulatedMaster(self)
         self.spawn(self._read_job(self.master))
 
-    async def _read_job(self, master: Master) -> None:
+    async def _read_job(self, master: SimulatedMaster) -> None:
         await asyncio.sleep(self.rng.uniform(0, 2))
         if master is self.master:
-            self.tell_master()
+            self.update_master()
             request = pb.CreateDatasetRequest(dataset=DATASET, size=SHARDS, shard_size=1, epochs=1, shuffle=True)
             with suppress(Aborted):
                 await master.shards.CreateDataset(request, Context())
 
-    def tell_master(self) -> None:
+    def update_master(self) -> None:
         if self.master is not None:
             sizes = {ROLE: RoleSize(1, len(self.desired))}
             self.master.controller.resize(sizes, all_ready=False, stop_seconds=GRACE)
@@ -373,16 +372,16 @@ class SoakedJob:
 
     def scale(self, size: int) -> None:
         self.desired = set(range(size))
-        self.tell_master()
+        self.update_master()
         for index in self.desired:
             self.add(index)
 
     def add(self, index: int) -> None:
-        if index in self.desired and (index not in self.agents or self.agents[index].gone):
+        if index in self.desired and (index not in self.agents or self.agents[index].ended):
             self.incarnations[index] = self.incarnations.get(index, -1) + 1
-            self.agents[index] = Agent(self, index, self.incarnations[index])
+            self.agents[index] = SimulatedAgent(self, index, self.incarnations[index])
 
-    def ended(self, agent: Agent, code: int) -> None:
+    def agent_ended(self, agent: SimulatedAgent, code: int) -> None:
         if code == 0:
             self.desired.discard(agent.identity.index)
         else:
@@ -391,19 +390,19 @@ class SoakedJob:
     async def _replace(self, index: int) -> None:
         await asyncio.sleep(self.rng.uniform(0.5, 3))
         self.add(index)
-        self.tell_master()
+        self.update_master()
 
-    # --- what the processes ask --------------------------------------------------------------------------------------
+    # --- requests of the processes -----------------------------------------------------------------------------------
 
-    def began(self, process_round: int, world: Sequence[str], agent: Agent) -> None:
-        """An agent is told to start in a world: it is in it, and all are told the same."""
+    def check_start(self, process_round: int, world: Sequence[str], agent: SimulatedAgent) -> None:
+        """Check the start of an agent in a world: the agent is in it, and all agents get the same one."""
         assert agent.uid in world, f"{agent.uid} is started in round {process_round}, which is {world}"
-        for other, told in self.worlds.setdefault(process_round, {}).items():
-            assert tuple(told) == tuple(world), f"round {process_round}: {other} was told {told}, {agent.uid} {world}"
+        for other, known in self.worlds.setdefault(process_round, {}).items():
+            assert tuple(known) == tuple(world), f"round {process_round}: {other} got {known}, {agent.uid} {world}"
         self.worlds[process_round][agent.uid] = world
 
-    def missing(self, process_round: int) -> str:
-        """Tell who keeps a round's process from its next step: "" nobody, "some" that come or hang, "others" gone."""
+    def missing_peers(self, process_round: int) -> str:
+        """Return what delays a process' next step: "" nothing, "some" peers that start or hang, "others" lost peers."""
         world = next(iter(self.worlds[process_round].values()))
         if self.framework == "horovod":
             return ""
@@ -413,7 +412,7 @@ class SoakedJob:
             return "some" if any(a.process is not None and a.process.hangs for a in here) else ""
         return "others" if process_round in self.met else "some"
 
-    async def call(self, method: str, request: Any, agent: Agent) -> Any:
+    async def call(self, method: str, request: Any, agent: SimulatedAgent) -> Any:
         """Call the master as an agent does, until it answers; a refusal is an error of the test."""
         while True:
             master = self.master
@@ -427,13 +426,13 @@ class SoakedJob:
                         raise
             await asyncio.sleep(0.5)
 
-    async def report(self, shard: int, agent: Agent, process_round: int) -> None:
+    async def report(self, shard: int, agent: SimulatedAgent, process_round: int) -> None:
         request = pb.ReportShardsRequest(dataset=DATASET, pod_uid=agent.uid, done=[shard], round=process_round)
         answer = await self.call("ReportShards", request, agent)
         if not answer.stale:
             self.done.add(shard)
 
-    # --- what befalls it ---------------------------------------------------------------------------------------------
+    # --- faults ------------------------------------------------------------------------------------------------------
 
     async def kill_master(self, seconds: float) -> None:
         if self.master is not None:
@@ -442,41 +441,41 @@ class SoakedJob:
             await asyncio.sleep(seconds)
             self.start_master()
 
-    async def cut(self, agent: Agent, seconds: float) -> None:
+    async def cut(self, agent: SimulatedAgent, seconds: float) -> None:
         agent.cut = True
         await asyncio.sleep(seconds)
-        agent.cut = agent.gone
+        agent.cut = agent.ended
 
-    def befall(self) -> None:
-        """Let something happen."""
-        alive = [agent for agent in self.agents.values() if not agent.gone]
+    def inject_fault(self) -> None:
+        """Inject a random fault."""
+        alive = [agent for agent in self.agents.values() if not agent.ended]
         agent = self.rng.choice(alive) if alive else None
-        what = self.rng.choice(("master", "master", "cut", "pod", "crash", "hang", "drain", "scale", "node"))
-        if what == "master":
+        fault = self.rng.choice(("master", "master", "cut", "pod", "crash", "hang", "drain", "scale", "node"))
+        if fault == "master":
             self.spawn(self.kill_master(self.rng.choice((0.0, 0.5, 4.0, 14.0))))
-        elif what == "scale":
+        elif fault == "scale":
             self.scale(self.rng.randint(1, 5))
         elif agent is None:
             return
-        elif what == "cut":
+        elif fault == "cut":
             self.spawn(self.cut(agent, self.rng.choice((1.0, 8.0, 20.0))))
-        elif what in ("pod", "node"):
-            agent.die(137, heard=what == "pod")
-        elif what == "drain":
+        elif fault in ("pod", "node"):
+            agent.die(137, notify=fault == "pod")
+        elif fault == "drain":
             agent.handle(lifecycle.DrainRequested(grace=GRACE, by_node=True))
         elif agent.process is not None:
-            if what == "crash":
+            if fault == "crash":
                 agent.process.die(self.rng.choice((1, 139)))
-            elif self.framework != "horovod":  # whose processes find out by themselves that one of them hangs
+            elif self.framework != "horovod":  # its processes detect by themselves that one of them hangs
                 agent.process.hangs = True
 
     def state(self) -> str:
-        """Return how it stands, for people."""
+        """Return a description of the state for a failed assertion."""
         if self.master is None:
             return "no master"
         rendezvous = self.master.controller.rendezvous
         agents = {
-            a.uid: (a.process.round if a.process else 0, a.state.last_exit, a.link is not None)
+            a.uid: (a.process.round if a.process else 0, a.state.last_exit, a.stream is not None)
             for a in self.agents.values()
         }
         members = list(self.master.controller.members)

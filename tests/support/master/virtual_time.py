@@ -1,4 +1,4 @@
-"""An event loop whose time passes only when nobody has anything left to do: hours in milliseconds, always the same."""
+"""An event loop in virtual time, which advances only when no task can run: hours take milliseconds, reproducibly."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ START = 1_800_000_000.0
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Runs tasks and timers in one fixed order. There is no network in it and no thread."""
+    """Runs tasks and timers in a fixed order. It supports neither network nor threads."""
 
     def __init__(self) -> None:
         super().__init__()
         self._now = START
-        self._clock_resolution = 1e-6  # what a float can tell apart at such times
+        self._clock_resolution = 1e-6  # the resolution of a float at such times
         self._selector = self
         self._failure: BaseException | None = None
         self.set_exception_handler(lambda _, context: self.fail(context.get("exception") or RuntimeError(context)))
@@ -26,13 +26,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._now
 
     def fail(self, error: BaseException) -> None:
-        """End the run with this error, wherever in the loop it has been found."""
+        """End the run with this error, from anywhere in the loop."""
         if self._failure is None:
             self._failure = error
             self.stop()
 
     def run(self, main: Coroutine[Any, Any, None]) -> None:
-        """Run to the end, or to the first failure; what is still under way then is broken off."""
+        """Run to the end, or to the first failure, and cancel all other tasks then."""
         with _patched_clock(self):
             task = self.create_task(main)
             try:
@@ -42,9 +42,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
                     raise
                 raise self._failure from None
             finally:
-                self._break_off()
+                self._cancel_rest()
 
-    def _break_off(self) -> None:
+    def _cancel_rest(self) -> None:
         self.set_exception_handler(lambda *_: None)
         for task in asyncio.all_tasks(self):
             task.cancel()
@@ -52,11 +52,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.run_forever()
         self.close()
 
-    # --- what BaseEventLoop asks for: it waits by asking a selector, which is this loop ------------------------------
+    # --- methods that BaseEventLoop calls: it waits by calling a selector, which is this loop ------------------------
 
     def select(self, timeout: float | None) -> list[Any]:
         if timeout is None:
-            raise RuntimeError("nobody has anything left to do, for ever")
+            raise RuntimeError("no task will ever run again")
         self._now += timeout
         return []
 

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.support.master.simulated_agents import MINIMUM, FakeAgent, Job, world_of
+from tests.support.master.simulated_agents import MINIMUM, SimulatedAgent, SimulatedRendezvous, world_of
 
 
 class Worlds(RuleBasedStateMachine):
@@ -22,14 +22,14 @@ class Worlds(RuleBasedStateMachine):
 
     @initialize(desired=st.integers(MINIMUM, 4), present=st.integers(0, 4), calm=st.booleans())
     def begin(self, desired: int, present: int, calm: bool) -> None:
-        self.job = Job(desired=desired, rules=Rules(in_process_elastic=self.in_process_elastic))
+        self.job = SimulatedRendezvous(desired=desired, rules=Rules(in_process_elastic=self.in_process_elastic))
         self.finished = False
         for index in range(present):
             self.job.join(index)
         if calm:
             self.job.calm()
 
-    def pick(self, number: int, agents: list[FakeAgent]) -> FakeAgent | None:
+    def pick(self, number: int, agents: list[SimulatedAgent]) -> SimulatedAgent | None:
         return agents[number % len(agents)] if agents else None
 
     @rule(index=st.integers(0, 4))
@@ -40,10 +40,10 @@ class Worlds(RuleBasedStateMachine):
         self.job.join(index)
 
     @rule(number=st.integers(0, 9))
-    def obey(self, number: int) -> None:
+    def handle_command(self, number: int) -> None:
         agent = self.pick(number, [a for a in self.job.alive() if a.inbox])
         if agent:
-            self.job.obey(agent)
+            self.job.handle_command(agent)
 
     @rule(number=st.integers(0, 9))
     def lose_stream(self, number: int) -> None:
@@ -107,7 +107,7 @@ class Worlds(RuleBasedStateMachine):
         self.finished = self.finished or job.rendezvous.finished_at is not None  # told with the stream that came back
         present = [m.uid for m in job.members if m.available]
         state = f"{job.rendezvous.phase} round {job.rendezvous.round} world {job.rendezvous.world} present {present}"
-        assert all(not agent.draining or agent.gone for agent in job.alive()), state
+        assert all(not agent.draining or agent.ended for agent in job.alive()), state
         if not self.finished and len(present) >= MINIMUM:
             assert job.rendezvous.phase == "training", state
             assert job.rendezvous.confirmed_at is not None, state
@@ -129,7 +129,7 @@ TestWorldsThatAdapt.settings = settings(max_examples=80, stateful_step_count=40)
 
 
 def test_the_first_world_waits_a_little_for_all_desired_members() -> None:
-    job = Job(minimum=1, desired=2)
+    job = SimulatedRendezvous(minimum=1, desired=2)
     job.join(0)
     assert job.rendezvous.round == 0
     job.join(1)
@@ -137,14 +137,14 @@ def test_the_first_world_waits_a_little_for_all_desired_members() -> None:
 
 
 def test_the_first_world_does_not_wait_for_members_that_never_come() -> None:
-    job = Job(minimum=1, desired=2)
+    job = SimulatedRendezvous(minimum=1, desired=2)
     job.join(0)
     job.advance(2.5)
     assert job.rendezvous.world == ("0.0",)
 
 
 def test_all_ready_waits_for_all() -> None:
-    job = Job(minimum=1, desired=2, rules=Rules(all_ready=True))
+    job = SimulatedRendezvous(minimum=1, desired=2, rules=Rules(all_ready=True))
     job.join(0)
     job.advance(9.0)
     assert job.rendezvous.round == 0
@@ -214,7 +214,7 @@ def test_the_others_of_a_crashed_world_are_stopped_at_once_and_only_the_first_to
     job.advance(2.1)
     assert isinstance(agents[1].inbox[0], Exit)
     assert agents[0].inbox[0] == Stop("0.0", 1, 0.0)
-    assert not agents[2].gone
+    assert not agents[2].ended
     job.calm()
     assert job.rendezvous.world == ("0.0", "2.0")
 
@@ -225,7 +225,7 @@ def test_members_that_a_forgotten_world_had_lost_already_do_not_break_it() -> No
     for agent in agents:
         job.disconnect(agent)
     rendezvous.restore(phase="training", process_round=1, world=rendezvous.world, finished=False, now=job.now)
-    agents[2].gone = True  # drained out of round 2, which the stored state does not know
+    agents[2].ended = True  # drained out of round 2, which the stored state does not know
     for agent in agents[:2]:
         agent.running = 2
         job.connect(agent)
@@ -240,12 +240,12 @@ def test_a_crash_beside_a_lost_member_is_not_blamed_on_the_crashed() -> None:
     job.end_process(agents[1], 134, asked=False)
     job.calm()
     assert job.rendezvous.world == ("1.0", "2.0")
-    assert not agents[1].gone
+    assert not agents[1].ended
 
 
 def test_a_newer_incarnation_takes_the_place_of_a_silent_one_at_once() -> None:
     job, agents = world_of(2)
-    agents[1].gone = True  # its node is gone: no end of the stream is seen
+    agents[1].ended = True  # its node is gone: no end of the stream is seen
     job.join(1)
     job.calm()
     assert job.rendezvous.world == ("0.0", "1.1")
@@ -274,7 +274,7 @@ def test_a_long_absence_makes_a_world_without_it_and_another_with_it() -> None:
     job.disconnect(agents[0])
     job.advance(10.5)
     while agents[1].inbox:
-        job.obey(agents[1])
+        job.handle_command(agents[1])
     job.advance(1.0)
     assert (job.rendezvous.round, job.rendezvous.world) == (2, ("1.0",))
     job.calm()
@@ -282,9 +282,9 @@ def test_a_long_absence_makes_a_world_without_it_and_another_with_it() -> None:
 
 
 def test_a_start_that_got_lost_with_its_stream_is_sent_again() -> None:
-    job = Job(minimum=1, desired=2)
+    job = SimulatedRendezvous(minimum=1, desired=2)
     agents = [job.join(0), job.join(1)]
-    job.obey(agents[1])
+    job.handle_command(agents[1])
     job.disconnect(agents[0])
     job.connect(agents[0])
     job.calm()
@@ -294,9 +294,9 @@ def test_a_start_that_got_lost_with_its_stream_is_sent_again() -> None:
 
 @pytest.mark.parametrize("how", ["lost", "leaves"])
 def test_a_world_without_a_member_whose_start_got_lost_is_made_anew(how: str) -> None:
-    job = Job(minimum=1, desired=2)
+    job = SimulatedRendezvous(minimum=1, desired=2)
     agents = [job.join(0), job.join(1)]
-    job.obey(agents[1])
+    job.handle_command(agents[1])
     job.rendezvous.disconnected("0.0", job.now)
     job.rendezvous.connected("0.0", job.now)
     if how == "leaves":
@@ -330,7 +330,7 @@ def test_a_member_that_does_not_stop_is_taken_for_lost() -> None:
     job.join(2)
     job.advance(1.1)
     assert isinstance(agents[0].inbox[0], Stop)
-    job.obey(agents[1])
+    job.handle_command(agents[1])
     job.advance(2 * 30 + 10.5)  # twice the grace and a margin
     assert "0.0" not in job.rendezvous.world
     assert job.rendezvous.phase == "training"

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from tests.support.master.simulated_job import SHARDS, SoakedJob
+from tests.support.master.simulated_job import SHARDS, SimulatedJob
 from tests.support.master.virtual_time import VirtualLoop
 
 EVENTS = 12
@@ -16,20 +16,20 @@ CALM_SECONDS = 240
 END_SECONDS = 2000
 
 
-async def live(job: SoakedJob) -> None:
+async def live(job: SimulatedJob) -> None:
     """Let things happen to a job, then let it calm down, then let it come to its end."""
     job.start_master()
     job.scale(3)
     await asyncio.sleep(15)
     for _ in range(EVENTS):
-        job.befall()
+        job.inject_fault()
         await asyncio.sleep(job.rng.choice((0.0, 0.05, 0.3, 1.0, 3.0, 12.0)))
     await asyncio.sleep(CALM_SECONDS)
     assert job.master is not None
     controller = job.master.controller
     rendezvous = controller.rendezvous
     members = {member.uid for member in controller.members}
-    there = {agent.uid for agent in job.agents.values() if not agent.gone}
+    there = {agent.uid for agent in job.agents.values() if not agent.ended}
     assert there == {job.agents[index].uid for index in job.desired}, job.state()
     assert members == there, job.state()
     assert rendezvous.phase == "training", job.state()
@@ -43,10 +43,10 @@ async def live(job: SoakedJob) -> None:
         return  # its end is decided by another role
     job.may_finish = True
     for _ in range(END_SECONDS):
-        if all(agent.gone for agent in job.agents.values()):
+        if all(agent.ended for agent in job.agents.values()):
             break
         await asyncio.sleep(1)
-    assert all(agent.gone for agent in job.agents.values()), job.state()
+    assert all(agent.ended for agent in job.agents.values()), job.state()
     account = controller.ledgers.get("data").account()
     assert (account.total, account.done, account.leased, account.waiting) == (SHARDS, SHARDS, 0, 0)
     assert job.trained == set(range(SHARDS))
@@ -54,7 +54,7 @@ async def live(job: SoakedJob) -> None:
 
 def run(seed: int, framework: str, health: dict[str, Any]) -> None:
     loop = VirtualLoop()
-    job = SoakedJob(seed, loop, framework=framework, health=health)
+    job = SimulatedJob(seed, loop, framework=framework, health=health)
     with mock.patch("time.monotonic", loop.time), mock.patch("time.thread_time", float):
         loop.run(live(job))
 

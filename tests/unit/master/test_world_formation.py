@@ -10,7 +10,7 @@ from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.master.simulated_agents import Job, world_of
+from tests.support.master.simulated_agents import SimulatedRendezvous, world_of
 
 
 def member(number: int, node: str) -> Member:
@@ -90,7 +90,7 @@ def test_a_world_waits_no_longer_than_the_limit_for_joins_that_keep_coming() -> 
 
 
 def test_below_the_minimum_no_world_is_formed_however_long_it_takes() -> None:
-    job = Job(minimum=3, desired=4)
+    job = SimulatedRendezvous(minimum=3, desired=4)
     job.join(0)
     job.join(1)
     job.advance(1000.0)
@@ -111,7 +111,7 @@ def test_a_restart_kills_all_processes_at_once_and_starts_the_same_members_anew(
 
 
 def test_a_restart_reaches_also_processes_that_adapt_to_changes() -> None:
-    job = Job(minimum=1, desired=2, rules=Rules(in_process_elastic=True))
+    job = SimulatedRendezvous(minimum=1, desired=2, rules=Rules(in_process_elastic=True))
     agents = [job.join(0), job.join(1)]
     job.calm()
     job.rendezvous.restart_training()
@@ -125,7 +125,7 @@ def test_a_restart_that_fails_one_process_more_blames_nobody() -> None:
     job.rendezvous.restart_training()
     job.end_process(agents[0], 134, asked=False)
     job.calm()
-    assert not agents[0].gone
+    assert not agents[0].ended
     assert job.rendezvous.world == ("0.0", "1.0")
 
 
@@ -163,7 +163,7 @@ def test_a_member_that_is_away_for_a_while_is_suspected_and_stays_what_it_was() 
 
 
 def test_a_thousand_members_get_one_and_the_same_world() -> None:
-    job = Job(minimum=1, desired=1000)
+    job = SimulatedRendezvous(minimum=1, desired=1000)
     rendezvous, members = job.rendezvous, job.members
     for index in range(1000):
         identity = Identity(f"p{index}", f"u{index}", "worker", index, 0, f"10.0.{index >> 8}.{index & 255}")
@@ -176,7 +176,7 @@ def test_a_thousand_members_get_one_and_the_same_world() -> None:
 
 
 def test_a_job_whose_members_come_and_go_for_ever_keeps_nothing_of_those_who_are_gone() -> None:
-    job = Job(minimum=1, desired=3)
+    job = SimulatedRendezvous(minimum=1, desired=3)
     for _ in range(60):
         for index in range(3):
             job.join(index)
