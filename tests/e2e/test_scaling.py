@@ -344,7 +344,7 @@ def test_a_plan_that_is_out_of_time_is_rolled_back_and_tells_what_the_scheduler_
     user = user_of("lonely")
     before = user.begin(1)
     wish = {"worker": {"replicas": 3}}
-    user.request("ScalePlan", "bounded", replicaResourceSpecs=wish, timeoutSeconds=1, onTimeout="Rollback")
+    user.request("ScalePlan", "bounded", replicaResourceSpecs=wish, timeoutSeconds=4, onTimeout="Rollback")
     user.wait("sp/bounded", ".status.phase", "Failed")
     message = user.status("sp/bounded")["message"]
     assert "2 of 2 new members are not ready: worker 1, worker 2" in message
