@@ -17,11 +17,11 @@ from elasticjob_api import names
 from elasticjob_api.v1 import job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 
+from tests.support.agent_process import AGENT, agent_environment
 from tests.support.fuzz.bystanders import GROWTH, MEGABYTE, OPTIONS
 from tests.support.fuzz.random_messages import FLOATS, Nature
 from tests.support.master_process import run_master
 
-AGENT = str(Path(sys.executable).with_name("elasticjob-agent"))
 TRAIN = """
     import os, pathlib, sys, time
     import elasticjob
@@ -139,19 +139,7 @@ async def test_no_line_on_the_socket_harms_the_agent_or_the_training(tmp_path: P
     inputs, host = inputs // 10, f"127.{os.getpid() // 250 % 100 + 101}.{os.getpid() % 250}.1"
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(TRAIN))
-    environment = {
-        **os.environ,
-        names.ENV_JOB_NAME: "job",
-        names.ENV_NAMESPACE: "default",
-        names.ENV_POD_NAME: "job-worker-0",
-        names.ENV_POD_UID: "uid-0",
-        names.ENV_POD_IP: "127.0.0.1",
-        names.ENV_ROLE: "worker",
-        names.ENV_INDEX: "0",
-        names.ENV_MASTER_SERVICE: "job-master",
-        names.service_host_env("job-master"): host,
-        names.ENV_TERMINATION_LOG: str(tmp_path / "termination"),
-    }
+    environment = agent_environment({}, master=host)
     options = (*OPTIONS, "--workers=1", "--insecure", f"--state-file={tmp_path / 'state'}")
     command = (AGENT, "run", "--", sys.executable, str(script), str(tmp_path))
     async with run_master(tmp_path, *options, ports=(names.GRPC_PORT, 0), address=host):

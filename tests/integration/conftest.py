@@ -1,9 +1,70 @@
-"""Integration tests talk to a control plane without a node."""
+"""Integration tests talk to a control plane without a node, or to a master or agent process without a cluster."""
 
+import itertools
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import grpc.aio
 import pytest
+import pytest_asyncio
+from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
+
+from tests.support import agent_process, master_on_kubernetes
+from tests.support.fake_master import FakeMaster
+from tests.support.local_job import LocalJob
+from tests.support.master_process import STANDALONE, Master, run_master
+
+_fake_masters = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
 def cluster(control_plane: Cluster) -> Cluster:
     return control_plane
+
+
+@pytest_asyncio.fixture
+async def master(tmp_path: Path) -> AsyncIterator[Master]:
+    """A master without Kubernetes, whose first world has two members."""
+    async with run_master(tmp_path, *STANDALONE) as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def channel(master: Master) -> AsyncIterator[grpc.aio.Channel]:
+    """A channel to the master that shows its token."""
+    async with master.channel() as open_channel:
+        yield open_channel
+
+
+@pytest_asyncio.fixture
+async def setting(cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path) -> master_on_kubernetes.Setting:
+    """A job in a namespace, and an account for its master."""
+    return await master_on_kubernetes.prepare(cluster, kube, namespace, tmp_path)
+
+
+@pytest_asyncio.fixture
+async def fake_master() -> AsyncIterator[FakeMaster]:
+    """A master that a test plays, on an address that no other test has."""
+    number = os.getpid() % 60_000
+    host = f"127.{77 + next(_fake_masters) % 100}.{number // 250}.{number % 250 + 1}"
+    fake = FakeMaster(host)  # type: ignore[abstract]
+    await fake.start()
+    yield fake
+    await fake.stop()
+
+
+@pytest_asyncio.fixture
+async def run(fake_master: FakeMaster, tmp_path: Path) -> AsyncIterator[agent_process.Run]:
+    """What starts agents of the fake master."""
+    async with agent_process.agents(fake_master.host, tmp_path) as start:
+        yield start
+
+
+@pytest.fixture
+def local_job(tmp_path: Path) -> Iterator[LocalJob]:
+    """A job whose master and agents are processes of this machine, and end with the test."""
+    job = LocalJob(tmp_path)
+    yield job
+    job.end()

@@ -16,7 +16,8 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 
-from tests.integration.test_agent_run import AGENT, FakeMaster, Run, master, run  # noqa: F401 (fixtures)
+from tests.support.agent_process import AGENT, Run
+from tests.support.fake_master import FakeMaster
 
 GIVEN = {
     "PATH": "/usr/bin:/bin",
@@ -61,13 +62,13 @@ def nowhere(installed: Path, tmp_path: Path) -> tuple[str, ...]:
     return ("unshare", "--mount", "sh", "-c", script, str(root))
 
 
-async def ending(master: FakeMaster, run: Run, program: tuple[str, ...], *command: str, **given: str) -> str:  # noqa: F811
+async def ending(fake_master: FakeMaster, run: Run, program: tuple[str, ...], *command: str, **given: str) -> str:
     """Let an agent run a command to its end; return its output."""
     agent = await run(*command, program=(*program, "run", "--"), **given)
     try:
-        await master.begin(1)
-        exited = await master.exited(1)
-        await master.order(exit=pb.Exit())
+        await fake_master.begin(1)
+        exited = await fake_master.exited(1)
+        await fake_master.order(exit=pb.Exit())
     finally:
         code, out, err = await agent.end()
         print(f"--- the agent's last words ---\n{err}")
@@ -76,14 +77,14 @@ async def ending(master: FakeMaster, run: Run, program: tuple[str, ...], *comman
 
 
 async def test_an_installed_agent_runs_a_command_where_there_is_nothing_else(
-    master: FakeMaster,  # noqa: F811
-    run: Run,  # noqa: F811
+    fake_master: FakeMaster,
+    run: Run,
     nowhere: tuple[str, ...],
     installed: Path,
 ) -> None:
     script = "import os, ssl; print(sorted(os.listdir('/')), os.path.exists('/bin/sh'))"
     program = (*nowhere, str(installed / "bin" / "elasticjob-agent"))
-    out = await ending(master, run, program, str(installed / "bin" / "python3"), "-c", script)
+    out = await ending(fake_master, run, program, str(installed / "bin" / "python3"), "-c", script)
     assert out == f"{sorted({'dev', 'proc', installed.parts[1]})} False\n"
 
 
@@ -102,8 +103,8 @@ def test_every_module_of_the_agent_loads_where_there_is_nothing_else(nowhere: tu
 
 @pytest.mark.parametrize("where", ["image", "volume"])
 async def test_a_command_gets_the_environment_of_its_container_and_nothing_of_the_agents(
-    master: FakeMaster,  # noqa: F811
-    run: Run,  # noqa: F811
+    fake_master: FakeMaster,
+    run: Run,
     installed: Path,
     monkeypatch: pytest.MonkeyPatch,
     where: str,
@@ -116,7 +117,7 @@ async def test_a_command_gets_the_environment_of_its_container_and_nothing_of_th
     else:  # the image's own Python heeds some of them
         program = AGENT
         given = {name: value for name, value in GIVEN.items() if name not in ("LD_PRELOAD", "PYTHONHOME", "PYTHONPATH")}
-    out = await ending(master, run, (program,), "cat", "/proc/self/environ", **given)
+    out = await ending(fake_master, run, (program,), "cat", "/proc/self/environ", **given)
     got = dict(entry.partition("=")[::2] for entry in out.split("\0") if entry)
     known = {names.service_host_env("job-master")}
     assert {name: value for name, value in got.items() if not name.startswith("ELASTICJOB_") and name not in known} == {
@@ -172,7 +173,7 @@ def test_a_directory_that_cannot_be_made_is_named_with_the_user() -> None:
 
 def test_the_training_library_works_with_every_python_from_3_8_on(installed: Path) -> None:
     for source in (installed / "library" / "elasticjob").glob("*.py"):
-        if source.name == "_alone.py":
+        if source.name == "_standalone.py":
             continue  # for a program that is run by hand, without an agent
         ast.parse(source.read_text(), str(source), feature_version=(3, 8))
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(installed / "library"), "PYTHONDONTWRITEBYTECODE": "1"}

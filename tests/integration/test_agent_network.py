@@ -17,11 +17,11 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2, job_pb2, job_pb2_grpc
 
+from tests.support.agent_process import AGENT, agent_environment
 from tests.support.master_process import TOKEN, Master, certificates, run_master
 from tests.support.tcp_proxy import Wire, wire
 from tests.support.wait import until
 
-AGENT = str(Path(sys.executable).with_name("elasticjob-agent"))
 STANDALONE = ("--standalone", "--framework=custom", "--min=2", "--workers=2")
 LOST_SECONDS = 30
 TRAINING = """
@@ -95,20 +95,8 @@ async def job(tmp_path: Path) -> AsyncIterator[Job]:
         channel = await stack.enter_async_context(master.channel())
         agents = []
         for index in range(2):
-            environment = {
-                **os.environ,
-                names.ENV_POD_NAME: f"job-worker-{index}",
-                names.ENV_POD_UID: f"uid-{index}",
-                names.ENV_POD_IP: "127.0.0.1",
-                names.ENV_NAMESPACE: "default",
-                names.ENV_ROLE: "worker",
-                names.ENV_INDEX: str(index),
-                names.ENV_MASTER_SERVICE: "job-master",
-                names.service_host_env("job-master"): host,
-                names.ENV_TOKEN: TOKEN,
-                names.ENV_CA: certificates()[0],
-                names.ENV_DRAIN_SECONDS: "5",
-            }
+            more = {names.ENV_TOKEN: TOKEN, names.ENV_CA: certificates()[0], names.ENV_DRAIN_SECONDS: "5"}
+            environment = agent_environment(more, index=index, master=host)
             with (tmp_path / f"agent-{index}.log").open("wb") as log:
                 command = [AGENT, "run", "--", sys.executable, str(script), str(tmp_path / f"started-{index}")]
                 process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=log, stderr=log)

@@ -7,12 +7,15 @@ from typing import Any
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 
-from tests.integration.test_agent_run import FakeMaster, Run, alive, master, run  # noqa: F401 (fixtures)
+from tests.support.agent_process import Run, alive
+from tests.support.fake_master import FakeMaster
 from tests.support.wait import until
 
 
-async def found(master: FakeMaster, number: int) -> pb.CheckResult:  # noqa: F811
-    results = await master.received.wait(lambda received: [r for r in received.of_kind("check") if r.number == number])
+async def found(fake_master: FakeMaster, number: int) -> pb.CheckResult:
+    results = await fake_master.received.wait(
+        lambda received: [r for r in received.of_kind("check") if r.number == number]
+    )
     result: pb.CheckResult = results[0]
     return result
 
@@ -21,89 +24,91 @@ def check(number: int, *command: str, peers: tuple[str, ...] = (), seconds: floa
     return {"check": pb.Check(number=number, peers=peers, command=command, timeout_seconds=seconds)}
 
 
-async def test_a_fit_node_is_measured_and_reaches_its_peers(master: FakeMaster, run: Run) -> None:  # noqa: F811
-    await run("true", **{names.ENV_POD_IP: master.host})
-    await master.order(**check(1, "sh", "-c", f"test -z ${names.ENV_TOKEN}", peers=(master.host,)))
-    result = await found(master, 1)
+async def test_a_fit_node_is_measured_and_reaches_its_peers(fake_master: FakeMaster, run: Run) -> None:
+    await run("true", **{names.ENV_POD_IP: fake_master.host})
+    await fake_master.order(**check(1, "sh", "-c", f"test -z ${names.ENV_TOKEN}", peers=(fake_master.host,)))
+    result = await found(fake_master, 1)
     assert (result.problem, list(result.unreached)) == ("", [])
     assert 0 < result.seconds < 60
 
 
-async def test_a_command_that_fails_is_told_with_its_last_words(master: FakeMaster, run: Run) -> None:  # noqa: F811
-    await run("true", **{names.ENV_POD_IP: master.host})
-    await master.order(**check(1, "sh", "-c", "echo no GPU here; exit 3"))
-    assert (await found(master, 1)).problem == "the check command ended with exit code 3: no GPU here"
-    await master.order(**check(2, "/no/such/command"))
-    assert (await found(master, 2)).problem == ("the check command ended with exit code 127: No such file or directory")
+async def test_a_command_that_fails_is_told_with_its_last_words(fake_master: FakeMaster, run: Run) -> None:
+    await run("true", **{names.ENV_POD_IP: fake_master.host})
+    await fake_master.order(**check(1, "sh", "-c", "echo no GPU here; exit 3"))
+    assert (await found(fake_master, 1)).problem == "the check command ended with exit code 3: no GPU here"
+    await fake_master.order(**check(2, "/no/such/command"))
+    assert (await found(fake_master, 2)).problem == (
+        "the check command ended with exit code 127: No such file or directory"
+    )
 
 
-async def test_peers_that_cannot_be_reached_are_named(master: FakeMaster, run: Run) -> None:  # noqa: F811
-    await run("true", **{names.ENV_POD_IP: master.host})
+async def test_peers_that_cannot_be_reached_are_named(fake_master: FakeMaster, run: Run) -> None:
+    await run("true", **{names.ENV_POD_IP: fake_master.host})
     nobody = "127.254.254.254"
-    await master.order(**check(1, peers=(nobody, master.host)))
-    result = await found(master, 1)
+    await fake_master.order(**check(1, peers=(nobody, fake_master.host)))
+    result = await found(fake_master, 1)
     assert (list(result.unreached), result.problem) == ([nobody], "")
 
 
 async def test_a_check_that_hangs_ends_with_its_time_and_leaves_nothing_behind(
-    master: FakeMaster,  # noqa: F811
-    run: Run,  # noqa: F811
+    fake_master: FakeMaster,
+    run: Run,
     tmp_path: Any,
 ) -> None:
-    await run("true", **{names.ENV_POD_IP: master.host})
+    await run("true", **{names.ENV_POD_IP: fake_master.host})
     pid = tmp_path / "pid"
-    await master.order(**check(1, "sh", "-c", f"sleep 1000 & echo $! > {pid}; wait", seconds=3.0))
-    assert (await found(master, 1)).problem == "the node check has not ended within 3 s"
+    await fake_master.order(**check(1, "sh", "-c", f"sleep 1000 & echo $! > {pid}; wait", seconds=3.0))
+    assert (await found(fake_master, 1)).problem == "the node check has not ended within 3 s"
     await until("the check is gone", lambda: not alive(int(pid.read_text())))
 
 
 async def test_an_answer_that_got_lost_is_given_again_without_a_second_check(
-    master: FakeMaster,  # noqa: F811
-    run: Run,  # noqa: F811
+    fake_master: FakeMaster,
+    run: Run,
     tmp_path: Any,
 ) -> None:
-    await run("true", **{names.ENV_POD_IP: master.host})
+    await run("true", **{names.ENV_POD_IP: fake_master.host})
     order = check(7, "sh", "-c", f"echo once >> {tmp_path / 'count'}")
-    await master.order(**order)
-    await found(master, 7)
-    await master.stop()
-    await master.start()
-    await master.order(**order)
-    await master.received.wait(lambda received: len(received.of_kind("check")) == 2)
+    await fake_master.order(**order)
+    await found(fake_master, 7)
+    await fake_master.stop()
+    await fake_master.start()
+    await fake_master.order(**order)
+    await fake_master.received.wait(lambda received: len(received.of_kind("check")) == 2)
     assert (tmp_path / "count").read_text() == "once\n"
 
 
 async def test_a_newer_check_takes_the_place_of_one_under_way_and_is_not_disturbed_by_it(
-    master: FakeMaster,  # noqa: F811
-    run: Run,  # noqa: F811
+    fake_master: FakeMaster,
+    run: Run,
     tmp_path: Any,
 ) -> None:
-    await run("true", **{names.ENV_POD_IP: master.host})
+    await run("true", **{names.ENV_POD_IP: fake_master.host})
     pid = tmp_path / "pid"
-    await master.order(**check(1, "sh", "-c", f"echo $$ > {pid}; exec sleep 1000"))
+    await fake_master.order(**check(1, "sh", "-c", f"echo $$ > {pid}; exec sleep 1000"))
     await until("the check has begun", lambda: pid.exists() and pid.read_text() != "")
-    await master.order(**check(2, "sh", "-c", "sleep 1"))
-    assert (await found(master, 2)).problem == ""
+    await fake_master.order(**check(2, "sh", "-c", "sleep 1"))
+    assert (await found(fake_master, 2)).problem == ""
     await until("the check is gone", lambda: not alive(int(pid.read_text())))
-    assert {result.number for result in master.received.of_kind("check")} == {2}
+    assert {result.number for result in fake_master.received.of_kind("check")} == {2}
 
 
-async def test_an_agent_on_a_node_that_is_not_fit_ends_with_the_reason(master: FakeMaster, run: Run) -> None:  # noqa: F811
-    agent = await run("true", **{names.ENV_POD_IP: master.host})
-    await master.order(exit=pb.Exit(problem="2 of 2 connections failed"))
+async def test_an_agent_on_a_node_that_is_not_fit_ends_with_the_reason(fake_master: FakeMaster, run: Run) -> None:
+    agent = await run("true", **{names.ENV_POD_IP: fake_master.host})
+    await fake_master.order(exit=pb.Exit(problem="2 of 2 connections failed"))
     code, _, _ = await agent.end()
     assert (code, agent.termination) == (names.EXIT_UNFIT, "node check: 2 of 2 connections failed")
 
 
 async def test_an_agent_that_ends_in_the_middle_of_a_check_takes_it_along(
-    master: FakeMaster,  # noqa: F811
-    run: Run,  # noqa: F811
+    fake_master: FakeMaster,
+    run: Run,
     tmp_path: Any,
 ) -> None:
-    agent = await run("true", **{names.ENV_POD_IP: master.host})
+    agent = await run("true", **{names.ENV_POD_IP: fake_master.host})
     pid = tmp_path / "pid"
-    await master.order(**check(1, "sh", "-c", f"echo $$ > {pid}; exec sleep 1000"))
+    await fake_master.order(**check(1, "sh", "-c", f"echo $$ > {pid}; exec sleep 1000"))
     await until("the check has begun", lambda: pid.exists() and pid.read_text() != "")
-    await master.order(drain=pb.Drain(grace_seconds=1))
+    await fake_master.order(drain=pb.Drain(grace_seconds=1))
     assert (await agent.end())[0] == names.EXIT_DRAINED
     await until("the check is gone", lambda: not alive(int(pid.read_text())))

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-from elasticjob_api import names
-
-from tests.integration.test_agent_digits import BIN, Rig
+from tests.support.local_job import LocalJob
 
 TRAINING = """
     import os, time
@@ -48,41 +41,16 @@ TRAINING = """
 """
 
 
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Rig]:
-    rig = Rig(tmp_path)
-    (tmp_path / "train.py").write_text(textwrap.dedent(TRAINING))
-    yield rig
-    rig.end()
-
-
-def agent(rig: Rig, index: int) -> subprocess.Popen[bytes]:
-    environment = {
-        **{name: rig.secrets[name] for name in (names.ENV_JOB_NAME, names.ENV_TOKEN, names.ENV_CA)},
-        names.ENV_JOB_UID: "job-uid",
-        names.ENV_NAMESPACE: "default",
-        names.ENV_POD_NAME: f"job-worker-{index}",
-        names.ENV_POD_UID: f"uid-{index}",
-        names.ENV_POD_IP: f"{rig.subnet}.{10 + index}",
-        names.ENV_ROLE: "worker",
-        names.ENV_INDEX: str(index),
-        names.ENV_MASTER_SERVICE: "job-master",
-        names.service_host_env("job-master"): f"{rig.subnet}.1",
-        names.ENV_TERMINATION_LOG: os.devnull,
-    }
-    command = (sys.executable, "-u", str(rig.folder / "train.py"))
-    return rig.start(f"worker-{index}", str(BIN / "elasticjob-agent"), "run", "--", *command, **environment)
-
-
-def test_processes_meet_and_agree_through_a_master_that_is_killed_meanwhile(rig: Rig) -> None:
-    rig.master()
-    agents = [agent(rig, 0), agent(rig, 1)]
-    rig.wait_for_line("is half through")
-    rig.processes["master"].kill()
-    rig.processes["master"].wait()
-    rig.master()
-    rig.wait("the agents end", lambda: all(one.poll() is not None for one in agents))
-    log = rig.log()
+def test_processes_meet_and_agree_through_a_master_that_is_killed_meanwhile(local_job: LocalJob) -> None:
+    script = local_job.folder / "train.py"
+    script.write_text(textwrap.dedent(TRAINING))
+    local_job.start_master()
+    agents = [local_job.start_agent(index, sys.executable, "-u", str(script)) for index in range(2)]
+    local_job.wait_for_line("is half through")
+    local_job.kill_master()
+    local_job.start_master()
+    local_job.wait("the agents end", lambda: all(one.poll() is not None for one in agents))
+    log = local_job.log()
     assert [one.returncode for one in agents] == [0, 0], log
     assert "rank 0 of 2 is done" in log, log
     assert "rank 1 of 2 is done" in log, log

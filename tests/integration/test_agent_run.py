@@ -3,251 +3,52 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import itertools
-import os
 import signal
 import sys
-import textwrap
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import grpc
-import grpc.aio
 import pytest
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
-from elasticjob_api.v1 import agent_pb2_grpc, discovery_pb2, discovery_pb2_grpc, shards_pb2, shards_pb2_grpc
 
+from tests.support.agent_process import SECONDS, Run, alive, python
+from tests.support.fake_master import FakeMaster
 from tests.support.wait import until
-
-AGENT = str(Path(sys.executable).with_name("elasticjob-agent"))
-SECONDS = 20
-_hosts = itertools.count(1)
-
-
-@dataclass
-class Received:
-    """The messages of one agent, of all its streams."""
-
-    messages: list[pb.AgentMessage] = field(default_factory=list)
-    ended_streams: int = 0
-    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
-    stream: Any = None
-
-    def of_kind(self, kind: str) -> list[Any]:
-        return [getattr(message, kind) for message in self.messages if message.WhichOneof("message") == kind]
-
-    async def wait(self, what: Callable[[Received], Any]) -> Any:
-        async def found() -> Any:
-            async with self.changed:
-                await self.changed.wait_for(lambda: what(self))
-                return what(self)
-
-        try:
-            return await asyncio.wait_for(found(), SECONDS)
-        except TimeoutError:
-            kinds = [m for m in self.messages if m.WhichOneof("message") != "heartbeat"]
-            pytest.fail(f"the agent has not sent what was waited for; it sent {kinds}")
-
-
-class FakeMaster(
-    agent_pb2_grpc.AgentServiceServicer,
-    discovery_pb2_grpc.DiscoveryServiceServicer,
-    shards_pb2_grpc.ShardServiceServicer,
-):
-    """A master that sends the commands that a test asks for."""
-
-    def __init__(self, host: str) -> None:
-        self.host = host
-        self.received = Received()
-        self.registered: list[pb.RegisterRequest] = []
-        self.shards_reported: list[shards_pb2.ReportShardsRequest] = []
-        self.next_shard = 0
-        self.leases: list[shards_pb2.LeaseShardsRequest] = []
-        self.answers_lost = 0
-        self._command = 0
-        self._server: grpc.aio.Server | None = None
-
-    async def start(self) -> None:
-        self._server = grpc.aio.server()
-        agent_pb2_grpc.add_AgentServiceServicer_to_server(self, self._server)
-        shards_pb2_grpc.add_ShardServiceServicer_to_server(self, self._server)
-        discovery_pb2_grpc.add_DiscoveryServiceServicer_to_server(self, self._server)
-        self._server.add_insecure_port(f"{self.host}:{names.GRPC_PORT}")
-        await self._server.start()
-
-    async def stop(self) -> None:
-        if self._server is not None:
-            await self._server.stop(0)
-            self._server = None
-        self.received.stream = None
-
-    async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:
-        self.registered.append(request)
-        return pb.RegisterResponse(heartbeat_seconds=0.1, lost_seconds=5)
-
-    async def Connect(self, requests: AsyncIterator[pb.AgentMessage], context: Any) -> None:  # type: ignore[override]
-        self.received.stream = context
-        async for message in requests:
-            async with self.received.changed:
-                self.received.messages.append(message)
-                self.received.changed.notify_all()
-        async with self.received.changed:
-            self.received.ended_streams += 1
-            self.received.changed.notify_all()
-
-    async def CreateDataset(self, request: Any, context: Any) -> shards_pb2.CreateDatasetResponse:
-        if request.size > 1000:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "another size")
-        return shards_pb2.CreateDatasetResponse(shards=-(-request.size // request.shard_size) * request.epochs)
-
-    async def LeaseShards(self, request: Any, context: Any) -> shards_pb2.LeaseShardsResponse:
-        self.leases.append(request)
-        if len(self.leases) <= self.answers_lost:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "killed before the answer was out")
-        ids = range(self.next_shard, min(self.next_shard + request.count, 10))
-        self.next_shard = ids.stop
-        shards = [shards_pb2.Shard(id=n, epoch=0, start=10 * n, end=10 * n + 10) for n in ids]
-        return shards_pb2.LeaseShardsResponse(shards=shards, finished=False)
-
-    async def ReportShards(self, request: Any, context: Any) -> shards_pb2.ReportShardsResponse:
-        self.shards_reported.append(request)
-        return shards_pb2.ReportShardsResponse()
-
-    async def GetHosts(self, request: Any, context: Any) -> discovery_pb2.HostList:
-        return discovery_pb2.HostList(version=1, hosts=[discovery_pb2.Host(name="job-worker-0", slots=2)])
-
-    async def order(self, **command: Any) -> int:
-        await self.received.wait(lambda received: received.stream)
-        self._command += 1
-        await self.received.stream.write(pb.MasterMessage(command_id=self._command, **command))
-        return self._command
-
-    async def begin(self, round_: int, **environment: str) -> None:
-        world = pb.World(round=round_, members=[pb.Member(pod_name="job-worker-0")])
-        await self.order(start=pb.Start(world=world, rank=0, environment=environment))
-        await self.received.wait(lambda received: [s for s in received.of_kind("started") if s.round == round_])
-
-    async def exited(self, round_: int) -> pb.ProcessExited:
-        exits: list[pb.ProcessExited] = await self.received.wait(
-            lambda received: [e for e in received.of_kind("exited") if e.round == round_]
-        )
-        return exits[0]
-
-
-@pytest.fixture
-async def master() -> AsyncIterator[FakeMaster]:
-    number = os.getpid() % 60_000
-    fake = FakeMaster(f"127.{77 + next(_hosts) % 100}.{number // 250}.{number % 250 + 1}")  # type: ignore[abstract]
-    await fake.start()
-    yield fake
-    await fake.stop()
-
-
-@dataclass
-class Started:
-    process: asyncio.subprocess.Process
-    folder: Path
-
-    async def end(self) -> tuple[int, str, str]:
-        out, err = await asyncio.wait_for(self.process.communicate(), SECONDS)
-        assert self.process.returncode is not None
-        return self.process.returncode, out.decode(), err.decode()
-
-    @property
-    def termination(self) -> str:
-        path = self.folder / "termination"
-        return path.read_text() if path.exists() else ""
-
-
-Run = Callable[..., Any]
-
-
-@pytest.fixture
-async def run(master: FakeMaster, tmp_path: Path) -> AsyncIterator[Run]:
-    started: list[Started] = []
-
-    async def start(*command: str, program: tuple[str, ...] = (AGENT, "run", "--"), **more: str) -> Started:
-        environment = {
-            **os.environ,
-            names.ENV_JOB_NAME: "job",
-            names.ENV_NAMESPACE: "default",
-            names.ENV_POD_NAME: "job-worker-0",
-            names.ENV_POD_UID: "uid-0",
-            names.ENV_POD_IP: "127.0.0.1",
-            names.ENV_ROLE: "worker",
-            names.ENV_INDEX: "0",
-            names.ENV_MASTER_SERVICE: "job-master",
-            names.service_host_env("job-master"): master.host,
-            names.ENV_TERMINATION_LOG: str(tmp_path / "termination"),
-            names.ENV_DRAIN_SECONDS: "2",
-            **more,
-        }
-        process = await asyncio.create_subprocess_exec(
-            *program, *command, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-        )
-        started.append(Started(process, tmp_path))
-        return started[-1]
-
-    yield start
-    for one in started:
-        if one.process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                one.process.terminate()  # the agent takes with it what a kill would leave behind
-            await one.end()
-
-
-def python(tmp_path: Path, text: str) -> tuple[str, ...]:
-    script = tmp_path / "train.py"
-    script.write_text(textwrap.dedent(text))
-    return (sys.executable, "-u", str(script))
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
 
 # --- life of a process ----------------------------------------------------------------------------------------------
 
 
-async def test_the_command_runs_in_its_world_and_its_success_is_the_agents(master: FakeMaster, run: Run) -> None:
+async def test_the_command_runs_in_its_world_and_its_success_is_the_agents(fake_master: FakeMaster, run: Run) -> None:
     agent = await run("sh", "-c", f"echo $GREETING ${names.ENV_ROUND} ${names.ENV_RANK}; echo token:${names.ENV_TOKEN}")
-    await master.begin(3, GREETING="hello")
-    exited = await master.exited(3)
+    await fake_master.begin(3, GREETING="hello")
+    exited = await fake_master.exited(3)
     assert (exited.exit_code, exited.asked) == (0, False)
-    await master.order(exit=pb.Exit())
+    await fake_master.order(exit=pb.Exit())
     assert (await agent.end())[:2] == (0, "hello 3 0\ntoken:\n")
 
 
 @pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -9 $$", 137)])
 async def test_the_commands_exit_code_is_told_as_a_shell_would_and_becomes_the_agents(
-    master: FakeMaster, run: Run, script: str, code: int
+    fake_master: FakeMaster, run: Run, script: str, code: int
 ) -> None:
     agent = await run("sh", "-c", f"for i in 1 2 3; do echo word $i >&2; done; {script}")
-    await master.begin(1)
-    exited = await master.exited(1)
+    await fake_master.begin(1)
+    exited = await fake_master.exited(1)
     assert (exited.exit_code, exited.asked, exited.message) == (code, False, "word 1\nword 2\nword 3")
-    await master.order(exit=pb.Exit())
+    await fake_master.order(exit=pb.Exit())
     ended, _, err = await agent.end()
     assert ended == code
     assert "word 1\nword 2\nword 3\n" in err
     assert agent.termination == "word 1\nword 2\nword 3"
 
 
-async def test_a_command_that_is_not_there_is_named_before_anything_starts(master: FakeMaster, run: Run) -> None:
+async def test_a_command_that_is_not_there_is_named_before_anything_starts(fake_master: FakeMaster, run: Run) -> None:
     agent = await run("no-such-command")
     code, _, err = await agent.end()
     assert code == 127
     assert err.startswith("elasticjob-agent: cannot run 'no-such-command': no such file")
     assert agent.termination == err.strip()
-    assert master.registered == []
+    assert fake_master.registered == []
 
 
 async def test_a_command_that_is_not_executable_is_named(run: Run, tmp_path: Path) -> None:
@@ -264,24 +65,26 @@ async def test_a_bad_environment_is_refused_by_name(run: Run) -> None:
     assert err == f"elasticjob-agent: {names.ENV_INDEX}='-1' must be a whole number, 0 or more\n"
 
 
-async def test_a_new_world_restarts_the_command(master: FakeMaster, run: Run) -> None:
+async def test_a_new_world_restarts_the_command(fake_master: FakeMaster, run: Run) -> None:
     agent = await run("sh", "-c", "echo up; sleep 600")
-    await master.begin(1)
+    await fake_master.begin(1)
     assert await agent.process.stdout.readline() == b"up\n"
-    command = await master.order(stop=pb.Stop(round=1, grace_seconds=10))
-    exited = await master.exited(1)
+    command = await fake_master.order(stop=pb.Stop(round=1, grace_seconds=10))
+    exited = await fake_master.exited(1)
     assert (exited.exit_code, exited.asked) == (143, True)
-    assert command in [ack.command_id for ack in master.received.of_kind("ack")]
-    await master.begin(2)
+    assert command in [ack.command_id for ack in fake_master.received.of_kind("ack")]
+    await fake_master.begin(2)
     assert await agent.process.stdout.readline() == b"up\n"
-    await master.order(stop=pb.Stop(round=1, grace_seconds=0))  # of a world that is no more: not meant for this process
-    await master.order(drain=pb.Drain(grace_seconds=5))
-    assert (await master.exited(2)).asked
+    await fake_master.order(
+        stop=pb.Stop(round=1, grace_seconds=0)
+    )  # of a world that is no more: not meant for this process
+    await fake_master.order(drain=pb.Drain(grace_seconds=5))
+    assert (await fake_master.exited(2)).asked
     assert (await agent.end())[0] == 143
 
 
 async def test_a_process_that_ignores_sigterm_is_killed_with_all_it_has_started(
-    master: FakeMaster, run: Run, tmp_path: Path
+    fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
     agent = await run(
@@ -290,86 +93,88 @@ async def test_a_process_that_ignores_sigterm_is_killed_with_all_it_has_started(
         f"trap '' TERM; (setsid sh -c 'trap \"\" TERM; echo $$ >>{pids}; while :; do sleep 1; done') & "
         f"echo $$ >>{pids}; while :; do sleep 1; done",
     )
-    await master.begin(1)
+    await fake_master.begin(1)
     await until("both have started", lambda: pids.exists() and len(pids.read_text().split()) == 2)
-    await master.order(stop=pb.Stop(round=1, grace_seconds=0.3))
-    exited = await master.exited(1)
+    await fake_master.order(stop=pb.Stop(round=1, grace_seconds=0.3))
+    exited = await fake_master.exited(1)
     assert (exited.exit_code, exited.asked) == (137, True)
     assert not any(alive(int(pid)) for pid in pids.read_text().split())
     agent.process.send_signal(signal.SIGTERM)
     assert (await agent.end())[0] == 143
 
 
-async def test_a_broken_world_is_ended_at_once(master: FakeMaster, run: Run, tmp_path: Path) -> None:
+async def test_a_broken_world_is_ended_at_once(fake_master: FakeMaster, run: Run, tmp_path: Path) -> None:
     await run(*python(tmp_path, "import elasticjob, time\nelasticjob.should_stop()\ntime.sleep(600)"))
-    await master.begin(1)
-    await master.order(stop=pb.Stop(round=1, grace_seconds=0))
-    assert (await master.exited(1)).exit_code == 137
+    await fake_master.begin(1)
+    await fake_master.order(stop=pb.Stop(round=1, grace_seconds=0))
+    assert (await fake_master.exited(1)).exit_code == 137
 
 
-async def test_sigterm_is_a_drain(master: FakeMaster, run: Run) -> None:
+async def test_sigterm_is_a_drain(fake_master: FakeMaster, run: Run) -> None:
     agent = await run("sh", "-c", "sleep 600", **{names.ENV_DRAIN_SECONDS: "5"})
-    await master.begin(1)
+    await fake_master.begin(1)
     agent.process.send_signal(signal.SIGTERM)
-    await master.received.wait(lambda received: received.of_kind("leaving"))
-    exited = await master.exited(1)
+    await fake_master.received.wait(lambda received: received.of_kind("leaving"))
+    exited = await fake_master.exited(1)
     assert exited.asked
     assert (await agent.end())[0] == 143
     assert agent.termination == ""
 
 
-async def test_a_member_that_waits_leaves_at_once(master: FakeMaster, run: Run) -> None:
+async def test_a_member_that_waits_leaves_at_once(fake_master: FakeMaster, run: Run) -> None:
     agent = await run("sleep", "600")
-    await master.order(drain=pb.Drain(grace_seconds=30))
+    await fake_master.order(drain=pb.Drain(grace_seconds=30))
     assert (await agent.end())[0] == 143
 
 
-async def test_the_agent_leaves_before_any_master_has_answered(master: FakeMaster, run: Run) -> None:
-    await master.stop()
+async def test_the_agent_leaves_before_any_master_has_answered(fake_master: FakeMaster, run: Run) -> None:
+    await fake_master.stop()
     agent = await run("sleep", "600")
     assert b"no connection to the master" in await asyncio.wait_for(agent.process.stderr.readline(), SECONDS)
     agent.process.send_signal(signal.SIGTERM)
     assert (await agent.end())[0] == 143
 
 
-async def test_other_signals_go_to_the_command(master: FakeMaster, run: Run) -> None:
+async def test_other_signals_go_to_the_command(fake_master: FakeMaster, run: Run) -> None:
     agent = await run("sh", "-c", "trap 'echo usr1; exit 5' USR1; echo ready; while :; do sleep 0.05; done")
-    await master.begin(1)
+    await fake_master.begin(1)
     assert await agent.process.stdout.readline() == b"ready\n"
     agent.process.send_signal(signal.SIGUSR1)
-    assert (await master.exited(1)).exit_code == 5
+    assert (await fake_master.exited(1)).exit_code == 5
 
 
-async def test_the_command_dies_with_a_killed_agent(master: FakeMaster, run: Run) -> None:
+async def test_the_command_dies_with_a_killed_agent(fake_master: FakeMaster, run: Run) -> None:
     agent = await run("sh", "-c", "echo $$; exec sleep 600")
-    await master.begin(1)
+    await fake_master.begin(1)
     pid = int(await agent.process.stdout.readline())
     agent.process.kill()
     await until("the command is gone", lambda: not alive(pid))
 
 
-async def test_orphans_are_collected(master: FakeMaster, run: Run) -> None:
+async def test_orphans_are_collected(fake_master: FakeMaster, run: Run) -> None:
     agent = await run("sh", "-c", "(sh -c 'sleep 0.1 & echo $!') ; sleep 600")
-    await master.begin(1)
+    await fake_master.begin(1)
     orphan = int(await agent.process.stdout.readline())
     await until("the orphan is gone", lambda: not Path(f"/proc/{orphan}").exists())
 
 
-async def test_a_crash_is_retried_in_place_as_often_as_allowed(master: FakeMaster, run: Run, tmp_path: Path) -> None:
+async def test_a_crash_is_retried_in_place_as_often_as_allowed(
+    fake_master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
     agent = await run("sh", "-c", "echo try; exit 9", **{names.ENV_PROCESS_RESTART_LIMIT: "2"})
-    await master.begin(1)
-    assert (await master.exited(1)).exit_code == 9
-    await master.order(exit=pb.Exit())
+    await fake_master.begin(1)
+    assert (await fake_master.exited(1)).exit_code == 9
+    await fake_master.order(exit=pb.Exit())
     assert (await agent.end())[:2] == (9, "try\ntry\ntry\n")
 
 
-async def test_a_survivor_of_a_broken_world_goes_on_in_the_next(master: FakeMaster, run: Run) -> None:
+async def test_a_survivor_of_a_broken_world_goes_on_in_the_next(fake_master: FakeMaster, run: Run) -> None:
     agent = await run("sh", "-c", f"test ${names.ENV_ROUND} = 2")
-    await master.begin(1)
-    assert (await master.exited(1)).exit_code == 1
-    await master.begin(2)
-    assert (await master.exited(2)).exit_code == 0
-    await master.order(exit=pb.Exit())
+    await fake_master.begin(1)
+    assert (await fake_master.exited(1)).exit_code == 1
+    await fake_master.begin(2)
+    assert (await fake_master.exited(2)).exit_code == 0
+    await fake_master.order(exit=pb.Exit())
     assert (await agent.end())[0] == 0
 
 
@@ -388,9 +193,9 @@ COUNTING = """
 
 
 async def test_the_member_is_ready_once_the_master_has_accepted_it_and_stays_so_while_the_master_is_away(
-    master: FakeMaster, run: Run
+    fake_master: FakeMaster, run: Run
 ) -> None:
-    address = master.host  # of the member, too: it has to be one that no other test's agent listens on
+    address = fake_master.host  # of the member, too: it has to be one that no other test's agent listens on
 
     async def ready() -> bool:
         try:
@@ -400,24 +205,26 @@ async def test_the_member_is_ready_once_the_master_has_accepted_it_and_stays_so_
         writer.close()
         return True
 
-    await master.stop()
+    await fake_master.stop()
     agent = await run("sleep", "60", **{names.ENV_POD_IP: address})
     while b"no connection to the master" not in await asyncio.wait_for(agent.process.stderr.readline(), SECONDS):
         pass
     assert not await ready()
-    await master.start()
-    await master.begin(1)
+    await fake_master.start()
+    await fake_master.begin(1)
     assert [await ready() for _ in range(200)] == [True] * 200, "the probe's connections fill the queue"
-    await master.stop()
+    await fake_master.stop()
     assert await ready()
 
 
-async def test_a_readiness_port_that_is_taken_is_told_and_the_training_goes_on(master: FakeMaster, run: Run) -> None:
-    taken = await asyncio.start_server(lambda _, writer: writer.close(), master.host, names.AGENT_READY_PORT)
-    agent = await run("true", **{names.ENV_POD_IP: master.host})
-    await master.begin(1)
-    assert (await master.exited(1)).exit_code == 0
-    await master.order(exit=pb.Exit())
+async def test_a_readiness_port_that_is_taken_is_told_and_the_training_goes_on(
+    fake_master: FakeMaster, run: Run
+) -> None:
+    taken = await asyncio.start_server(lambda _, writer: writer.close(), fake_master.host, names.AGENT_READY_PORT)
+    agent = await run("true", **{names.ENV_POD_IP: fake_master.host})
+    await fake_master.begin(1)
+    assert (await fake_master.exited(1)).exit_code == 0
+    await fake_master.order(exit=pb.Exit())
     code, _, words = await agent.end()
     taken.close()
     assert code == 0
@@ -426,37 +233,37 @@ async def test_a_readiness_port_that_is_taken_is_told_and_the_training_goes_on(m
 
 
 async def test_training_goes_on_while_the_master_is_away_and_nothing_it_did_is_lost(
-    master: FakeMaster, run: Run, tmp_path: Path
+    fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     agent = await run(*python(tmp_path, COUNTING))
-    await master.begin(1)
-    await master.received.wait(lambda received: received.of_kind("step"))
-    await master.stop()
-    before = len(master.received.messages)
-    samples_before = sum(report.samples for report in master.received.of_kind("step"))
+    await fake_master.begin(1)
+    await fake_master.received.wait(lambda received: received.of_kind("step"))
+    await fake_master.stop()
+    before = len(fake_master.received.messages)
+    samples_before = sum(report.samples for report in fake_master.received.of_kind("step"))
     await asyncio.sleep(0.5)
-    await master.start()
-    hello = (await master.received.wait(lambda received: received.of_kind("hello")[1:]))[0]
+    await fake_master.start()
+    hello = (await fake_master.received.wait(lambda received: received.of_kind("hello")[1:]))[0]
     assert (hello.running_round, hello.draining) == (1, False)
-    report = await master.received.wait(
+    report = await fake_master.received.wait(
         lambda received: [m.step for m in received.messages[before:] if m.WhichOneof("message") == "step"]
     )
     assert report[0].samples + samples_before == pytest.approx(2 * report[0].step, abs=100)
-    assert len(master.received.of_kind("started")) == 1
-    await master.order(stop=pb.Stop(round=1, grace_seconds=10))
-    assert (await master.exited(1)).exit_code == 0
+    assert len(fake_master.received.of_kind("started")) == 1
+    await fake_master.order(stop=pb.Stop(round=1, grace_seconds=10))
+    assert (await fake_master.exited(1)).exit_code == 0
     assert b"stopped" in await agent.process.stdout.readline()
-    assert master.received.of_kind("step")[-1].metrics["loss"] > 0
+    assert fake_master.received.of_kind("step")[-1].metrics["loss"] > 0
 
 
-async def test_an_end_the_master_has_missed_is_told_when_it_is_back(master: FakeMaster, run: Run) -> None:
+async def test_an_end_the_master_has_missed_is_told_when_it_is_back(fake_master: FakeMaster, run: Run) -> None:
     agent = await run("sh", "-c", "read line; exit 4")
-    await master.begin(1)
-    await master.stop()
-    await master.start()
-    exited = await master.exited(1)
+    await fake_master.begin(1)
+    await fake_master.stop()
+    await fake_master.start()
+    exited = await fake_master.exited(1)
     assert exited.exit_code == 4
-    await master.order(exit=pb.Exit())
+    await fake_master.order(exit=pb.Exit())
     assert (await agent.end())[0] == 4
 
 
@@ -471,13 +278,13 @@ sys.exit(agent.run(config.load(os.environ), sys.argv[1:], dict(os.environ), time
 
 @pytest.mark.parametrize("code", [0, 3])
 async def test_without_a_master_the_agent_ends_with_the_commands_code_after_a_bounded_time(
-    master: FakeMaster, run: Run, tmp_path: Path, code: int
+    fake_master: FakeMaster, run: Run, tmp_path: Path, code: int
 ) -> None:
     go = tmp_path / "go"
     script = f"while ! test -e {go}; do sleep 0.05; done; exit {code}"
     agent = await run("sh", "-c", script, program=(sys.executable, "-c", SHORT_VERDICT_TIMEOUTS))
-    await master.begin(1)
-    await master.stop()
+    await fake_master.begin(1)
+    await fake_master.stop()
     go.touch()
     assert (await agent.end())[0] == code
 
@@ -485,26 +292,28 @@ async def test_without_a_master_the_agent_ends_with_the_commands_code_after_a_bo
 # --- the library ----------------------------------------------------------------------------------------------------
 
 
-async def test_the_process_stops_when_asked_and_says_so(master: FakeMaster, run: Run, tmp_path: Path) -> None:
+async def test_the_process_stops_when_asked_and_says_so(fake_master: FakeMaster, run: Run, tmp_path: Path) -> None:
     agent = await run(*python(tmp_path, COUNTING))
-    await master.begin(1)
-    await master.received.wait(lambda received: received.of_kind("step"))
-    await master.order(drain=pb.Drain(grace_seconds=10))
-    exited = await master.exited(1)
+    await fake_master.begin(1)
+    await fake_master.received.wait(lambda received: received.of_kind("step"))
+    await fake_master.order(drain=pb.Drain(grace_seconds=10))
+    exited = await fake_master.exited(1)
     assert (exited.exit_code, exited.asked) == (0, True)
     assert (await agent.end())[:2] == (143, "stopped\n")
 
 
 async def test_a_stop_that_was_agreed_before_it_arrived_is_not_taken_for_success(
-    master: FakeMaster, run: Run, tmp_path: Path
+    fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     await run(*python(tmp_path, "import elasticjob\nelasticjob.should_stop()\nelasticjob.confirm_stop()"))
-    await master.begin(1)
-    exited = await master.exited(1)
+    await fake_master.begin(1)
+    exited = await fake_master.exited(1)
     assert (exited.exit_code, exited.asked) == (0, True)
 
 
-async def test_shards_are_leased_and_what_is_done_is_reported(master: FakeMaster, run: Run, tmp_path: Path) -> None:
+async def test_shards_are_leased_and_what_is_done_is_reported(
+    fake_master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
     agent = await run(
         *python(
             tmp_path,
@@ -522,37 +331,37 @@ async def test_shards_are_leased_and_what_is_done_is_reported(master: FakeMaster
     """,
         )
     )
-    await master.begin(1)
-    assert (await master.exited(1)).exit_code == 0, (await agent.end())[2]
-    assert {shard for report in master.shards_reported for shard in report.done} == set(range(5))
-    await master.order(exit=pb.Exit())
+    await fake_master.begin(1)
+    assert (await fake_master.exited(1)).exit_code == 0, (await agent.end())[2]
+    assert {shard for report in fake_master.shards_reported for shard in report.done} == set(range(5))
+    await fake_master.order(exit=pb.Exit())
     assert (await agent.end())[1] == "10 (5, 50, 60)\nFAILED_PRECONDITION: another size\n"
 
 
 async def test_a_lease_whose_answer_got_lost_is_repeated_by_its_name(
-    master: FakeMaster, run: Run, tmp_path: Path
+    fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
-    master.answers_lost = 1
+    fake_master.answers_lost = 1
     script = 'import elasticjob; print(elasticjob.shards("train", size=100, shard_size=10, prefetch=4).take().id)'
     agent = await run(*python(tmp_path, script))
-    await master.begin(1)
-    assert (await master.exited(1)).exit_code == 0, (await agent.end())[2]
-    first, second = master.leases[:2]
+    await fake_master.begin(1)
+    assert (await fake_master.exited(1)).exit_code == 0, (await agent.end())[2]
+    first, second = fake_master.leases[:2]
     assert first == second
     assert first.request_id
-    await master.order(exit=pb.Exit())
+    await fake_master.order(exit=pb.Exit())
     assert (await agent.end())[1] == "0\n"
 
 
-async def test_discover_hosts_in_the_process_asks_the_agent(master: FakeMaster, run: Run, tmp_path: Path) -> None:
+async def test_discover_hosts_in_the_process_asks_the_agent(fake_master: FakeMaster, run: Run, tmp_path: Path) -> None:
     script = Path(sys.executable).with_name("discover_hosts")
     agent = await run(str(script), TMPDIR=str(tmp_path))
-    await master.begin(1)
+    await fake_master.begin(1)
     assert await agent.process.stdout.readline() == b"job-worker-0:2\n"
 
 
 async def test_garbage_on_the_socket_is_answered_and_harms_nothing(
-    master: FakeMaster, run: Run, tmp_path: Path
+    fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     agent = await run(
         *python(
@@ -570,48 +379,54 @@ async def test_garbage_on_the_socket_is_answered_and_harms_nothing(
     """,
         )
     )
-    await master.begin(1)
-    await master.exited(1)
-    await master.order(exit=pb.Exit())
+    await fake_master.begin(1)
+    await fake_master.exited(1)
+    await fake_master.order(exit=pb.Exit())
     assert (await agent.end())[:2] == (0, "True\n" * 8)
 
 
 # --- what the library tells and asks --------------------------------------------------------------------------------
 
 
-async def test_steps_and_the_seconds_of_ones_own_reach_the_master(master: FakeMaster, run: Run, tmp_path: Path) -> None:
+async def test_steps_and_the_seconds_of_ones_own_reach_the_master(
+    fake_master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
     script = """
         import elasticjob
         for step in range(1, 101):
             elasticjob.report_step(step, samples=2, compute_seconds=0.5)
     """
     await run(*python(tmp_path, script))
-    await master.begin(1)
-    await master.exited(1)
-    reports = master.received.of_kind("step")
+    await fake_master.begin(1)
+    await fake_master.exited(1)
+    reports = fake_master.received.of_kind("step")
     assert reports[-1].step == 100
     assert (sum(report.steps for report in reports), sum(report.compute_seconds for report in reports)) == (99, 50)
 
 
-async def test_the_process_learns_who_is_in_its_world(master: FakeMaster, run: Run, tmp_path: Path) -> None:
+async def test_the_process_learns_who_is_in_its_world(fake_master: FakeMaster, run: Run, tmp_path: Path) -> None:
     script = "import elasticjob; print(elasticjob.world().index, [(m.pod, m.node) for m in elasticjob.members()])"
     agent = await run(*python(tmp_path, script), **{names.ENV_INDEX: "4"})
     members = [pb.Member(pod_name=f"job-worker-{index}", node_name="n") for index in range(2)]
-    await master.order(start=pb.Start(world=pb.World(round=1, members=members)))
+    await fake_master.order(start=pb.Start(world=pb.World(round=1, members=members)))
     assert await agent.process.stdout.readline() == b"4 [('job-worker-0', 'n'), ('job-worker-1', 'n')]\n"
 
 
-async def test_a_rhythm_the_master_changes_is_kept_from_then_on(master: FakeMaster, run: Run, tmp_path: Path) -> None:
+async def test_a_rhythm_the_master_changes_is_kept_from_then_on(
+    fake_master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
     await run(*python(tmp_path, COUNTING))
-    await master.begin(1)
-    command = await master.order(configure=pb.Configure(heartbeat_seconds=3600, report_seconds=3600))
-    await master.received.wait(lambda received: [ack for ack in received.of_kind("ack") if ack.command_id == command])
-    before = len(master.received.of_kind("heartbeat")), len(master.received.of_kind("step"))
+    await fake_master.begin(1)
+    command = await fake_master.order(configure=pb.Configure(heartbeat_seconds=3600, report_seconds=3600))
+    await fake_master.received.wait(
+        lambda received: [ack for ack in received.of_kind("ack") if ack.command_id == command]
+    )
+    before = len(fake_master.received.of_kind("heartbeat")), len(fake_master.received.of_kind("step"))
     await asyncio.sleep(1)  # ten heartbeats and five reports of the rhythm before
-    after = len(master.received.of_kind("heartbeat")), len(master.received.of_kind("step"))
+    after = len(fake_master.received.of_kind("heartbeat")), len(fake_master.received.of_kind("step"))
     assert all(now - then <= 1 for then, now in zip(before, after, strict=True))
-    await master.order(configure=pb.Configure(heartbeat_seconds=0.01, report_seconds=0.01))
-    await master.received.wait(
+    await fake_master.order(configure=pb.Configure(heartbeat_seconds=0.01, report_seconds=0.01))
+    await fake_master.received.wait(
         lambda received: (
             len(received.of_kind("heartbeat")) > after[0] + 5 and len(received.of_kind("step")) > after[1] + 5
         )
@@ -619,28 +434,28 @@ async def test_a_rhythm_the_master_changes_is_kept_from_then_on(master: FakeMast
 
 
 async def test_an_environment_beyond_the_kernels_bound_is_named_and_ends_the_member(
-    master: FakeMaster, run: Run
+    fake_master: FakeMaster, run: Run
 ) -> None:
     agent = await run("true", **{names.ENV_PROCESS_RESTART_LIMIT: "3"})
-    await master.begin(1, TF_CONFIG="x" * 140_000)
-    exited = await master.exited(1)
+    await fake_master.begin(1, TF_CONFIG="x" * 140_000)
+    exited = await fake_master.exited(1)
     assert (exited.exit_code, exited.asked) == (126, False)
     assert "cannot run 'true': argument list too long: its environment has" in exited.message
     assert "TF_CONFIG with 140000; one variable can have 131061 of them" in exited.message
-    await master.order(exit=pb.Exit())
+    await fake_master.order(exit=pb.Exit())
     code, _, words = await agent.end()
     assert (code, agent.termination) == (126, exited.message)
     assert "Traceback" not in words
 
 
-async def test_the_largest_variable_the_message_tells_of_can_be_used(master: FakeMaster, run: Run) -> None:
+async def test_the_largest_variable_the_message_tells_of_can_be_used(fake_master: FakeMaster, run: Run) -> None:
     await run("true")
-    await master.begin(1, TF_CONFIG="x" * 131_061)
-    assert (await master.exited(1)).exit_code == 0
+    await fake_master.begin(1, TF_CONFIG="x" * 131_061)
+    assert (await fake_master.exited(1)).exit_code == 0
 
 
 async def test_a_step_no_message_can_carry_is_refused_and_harms_nothing(
-    master: FakeMaster, run: Run, tmp_path: Path
+    fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     script = r"""
         import os, socket
@@ -655,7 +470,7 @@ async def test_a_step_no_message_can_carry_is_refused_and_harms_nothing(
             connection.sendall(b'{"step": 1, "steps": 9223372036854775807, "seconds": 1e999, "compute_seconds": NaN}\n')
     """
     agent = await run(*python(tmp_path, script))
-    await master.begin(1)
-    assert (await master.exited(1)).exit_code == 0
-    await master.order(exit=pb.Exit())
+    await fake_master.begin(1)
+    assert (await fake_master.exited(1)).exit_code == 0
+    await fake_master.order(exit=pb.Exit())
     assert (await agent.end())[:2] == (0, "True\n" * 3)

@@ -20,10 +20,10 @@ from elasticjob_api import names
 from elasticjob_api.v1 import shards_pb2 as pb
 from elasticjob_api.v1.shards_pb2_grpc import ShardServiceStub
 
+from tests.support.agent_process import AGENT, agent_environment
 from tests.support.master_process import TOKEN, Master, certificates, run_master
 from tests.support.wait import until
 
-AGENT = str(Path(sys.executable).with_name("elasticjob-agent"))
 SCRIPT = str(Path(__file__).parents[1] / "support" / "shard_trainer.py")
 SECONDS = 60
 
@@ -45,27 +45,22 @@ class Workers:
     def start(self, index: int, **more: str) -> None:
         incarnation = self.incarnations[index]
         self.incarnations[index] += 1
-        environment = {
-            **os.environ,
+        mine = {
             "FILES": str(self.files),
             "TRAINED": str(self.trained),
             "MODE": self.mode,
             names.ENV_TOKEN: TOKEN,
             names.ENV_CA: certificates()[0],
-            names.ENV_JOB_NAME: "job",
-            names.ENV_NAMESPACE: "default",
-            names.ENV_POD_NAME: names.member_pod("job", "worker", index, incarnation),
-            names.ENV_POD_UID: f"uid-{index}-{incarnation}",
-            names.ENV_POD_IP: self.host.removesuffix(".1") + f".{index + 10}",
-            names.ENV_ROLE: "worker",
-            names.ENV_INDEX: str(index),
-            names.ENV_INCARNATION: str(incarnation),
-            names.ENV_MASTER_SERVICE: "job-master",
-            names.service_host_env("job-master"): self.host,
             names.ENV_TERMINATION_LOG: str(self.folder / f"termination-{index}"),
             names.ENV_DRAIN_SECONDS: "5",
-            **more,
         }
+        environment = agent_environment(
+            {**mine, **more},
+            index=index,
+            incarnation=incarnation,
+            master=self.host,
+            address=self.host.removesuffix(".1") + f".{index + 10}",
+        )
         with (self.folder / f"worker-{index}.log").open("ab") as log:
             command = [AGENT, "run", "--", sys.executable, SCRIPT]
             self.processes[index] = subprocess.Popen(command, env=environment, stdout=log, stderr=log)

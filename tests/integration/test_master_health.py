@@ -13,7 +13,8 @@ from elasticjob_api.v1 import job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_master.core.stored_state import StoredState, decode
 
-from tests.support.master_process import Agent, run_master
+from tests.support.grpc_agent import Agent
+from tests.support.master_process import run_master
 from tests.support.wait import until
 
 

@@ -9,8 +9,8 @@ from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 
-from tests.integration.test_master_kube import Setting, setting  # noqa: F401 (a fixture)
-from tests.support.master_process import Agent
+from tests.support.grpc_agent import Agent
+from tests.support.master_on_kubernetes import Setting
 from tests.support.wait import until
 
 
@@ -28,7 +28,7 @@ def exits(agent: Agent) -> list[pb.Exit]:
 
 
 async def test_a_node_that_is_not_fit_is_left_out_told_so_and_shown(
-    setting: Setting,  # noqa: F811
+    setting: Setting,
 ) -> None:
     check = {"enabled": True, "command": ["gpu-test", "--quick"], "timeoutSeconds": 60}
     await setting.patch_job({"spec": {"health": {"nodeCheck": check}}})
@@ -58,7 +58,7 @@ async def test_a_node_that_is_not_fit_is_left_out_told_so_and_shown(
 
 @pytest.mark.parametrize("stage", ["before", "after"])
 async def test_a_killed_masters_successor_checks_nobody_twice_and_lets_nobody_in_unchecked(
-    setting: Setting,  # noqa: F811
+    setting: Setting,
     stage: str,
 ) -> None:
     await setting.patch_job({"spec": {"health": {"nodeCheck": {"enabled": True}}}})

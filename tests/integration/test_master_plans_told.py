@@ -11,19 +11,19 @@ from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_kube.resources import CONFIG_MAPS, SCALE_PLANS
 from elasticjob_master.core.stored_state import decode
 
-from tests.integration.test_master_kube import JOB, Setting, setting  # noqa: F401 - a fixture
+from tests.support.master_on_kubernetes import JOB, Setting
 from tests.support.master_process import SECONDS
 from tests.support.wait import until
 
 KIND = {"apiVersion": SCALE_PLANS.api_version, "kind": SCALE_PLANS.kind}
 
 
-async def make(setting: Setting, name: str, job: str = JOB) -> None:  # noqa: F811
+async def make(setting: Setting, name: str, job: str = JOB) -> None:
     spec = {"jobName": job, "reason": "more of them", "replicaResourceSpecs": {"worker": {"replicas": 3}}}
     await setting.kube.create(SCALE_PLANS, setting.namespace, KIND | {"metadata": {"name": name}, "spec": spec})
 
 
-async def test_plans_are_told_and_noted_once_even_across_a_masters_death(setting: Setting) -> None:  # noqa: F811
+async def test_plans_are_told_and_noted_once_even_across_a_masters_death(setting: Setting) -> None:
     async def end() -> None:
         status = {"phase": "Failed", "message": "no room", "completionTime": "2030-01-01T00:00:00Z"}
         await setting.kube.patch(SCALE_PLANS, setting.namespace, "bigger", {"status": status}, subresource="status")
@@ -52,7 +52,7 @@ async def test_plans_are_told_and_noted_once_even_across_a_masters_death(setting
         assert (plan.phase, plan.message, plan.completed) == ("Failed", "no room", 1893456000.0)
 
 
-def kept_by(setting: Setting) -> Any:  # noqa: F811
+def kept_by(setting: Setting) -> Any:
     async def look() -> list[str]:
         found = await setting.kube.get(CONFIG_MAPS, setting.namespace, names.state_config_map(JOB))
         return [event.reason for event in decode(base64.b64decode(found["binaryData"]["state"])).events]

@@ -18,7 +18,6 @@ import aiohttp
 import grpc
 import grpc.aio
 import pytest
-import pytest_asyncio
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import job_pb2
@@ -27,28 +26,9 @@ from elasticjob_master.core.stored_state import decode
 from elasticjob_master.server.services.job import MOST_WATCHES
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from tests.support.master_process import SECONDS, TOKEN, Agent, Master, certificates, run_master
+from tests.support.grpc_agent import Agent, world_of_two
+from tests.support.master_process import SECONDS, STANDALONE, TOKEN, Master, certificates, run_master
 from tests.support.wait import until
-
-STANDALONE = ("--standalone", "--framework=jax", "--min=1", "--workers=2")
-
-
-@pytest_asyncio.fixture
-async def master(tmp_path: Path) -> AsyncIterator[Master]:
-    async with run_master(tmp_path, *STANDALONE) as running:
-        yield running
-
-
-@pytest_asyncio.fixture
-async def channel(master: Master) -> AsyncIterator[grpc.aio.Channel]:
-    async with master.channel() as open_channel:
-        yield open_channel
-
-
-async def world_of_two(channel: grpc.aio.Channel) -> tuple[Agent, Agent]:
-    first, second = await Agent(0).join(channel), await Agent(1).join(channel)
-    await until("a world of two", lambda: first.running == second.running == 1)
-    return first, second
 
 
 async def report(agent: Agent, step: int) -> None:

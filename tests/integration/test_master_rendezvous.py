@@ -3,41 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
-import pytest_asyncio
 from elasticjob_api.v1 import agent_pb2, job_pb2
 from elasticjob_api.v1 import rendezvous_pb2 as pb
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_api.v1.rendezvous_pb2_grpc import RendezvousServiceStub
 
-from tests.support.master_process import Agent, Master, run_master
-from tests.support.wait import until
-
-STANDALONE = ("--standalone", "--framework=jax", "--min=1", "--workers=2")
-
-
-@pytest_asyncio.fixture
-async def master(tmp_path: Path) -> AsyncIterator[Master]:
-    async with run_master(tmp_path, *STANDALONE) as running:
-        yield running
-
-
-@pytest_asyncio.fixture
-async def channel(master: Master) -> AsyncIterator[grpc.aio.Channel]:
-    async with master.channel() as open_channel:
-        yield open_channel
-
-
-async def world_of_two(channel: grpc.aio.Channel) -> tuple[Agent, Agent]:
-    first, second = await Agent(0).join(channel), await Agent(1).join(channel)
-    await until("a world of two", lambda: first.running == second.running == 1)
-    return first, second
+from tests.support.grpc_agent import Agent, world_of_two
+from tests.support.master_process import STANDALONE, run_master
 
 
 async def refused(call: Any, code: grpc.StatusCode, message: str) -> None:

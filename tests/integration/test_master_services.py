@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import aiohttp
 import grpc
 import grpc.aio
 import pytest
-import pytest_asyncio
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import discovery_pb2, job_pb2, shards_pb2
@@ -23,28 +22,9 @@ from elasticjob_api.v1.shards_pb2_grpc import ShardServiceStub
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from tests.support.master_process import TOKEN, Agent, Master, certificates, run_master
+from tests.support.grpc_agent import Agent, world_of_two
+from tests.support.master_process import STANDALONE, TOKEN, Master, certificates, run_master
 from tests.support.wait import until
-
-STANDALONE = ("--standalone", "--framework=jax", "--min=1", "--workers=2")
-
-
-@pytest_asyncio.fixture
-async def master(tmp_path: Path) -> AsyncIterator[Master]:
-    async with run_master(tmp_path, *STANDALONE) as running:
-        yield running
-
-
-@pytest_asyncio.fixture
-async def channel(master: Master) -> AsyncIterator[grpc.aio.Channel]:
-    async with master.channel() as open_channel:
-        yield open_channel
-
-
-async def world_of_two(channel: grpc.aio.Channel) -> tuple[Agent, Agent]:
-    first, second = await Agent(0).join(channel), await Agent(1).join(channel)
-    await until("a world of two", lambda: first.running == second.running == 1)
-    return first, second
 
 
 async def test_two_agents_get_one_world_with_the_frameworks_environment(channel: grpc.aio.Channel) -> None:

@@ -12,7 +12,8 @@ import pytest
 from elasticjob_api.v1 import agent_pb2, shards_pb2_grpc
 from elasticjob_api.v1 import shards_pb2 as pb
 
-from tests.support.master_process import Agent, run_master
+from tests.support.grpc_agent import Agent
+from tests.support.master_process import run_master
 from tests.support.wait import until
 
 ONE = ("--standalone", "--framework=jax", "--min=1", "--workers=1")

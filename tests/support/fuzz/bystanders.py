@@ -15,7 +15,8 @@ from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_api.v1.shards_pb2_grpc import ShardServiceStub
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.support.master_process import Agent, Master, run_master
+from tests.support.grpc_agent import Agent
+from tests.support.master_process import Master, run_master
 from tests.support.wait import until
 
 OPTIONS = ("--standalone", "--framework=custom", "--min=1", "--workers=2")

@@ -1,0 +1,116 @@
+"""The agent as a process of its own, below it a real command: its environment, and what tests ask of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elasticjob_api import names
+
+AGENT = str(Path(sys.executable).with_name("elasticjob-agent"))
+SECONDS = 20
+Run = Callable[..., Any]
+"""Starts an agent with a command; the options `program` and more environment variables go by name."""
+
+
+def agent_environment(
+    more: Mapping[str, str],
+    *,
+    master: str,
+    index: int = 0,
+    incarnation: int = 0,
+    job: str = "job",
+    address: str = "127.0.0.1",
+) -> dict[str, str]:
+    """Return the environment of a worker's container, as the operator makes it, beside this process's own.
+
+    Args:
+        more: variables by name, which go before those that are made here.
+        master: the address of the job's master.
+        index: of the worker.
+        incarnation: how many pods have had this index before.
+        job: the job's name.
+        address: of the worker's pod.
+    """
+    return {
+        **os.environ,
+        names.ENV_JOB_NAME: job,
+        names.ENV_JOB_UID: "job-uid",
+        names.ENV_NAMESPACE: "default",
+        names.ENV_POD_NAME: names.member_pod(job, "worker", index, incarnation),
+        names.ENV_POD_UID: f"uid-{index}-{incarnation}",
+        names.ENV_POD_IP: address,
+        names.ENV_ROLE: "worker",
+        names.ENV_INDEX: str(index),
+        names.ENV_INCARNATION: str(incarnation),
+        names.ENV_MASTER_SERVICE: names.master_service(job),
+        names.service_host_env(names.master_service(job)): master,
+        names.ENV_TERMINATION_LOG: os.devnull,
+        **more,
+    }
+
+
+@dataclass
+class AgentProcess:
+    """One running agent."""
+
+    process: asyncio.subprocess.Process
+    folder: Path
+
+    async def end(self) -> tuple[int, str, str]:
+        out, err = await asyncio.wait_for(self.process.communicate(), SECONDS)
+        assert self.process.returncode is not None
+        return self.process.returncode, out.decode(), err.decode()
+
+    @property
+    def termination(self) -> str:
+        path = self.folder / "termination"
+        return path.read_text() if path.exists() else ""
+
+
+@asynccontextmanager
+async def agents(master: str, folder: Path) -> AsyncIterator[Run]:
+    """Yield what starts agents of the master at this address; those that still run at the end are ended."""
+    started: list[AgentProcess] = []
+
+    async def start(*command: str, program: tuple[str, ...] = (AGENT, "run", "--"), **more: str) -> AgentProcess:
+        defaults = {names.ENV_TERMINATION_LOG: str(folder / "termination"), names.ENV_DRAIN_SECONDS: "2"}
+        environment = agent_environment({**defaults, **more}, master=master)
+        process = await asyncio.create_subprocess_exec(
+            *program, *command, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        started.append(AgentProcess(process, folder))
+        return started[-1]
+
+    try:
+        yield start
+    finally:
+        for one in started:
+            if one.process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    one.process.terminate()  # the agent takes with it what a kill would leave behind
+                await one.end()
+
+
+def python(folder: Path, text: str) -> tuple[str, ...]:
+    """Return the command of a Python script with this text."""
+    script = folder / "train.py"
+    script.write_text(textwrap.dedent(text))
+    return (sys.executable, "-u", str(script))
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"

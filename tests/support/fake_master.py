@@ -1,0 +1,127 @@
+"""A master whose commands a test sends by hand, for tests of the agent's process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from elasticjob_api import names
+from elasticjob_api.v1 import agent_pb2 as pb
+from elasticjob_api.v1 import agent_pb2_grpc, discovery_pb2, discovery_pb2_grpc, shards_pb2, shards_pb2_grpc
+
+SECONDS = 20
+
+
+@dataclass
+class Received:
+    """The messages of one agent, of all its streams."""
+
+    messages: list[pb.AgentMessage] = field(default_factory=list)
+    ended_streams: int = 0
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    stream: Any = None
+
+    def of_kind(self, kind: str) -> list[Any]:
+        return [getattr(message, kind) for message in self.messages if message.WhichOneof("message") == kind]
+
+    async def wait(self, what: Callable[[Received], Any]) -> Any:
+        async def found() -> Any:
+            async with self.changed:
+                await self.changed.wait_for(lambda: what(self))
+                return what(self)
+
+        try:
+            return await asyncio.wait_for(found(), SECONDS)
+        except TimeoutError:
+            kinds = [m for m in self.messages if m.WhichOneof("message") != "heartbeat"]
+            pytest.fail(f"the agent has not sent what was waited for; it sent {kinds}")
+
+
+class FakeMaster(
+    agent_pb2_grpc.AgentServiceServicer,
+    discovery_pb2_grpc.DiscoveryServiceServicer,
+    shards_pb2_grpc.ShardServiceServicer,
+):
+    """A master that sends the commands that a test asks for."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.received = Received()
+        self.registered: list[pb.RegisterRequest] = []
+        self.shards_reported: list[shards_pb2.ReportShardsRequest] = []
+        self.next_shard = 0
+        self.leases: list[shards_pb2.LeaseShardsRequest] = []
+        self.answers_lost = 0
+        self._command = 0
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self) -> None:
+        self._server = grpc.aio.server()
+        agent_pb2_grpc.add_AgentServiceServicer_to_server(self, self._server)
+        shards_pb2_grpc.add_ShardServiceServicer_to_server(self, self._server)
+        discovery_pb2_grpc.add_DiscoveryServiceServicer_to_server(self, self._server)
+        self._server.add_insecure_port(f"{self.host}:{names.GRPC_PORT}")
+        await self._server.start()
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            await self._server.stop(0)
+            self._server = None
+        self.received.stream = None
+
+    async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:
+        self.registered.append(request)
+        return pb.RegisterResponse(heartbeat_seconds=0.1, lost_seconds=5)
+
+    async def Connect(self, requests: AsyncIterator[pb.AgentMessage], context: Any) -> None:  # type: ignore[override]
+        self.received.stream = context
+        async for message in requests:
+            async with self.received.changed:
+                self.received.messages.append(message)
+                self.received.changed.notify_all()
+        async with self.received.changed:
+            self.received.ended_streams += 1
+            self.received.changed.notify_all()
+
+    async def CreateDataset(self, request: Any, context: Any) -> shards_pb2.CreateDatasetResponse:
+        if request.size > 1000:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "another size")
+        return shards_pb2.CreateDatasetResponse(shards=-(-request.size // request.shard_size) * request.epochs)
+
+    async def LeaseShards(self, request: Any, context: Any) -> shards_pb2.LeaseShardsResponse:
+        self.leases.append(request)
+        if len(self.leases) <= self.answers_lost:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "killed before the answer was out")
+        ids = range(self.next_shard, min(self.next_shard + request.count, 10))
+        self.next_shard = ids.stop
+        shards = [shards_pb2.Shard(id=n, epoch=0, start=10 * n, end=10 * n + 10) for n in ids]
+        return shards_pb2.LeaseShardsResponse(shards=shards, finished=False)
+
+    async def ReportShards(self, request: Any, context: Any) -> shards_pb2.ReportShardsResponse:
+        self.shards_reported.append(request)
+        return shards_pb2.ReportShardsResponse()
+
+    async def GetHosts(self, request: Any, context: Any) -> discovery_pb2.HostList:
+        return discovery_pb2.HostList(version=1, hosts=[discovery_pb2.Host(name="job-worker-0", slots=2)])
+
+    async def order(self, **command: Any) -> int:
+        await self.received.wait(lambda received: received.stream)
+        self._command += 1
+        await self.received.stream.write(pb.MasterMessage(command_id=self._command, **command))
+        return self._command
+
+    async def begin(self, round_: int, **environment: str) -> None:
+        world = pb.World(round=round_, members=[pb.Member(pod_name="job-worker-0")])
+        await self.order(start=pb.Start(world=world, rank=0, environment=environment))
+        await self.received.wait(lambda received: [s for s in received.of_kind("started") if s.round == round_])
+
+    async def exited(self, round_: int) -> pb.ProcessExited:
+        exits: list[pb.ProcessExited] = await self.received.wait(
+            lambda received: [e for e in received.of_kind("exited") if e.round == round_]
+        )
+        return exits[0]

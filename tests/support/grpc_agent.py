@@ -1,0 +1,107 @@
+"""An agent whose messages a test sends by hand, for tests of the master's process."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import grpc.aio
+from elasticjob_api import names
+from elasticjob_api.v1 import agent_pb2 as pb
+from elasticjob_api.v1.agent_pb2_grpc import AgentServiceStub
+
+from tests.support.wait import until
+
+SECONDS = 20.0
+
+
+@dataclass
+class Agent:
+    """An agent by hand: registered and connected, its process runs as it is told."""
+
+    index: int
+    incarnation: int = 0
+    running: int = 0
+    commands: list[pb.MasterMessage] = field(default_factory=list)
+    started: list[pb.Start] = field(default_factory=list)
+    stream: Any = None
+    task: asyncio.Task[None] | None = None
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    sending: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def uid(self) -> str:
+        """Its pod's UID."""
+        return f"uid-{self.index}-{self.incarnation}"
+
+    @property
+    def name(self) -> str:
+        """Its pod's name."""
+        return names.member_pod("job", "worker", self.index, self.incarnation)
+
+    def registration(self) -> pb.RegisterRequest:
+        """Return what it registers with."""
+        return pb.RegisterRequest(
+            pod_name=self.name,
+            pod_uid=self.uid,
+            role="worker",
+            index=self.index,
+            incarnation=self.incarnation,
+            address=f"127.0.1.{self.index + 1}",
+            slots=1,
+        )
+
+    async def join(self, channel: grpc.aio.Channel, *, obey: bool = True) -> Agent:
+        """Register, open the stream, and from then on do what the master says (or only listen)."""
+        stub = AgentServiceStub(channel)
+        await stub.Register(self.registration(), timeout=SECONDS, wait_for_ready=True)
+        self.stream = stub.Connect()
+        await self.send(hello=pb.Hello(pod_uid=self.uid, running_round=self.running))
+        self.task = asyncio.create_task(self._listen(self.stream, obey))
+        return self
+
+    async def send(self, **message: Any) -> None:
+        """Send one message; grpc takes one at a time."""
+        async with self.sending:
+            await self.stream.write(pb.AgentMessage(**message))
+
+    async def _listen(self, stream: Any, obey: bool) -> None:
+        try:
+            async for command in stream:
+                self.commands.append(command)
+                if obey:
+                    await self._obey(command)
+        except grpc.aio.AioRpcError:
+            return
+
+    async def _obey(self, command: pb.MasterMessage) -> None:
+        kind = command.WhichOneof("command")
+        if kind == "start":
+            self.running = command.start.world.round
+            self.started.append(command.start)
+            await self.send(started=pb.ProcessStarted(round=self.running))
+        elif kind in ("stop", "drain") and self.running:
+            ended, self.running = self.running, 0
+            await self.send(exited=pb.ProcessExited(round=ended, asked=True))
+        if kind in ("drain", "exit"):
+            await self.stream.done_writing()
+            self.ended.set()
+
+    async def heartbeat(self) -> None:
+        """Say that it lives."""
+        await self.send(heartbeat=pb.Heartbeat(usage=pb.ResourceUsage(cpu_cores=0.5, memory_bytes=1000)))
+
+    async def leave(self) -> None:
+        """Break the stream, as a lost pod does."""
+        self.stream.cancel()
+        if self.task is not None:
+            await asyncio.wait({self.task})
+
+
+async def world_of_two(channel: grpc.aio.Channel) -> tuple[Agent, Agent]:
+    """Return two agents that the master has made its first world of."""
+    first, second = await Agent(0).join(channel), await Agent(1).join(channel)
+    await until("a world of two", lambda: first.running == second.running == 1)
+    return first, second

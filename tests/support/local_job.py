@@ -1,0 +1,87 @@
+"""A master and agents as processes of this machine, each with a loopback address of its own, as in the process node."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from elasticjob_api import names
+
+from tests.support.agent_process import AGENT, agent_environment
+from tests.support.master_process import TOKEN, certificates
+from tests.support.wait import wait_until
+
+SECONDS = 150
+_MASTER = str(Path(sys.executable).with_name("elasticjob-master"))
+
+
+class LocalJob:
+    """The processes of one job; what each prints is in a file of the folder."""
+
+    def __init__(self, folder: Path, name: str = "job") -> None:
+        self.folder = folder
+        self.name = name
+        self.subnet = f"127.{78 + os.getpid() % 100}.{os.getpid() // 100 % 250}"
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start_master(self) -> None:
+        """Start a master, which goes on from the state that the last one has stored."""
+        certificate, key = certificates()
+        arguments = ["--standalone", "--framework=jax", "--min=2", "--max=4", "--workers=2"]
+        arguments += [f"--address={self.subnet}.1", "--http-port=0", f"--grpc-port={names.GRPC_PORT}"]
+        arguments += ["--state-file", str(self.folder / "state.json")]
+        environment = {names.ENV_JOB_NAME: self.name, names.ENV_TLS_CERT: certificate, names.ENV_TLS_KEY: key}
+        self._start("master", _MASTER, *arguments, environment={**os.environ, **environment, **_credentials()})
+
+    def start_agent(self, index: int, *command: str, **environment: str) -> subprocess.Popen[bytes]:
+        """Start the agent of a worker with a command."""
+        everything = agent_environment(
+            {names.ENV_DRAIN_SECONDS: "20", **_credentials(), **environment},
+            index=index,
+            master=f"{self.subnet}.1",
+            job=self.name,
+            address=f"{self.subnet}.{10 + index}",
+        )
+        return self._start(f"worker-{index}", AGENT, "run", "--", *command, environment=everything)
+
+    def kill_master(self) -> None:
+        """End the master as a lost node would."""
+        self.processes["master"].kill()
+        self.processes["master"].wait()
+
+    def log(self) -> str:
+        """Return what all processes have printed."""
+        return "".join(f"== {path.name}\n{path.read_text()}" for path in sorted(self.folder.glob("*.log")))
+
+    def wait(self, what: str, condition: Callable[[], object]) -> None:
+        """Wait until something is so."""
+        wait_until(what, condition, seconds=SECONDS, explain=self.log)
+
+    def wait_for_line(self, pattern: str) -> None:
+        """Wait until one of the processes has printed something."""
+        self.wait(f"a line {pattern!r}", lambda: re.search(pattern, self.log()))
+
+    def end(self) -> None:
+        """End all processes, the youngest first."""
+        for process in reversed(self.processes.values()):
+            if process.poll() is None:
+                process.terminate()
+        for process in self.processes.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(30)
+            process.kill()
+            process.wait()
+
+    def _start(self, name: str, *command: str, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        return self.processes[name]
+
+
+def _credentials() -> dict[str, str]:
+    return {names.ENV_TOKEN: TOKEN, names.ENV_CA: certificates()[0]}
