@@ -60,9 +60,9 @@ class Agent:
         self._process: TrainingProcess | None = None
         self._node_check = NodeCheck(environment)
         self._usage_monitor = UsageMonitor()
-        self._ending: asyncio.Task[None] | None = None
+        self._end_task: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._quit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> int:
         """Run until this member ends; returns the exit code of the container."""
@@ -75,7 +75,7 @@ class Agent:
         await self._training_socket.open()
         connection_task = self._spawn(self._connection.run())
         try:
-            code = await self._quit
+            code = await self._exit_code
         finally:
             await self._shut_down(connection_task)
         last = self._state.last_exit
@@ -157,17 +157,17 @@ class Agent:
             case lifecycle.Exited():
                 self._connection.send(_exited_message(action))
             case lifecycle.EndProcess():
-                if self._ending is not None:
-                    self._ending.cancel()
+                if self._end_task is not None:
+                    self._end_task.cancel()
                 if self._process is not None:  # else it could not be started, which _report_start_failure reports
-                    self._ending = self._spawn(self._end_process(self._process, action))
+                    self._end_task = self._spawn(self._end_process(self._process, action))
             case lifecycle.ReportLeaving():
                 self._connection.send(pb.AgentMessage(leaving=pb.Leaving()))
             case lifecycle.AwaitVerdict():
                 self._spawn(self._await_verdict())
             case lifecycle.Quit():
-                if not self._quit.done():
-                    self._quit.set_result(action.code)
+                if not self._exit_code.done():
+                    self._exit_code.set_result(action.code)
 
     def _launch(self, launch: Launch) -> None:
         self._training_socket.begin_round(launch.round, launch.members)
@@ -196,9 +196,9 @@ class Agent:
         if code == 128 + signal.SIGKILL and self._usage_monitor.memory_kills() > kills:
             message = f"{message}\nelasticjob-agent: {names.KILLED_FOR_MEMORY}".strip()
         await self._training_socket.wait_until_disconnected()
-        if self._ending is not None:
-            self._ending.cancel()
-            self._ending = None
+        if self._end_task is not None:
+            self._end_task.cancel()
+            self._end_task = None
         self._process = None
         self._handle(lifecycle.ProcessEnded(code=code, message=message, confirmed=self._training_socket.stop_confirmed))
 
@@ -232,8 +232,8 @@ class Agent:
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None and not self._quit.done():
-            self._quit.set_exception(error)
+        if not task.cancelled() and (error := task.exception()) is not None and not self._exit_code.done():
+            self._exit_code.set_exception(error)
 
     async def _shut_down(self, connection_task: asyncio.Task[None]) -> None:
         """Send the remaining messages to the master, if it is connected, and leave nothing running."""

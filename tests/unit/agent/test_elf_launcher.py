@@ -41,8 +41,8 @@ def test_it_becomes_its_command_with_all_arguments_and_hides_what_is_for_loaders
     program = made(tmp_path_factory.mktemp("launcher"), os.uname().machine, sys.executable, "-c", SHOW, *fixed)
     hidden = {f"!{name[1:]}" if name.startswith("LD_") else name: value for name, value in environment.items()}
     if len(hidden) == len(environment):  # else two names have become one
-        told = ascii([[*fixed, *given], sorted({**hidden, "LC_ALL": "C.UTF-8"}.items())])
-        assert run(program, *given, **environment) == told
+        output = ascii([[*fixed, *given], sorted({**hidden, "LC_ALL": "C.UTF-8"}.items())])
+        assert run(program, *given, **environment) == output
 
 
 def test_a_program_that_is_not_there_ends_with_the_code_that_says_so(tmp_path: Path) -> None:
@@ -55,5 +55,5 @@ def test_every_machines_code_does_the_same(machine: str, tmp_path: Path) -> None
     if emulator == [None]:
         pytest.skip(f"needs Debian's package qemu-user-static, which runs programs for {machine}")
     program = made(tmp_path, machine, sys.executable, "-c", SHOW, "one")
-    told = ascii([["one", "two", ""], [("!D_A", "x"), ("LC_ALL", "C.UTF-8"), ("LD", "y")]])
-    assert run(*[str(word) for word in emulator], program, "two", "", LD_A="x", LD="y") == told
+    output = ascii([["one", "two", ""], [("!D_A", "x"), ("LC_ALL", "C.UTF-8"), ("LD", "y")]])
+    assert run(*[str(word) for word in emulator], program, "two", "", LD_A="x", LD="y") == output

@@ -49,7 +49,7 @@ def test_one_process_at_most_runs_and_it_is_the_one_the_state_tells(history: lis
     for event in history:
         if isinstance(event, ProcessEnded):
             if not running:
-                continue  # the shell tells of ends of processes only
+                continue  # ProcessEnded comes only for a process that runs
             running = 0
         state, actions = decide(state, event)
         for action in actions:
@@ -108,8 +108,8 @@ def test_only_the_nodes_drain_is_told_to_the_master_and_once() -> None:
 
 
 def test_a_success_waits_for_the_masters_word() -> None:
-    told = Exited(1, 0, asked=False, message="")
-    assert after(Launch(1), ProcessEnded(0, ""))[1] == (told, AwaitVerdict())
+    exited = Exited(1, 0, asked=False, message="")
+    assert after(Launch(1), ProcessEnded(0, ""))[1] == (exited, AwaitVerdict())
     assert after(Launch(1), ProcessEnded(0, ""), VerdictTimedOut())[1] == (Quit(0),)
 
 

@@ -36,18 +36,18 @@ def group(folder: Path, files: dict[str, str], pids: str = f"{PID}\n") -> None:
         (folder / name).write_text(text)
 
 
-def own(tmp_path: Path, told: str) -> cgroup.Container | None:
-    path = tmp_path / "told"
-    path.write_text(told)
+def own(tmp_path: Path, membership: str) -> cgroup.Container | None:
+    path = tmp_path / "membership"
+    path.write_text(membership)
     return cgroup.own_container(tmp_path / "mounts", path, PID)
 
 
-@pytest.mark.parametrize("told", ["0::/\n", "0::/kubepods/pod1\n"])
+@pytest.mark.parametrize("membership", ["0::/\n", "0::/kubepods/pod1\n"])
 def test_cgroup_v2_is_read_at_the_mount_of_a_container_and_at_the_path_the_kernel_tells(
-    tmp_path: Path, told: str
+    tmp_path: Path, membership: str
 ) -> None:
-    group(tmp_path / "mounts" / told[4:].strip(), {**MEMORY_2, **CPU_2})
-    container = own(tmp_path, told)
+    group(tmp_path / "mounts" / membership[4:].strip(), {**MEMORY_2, **CPU_2})
+    container = own(tmp_path, membership)
     assert container is not None
     assert (container.memory_bytes(), container.cpu_seconds(), container.memory_kills()) == (700, 2.5, 3)
 

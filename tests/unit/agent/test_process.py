@@ -1,0 +1,42 @@
+"""The tail of standard error, and a process that cannot be started."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import resource
+
+import pytest
+from elasticjob_agent import lifecycle
+from elasticjob_agent.process import TAIL_BYTES, TAIL_LINES, CannotStart, ProcessSupervisor, Tail
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@given(st.binary(max_size=5000), st.lists(st.integers(0, 5000), max_size=10))
+def test_the_tail_is_the_same_however_the_words_come_in(words: bytes, cuts: list[int]) -> None:
+    whole, pieces = Tail(), Tail()
+    whole.add(words)
+    borders = [0, *sorted(min(cut, len(words)) for cut in cuts), len(words)]
+    for start, end in itertools.pairwise(borders):
+        pieces.add(words[start:end])
+    assert whole.text() == pieces.text()
+    assert len(whole.text().encode()) <= 3 * TAIL_BYTES  # a broken character becomes one of three bytes
+
+
+def test_the_tail_is_the_last_lines() -> None:
+    tail = Tail()
+    tail.add(b"".join(b"line %d\n\n" % n for n in range(100)) + b"last")
+    assert tail.text().splitlines() == [f"line {n}" for n in range(101 - TAIL_LINES, 100)] + ["last"]
+
+
+def test_a_process_that_cannot_be_started_for_want_of_the_nodes_resources_may_be_tried_again() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # no file can be opened any more
+    try:
+        with pytest.raises(CannotStart, match="cannot run 'true': too many open files") as failure:
+            ProcessSupervisor(["true"]).start({})
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert failure.value.code == os.EX_OSERR
+    assert failure.value.code not in lifecycle.CANNOT_RUN
