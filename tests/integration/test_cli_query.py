@@ -1,4 +1,4 @@
-"""`elasticjob query` with a real API server and a real master: the answer, and a clear word where there is none."""
+"""`elasticjob query` with a real API server and a real master: the answer, and a clear error where there is none."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ async def secrets(kube: Kube, job: str) -> dict[str, bytes]:
     return made
 
 
-async def tell_status(kube: Kube, namespace: str, **status: Any) -> None:
+async def set_job_status(kube: Kube, namespace: str, **status: Any) -> None:
     await kube.patch(ELASTIC_JOBS, namespace, JOB, {"status": status}, subresource="status")
 
 
 @asynccontextmanager
 async def running_master(namespace: str, secrets: dict[str, bytes], port: int) -> AsyncIterator[grpc.aio.Channel]:
     """A master of its own process, without Kubernetes, but with the job's token and certificate."""
-    told = {
+    environment = {
         names.ENV_JOB_NAME: JOB,
         names.ENV_NAMESPACE: namespace,
         names.ENV_TOKEN: secrets[names.SECRET_TOKEN].decode(),
@@ -73,7 +73,7 @@ async def running_master(namespace: str, secrets: dict[str, bytes], port: int) -
     }
     process = await asyncio.create_subprocess_exec(
         BIN / "elasticjob-master", "--standalone", "--workers=2", "--framework=jax", "--address=127.0.0.1",
-        f"--grpc-port={port}", "--http-port=0", env=dict(os.environ) | told,
+        f"--grpc-port={port}", "--http-port=0", env=dict(os.environ) | environment,
     )  # fmt: skip
     credentials = grpc.ssl_channel_credentials(secrets[names.SECRET_CA])
     options = (("grpc.ssl_target_name_override", names.TLS_SERVER_NAME),)
@@ -111,7 +111,7 @@ async def test_a_running_job_is_shown_with_its_members_and_shards(
     kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
 ) -> None:
     port = free_port()
-    await tell_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{port}")
+    await set_job_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{port}")
     async with running_master(job, secrets, port) as channel:
         await one_member(channel, secrets)
         code, text, errors = await query(cluster, JOB, "-n", job)
@@ -127,7 +127,7 @@ async def test_a_running_job_is_shown_with_its_members_and_shards(
 
 async def test_a_watch_ends_with_the_job(kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]) -> None:
     port = free_port()
-    await tell_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{port}")
+    await set_job_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{port}")
     async with running_master(job, secrets, port) as channel:
         await one_member(channel, secrets)
         watch = await asyncio.create_subprocess_exec(
@@ -138,7 +138,7 @@ async def test_a_watch_ends_with_the_job(kube: Kube, cluster: Cluster, job: str,
             assert watch.stdout is not None
             first = json.loads(await asyncio.wait_for(watch.stdout.readline(), SECONDS))
             assert first["jobName"] == JOB
-            await tell_status(kube, job, phase="Succeeded")
+            await set_job_status(kube, job, phase="Succeeded")
         except BaseException:
             watch.kill()
             raise
@@ -150,7 +150,7 @@ async def test_a_watch_ends_with_the_job(kube: Kube, cluster: Cluster, job: str,
 async def test_an_unreachable_master_comes_with_the_way_to_forward_its_port(
     kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
 ) -> None:
-    await tell_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{free_port()}")
+    await set_job_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{free_port()}")
     code, text, errors = await query(cluster, JOB, "-n", job)
     assert (code, text) == (1, "")
     assert f"kubectl port-forward -n {job} service/{JOB}-master 50051" in errors
@@ -172,7 +172,7 @@ async def test_members_progress_history_and_plans_are_asked_for_by_name(
     kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
 ) -> None:
     port = free_port()
-    await tell_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{port}")
+    await set_job_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{port}")
     async with running_master(job, secrets, port) as channel:
         await one_member(channel, secrets)
         code, text, errors = await query(cluster, JOB, "history", "-n", job)
@@ -194,7 +194,7 @@ async def test_a_watched_history_adds_what_is_new(
     kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
 ) -> None:
     port = free_port()
-    await tell_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{port}")
+    await set_job_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{port}")
     async with running_master(job, secrets, port) as channel:
         await channel.channel_ready()
         process = await asyncio.create_subprocess_exec(
@@ -203,13 +203,16 @@ async def test_a_watched_history_adds_what_is_new(
         )  # fmt: skip
         assert process.stdout is not None
         try:
-            told = [json.loads(await asyncio.wait_for(process.stdout.readline(), SECONDS))]
+            answers = [json.loads(await asyncio.wait_for(process.stdout.readline(), SECONDS))]
             await one_member(channel, secrets)
-            told.append(json.loads(await asyncio.wait_for(process.stdout.readline(), SECONDS)))
+            answers.append(json.loads(await asyncio.wait_for(process.stdout.readline(), SECONDS)))
         finally:
             process.terminate()
             await process.wait()
-    assert [[event["reason"] for event in each["events"]] for each in told] == [["MasterStarted"], ["MemberRegistered"]]
+    assert [[event["reason"] for event in each["events"]] for each in answers] == [
+        ["MasterStarted"],
+        ["MemberRegistered"],
+    ]
 
 
 async def test_the_master_of_another_job_is_not_taken_for_this_one(
@@ -232,7 +235,7 @@ async def test_an_unknown_job_is_named(cluster: Cluster, namespace: str) -> None
 
 
 async def test_a_finished_job_has_no_master(kube: Kube, cluster: Cluster, job: str) -> None:
-    await tell_status(kube, job, phase="Failed")
+    await set_job_status(kube, job, phase="Failed")
     code, _, errors = await query(cluster, JOB, "-n", job)
     assert code == 1
     assert "is Failed; a finished job has no master" in errors
@@ -247,7 +250,7 @@ async def test_a_new_job_has_no_master_yet(cluster: Cluster, job: str) -> None:
 async def test_who_may_not_read_the_secret_is_told_so(
     kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes], tmp_path: Path
 ) -> None:
-    await tell_status(kube, job, phase="Running", masterAddress="127.0.0.1:1")
+    await set_job_status(kube, job, phase="Running", masterAddress="127.0.0.1:1")
     rules = [{"apiGroups": ["elasticjob.dev"], "resources": ["elasticjobs"], "verbs": ["get"]}]
     subjects = [{"kind": "ServiceAccount", "name": "reader", "namespace": job}]
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"}
