@@ -1,25 +1,21 @@
-"""A cluster in memory that drives the operator's real decisions, store and executor, and can crash it at any write.
+"""A cluster in memory with one job and an operator: its real decisions, store and executor over a fake API server.
 
-It has resource versions, UID preconditions and merge patches like the API server. Pods come alive, drain and end only
-when the test says so, so every history is repeatable.
+The operator decides, and pods start, drain and end, only when the test calls for it, so every history is repeatable.
 """
 
 from __future__ import annotations
 
-import builtins
 import random
 import time
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.indices import parse_indices
-from elasticjob_api.times import format_time, parse_time
-from elasticjob_kube.errors import AlreadyExists, Conflict, NotFound, TryLater
+from elasticjob_api.times import parse_time
 from elasticjob_kube.informer import Informer
-from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, NODES, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
+from elasticjob_kube.resources import ELASTIC_JOBS, NODES, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.model.observed import Defaults, Pod
 from elasticjob_operator.core.scaling.disruption import Node
@@ -31,188 +27,12 @@ from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.store import JobKey, Store
 from elasticjob_operator.work_queue import Retry
 
+from tests.support.simulator.fake_kube import Crash, FakeKube, copied
+
 Json = dict[str, Any]
 NAMESPACE, JOB = "ns", "job"
 CUSTOM = (ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS)
 DEFAULTS = Defaults(master_image="master:1", agent_image="agent:1")
-
-
-class Crash(BaseException):
-    """The operator's process dies here."""
-
-
-class FakeKube:
-    """The part of the session the operator uses, over objects in memory.
-
-    `now` is the server's clock; without one a version number stands for the time of a creation. `told` is called with
-    (event type, resource, name, stored JSON) of every change, as a watch would be; `actor` is whoever sends it.
-    """
-
-    def __init__(self, now: Callable[[], float] | None = None) -> None:
-        self.objects: dict[tuple[Resource, str], Json] = {}
-        self.raw: dict[tuple[Resource, str], bytes] = {}
-        self.now = now
-        self.on_change: Callable[[str, Resource, str, bytes], None] = lambda *_: None
-        self.version = 0
-        self.writes = 0
-        self.crash_in: int | None = None
-        self.lose_answer_in: int | None = None
-        self.created_names: set[tuple[str, str]] = set()
-        self.actor: Any = None
-        self.after_write: Callable[[], None] = lambda: None
-
-    def low_priority(self) -> FakeKube:
-        return self
-
-    async def get(self, resource: Resource, namespace: str, name: str) -> Json:
-        if (resource, name) not in self.objects:
-            raise NotFound(404, "NotFound", f"{resource.plural} {name!r} not found")
-        found: Json = msgspec.json.decode(self.raw[resource, name])
-        return found
-
-    async def list(
-        self, resource: Resource, namespace: str | None = None, *, as_type: type[Any] = dict, **_: str
-    ) -> Any:
-        items = [msgspec.Raw(raw) for (kind, _), raw in self.raw.items() if kind is resource]
-        page = {"metadata": {"resourceVersion": str(self.version)}, "items": items}
-        return msgspec.json.decode(msgspec.json.encode(page), type=as_type)
-
-    async def create(self, resource: Resource, namespace: str | None, body: Any) -> Json:
-        if resource == EVENTS:
-            return {}
-        answered = self._write()
-        name = body["metadata"]["name"]
-        if (resource, name) in self.objects:
-            raise AlreadyExists(409, "AlreadyExists", f"{resource.plural} {name!r} already exists")
-        made = _copied(body)
-        made["metadata"] |= {"uid": f"{self.version + 1:08x}-0000-4000-8000-000000000000", "generation": 1}
-        made["metadata"]["creationTimestamp"] = self._time(self.version + 1)
-        if resource == PODS:
-            used = name, str(made["metadata"].get("ownerReferences"))
-            ours = "ownerReferences" in made["metadata"]
-            assert not ours or used not in self.created_names, f"name {name} used twice"
-            self.created_names.add(used)
-            made["status"] = {"phase": "Pending"}
-        self._store(resource, made)
-        answered()
-        return _copied(made)
-
-    async def patch(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        name: str,
-        body: Any,
-        *,
-        kind: str = "merge-patch",
-        subresource: str = "",
-    ) -> Json:
-        answered = self._write()
-        found, before = await self.get(resource, namespace or "", name), await self.get(resource, namespace or "", name)
-        if kind == "merge-patch":
-            wanted = body.get("metadata", {})
-            for field, error in (("uid", Conflict), ("resourceVersion", Conflict)):
-                if field in wanted and wanted[field] != found["metadata"][field]:
-                    raise error(409, "Conflict", f"{field} is not {wanted[field]}")
-            _merge(found, {"status": body["status"]} if subresource == "status" else body)
-        else:
-            if body.get("metadata", {}).get("uid", found["metadata"]["uid"]) != found["metadata"]["uid"]:
-                raise Conflict(409, "Conflict", "another UID")
-            (container,) = body["spec"]["containers"]
-            found["spec"]["containers"][0]["resources"] = container["resources"]
-        if found.get("spec") != before.get("spec"):
-            found["metadata"]["generation"] += 1
-        if found != before:
-            self._store(resource, found)
-        answered()
-        return _copied(found)
-
-    async def delete(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        name: str,
-        *,
-        uid: str | None = None,
-        grace_seconds: int | None = None,
-        **_: Any,
-    ) -> Json:
-        answered = self._write()
-        found = await self.get(resource, namespace or "", name)
-        if uid is not None and uid != found["metadata"]["uid"]:
-            raise Conflict(409, "Conflict", "another UID")
-        if resource == PODS and grace_seconds != 0:
-            if "deletionTimestamp" not in found["metadata"]:
-                found["metadata"]["deletionTimestamp"] = self._time(0)
-                self._store(resource, found)
-        else:
-            self.remove(resource, name)
-        answered()
-        return found
-
-    # --- what the world does --------------------------------------------------------------------------------------
-
-    def remove(self, resource: Resource, name: str) -> None:
-        gone = self.objects.pop((resource, name))
-        del self.raw[resource, name]
-        self.version += 1
-        gone["metadata"]["resourceVersion"] = str(self.version)
-        self.on_change("DELETED", resource, name, msgspec.json.encode(gone))
-        self.after_write()
-
-    def mark_deleted(self, resource: Resource, name: str) -> None:
-        found = self.objects[resource, name]
-        found["metadata"]["deletionTimestamp"] = self._time(0)
-        self._store(resource, found)
-
-    def set_status(self, resource: Resource, name: str, **status: Any) -> None:
-        found = self.objects[resource, name]
-        found["status"] = {**found.get("status", {}), **status}
-        self._store(resource, found)
-
-    def edit(self, resource: Resource, name: str, edit: Callable[[Json], None]) -> None:
-        found = self.objects[resource, name]
-        edit(found["spec"])
-        found["metadata"]["generation"] += 1
-        self._store(resource, found)
-
-    def all(self, resource: Resource) -> builtins.list[Json]:
-        found = sorted(name for kind, name in self.objects if kind is resource)
-        return [self.objects[resource, name] for name in found]
-
-    def pods(self, role: str = "worker") -> builtins.list[Json]:
-        return [pod for pod in self.all(PODS) if pod["metadata"]["labels"].get(names.LABEL_ROLE) == role]
-
-    def _store(self, resource: Resource, item: Json) -> None:
-        self.version += 1
-        item["metadata"]["resourceVersion"] = str(self.version)
-        key = resource, item["metadata"]["name"]
-        kind = "MODIFIED" if key in self.raw else "ADDED"
-        self.objects[key], self.raw[key] = item, msgspec.json.encode(item)
-        self.on_change(kind, *key, self.raw[key])
-        self.after_write()
-
-    def _time(self, number: int) -> str:
-        if self.now is not None:
-            return format_time(self.now())
-        return f"2026-01-01T{number // 3600:02}:{number // 60 % 60:02}:{number % 60:02}Z"
-
-    def _write(self) -> Callable[[], None]:
-        """Count a write; return what ends it: by an answer, by losing the answer, or by the operator's death."""
-        self.writes += 1
-        if self.crash_in is not None:
-            self.crash_in -= 1
-            if self.crash_in == 0:
-                raise Crash  # before it reached the server
-        if self.lose_answer_in is not None:
-            self.lose_answer_in -= 1
-        lost = self.lose_answer_in == 0
-
-        def answered() -> None:
-            if lost:
-                raise TryLater(0, "TimeoutError", "no answer")
-
-        return answered
 
 
 class Operator:
@@ -239,7 +59,7 @@ class Operator:
         """See everything as it is now."""
         for resource in CUSTOM:
             for item in self.kube.all(resource):
-                self.store.update(resource, "MODIFIED", _copied(item))
+                self.store.update(resource, "MODIFIED", copied(item))
             present = {item["metadata"]["uid"] for item in self.kube.all(resource)}
             key = JobKey(NAMESPACE, JOB)
             for custom in [*self.store.requests(key), *filter(None, [self.store.job(key)])]:
@@ -424,23 +244,3 @@ def pick(chance: random.Random, items: list[Any]) -> Any:
 
 def _void(_: object) -> None:
     return None
-
-
-def _copied(item: Any) -> Json:
-    """Return a deep copy, as what has been through the wire is."""
-    copied: Json = msgspec.json.decode(msgspec.json.encode(item))
-    return copied
-
-
-def _merge(target: Json, patch: Json) -> None:
-    for key, value in patch.items():
-        if value is None:
-            target.pop(key, None)
-        elif isinstance(value, dict):
-            inner = target.setdefault(key, {})
-            if key != "metadata":
-                _merge(inner, value)
-            elif "ownerReferences" in value:
-                inner["ownerReferences"] = value["ownerReferences"]
-        else:
-            target[key] = value

@@ -11,8 +11,8 @@ import msgspec
 from elasticjob_api import names
 from elasticjob_kube.resources import ELASTIC_JOBS, NODES, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 
-from tests.support.simulator.cluster import FakeKube
-from tests.support.simulator.invariants import is_live, is_terminating, owners
+from tests.support.simulator.fake_kube import FakeKube
+from tests.support.simulator.raw_objects import is_live, is_terminating, owners
 
 Json = dict[str, Any]
 OWNERS = (ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS)

@@ -1,8 +1,8 @@
-"""What can go wrong between the operator and the cluster: a session with faults, and processes that die.
+"""A Kubernetes session with faults: late, failing and lost requests, broken watches, and processes that die.
 
-Two things are taken for granted, because without them nobody could keep "never two live pods for one member": the API
-server carries out a request before its client gives up waiting, or never; and what a dead process had sent to create
-has arrived, or never will, when its lease has run out. Patches and deletes may arrive later than that.
+Two things are assumed, because without them no operator could ensure that a member never has two live pods: the API
+server executes a request before its client's timeout, or never; and the creates of a dead process are executed before
+its lease has run out, or never. Its patches and deletes may be executed later than that.
 """
 
 from __future__ import annotations
@@ -14,32 +14,33 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
-from elasticjob_api import names
-from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_kube.errors import Conflict, Expired, KubeError, NotFound, Refused, TryLater
-from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import EVENTS, PODS, Resource
 from elasticjob_kube.session import WatchEvent
-from elasticjob_operator.cluster_watches import watch_nodes
-from elasticjob_operator.core.model.observed import Observed, Pod
-from elasticjob_operator.events import Events
-from elasticjob_operator.executor import Executor
-from elasticjob_operator.pod_executor import PodExecutor
-from elasticjob_operator.reconcile import Reconciler
-from elasticjob_operator.store import JobKey, Store
-from elasticjob_operator.work_queue import Retry, WorkQueue
 
-from tests.support.simulator.cluster import CUSTOM, DEFAULTS, FakeKube
+from tests.support.simulator.fake_kube import FakeKube
 
 Json = dict[str, Any]
 
 
 @dataclass
 class Faults:
-    """How bad it is. Probabilities are per request or per watch event; `denied_until` is a time."""
+    """What goes wrong now. Rates are probabilities per request or per watch event.
+
+    Attributes:
+        latency: longest time to the API server and back, in seconds each.
+        error_rate: requests that are answered with 429 or 5xx, or not at all.
+        lost_answer_rate: requests that are carried out, but whose answer is lost.
+        conflict_rate: writes that are answered with a conflict, without one.
+        watch_delay: longest delay of a watch event, in seconds, for the kinds in `delayed_kinds`.
+        broken_watch_rate: watch events instead of which the watch breaks.
+        repeated_event_rate: watch events that are sent twice.
+        denied_until: time until which writes of `denied_kinds` are refused.
+        no_resize: whether the cluster has no in-place resize.
+    """
 
     latency: float = 0.0
     error_rate: float = 0.0
@@ -56,7 +57,7 @@ class Faults:
 
 @dataclass
 class Network:
-    """All that has ever been told to watches, and what happens to be wrong with it now."""
+    """The network between operators and the API server: all watch events so far, and the present faults."""
 
     kube: FakeKube
     chance: random.Random
@@ -79,10 +80,18 @@ class Network:
         await future
 
 
-class FaultySession:
-    """The part of `Kube` that the operator uses, over a wire on which things get lost."""
+class Client(Protocol):
+    """The process whose session it is; `superseded` when another process has got the lease after its death."""
 
-    def __init__(self, network: Network, owner: OperatorProcess) -> None:
+    dead: bool
+    superseded: bool
+    on_write: Callable[[], None]
+
+
+class FaultySession:
+    """The part of `Kube` that the operator uses, over a network on which requests and answers get lost."""
+
+    def __init__(self, network: Network, owner: Client) -> None:
         self._network, self._kube, self._chance, self._owner = network, network.kube, network.chance, owner
 
     def low_priority(self) -> FaultySession:
@@ -205,97 +214,6 @@ class FaultySession:
             status = chance.choice((0, 429, 500, 503))
             return TryLater(status, "", f"status {status}", 1.0 if status == 429 else None)
         return None
-
-
-class _RecordingStore(Store):
-    """Remembers what the last decision was computed from, so that its order can be checked."""
-
-    last: Observed | None = None
-
-    def observed(self, job: ElasticJob) -> Observed:
-        self.last = super().observed(job)
-        return self.last
-
-
-class OperatorProcess:
-    """One life of the operator's process, wired like the real one."""
-
-    def __init__(self, network: Network, number: int) -> None:
-        self.number, self.dead, self.superseded = number, False, False
-        self.on_write: Callable[[], None] = lambda: None
-        self._network, self._session = network, FaultySession(network, self)
-        kube: Any = self._session
-        self.store = _RecordingStore()
-        self.pods: Informer[Pod] = Informer(kube, PODS, Pod, label_selector=names.LABEL_JOB_UID, on_change=self._on_pod)
-        self._events = Events(kube, f"operator-{number}")
-        executor = Executor(kube, self.store, PodExecutor(kube, self.pods, self._events), self._events)
-        self._reconciler = Reconciler(kube, self.store, executor, DEFAULTS)
-        self._queue: WorkQueue[JobKey] = WorkQueue(self._work)
-        self._all_listed = False
-        self._tasks: list[asyncio.Task[None]] = []
-
-    def start(self) -> None:
-        self._tasks = [asyncio.create_task(self.pods.run()), asyncio.create_task(self._run())]
-
-    def kill(self) -> None:
-        """End it as SIGKILL does: from now on it sends nothing, and hears no answer."""
-        self.dead = True
-        for task in self._tasks:
-            task.cancel()
-        self._tasks.append(asyncio.create_task(self._queue.abort()))
-
-    async def _run(self) -> None:
-        await self.pods.synced.wait()
-        versions = {resource: await self._list(resource) for resource in CUSTOM}
-        self._all_listed = True
-        kube: Any = self._session
-        self._tasks.append(asyncio.create_task(watch_nodes(kube, self.store, self._queue.add)))
-        for key in self.store.job_keys():
-            self._queue.add(key)
-        self._tasks += [asyncio.create_task(self._watch(resource, versions[resource])) for resource in CUSTOM]
-
-    async def _list(self, resource: Resource) -> str:
-        """Tell what is there as kopf does: not what has gone meanwhile."""
-        while True:
-            try:
-                page = await self._session.list(resource)
-            except KubeError:
-                await asyncio.sleep(1)
-                continue
-            for item in page["items"]:
-                self._on_object(resource, None, item)
-            version: str = page["metadata"]["resourceVersion"]
-            return version
-
-    async def _watch(self, resource: Resource, version: str) -> None:
-        while True:
-            try:
-                async for event in self._session.watch(resource, resource_version=version):
-                    item = msgspec.json.decode(event.object)
-                    self._on_object(resource, event.type, item)
-                    version = item["metadata"]["resourceVersion"]
-            except Expired:
-                version = await self._list(resource)
-            except KubeError:
-                await asyncio.sleep(1)
-
-    def _on_object(self, resource: Resource, kind: str | None, item: Json) -> None:
-        if (key := self.store.update(resource, kind, item)) and self._all_listed:
-            self._queue.add(key)
-
-    def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
-        if (key := self.store.update_pod(before, after)) and self._all_listed:
-            self._queue.add(key)
-
-    async def _work(self, key: JobKey) -> float | None:
-        """Do the work; a mistake in the code, which the queue would only log, ends the history."""
-        try:
-            return await self._reconciler.reconcile(key)
-        except Retry:
-            raise
-        except Exception as error:
-            asyncio.get_running_loop().fail(error)  # type: ignore[attr-defined]
-            raise
 
 
 def _run_without_waiting(work: Coroutine[Any, Any, Any]) -> Any:

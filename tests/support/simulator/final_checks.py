@@ -7,11 +7,11 @@ from typing import Any
 from elasticjob_api import names
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS
 
-from tests.support.simulator.cluster import FakeKube
-from tests.support.simulator.invariants import (
-    ENDED,
-    PLAN_DONE,
-    SCALER_DONE,
+from tests.support.simulator.fake_kube import FakeKube
+from tests.support.simulator.raw_objects import (
+    FINISHED_JOB_PHASES,
+    FINISHED_PLAN_PHASES,
+    FINISHED_SCALER_PHASES,
     controller,
     is_live,
     is_ready,
@@ -29,10 +29,10 @@ def check_final_state(kube: FakeKube, now: float) -> None:
     """Every request has its end, every job the pods it shall have, and no pod is anybody's but theirs."""
     for plan in kube.all(SCALE_PLANS):
         phase, name = plan.get("status", {}).get("phase"), plan["metadata"]["name"]
-        assert phase in PLAN_DONE, f"{name} has no end: {plan.get('status')}"
+        assert phase in FINISHED_PLAN_PHASES, f"{name} has no end: {plan.get('status')}"
     for scaler in (*kube.all(SCALE_INS), *kube.all(SCALE_OUTS)):
         phase, name = scaler.get("status", {}).get("phase"), scaler["metadata"]["name"]
-        assert phase in SCALER_DONE, f"{name} has no end: {scaler.get('status')}"
+        assert phase in FINISHED_SCALER_PHASES, f"{name} has no end: {scaler.get('status')}"
     jobs = {job["metadata"]["uid"]: job for job in kube.all(ELASTIC_JOBS)}
     for pod in kube.all(PODS):
         assert not owners(pod) or controller(pod) in jobs, f"{pod['metadata']['name']} is left over"
@@ -48,7 +48,7 @@ def _check_job(kube: FakeKube, job: Json, pods: list[Json]) -> None:
     assert status.get("currentPlan") is None, f"the job still has the plan {status.get('currentPlan')}"
     live = [pod for pod in pods if is_live(pod)]
     here = {(pod_role(pod), pod_index(pod)): pod["metadata"]["name"] for pod in live}
-    if phase in ENDED:
+    if phase in FINISHED_JOB_PHASES:
         assert status.get("completionTime")
         assert not here or policy.get("cleanPodPolicy") == "None", f"an ended job has pods: {here}"
         assert not [pod for pod in pods if pod_role(pod) == names.ROLE_MASTER], "an ended job has a master"

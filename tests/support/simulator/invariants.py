@@ -14,11 +14,22 @@ from elasticjob_api import names
 from elasticjob_api.times import parse_time
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 
+from tests.support.simulator.raw_objects import (
+    FINISHED_JOB_PHASES,
+    FINISHED_PLAN_PHASES,
+    FINISHED_SCALER_PHASES,
+    controller,
+    is_live,
+    is_ready,
+    is_terminating,
+    owners,
+    parsed,
+    pod_index,
+    pod_role,
+)
+
 Json = dict[str, Any]
-ENDED = ("Succeeded", "Failed")
 ACTIVE_PHASES = ("Draining", "Executing")
-PLAN_DONE = ("Succeeded", "PartiallySucceeded", "Failed", "Superseded", "Cancelled")
-SCALER_DONE = ("ScaleSucceeded", "ScaleFailed")
 COUNTERS = ("restarts", "uncountedRestarts", "highestIndex", "incarnations")
 MAX_STALE_SECONDS = 120.0
 """How long the operator may act on what it has not seen changed: longer than any delay of a watch."""
@@ -105,7 +116,7 @@ class Invariants:
         if job is None or is_terminating(job):
             return
         status = job["status"]
-        assert status.get("phase") not in ENDED, f"{name} is created for a job that has ended"
+        assert status.get("phase") not in FINISHED_JOB_PHASES, f"{name} is created for a job that has ended"
         if role != names.ROLE_MASTER:
             members = parsed(status["replicaStatuses"][role].get("indices", ""))
             assert int(index) in members, f"{name} is created, but the job is held to {role} {sorted(members)}"
@@ -123,7 +134,7 @@ class Invariants:
             assert waited >= allowed - 1, f"{name} is removed by force after {waited:.0f} s"
             return
         assert after is not None, f"{name} is removed by force"
-        if not is_live(before) or status.get("phase") in (*ENDED, "Suspended"):
+        if not is_live(before) or status.get("phase") in (*FINISHED_JOB_PHASES, "Suspended"):
             return
         if self._may_be_suspended(job["metadata"]["uid"]):
             return
@@ -157,7 +168,7 @@ class Invariants:
         if before is None or actor is None or before["metadata"]["uid"] != uid:
             return
         old, new = before.get("status", {}), after.get("status", {})
-        if old.get("phase") in ENDED:
+        if old.get("phase") in FINISHED_JOB_PHASES:
             assert new.get("phase") == old["phase"], f"a job that has {old['phase']} is {new.get('phase')} again"
             assert new.get("completionTime") == old.get("completionTime")
         for role, replica in new.get("replicaStatuses", {}).items():
@@ -234,9 +245,10 @@ class Invariants:
             allowed = plan["spec"].get("drainSeconds", default)
             if self.running_since[pod["metadata"]["uid"]] > parse_time(said["startTime"]) - MAX_REPORT_DELAY_SECONDS:
                 return  # it was not known to run when it was decided who drains
-            rolled_back = said["phase"] in PLAN_DONE or int(pod_index(pod)) not in parsed(said["before"].get(role, ""))
+            rolled_back = int(pod_index(pod)) not in parsed(said["before"].get(role, ""))
             if (
-                rolled_back
+                said["phase"] in FINISHED_PLAN_PHASES
+                or rolled_back
                 or name in said.get("forcedPods", ())
                 or self.now() - parse_time(said["startTime"]) >= allowed
             ):
@@ -317,11 +329,11 @@ class Invariants:
             return
         name, old = before["metadata"]["name"], before.get("status", {})
         if after is None:
-            wanted = old.get("phase") in PLAN_DONE or not self._is_wanted(before)
+            wanted = old.get("phase") in FINISHED_PLAN_PHASES or not self._is_wanted(before)
             assert wanted, f"{name} is deleted in phase {old.get('phase')}"
             return
         new, uid = after.get("status", {}), after["metadata"]["uid"]
-        if old.get("phase") in PLAN_DONE:
+        if old.get("phase") in FINISHED_PLAN_PHASES:
             assert new == old, f"{name} has ended and is changed"
             return
         if old.get("startTime"):
@@ -336,7 +348,7 @@ class Invariants:
                 )
         if new.get("phase") in ACTIVE_PHASES and old.get("phase") not in ACTIVE_PHASES:
             self._check_plan_begins(after, uid)
-        if new.get("phase") in PLAN_DONE:
+        if new.get("phase") in FINISHED_PLAN_PHASES:
             if new["phase"] != "Succeeded":
                 assert new.get("message"), f"{name} ends {new['phase']} without a reason"
             if new["phase"] == "Superseded":
@@ -348,7 +360,11 @@ class Invariants:
     def _check_size_restored(self, plan: Json) -> None:
         """A plan that is cancelled because the job is suspended leaves the size from before it."""
         job, status = self.objects[ELASTIC_JOBS].get(plan["spec"]["jobName"]), plan["status"]
-        if job is None or job["status"].get("phase") in ENDED or _belongs_to_other_job(plan, job["metadata"]["uid"]):
+        if (
+            job is None
+            or job["status"].get("phase") in FINISHED_JOB_PHASES
+            or _belongs_to_other_job(plan, job["metadata"]["uid"])
+        ):
             return
         if not job["spec"].get("runPolicy", {}).get("suspend") or status.get("migrations"):
             return
@@ -389,50 +405,13 @@ class Invariants:
             return
         name, old = before["metadata"]["name"], before.get("status", {})
         if after is None:
-            assert old.get("phase") in SCALER_DONE, f"{name} is deleted in phase {old.get('phase')}"
+            assert old.get("phase") in FINISHED_SCALER_PHASES, f"{name} is deleted in phase {old.get('phase')}"
             return
         new = after.get("status", {})
-        if old.get("phase") in SCALER_DONE:
+        if old.get("phase") in FINISHED_SCALER_PHASES:
             assert new == old, f"{name} has ended and is changed"
         elif new.get("phase") == "ScaleFailed":
             assert new.get("message"), f"{name} fails without a reason"
-
-
-def parsed(text: str) -> frozenset[int]:
-    found: set[int] = set()
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        found |= set(range(int(first), int(last or first) + 1))
-    return frozenset(found)
-
-
-def owners(item: Json) -> list[Json]:
-    found: list[Json] = item["metadata"].get("ownerReferences") or []
-    return found
-
-
-def controller(pod: Json) -> str | None:
-    return next((o["uid"] for o in owners(pod) if o.get("controller") and o.get("kind") == "ElasticJob"), None)
-
-
-def pod_role(pod: Json) -> str:
-    return str(pod["metadata"].get("labels", {}).get(names.LABEL_ROLE, ""))
-
-
-def pod_index(pod: Json) -> str:
-    return str(pod["metadata"].get("labels", {}).get(names.LABEL_INDEX, ""))
-
-
-def is_terminating(item: Json) -> bool:
-    return "deletionTimestamp" in item["metadata"]
-
-
-def is_live(pod: Json) -> bool:
-    return pod["status"].get("phase") in ("Pending", "Running")
-
-
-def is_ready(pod: Json) -> bool:
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", ()))
 
 
 def _belongs_to_other_job(plan: Json, uid: str) -> bool:
@@ -461,7 +440,7 @@ def _allows_members(plan: Json, role: str, old: frozenset[int], new: frozenset[i
     moves = [m for m in status.get("migrations", ()) if m.get("role", "worker") == role]
     extra = {m["replacement"] for m in moves if m.get("replacement") is not None}
     moved = {m["index"] for m in moves if m.get("index") is not None}
-    if may_be_suspended or plan["spec"].get("onTimeout") == "Rollback" or status["phase"] in PLAN_DONE:
+    if may_be_suspended or plan["spec"].get("onTimeout") == "Rollback" or status["phase"] in FINISHED_PLAN_PHASES:
         return new <= before | targets | extra and new >= (before & targets) - moved
     # Until those who leave have drained, they are there with those who come.
     both = before if "executionTime" not in status else frozenset[int]()

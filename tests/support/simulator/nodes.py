@@ -14,7 +14,8 @@ from elasticjob_operator.errors import StaleState
 from elasticjob_operator.store import JobKey
 from elasticjob_operator.work_queue import Retry
 
-from tests.support.simulator.cluster import DEFAULTS, JOB, NAMESPACE, Cluster, Crash, Operator
+from tests.support.simulator.cluster import DEFAULTS, JOB, NAMESPACE, Cluster, Operator
+from tests.support.simulator.fake_kube import Crash
 
 Json = dict[str, Any]
 Resizes = Literal["InPlace", "Infeasible", "Deferred", "Error", "Silent"]

@@ -19,11 +19,13 @@ from elasticjob_api import names
 from elasticjob_kube.resources import ELASTIC_JOBS, NODES, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 
 from tests.support.master.virtual_time import START, VirtualLoop
-from tests.support.simulator.cluster import CUSTOM, FakeKube
+from tests.support.simulator.cluster import CUSTOM
 from tests.support.simulator.cluster_reactions import ClusterReactions
-from tests.support.simulator.faulty_session import Faults, Network, OperatorProcess
+from tests.support.simulator.fake_kube import FakeKube
+from tests.support.simulator.faulty_session import Faults, Network
 from tests.support.simulator.final_checks import check_final_state
 from tests.support.simulator.invariants import Invariants
+from tests.support.simulator.operator_process import OperatorProcess
 from tests.support.simulator.users import Users
 
 LEASE_SECONDS = 15.0

@@ -8,8 +8,16 @@ from typing import Any
 
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, SERVICES, Resource
 
-from tests.support.simulator.cluster import JOB, NAMESPACE, FakeKube, job_body
-from tests.support.simulator.invariants import ENDED, is_live, is_terminating, owners, pod_index, pod_role
+from tests.support.simulator.cluster import JOB, NAMESPACE, job_body
+from tests.support.simulator.fake_kube import FakeKube
+from tests.support.simulator.raw_objects import (
+    FINISHED_JOB_PHASES,
+    is_live,
+    is_terminating,
+    owners,
+    pod_index,
+    pod_role,
+)
 
 Json = dict[str, Any]
 
@@ -92,7 +100,7 @@ class Users:
         job = self.kube.objects.get((ELASTIC_JOBS, JOB))
         if job is None:
             await self.apply_job()
-        elif job.get("status", {}).get("phase") in ENDED and not is_terminating(job):
+        elif job.get("status", {}).get("phase") in FINISHED_JOB_PHASES and not is_terminating(job):
             self._delete_job()
         elif job["spec"]["runPolicy"].get("suspend"):
             self._resume()

@@ -11,7 +11,8 @@ from elasticjob_operator.core.health_conditions import CONDITION_TYPES, health_c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.simulator.cluster import JOB, Cluster, FakeKube
+from tests.support.simulator.cluster import JOB, Cluster
+from tests.support.simulator.fake_kube import FakeKube
 
 Json = dict[str, Any]
 SINCE = "2026-01-01T12:00:00Z"

@@ -1,0 +1,49 @@
+"""Reads fields of Kubernetes objects in JSON form, independently of the operator's own functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elasticjob_api import names
+
+Json = dict[str, Any]
+FINISHED_JOB_PHASES = ("Succeeded", "Failed")
+FINISHED_PLAN_PHASES = ("Succeeded", "PartiallySucceeded", "Failed", "Superseded", "Cancelled")
+FINISHED_SCALER_PHASES = ("ScaleSucceeded", "ScaleFailed")
+
+
+def parsed(text: str) -> frozenset[int]:
+    found: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    return frozenset(found)
+
+
+def owners(item: Json) -> list[Json]:
+    found: list[Json] = item["metadata"].get("ownerReferences") or []
+    return found
+
+
+def controller(pod: Json) -> str | None:
+    return next((o["uid"] for o in owners(pod) if o.get("controller") and o.get("kind") == "ElasticJob"), None)
+
+
+def pod_role(pod: Json) -> str:
+    return str(pod["metadata"].get("labels", {}).get(names.LABEL_ROLE, ""))
+
+
+def pod_index(pod: Json) -> str:
+    return str(pod["metadata"].get("labels", {}).get(names.LABEL_INDEX, ""))
+
+
+def is_terminating(item: Json) -> bool:
+    return "deletionTimestamp" in item["metadata"]
+
+
+def is_live(pod: Json) -> bool:
+    return pod["status"].get("phase") in ("Pending", "Running")
+
+
+def is_ready(pod: Json) -> bool:
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", ()))
