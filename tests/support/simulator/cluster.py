@@ -36,7 +36,7 @@ DEFAULTS = Defaults(master_image="master:1", agent_image="agent:1")
 
 
 class Operator:
-    """One life of the operator's process."""
+    """One process of the operator, which works only when the test calls for it."""
 
     def __init__(self, kube: FakeKube) -> None:
         self.kube, self.store = kube, Store()
@@ -56,7 +56,7 @@ class Operator:
         return self.kube
 
     async def watch(self) -> None:
-        """See everything as it is now."""
+        """Observe everything as it is now."""
         for resource in CUSTOM:
             for item in self.kube.all(resource):
                 self.store.update(resource, "MODIFIED", copied(item))
@@ -69,7 +69,7 @@ class Operator:
         await self.nodes.refresh()
 
     async def work(self, now: float, *, rounds: int = 60) -> float | None:
-        """Decide and act until there is nothing to do; return when to look again."""
+        """Decide and execute until there is nothing to do; return the seconds after which to do so again."""
         for _ in range(rounds):
             job = self.store.job(JobKey(NAMESPACE, JOB))
             if job is None:
@@ -114,7 +114,7 @@ class Cluster:
         self.kube.crash_in, self.kube.lose_answer_in = faults
 
     async def run_operator(self) -> bool:
-        """Let the operator see and work once; False when it died. It comes back as a process that knows nothing."""
+        """Let the operator observe and reconcile once; return False when it died. A new process takes its place."""
         self.now += 2
         try:
             await self.operator.watch()
@@ -139,7 +139,7 @@ class Cluster:
         raise AssertionError("the cluster does not come to rest")
 
     def _next_restart(self) -> float | None:
-        """When the next member may start that waits for its time; None when nobody does."""
+        """Return when the next back-off ends; None if no member has one."""
         if (ELASTIC_JOBS, JOB) not in self.kube.objects:
             return None
         status = self.job().status
@@ -150,7 +150,7 @@ class Cluster:
         return min((due for wait in waits if (due := parse_time(wait.until)) > self.now), default=None)
 
     def run_pods(self) -> None:
-        """Let every pod take its next step: start, drain, or go."""
+        """Let every pod go one step on: start, drain or terminate."""
         draining = {
             name
             for plan in self.kube.all(SCALE_PLANS)
@@ -181,17 +181,17 @@ class Cluster:
         return msgspec.convert(self.kube.objects[ELASTIC_JOBS, JOB], ElasticJob)
 
     def check(self) -> None:
-        """What holds after every single write: never two live pods for one member."""
-        seen: set[tuple[str, str]] = set()
+        """Check what holds after every single write: a member never has two live pods."""
+        with_pod: set[tuple[str, str]] = set()
         for pod in self.kube.all(PODS):
             labels = pod["metadata"]["labels"]
             member = (labels[names.LABEL_ROLE], labels.get(names.LABEL_INDEX, ""))
             if pod["status"]["phase"] in ("Pending", "Running"):
-                assert member not in seen, f"two live pods of {member}"
-                seen.add(member)
+                assert member not in with_pod, f"two live pods of {member}"
+                with_pod.add(member)
 
     def check_final_state(self) -> None:
-        """What holds when all is quiet: the pods are the desired ones, and everything asked for has an end."""
+        """Check what holds when nothing changes any more: the job has its pods, and all plans and requests ended."""
         job = self.job()
         for role, replica in job.status.replica_statuses.items():
             wanted = parse_indices(replica.indices) - parse_indices(replica.succeeded_indices)

@@ -1,4 +1,4 @@
-"""Kubelets, the garbage collector and the agents in the pods: what reacts to the operator, in its own time."""
+"""What reacts to the operator after random delays: kubelets, the garbage collector and the agents in the pods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,15 @@ POD_ENDS: tuple[tuple[str, int, str], ...] = (
 
 
 class ClusterReactions:
-    """Lets every pod live its life. `heal` ends all that hangs."""
+    """Starts, drains, resizes and ends pods, and disturbs them until `stop_faults`.
+
+    Attributes:
+        on_lost_node: names of pods on lost nodes, which do not terminate.
+        undisturbed: whether the faults have stopped.
+        speed: factor of all delays until then.
+        unschedulable_rate, ignored_drains, finishing_rate: probabilities that a pod is not scheduled, that an agent
+            does not get the command to drain, and that training ends by itself.
+    """
 
     def __init__(self, kube: FakeKube, chance: random.Random, note: Callable[..., None]) -> None:
         self.kube, self.chance, self.note = kube, chance, note
@@ -42,7 +50,7 @@ class ClusterReactions:
         for number in range(4):
             await self.kube.create(NODES, None, {"metadata": {"name": f"node-{number}"}, "spec": {}})
 
-    # --- what they do by themselves -----------------------------------------------------------------------------------
+    # --- reactions ----------------------------------------------------------------------------------------------------
 
     def on_change(self, kind: str, resource: Resource, name: str, raw: bytes) -> None:
         if resource is PODS:
@@ -109,7 +117,7 @@ class ClusterReactions:
             self.kube.remove(PODS, name)
 
     def _drain(self, raw: bytes) -> None:
-        """The master tells the agents that a plan drains; each ends in its own time, or does not hear."""
+        """The master commands the agents of a draining plan's pods to stop; each does so later, or misses it."""
         plan = msgspec.json.decode(raw)
         if plan.get("status", {}).get("phase") != "Draining":
             return
@@ -159,7 +167,7 @@ class ClusterReactions:
             self._after(self.chance.uniform(0, 8), self._collect)
 
     def _collect(self) -> None:
-        """The garbage collector: what has no owner any more goes."""
+        """The garbage collector: delete what has no owner any more."""
         self._collection_scheduled = False
         alive = {
             owner["metadata"]["uid"]
@@ -185,10 +193,10 @@ class ClusterReactions:
             else:
                 self.kube.remove(ELASTIC_JOBS, job["metadata"]["name"])
 
-    # --- what befalls them --------------------------------------------------------------------------------------------
+    # --- disturbances -------------------------------------------------------------------------------------------------
 
     async def disturb_pods(self) -> None:
-        """Let something happen to pods."""
+        """Let something happen to random pods: they fail, vanish, lose their node, are deleted or get unready."""
         chance = self.chance
         pods = [pod for pod in self.kube.all(PODS) if owners(pod) and is_live(pod)]
         if not pods:
@@ -229,7 +237,7 @@ class ClusterReactions:
             self.kube.mark_deleted(PODS, name)
 
     def _announce_node_removal(self, node: str) -> None:
-        """A node tells that it will go, and then goes, or stays after all."""
+        """Cordon or taint a node as if it were about to go; later it goes, or stays after all."""
         taint = {"key": self.chance.choice(("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"))}
         self.note("cluster:", node, "is leaving")
         leaving = self.chance.choice(({"unschedulable": True}, {"taints": [taint]}))
@@ -246,7 +254,7 @@ class ClusterReactions:
             self.kube.edit(NODES, node, lambda spec: spec.clear())
 
     def end(self, name: str, uid: str, phase: str, code: int, reason: str) -> None:
-        """Let the containers of a pod end."""
+        """End the containers of a pod."""
         pod = self._pod(name, uid)
         if pod is None or not is_live(pod):
             return
@@ -266,7 +274,7 @@ class ClusterReactions:
         )
 
     def stop_faults(self) -> None:
-        """From now on every pod starts, gets ready, and goes when it shall."""
+        """From now on every pod starts, gets ready, and terminates when it is deleted."""
         self.undisturbed, self.on_lost_node, self.ignored_drains = True, set(), 0.0
         for node in self.kube.all(NODES):
             self._end_node_removal(node["metadata"]["name"])

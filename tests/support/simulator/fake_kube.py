@@ -20,14 +20,17 @@ Json = dict[str, Any]
 
 
 class Crash(BaseException):
-    """The operator's process dies here."""
+    """The operator's process dies at this write."""
 
 
 class FakeKube:
     """The part of the session the operator uses, over objects in memory.
 
-    `now` is the server's clock; without one a version number stands for the time of a creation. `told` is called with
-    (event type, resource, name, stored JSON) of every change, as a watch would be; `actor` is whoever sends it.
+    Attributes:
+        now: the server's clock; without one a version number stands for the time of a creation.
+        on_change: called with (event type, resource, name, stored JSON) of every change, as a watch would report it.
+        actor: who sends the present request; None for anybody but the operator.
+        crash_in, lose_answer_in: how many writes later the operator dies, or a write's answer is lost.
     """
 
     def __init__(self, now: Callable[[], float] | None = None) -> None:
@@ -180,7 +183,7 @@ class FakeKube:
         return f"2026-01-01T{number // 3600:02}:{number // 60 % 60:02}:{number % 60:02}Z"
 
     def _write(self) -> Callable[[], None]:
-        """Count a write; return what ends it: by an answer, by losing the answer, or by the operator's death."""
+        """Count a write, which may kill the operator; return a function that ends it, which may lose the answer."""
         self.writes += 1
         if self.crash_in is not None:
             self.crash_in -= 1
@@ -198,7 +201,7 @@ class FakeKube:
 
 
 def copied(item: Any) -> Json:
-    """Return a deep copy, as what has been through the wire is."""
+    """Return a deep copy, as an answer of a real API server is one."""
     result: Json = msgspec.json.decode(msgspec.json.encode(item))
     return result
 

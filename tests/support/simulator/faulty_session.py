@@ -217,7 +217,7 @@ class FaultySession:
 
 
 def _run_without_waiting(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run what never waits."""
+    """Run a coroutine that never waits, and return its result."""
     try:
         work.send(None)
     except StopIteration as done:

@@ -1,4 +1,4 @@
-"""What must hold when the faults have stopped and nothing changes any more."""
+"""What must hold at the end of a history, when the faults have stopped and nothing changes any more."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 
 def check_final_state(kube: FakeKube, now: float) -> None:
-    """Every request has its end, every job the pods it shall have, and no pod is anybody's but theirs."""
+    """Every plan and request has ended, and every job has exactly the pods that it should have."""
     for plan in kube.all(SCALE_PLANS):
         phase, name = plan.get("status", {}).get("phase"), plan["metadata"]["name"]
         assert phase in FINISHED_PLAN_PHASES, f"{name} has no end: {plan.get('status')}"
@@ -75,7 +75,7 @@ def _check_job(kube: FakeKube, job: Json, pods: list[Json]) -> None:
 
 
 def _lost(job: Json) -> set[tuple[str, int]]:
-    """The members that have used up their restarts, which the job does without."""
+    """Return the members that have used up their restarts; the job goes on without them."""
     return {
         (role, int(index))
         for role, replica in job["status"]["replicaStatuses"].items()
@@ -85,7 +85,7 @@ def _lost(job: Json) -> set[tuple[str, int]]:
 
 
 def _check_size(kube: FakeKube, job: Json, role: str, asked: int, held: int) -> None:
-    """The size in the spec is the one the job is held to, or a plan for this very edit says why not."""
+    """The job has the size of its spec, or the plan for the latest edit of the spec says why not."""
     name = f"{job['metadata']['name']}-spec-{job['metadata']['generation']}"
     plan = kube.objects.get((SCALE_PLANS, name))
     said = plan["status"].get("phase") if plan is not None else None

@@ -24,11 +24,11 @@ FINISHED = ("Succeeded", "PartiallySucceeded", "Failed", "Superseded", "Cancelle
 
 @dataclass
 class Nodes:
-    """How pods fare.
+    """Nodes whose kubelets and agents react as set here, when the test calls for it.
 
     Attributes:
-        world: the cluster they are in.
-        resizes: what becomes of a resize in place.
+        cluster: the cluster of the nodes.
+        resizes: how a kubelet answers a resize in place.
         stuck: why a pod cannot be scheduled; empty for one that can.
         agents: whether agents confirm that they have drained.
         lost: pods on a node that is lost: they never end.
@@ -54,7 +54,7 @@ class Nodes:
         raise AssertionError(f"no end: {[(p['metadata']['name'], p.get('status')) for p in self.plans()]}")
 
     async def until(self, holds: Callable[[], bool], *, turns: int = 100) -> None:
-        """Go on until something holds."""
+        """Let operator, kubelets and agents work until a condition holds."""
         for _ in range(turns):
             if holds():
                 return
@@ -65,7 +65,7 @@ class Nodes:
         raise AssertionError(f"never so; the plans: {self.plans()}")
 
     async def run_operator(self) -> bool:
-        """Let the operator see and work once, as its queue would; False when it died."""
+        """Let the operator observe and reconcile once, as its queue would; return False when it died."""
         self.cluster.now += 2
         try:
             await self.cluster.operator.watch()
@@ -94,7 +94,7 @@ class Nodes:
         raise AssertionError(f"does not settle; it wants {decision.actions}")
 
     def run_pods(self) -> None:
-        """Let every pod take its next step."""
+        """Let every pod go one step on: start, drain, resize or terminate."""
         kube = self.cluster.kube
         draining = {n for plan in self.plans() for n in plan.get("status", {}).get("drainingPods", ()) if self.agents}
         for pod in kube.all(PODS):
@@ -115,14 +115,14 @@ class Nodes:
                 self._resize(pod)
 
     def _resize(self, pod: Json) -> None:
-        name, told = pod["metadata"]["name"], "no room on the node"
+        name, message = pod["metadata"]["name"], "no room on the node"
         if pod["status"]["containerStatuses"][0]["resources"] == _reported(pod)["resources"]:
             return
         if self.resizes == "InPlace":
             self.cluster.kube.set_status(PODS, name, conditions=[_ready()], containerStatuses=[_reported(pod)])
         elif self.resizes != "Silent":
             kind = "PodResizeInProgress" if self.resizes == "Error" else "PodResizePending"
-            condition = {"type": kind, "status": "True", "reason": self.resizes, "message": told}
+            condition = {"type": kind, "status": "True", "reason": self.resizes, "message": message}
             if condition not in pod["status"]["conditions"]:
                 self.cluster.kube.set_status(PODS, name, conditions=[_ready(), condition])
 

@@ -28,7 +28,7 @@ Json = dict[str, Any]
 
 
 class _RecordingStore(Store):
-    """Remembers what the last decision was computed from, so that its order can be checked."""
+    """Keeps the input of the last decision, so that the order of plans can be checked."""
 
     last: Observed | None = None
 
@@ -38,7 +38,7 @@ class _RecordingStore(Store):
 
 
 class OperatorProcess:
-    """One life of the operator's process, wired like the real one."""
+    """One process of the operator, composed like the real one in main.py."""
 
     def __init__(self, network: Network, number: int) -> None:
         self.number, self.dead, self.superseded = number, False, False
@@ -58,7 +58,7 @@ class OperatorProcess:
         self._tasks = [asyncio.create_task(self.pods.run()), asyncio.create_task(self._run())]
 
     def kill(self) -> None:
-        """End it as SIGKILL does: from now on it sends nothing, and hears no answer."""
+        """End it as SIGKILL does: from now on it sends nothing and gets no answer."""
         self.dead = True
         for task in self._tasks:
             task.cancel()
@@ -75,7 +75,7 @@ class OperatorProcess:
         self._tasks += [asyncio.create_task(self._watch(resource, versions[resource])) for resource in CUSTOM]
 
     async def _list(self, resource: Resource) -> str:
-        """Tell what is there as kopf does: not what has gone meanwhile."""
+        """List and store objects as kopf does: deletions since the last list are not noticed."""
         while True:
             try:
                 page = await self._session.list(resource)
@@ -108,7 +108,7 @@ class OperatorProcess:
             self._queue.add(key)
 
     async def _work(self, key: JobKey) -> float | None:
-        """Do the work; a mistake in the code, which the queue would only log, ends the history."""
+        """Reconcile; an unexpected error, which the queue would only log, ends the history."""
         try:
             return await self._reconciler.reconcile(key)
         except Retry:

@@ -1,6 +1,6 @@
-"""One random history of a job: users, kubelets, agents and operators that do what they like, then peace, then rest.
+"""One random history of a job: random acts of users, pods and operators with faults, then none, until it is quiet.
 
-Everything follows from one seed: the same seed is the same history, to the last write.
+Everything follows from one seed: the same seed gives the same history, to the last write.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LINES_SHOWN = 70
 
 
 class History:
-    """The world of one seed."""
+    """The history of one seed."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -62,11 +62,11 @@ class History:
         self.trace.append((self.loop.time(), *words))
 
     def last_lines(self) -> str:
-        """Return the end of the history, for people."""
+        """Return the last lines of the history, for the message of a failed test."""
         lines = [line for entry in self.trace if (line := _line(entry))]
         return "\n".join(lines[-self.lines_shown :])
 
-    # --- the course of things ---------------------------------------------------------------------------------------
+    # --- the course of a history ------------------------------------------------------------------------------------
 
     async def _main(self) -> None:
         chance = self.chance
@@ -82,7 +82,7 @@ class History:
         await self._stop_faults()
         await self._wait_until_quiet()
         check_final_state(self.kube, self.loop.time())
-        # What was deleted while a watch was broken only a new operator finds out; it may prune the history then.
+        # A new operator notices objects that were deleted while a watch was broken; it may delete old plans then.
         self.note("--- another operator at rest")
         for _ in range(2):
             version = self.kube.version
@@ -130,7 +130,7 @@ class History:
         self.processes[-1].start()
 
     def _kill_at_next_write(self) -> None:
-        """Kill the operator when it has just sent a write, which arrives or does not."""
+        """Kill the operator when it has just sent a write, which may or may not be executed."""
         wait = self.chance.choice((0.0, 0.0, LEASE_SECONDS))
         self.processes[-1].on_write = lambda: self._replace_operator(wait=wait)
 
@@ -149,7 +149,7 @@ class History:
         self.loop.call_later(wait, take_over)
 
     async def _stop_faults(self) -> None:
-        """No faults any more: whatever hangs is let go, and the operator lives."""
+        """End all faults: pods that hang go on, and the operator is not killed any more."""
         self.processes[-1].on_write = lambda: None
         for name, value in vars(Faults(latency=0.01)).items():
             setattr(self.faults, name, value)
@@ -176,7 +176,7 @@ def run(seed: int) -> None:
     """Run one history.
 
     Raises:
-        AssertionError: a promise was broken; the message tells how it came to that.
+        AssertionError: an invariant was broken; the message has the last lines of the history.
     """
     history = History(seed)
     try:
@@ -188,7 +188,7 @@ def run(seed: int) -> None:
 
 @contextmanager
 def _without_logs_and_random_secrets() -> Iterator[None]:
-    """No log, and secrets that are always the same."""
+    """Without logs, and with secrets that are always the same."""
     keys = (names.SECRET_TOKEN, names.SECRET_CA, names.SECRET_CERT, names.SECRET_KEY)
     secrets: Callable[..., Any] = mock.Mock(return_value=dict.fromkeys(keys, b"secret"))
     logging.disable(logging.CRITICAL)
@@ -221,7 +221,7 @@ def _brief(resource: Resource, item: dict[str, Any]) -> str:
             role: (spec.get("replicas", 1), status.get("replicaStatuses", {}).get(role, {}))
             for role, spec in item["spec"]["replicaSpecs"].items()
         }
-        told = [status.get("phase"), status.get("currentPlan"), status.get("message"), item["spec"].get("runPolicy")]
-        return f"{metadata['uid'][:8]}{leaving} {told} {sizes} master {status.get('master')}"
+        shown = [status.get("phase"), status.get("currentPlan"), status.get("message"), item["spec"].get("runPolicy")]
+        return f"{metadata['uid'][:8]}{leaving} {shown} {sizes} master {status.get('master')}"
     spec = {key: value for key, value in item["spec"].items() if key != "jobName"} if not status else ""
     return f"{metadata['uid'][:8]}{leaving} {status or ''} {spec}"

@@ -47,3 +47,10 @@ def is_live(pod: Json) -> bool:
 
 def is_ready(pod: Json) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", ()))
+
+
+def belongs_to_other_job(plan: Json, uid: str) -> bool:
+    """Whether the plan belongs to an earlier job of the same name."""
+    jobs = {owner["uid"] for owner in owners(plan) if owner["kind"] == "ElasticJob"}
+    label = plan["metadata"].get("labels", {}).get(names.LABEL_JOB_UID, uid)
+    return label != uid or bool(jobs and uid not in jobs)

@@ -1,4 +1,4 @@
-"""What people and other controllers ask for, in every form the API has, sensible or not."""
+"""Random acts of users and other controllers, in every form the API has, sensible or not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 
 class Users:
-    """Everybody who writes to the cluster and is neither the operator nor a node."""
+    """Everybody who writes to the cluster except the operator and what reacts to it."""
 
     def __init__(self, kube: FakeKube, chance: random.Random, note: Callable[..., None]) -> None:
         self.kube, self.chance, self.note = kube, chance, note
@@ -78,7 +78,7 @@ class Users:
             await self.kube.create(ELASTIC_JOBS, NAMESPACE, self._body)
 
     async def act(self) -> None:
-        """Do one thing; most often first of all see to it that there is a job that runs."""
+        """Do one random act; if no job runs, most often that is to start one."""
         if self.chance.random() < 0.5 and await self._ensure_running_job():
             return
         job = self.kube.objects.get((ELASTIC_JOBS, JOB), {})
@@ -109,7 +109,7 @@ class Users:
         return True
 
     def stop_faults(self) -> None:
-        """Nobody stands in the way any more; most often the job may run."""
+        """Remove objects that occupy the job's names, and most often resume the job."""
         for (resource, name), item in list(self.kube.objects.items()):
             if resource == SERVICES and not owners(item):
                 self.kube.remove(resource, name)
@@ -249,7 +249,7 @@ class Users:
             (self.kube.mark_deleted if foreground else self.kube.remove)(ELASTIC_JOBS, JOB)
 
     async def _occupy_name(self) -> None:
-        """Take a name that the job may want."""
+        """Create an object with a name that the job may need."""
         role, index = self.chance.choice(self._roles), self.chance.randrange(0, 6)
         name = self.chance.choice((
             f"{JOB}-{role}-{index}", f"{JOB}-{role}-{index}-{self.chance.randrange(1, 9)}", f"{JOB}-master-1",
@@ -262,7 +262,7 @@ class Users:
             await self._create_foreign(resource, name, {})
 
     async def _replace_with_copy(self) -> None:
-        """Delete a pod and make another of its name and labels, as from a copy of its manifest."""
+        """Delete a pod and create another with its name and labels, as from a copy of its manifest."""
         pods = [pod for pod in self.kube.all(PODS) if owners(pod)]
         old = [pod for pod in pods if not is_live(pod) or is_terminating(pod)]
         if pods:

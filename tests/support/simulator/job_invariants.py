@@ -1,0 +1,207 @@
+"""What must hold after every change of a job: its counters, members, size and current plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elasticjob_api import names
+from elasticjob_api.times import parse_time
+from elasticjob_kube.resources import PODS, SCALE_PLANS
+
+from tests.support.simulator.raw_objects import (
+    FINISHED_JOB_PHASES,
+    FINISHED_PLAN_PHASES,
+    controller,
+    is_live,
+    is_ready,
+    is_terminating,
+    parsed,
+    pod_index,
+    pod_role,
+)
+from tests.support.simulator.recorded_history import MAX_REPORT_DELAY_SECONDS, RecordedHistory
+
+Json = dict[str, Any]
+COUNTERS = ("restarts", "uncountedRestarts", "highestIndex", "incarnations")
+
+
+class JobInvariants:
+    """Checks every change of a job."""
+
+    def __init__(self, history: RecordedHistory) -> None:
+        self.history = history
+
+    def check(self, before: Json | None, after: Json | None, actor: Any) -> None:
+        if after is None:
+            return
+        uid = after["metadata"]["uid"]
+        if after["spec"].get("runPolicy", {}).get("suspend") or (
+            before and before["spec"].get("runPolicy", {}).get("suspend")
+        ):
+            self.history.suspended_at[uid] = self.history.now()
+        for role, spec in after["spec"]["replicaSpecs"].items():
+            least, most = spec.get("minReplicas", 1), spec.get("maxReplicas", 10_000)
+            self.history.widen_bounds(uid, role, least, most)
+        if before is None or actor is None or before["metadata"]["uid"] != uid:
+            return
+        old, new = before.get("status", {}), after.get("status", {})
+        if old.get("phase") in FINISHED_JOB_PHASES:
+            assert new.get("phase") == old["phase"], f"a job that has {old['phase']} is {new.get('phase')} again"
+            assert new.get("completionTime") == old.get("completionTime")
+        for role, replica in new.get("replicaStatuses", {}).items():
+            was = old.get("replicaStatuses", {}).get(role, {})
+            for counter in COUNTERS:
+                floor = -1 if counter == "highestIndex" else 0
+                assert replica.get(counter, floor) >= was.get(counter, floor), f"{counter} of {role} goes back"
+            counted = replica.get("restarts", 0)
+            assert counted <= self.history.failures[uid, role], f"a failure of {role} is counted twice"
+            lost = replica.get("uncountedRestarts", 0) + counted
+            assert lost <= self.history.losses[uid, role], f"a loss of {role} is counted twice"
+            self._check_members(uid, role, was, replica, new, first=not old.get("replicaStatuses"))
+        assert new.get("master", {}).get("incarnations", 0) >= old.get("master", {}).get("incarnations", 0)
+        failed = self.history.failures[uid, names.ROLE_MASTER]
+        assert new.get("master", {}).get("restarts", 0) <= failed, "a failure of the master is counted twice"
+        if new.get("currentPlan") not in (None, old.get("currentPlan")):
+            self._check_queue_order(new["currentPlan"], actor)
+        for role, spec in after["spec"]["replicaSpecs"].items():
+            if spec.get("replicas", 1) != before["spec"]["replicaSpecs"][role].get("replicas", 1):
+                self._check_write_back(uid, role, spec["replicas"], before)
+
+    def _check_members(self, uid: str, role: str, was: Json, replica: Json, status: Json, *, first: bool) -> None:
+        """The job's members change only by a plan that has begun and drained, and their number stays in the bounds."""
+        old, new = parsed(was.get("indices", "")), parsed(replica.get("indices", ""))
+        if first or old == new:
+            return
+        candidates = [plan for plan in self.history.plans_of(uid) if plan.get("status", {}).get("startTime")]
+        may_be_suspended = self.history.may_be_suspended(uid)
+        plans = [
+            plan for plan in candidates if _allows_members(plan, role, old, new, may_be_suspended=may_be_suspended)
+        ]
+        assert plans, f"{role} goes from {sorted(old)} to {sorted(new)}, which no plan says"
+        gone = old - new
+        if (
+            gone
+            and not may_be_suspended
+            and all(p["status"]["phase"] == "Draining" and not _is_migrating(p) for p in plans)
+        ):
+            raise AssertionError(f"{role} {sorted(gone)} are let go while their plan still drains")
+        assert len(new) >= min(self.history.lowest_min_replicas[uid, role], len(old)), (
+            f"{len(new)} {role}s are below minReplicas"
+        )
+        desired, most = (
+            replica.get("desired", 0),
+            max(self.history.highest_max_replicas[uid, role], was.get("desired", 0)),
+        )
+        if may_be_suspended:  # a plan that was deleted halfway may have left more
+            most = max([most, *(len(parsed(plan["status"].get("before", {}).get(role, ""))) for plan in plans)])
+        assert desired <= most, f"{desired} {role}s are above maxReplicas"
+        surplus = max(_surplus_of(plan, role) for plan in plans)
+        assert len(new) <= max(most + surplus, len(old)), f"{len(new)} {role}s, with {surplus} who leave, are too many"
+        for move in (move for plan in plans for move in plan["status"].get("migrations", ())):
+            if move["role"] == role and move["index"] in gone and move["phase"] == "Done" and not may_be_suspended:
+                ready = (uid, role, str(move["replacement"])) in self.history.was_ready
+                assert ready, f"{role} {move['index']} goes, and its replacement {move['replacement']} was never ready"
+        for pod in self.history.all(PODS):
+            if controller(pod) != uid or pod_role(pod) != role:
+                continue
+            if int(pod_index(pod)) in gone:
+                self._check_drained(uid, role, pod, plans)
+            elif int(pod_index(pod)) in new - old and not is_live(pod):
+                # A removed member that comes back is counted from the start, so its pod's end is counted once more.
+                self.history.failures[uid, role] += 1
+                self.history.losses[uid, role] += 1
+
+    def _check_drained(self, uid: str, role: str, pod: Json, plans: list[Json]) -> None:
+        """A member that is removed has drained, or has had its time to do so."""
+        name, status = pod["metadata"]["name"], pod["status"]
+        if status.get("phase") != "Running" or is_terminating(pod) or not is_ready(pod):
+            return
+        if self.history.may_be_suspended(uid):
+            return
+        job = self.history.job_with(uid)
+        assert job is not None
+        default = job["spec"]["replicaSpecs"][role].get("drainSeconds", 30)
+        for plan in plans:
+            said = plan["status"]
+            allowed = plan["spec"].get("drainSeconds", default)
+            if (
+                self.history.running_since[pod["metadata"]["uid"]]
+                > parse_time(said["startTime"]) - MAX_REPORT_DELAY_SECONDS
+            ):
+                return  # the operator did not know that it was running when it chose the pods to drain
+            rolled_back = int(pod_index(pod)) not in parsed(said["before"].get(role, ""))
+            if (
+                said["phase"] in FINISHED_PLAN_PHASES
+                or rolled_back
+                or name in said.get("forcedPods", ())
+                or self.history.now() - parse_time(said["startTime"]) >= allowed
+            ):
+                return
+        raise AssertionError(f"{name} is let go without having drained")
+
+    def _check_queue_order(self, name: str, actor: Any) -> None:
+        """A plan begins only if nothing that the operator has observed is ahead of it in the queue."""
+        plan = self.history.objects[SCALE_PLANS].get(name)
+        if "-back-" in name or (plan is not None and plan.get("status", {}).get("startTime")):
+            return  # the plan after a deleted one is ahead of all others; a plan that has begun goes on
+        observed = actor.store.last
+        everyone = [*observed.plans, *observed.scale_ins, *observed.scale_outs]
+        positions = {item.metadata.uid: (item.metadata.creation_timestamp, item.metadata.uid) for item in everyone}
+        queue, owners_with_plan = [], {owner.uid for plan in observed.plans for owner in plan.metadata.owner_references}
+        auto = []
+        for item in everyone:
+            if item.metadata.deletion_timestamp is not None or item.status.phase not in (None, "Pending"):
+                continue
+            is_plan = type(item).__name__ == "ScalePlan"
+            if not is_plan and item.metadata.uid in owners_with_plan:
+                continue
+            position = positions[item.metadata.uid]
+            for owner in item.metadata.owner_references:
+                position = positions.get(owner.uid, position)
+            queue.append((position, item.metadata.name, is_plan))
+            if is_plan and item.spec.source == "Auto":
+                auto.append((position, item.metadata.name))
+        superseded = {other for _, other in sorted(auto)[:-1]}
+        waiting = sorted(entry for entry in queue if not (entry[2] and entry[1] in superseded))
+        assert waiting, f"{name} has its turn, but nothing waits"
+        first = waiting[0][1]
+        claimed = observed.job.status.current_plan == name
+        assert first == name or claimed, f"{name} has its turn before {first}"
+
+    def _check_write_back(self, uid: str, role: str, replicas: int, before: Json) -> None:
+        current = before.get("status", {}).get("currentPlan")
+        plan = next((plan for plan in self.history.plans_of(uid) if plan["metadata"]["name"] == current), None)
+        assert plan is not None, f"replicas of {role} is set to {replicas} without a plan"
+        was, at_begin = (
+            before["spec"]["replicaSpecs"][role].get("replicas", 1),
+            plan["status"]["specReplicas"].get(role),
+        )
+        assert was == at_begin, f"replicas of {role} was edited to {was}, and is overwritten with {replicas}"
+        target = parsed(plan["status"].get("targets", {}).get(role, ""))
+        assert len(target) == replicas, f"replicas of {role} is set to {replicas}, the plan comes to {sorted(target)}"
+
+
+def _is_migrating(plan: Json) -> bool:
+    return bool(plan["status"].get("migrations"))
+
+
+def _surplus_of(plan: Json, role: str) -> int:
+    """Return how many members may have a replacement before they are gone."""
+    status = plan["status"]
+    moves: int = sum(move["role"] == role for move in status.get("migrations", ()))
+    before, targets = (parsed(status.get(field, {}).get(role, "")) for field in ("before", "targets"))
+    return moves + len(before - targets)
+
+
+def _allows_members(plan: Json, role: str, old: frozenset[int], new: frozenset[int], *, may_be_suspended: bool) -> bool:
+    """Whether a plan can have changed one set of members to the other."""
+    status = plan["status"]
+    before, targets = parsed(status.get("before", {}).get(role, "")), parsed(status.get("targets", {}).get(role, ""))
+    moves = [m for m in status.get("migrations", ()) if m.get("role", "worker") == role]
+    extra = {m["replacement"] for m in moves if m.get("replacement") is not None}
+    moved = {m["index"] for m in moves if m.get("index") is not None}
+    if may_be_suspended or plan["spec"].get("onTimeout") == "Rollback" or status["phase"] in FINISHED_PLAN_PHASES:
+        return new <= before | targets | extra and new >= (before & targets) - moved
+    # Until the removed members have drained, they are members together with the new ones.
+    both = before if "executionTime" not in status else frozenset[int]()
+    return (targets | both) - moved <= new <= targets | both | moved | extra

@@ -1,0 +1,129 @@
+"""What must hold after every change of a ScalePlan, ScaleIn or ScaleOut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
+
+from tests.support.simulator.raw_objects import (
+    FINISHED_JOB_PHASES,
+    FINISHED_PLAN_PHASES,
+    FINISHED_SCALER_PHASES,
+    belongs_to_other_job,
+    is_terminating,
+    owners,
+    parsed,
+)
+from tests.support.simulator.recorded_history import RecordedHistory
+
+Json = dict[str, Any]
+ACTIVE_PHASES = ("Draining", "Executing")
+
+
+class PlanInvariants:
+    """Checks every change of a plan or request."""
+
+    def __init__(self, history: RecordedHistory) -> None:
+        self.history = history
+
+    def check_plan(self, before: Json | None, after: Json | None, actor: Any) -> None:
+        if actor is None:
+            if after is None and before is not None:
+                self.history.cancelled.append((self.history.now(), before))
+            return
+        if before is None:
+            assert after is not None
+            for owner in owners(after):
+                if owner.get("kind") in ("ScaleIn", "ScaleOut"):
+                    first = self.history.plan_of_request.get(owner["uid"])
+                    present = any(plan["metadata"]["uid"] == first for plan in self.history.all(SCALE_PLANS))
+                    assert not present, f"{owner['name']} becomes a second plan"
+                    assert first not in self.history.executed, f"{owner['name']} is executed a second time"
+                    self.history.plan_of_request[owner["uid"]] = after["metadata"]["uid"]
+            return
+        name, old = before["metadata"]["name"], before.get("status", {})
+        if after is None:
+            wanted = old.get("phase") in FINISHED_PLAN_PHASES or not self._is_wanted(before)
+            assert wanted, f"{name} is deleted in phase {old.get('phase')}"
+            return
+        new, uid = after.get("status", {}), after["metadata"]["uid"]
+        if old.get("phase") in FINISHED_PLAN_PHASES:
+            assert new == old, f"{name} has ended and is changed"
+            return
+        if old.get("startTime"):
+            for field in ("startTime", "before", "specReplicas"):
+                assert new.get(field) == old.get(field), f"{field} of {name} changes while it runs"
+            for role, text in new.get("targets", {}).items():
+                sizes = [
+                    len(parsed(status[field].get(role, ""))) for status, field in ((old, "before"), (old, "targets"))
+                ]
+                assert len(parsed(text)) >= min(sizes), (
+                    f"{name} is rolled back to less than it began with: {role} {text}"
+                )
+        if new.get("phase") in ACTIVE_PHASES and old.get("phase") not in ACTIVE_PHASES:
+            self._check_begin(after, uid)
+        if new.get("phase") in FINISHED_PLAN_PHASES:
+            if new["phase"] != "Succeeded":
+                assert new.get("message"), f"{name} ends {new['phase']} without a reason"
+            if new["phase"] == "Superseded":
+                assert after["spec"].get("source") == "Auto", f"{name} is dropped, though it is not an Auto plan"
+            if new["phase"] == "Cancelled" and old.get("startTime"):
+                self._check_size_restored(after)
+            assert new.get("completionTime"), f"{name} has ended at no time"
+
+    def _check_size_restored(self, plan: Json) -> None:
+        """A plan that is cancelled because the job is suspended leaves the members from before it."""
+        job, status = self.history.objects[ELASTIC_JOBS].get(plan["spec"]["jobName"]), plan["status"]
+        if (
+            job is None
+            or job["status"].get("phase") in FINISHED_JOB_PHASES
+            or belongs_to_other_job(plan, job["metadata"]["uid"])
+        ):
+            return
+        if not job["spec"].get("runPolicy", {}).get("suspend") or status.get("migrations"):
+            return
+        asked = {role: spec.get("replicas", 1) for role, spec in job["spec"]["replicaSpecs"].items()}
+        if any(asked[role] != size for role, size in status.get("specReplicas", {}).items()):
+            return  # the spec has the plan's size already, or was edited
+        for role, text in status.get("before", {}).items():
+            members = job["status"]["replicaStatuses"][role].get("indices", "")
+            assert parsed(members) == parsed(text), f"{role} {members} is held after the cancelled plan, not {text}"
+
+    def _is_wanted(self, plan: Json) -> bool:
+        """Whether an owner of the plan exists: deleting its ScaleIn or ScaleOut cancels it."""
+        alive = {item["metadata"]["uid"] for items in self.history.objects.values() for item in items.values()}
+        return any(owner["uid"] in alive for owner in owners(plan))
+
+    def _check_begin(self, plan: Json, uid: str) -> None:
+        name, status = plan["metadata"]["name"], plan["status"]
+        assert uid not in self.history.executed, f"{name} is executed twice"
+        self.history.executed[uid] = name
+        job = self.history.objects[ELASTIC_JOBS].get(plan["spec"]["jobName"])
+        if job is None:
+            return
+        others = [
+            other["metadata"]["name"]
+            for other in self.history.plans_of(job["metadata"]["uid"])
+            if other["metadata"]["uid"] != uid
+            and other.get("status", {}).get("phase") in ACTIVE_PHASES
+            and not is_terminating(other)
+            and self.history.objects[SCALE_PLANS].get(other["metadata"]["name"]) is other
+        ]
+        assert not others, f"{name} begins while {others} run"
+        for role, text in status.get("before", {}).items():
+            members = parsed(job["status"]["replicaStatuses"][role].get("indices", ""))
+            assert parsed(text) == members, f"{name} begins at {role} {text}, but the job is held to {sorted(members)}"
+
+    def check_scaler(self, before: Json | None, after: Json | None, actor: Any) -> None:
+        if actor is None or before is None:
+            return
+        name, old = before["metadata"]["name"], before.get("status", {})
+        if after is None:
+            assert old.get("phase") in FINISHED_SCALER_PHASES, f"{name} is deleted in phase {old.get('phase')}"
+            return
+        new = after.get("status", {})
+        if old.get("phase") in FINISHED_SCALER_PHASES:
+            assert new == old, f"{name} has ended and is changed"
+        elif new.get("phase") == "ScaleFailed":
+            assert new.get("message"), f"{name} fails without a reason"

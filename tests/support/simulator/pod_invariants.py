@@ -1,0 +1,99 @@
+"""What must hold after every change of a pod."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elasticjob_api import names
+from elasticjob_api.times import parse_time
+
+from tests.support.simulator.raw_objects import (
+    FINISHED_JOB_PHASES,
+    controller,
+    is_live,
+    is_ready,
+    is_terminating,
+    parsed,
+    pod_index,
+    pod_role,
+)
+from tests.support.simulator.recorded_history import RecordedHistory
+
+Json = dict[str, Any]
+
+
+class PodInvariants:
+    """Checks every creation, change and deletion of a pod, and records what the other invariants need."""
+
+    def __init__(self, history: RecordedHistory) -> None:
+        self.history = history
+
+    def check(self, before: Json | None, after: Json | None, actor: Any) -> None:
+        pod = after or before
+        assert pod is not None
+        name, uid = pod["metadata"]["name"], controller(pod)
+        if uid is None:
+            assert actor is None, f"pod {name} of another owner was touched"
+            return
+        job, role, index = self.history.job_with(uid), pod_role(pod), pod_index(pod)
+        member = (uid, role, index)
+        if after is not None and (is_ready(after) or after["status"].get("phase") == "Succeeded"):
+            self.history.was_ready.add(member)
+        if after is not None and after["status"].get("phase") == "Running":
+            self.history.running_since.setdefault(after["metadata"]["uid"], self.history.now())
+        if after is not None and is_live(after):
+            live = self.history.live[member]
+            live.add(name)
+            assert len(live) == 1, f"two live pods of {role} {index}: {sorted(live)}"
+        else:
+            self.history.live[member].discard(name)
+        if before is None:
+            self._check_created(pod, uid, job)
+        self._count_terminations(before, after, uid, role)
+        if actor is None or before is None or job is None:
+            return
+        leaves = after is None or (is_terminating(after) and not is_terminating(before))
+        if leaves:
+            self._check_deleted(before, after, job)
+
+    def _check_created(self, pod: Json, uid: str, job: Json | None) -> None:
+        name, role, index = pod["metadata"]["name"], pod_role(pod), pod_index(pod)
+        assert name not in self.history.names[uid], f"the name {name} is used twice"
+        self.history.names[uid].add(name)
+        if job is None or is_terminating(job):
+            return
+        status = job["status"]
+        assert status.get("phase") not in FINISHED_JOB_PHASES, f"{name} is created for a job that has ended"
+        if role != names.ROLE_MASTER:
+            members = parsed(status["replicaStatuses"][role].get("indices", ""))
+            assert int(index) in members, f"{name} is created, but the job is held to {role} {sorted(members)}"
+
+    def _check_deleted(self, before: Json, after: Json | None, job: Json) -> None:
+        """A live pod may be deleted only if it is no member's, and by force only after its time to terminate."""
+        name, role, index, status = before["metadata"]["name"], pod_role(before), pod_index(before), job["status"]
+        spec = job["spec"]["master"] if role == names.ROLE_MASTER and "master" in job["spec"] else (
+            job["spec"]["replicaSpecs"].get(role, {})
+        )  # fmt: skip
+        if is_terminating(before):
+            allowed = spec.get("podForceDeleteSeconds", 120 if role == names.ROLE_MASTER else None)
+            waited = self.history.now() - parse_time(before["metadata"]["deletionTimestamp"])
+            assert allowed is not None, f"{name} is removed by force, though nobody allows it"
+            assert waited >= allowed - 1, f"{name} is removed by force after {waited:.0f} s"
+            return
+        assert after is not None, f"{name} is removed by force"
+        if not is_live(before) or status.get("phase") in (*FINISHED_JOB_PHASES, "Suspended"):
+            return
+        if self.history.may_be_suspended(job["metadata"]["uid"]):
+            return
+        assert role != names.ROLE_MASTER, f"the healthy master {name} is deleted"
+        members = parsed(status["replicaStatuses"][role].get("indices", ""))
+        assert int(index) not in members, f"{name} is deleted, but the job is held to {role} {sorted(members)}"
+
+    def _count_terminations(self, before: Json | None, after: Json | None, uid: str, role: str) -> None:
+        """Count the terminations that the operator may count, each at most once."""
+        if after is not None and before is not None and is_live(before) and not is_live(after):
+            master = role == names.ROLE_MASTER  # which has no end of its own
+            self.history.failures[uid, role] += after["status"]["phase"] == "Failed" or master
+            self.history.losses[uid, role] += 1
+        elif after is None and before is not None and is_live(before):
+            self.history.losses[uid, role] += 1

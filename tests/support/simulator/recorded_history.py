@@ -1,0 +1,63 @@
+"""The history of a cluster as its invariants need it: all objects, and facts about earlier states."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS, Resource
+
+from tests.support.simulator.raw_objects import belongs_to_other_job
+
+Json = dict[str, Any]
+MAX_STALE_SECONDS = 120.0
+"""How long the operator may act on a state that has changed: longer than any delay of a watch."""
+MAX_REPORT_DELAY_SECONDS = 30.0
+"""How long a watch may delay the operator's first event of a pod."""
+
+
+class RecordedHistory:
+    """All present objects, and what has happened to jobs, members, pods and plans."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now = now
+        self.objects: dict[Resource, dict[str, Json]] = defaultdict(dict)
+        self.names: dict[str, set[str]] = defaultdict(set)
+        self.live: dict[tuple[str, str, str], set[str]] = defaultdict(set)
+        self.plan_of_request: dict[str, str] = {}
+        self.executed: dict[str, str] = {}
+        self.suspended_at: dict[str, float] = {}
+        self.lowest_min_replicas: dict[tuple[str, str], int] = {}
+        self.highest_max_replicas: dict[tuple[str, str], int] = {}
+        self.was_ready: set[tuple[str, str, str]] = set()
+        self.running_since: dict[str, float] = {}
+        self.cancelled: list[tuple[float, Json]] = []
+        self.failures: dict[tuple[str, str], int] = defaultdict(int)
+        self.losses: dict[tuple[str, str], int] = defaultdict(int)
+
+    def widen_bounds(self, uid: str, role: str, least: int, most: int) -> None:
+        """Record the bounds of a role: the lowest and the highest that it ever had."""
+        key = uid, role
+        self.lowest_min_replicas[key] = min(least, self.lowest_min_replicas.get(key, least))
+        self.highest_max_replicas[key] = max(most, self.highest_max_replicas.get(key, most))
+
+    def job_with(self, uid: str | None) -> Json | None:
+        return next((job for job in self.all(ELASTIC_JOBS) if job["metadata"]["uid"] == uid), None)
+
+    def all(self, resource: Resource) -> list[Json]:
+        return list(self.objects[resource].values())
+
+    def may_be_suspended(self, uid: str) -> bool:
+        """Whether the job is or lately was suspended by what the operator knows; a running plan is undone then."""
+        return self.now() - self.suspended_at.get(uid, 0.0) < MAX_STALE_SECONDS
+
+    def plans_of(self, uid: str) -> list[Json]:
+        job = self.job_with(uid)
+        recent = [plan for when, plan in self.cancelled if self.now() - when < MAX_STALE_SECONDS]
+        plans = [*self.all(SCALE_PLANS), *recent]
+        return [
+            p
+            for p in plans
+            if job and p["spec"]["jobName"] == job["metadata"]["name"] and not belongs_to_other_job(p, uid)
+        ]
