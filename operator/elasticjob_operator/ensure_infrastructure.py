@@ -134,9 +134,9 @@ def _check_owner(job: ElasticJob, resource: Resource, existing: Json) -> None:
 
 
 def _missing_kind_error(job: ElasticJob, resource: Resource, error: NotFound) -> KubeError:
-    """Return the error to raise when a create is answered with 404.
+    """Return the error for a create that was answered with 404.
 
-    Where the PodGroup's CRD is missing, and not the namespace, the API server gives no reason: then it says what to
+    The API server gives no reason where it is the kind that does not exist. For a PodGroup the error then says what to
     install.
     """
     if error.reason or resource not in _POD_GROUPS:

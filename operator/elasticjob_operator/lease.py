@@ -1,4 +1,4 @@
-"""Leader election by a Kubernetes Lease: one operator runs; another one waits until the first is gone."""
+"""Leader election by a Kubernetes Lease: one operator leads, and others wait until its lease expires or is released."""
 
 from __future__ import annotations
 

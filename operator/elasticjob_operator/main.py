@@ -148,7 +148,7 @@ async def _run_as_leader(kube: Kube, config: Config, state: OperatorState) -> No
 
 
 async def _list_custom_resources(kube: Kube, namespace: str | None, store: Store) -> None:
-    """Read all four kinds before the first decision: kopf lists them one by one, and a plan could come too late."""
+    """Read all four kinds before the first decision: kopf lists them one by one, and plans must be known first."""
     for resource in TYPES:
         while True:
             try:

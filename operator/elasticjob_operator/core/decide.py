@@ -93,7 +93,7 @@ def _reconcile_active(observed: Observed, now: float, defaults: Defaults) -> Dec
         return _finish(observed, status, "Failed", failure, now)
     status = job_status.with_phase(observed, status, now)
 
-    # A plan must be able to end although its pods cannot be created: its writes come before all work on pods.
+    # A plan must be able to end although pods cannot be created: what it writes is written before all pod actions.
     plan_writes = [action for action in scaling.actions if isinstance(action, PatchStatus | WriteBackReplicas)]
     other_scaling = [action for action in scaling.actions if not isinstance(action, PatchStatus | WriteBackReplicas)]
     actions: list[Action] = [*master.deletes, *members.deletes, *master.creates, *members.creates]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from elasticjob_api.quantity import parse_quantity
+from elasticjob_api.quantity import format_memory, parse_quantity, same_quantity
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 @pytest.mark.parametrize(
@@ -20,3 +22,23 @@ def test_quantities_mean_what_kubernetes_means(text: str | int, number: str) -> 
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a quantity"):
         parse_quantity(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("500m", "0.5"), (2, "2"), ("4Gi", str(4 * 1024**3)), ("1e3", "1000"), ("1.5k", "1500"), ("100n", "1E-7")],
+)
+def test_quantities_are_exact(text: str | int, number: str) -> None:
+    assert parse_quantity(text) == Decimal(number)
+
+
+@given(st.text(alphabet="abcxyz_!", min_size=1, max_size=6))
+def test_what_is_no_quantity_is_an_error_that_shows_it(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a quantity such as 500m"):
+        parse_quantity(text)
+
+
+def test_quantities_are_compared_by_number() -> None:
+    assert same_quantity("1500m", "1.5")
+    assert not same_quantity("1", None)
+    assert format_memory(Decimal(2 * 1024**3)) == "2048Mi"

@@ -1,77 +1,14 @@
-"""The small pure parts of the operator, each over all of its input."""
+"""Pod manifests: the user's template stays as written, and what a member's and the master's pod get besides."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from decimal import Decimal
-from itertools import islice
 from typing import Any
 
 import msgspec
 import pytest
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_api.quantity import format_memory, parse_quantity, same_quantity
-from elasticjob_api.times import format_time, parse_time
 from elasticjob_operator.core.manifests.pods import master_pod, member_pod, with_resources
 from elasticjob_operator.core.model.observed import Defaults
-from elasticjob_operator.core.model.patches import difference
-from elasticjob_operator.core.model.plan import free_indices
-from hypothesis import given
-from hypothesis import strategies as st
-
-JSON = st.recursive(
-    st.integers() | st.text(max_size=3), lambda inner: st.dictionaries(st.text(max_size=2), inner, max_size=4)
-)
-
-
-@given(st.integers(0, 253_402_300_799))
-def test_times_are_those_of_the_calendar(seconds: int) -> None:
-    assert format_time(seconds) == f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}".zfill(20)
-    assert parse_time(format_time(seconds)) == seconds
-
-
-@given(st.dictionaries(st.text(max_size=2), JSON, max_size=4), st.dictionaries(st.text(max_size=2), JSON, max_size=4))
-def test_a_difference_merged_into_the_old_is_the_new(before: dict[str, Any], after: dict[str, Any]) -> None:
-    def merged(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-        result = {key: value for key, value in target.items() if key not in patch}
-        for key, value in patch.items():
-            if isinstance(value, dict):
-                old = target.get(key)
-                result[key] = merged(old if isinstance(old, dict) else {}, value)
-            elif value is not None:
-                result[key] = value
-        return result
-
-    assert merged(before, difference(before, after)) == after
-    assert difference(after, after) == {}
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [("500m", "0.5"), (2, "2"), ("4Gi", str(4 * 1024**3)), ("1e3", "1000"), ("1.5k", "1500"), ("100n", "1E-7")],
-)
-def test_quantities_are_exact(text: str | int, number: str) -> None:
-    assert parse_quantity(text) == Decimal(number)
-
-
-@given(st.text(alphabet="abcxyz_!", min_size=1, max_size=6))
-def test_what_is_no_quantity_is_an_error_that_shows_it(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a quantity such as 500m"):
-        parse_quantity(text)
-
-
-def test_quantities_are_compared_by_number() -> None:
-    assert same_quantity("1500m", "1.5")
-    assert not same_quantity("1", None)
-    assert format_memory(Decimal(2 * 1024**3)) == "2048Mi"
-
-
-@given(st.frozensets(st.integers(0, 30)), st.integers(0, 20))
-def test_new_members_get_the_lowest_free_indices(used: frozenset[int], number: int) -> None:
-    found = set(islice(free_indices(used), number))
-    assert len(found) == number
-    assert not found & used
-    assert all(index in found | used for index in range(max(found, default=0)))
 
 
 def test_a_limit_is_changed_where_there_is_one_and_added_only_where_it_must_be() -> None:

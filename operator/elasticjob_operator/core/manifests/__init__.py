@@ -1,1 +1,1 @@
-"""The objects that the operator creates: pods and what they need around them, from the user's templates."""
+"""Manifests of the objects that the operator creates for a job, pods and infrastructure; and their validation."""

@@ -1,1 +1,1 @@
-"""The pods of members and of the master: created, replaced, counted, and when a job has succeeded or failed."""
+"""Reconciles the pods of members and master, counts their terminations, and says whether the job has succeeded."""

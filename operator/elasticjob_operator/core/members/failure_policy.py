@@ -31,7 +31,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class DefaultRule:
-    """One row of the table: the rule, why it is so, and for which pods only, where a RestartRule cannot say that."""
+    """One row of the table: the rule, its explanation, and a condition on the pod that a RestartRule cannot express."""
 
     rule: RestartRule
     explanation: str

@@ -20,9 +20,9 @@ def reconcile_master(
 ) -> ReconcileResult:
     """Count the end of a master's pod, delete what is left of it, and create the next one.
 
-    A second master is not started before the first is gone, for they share one state. Only one on a lost node, whose
-    end nobody reports, is force-deleted after a while. Should it still run, its next write of the state fails, and it
-    ends.
+    A new master is not started before the old pod is gone, because they share one stored state. Only on a lost node,
+    where no end is reported, the old pod is force-deleted after a while; should that master still run, its next write
+    of the state fails, and it ends.
     """
     result, job = ReconcileResult(status), observed.job
     masters = observed.masters
