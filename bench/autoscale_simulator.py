@@ -1,7 +1,8 @@
-"""A job in a world with a throughput curve, whose size is what the auto-scaler's plans make it.
+"""A simulated job with a throughput curve, scaled by the auto-scaler.
 
-The world has what makes the search hard: noise, drift, a limit of pods, a price of every rescale, parameter servers
-whose CPU runs out. `run` tells how the search went; `CASES` are the worlds that tests and `make bench` go through.
+The simulation has what makes the search hard: noise, drift, a limit of pods, a cost of every rescale, and parameter
+servers that run out of CPU. `run` returns how the search went; `cases` returns the cases of the tests and of
+`make bench`.
 """
 
 from __future__ import annotations
@@ -39,18 +40,18 @@ def network_bound(serial: float, network: float) -> Curve:
 
 
 def input_bound(most: float) -> Curve:
-    """Storage gives so many samples a second and no more."""
+    """The storage delivers at most so many samples per second."""
     return lambda size: min(100.0 * size, most)
 
 
 def queueing(most: float) -> Curve:
-    """Servers that answer ever later as they fill up."""
+    """Servers that get slower with their load."""
     return lambda size: 100.0 * size / (1 + (100.0 * size / most) ** 4) ** 0.25
 
 
 @dataclass(frozen=True)
 class Servers:
-    """Two parameter servers: how many samples a second a core of theirs serves, and how many cores they may have."""
+    """Two parameter servers: samples per second that one core serves, cores of each, and cores that each may get."""
 
     per_core: float
     cores: float = 2.0
@@ -59,13 +60,13 @@ class Servers:
 
 @dataclass(frozen=True)
 class Case:
-    """A world.
+    """The properties of a simulated job.
 
     Attributes:
-        curve: samples a second by size.
+        curve: samples per second by size.
         later: the curve after `drifts_at` seconds.
-        noise: standard deviation of a measured window, as a part of it.
-        pods: members that can be had.
+        noise: standard deviation of a measured window, relative to its rate.
+        pods: the most members that the cluster can run.
         cost: seconds of training that a rescale costs.
     """
 
@@ -84,15 +85,16 @@ class Case:
 
 
 @dataclass
-class Outcome:
-    """How it went.
+class SearchResult:
+    """The result of a simulation.
 
     Attributes:
-        sizes: all sizes, in order; a new question begins a new list.
-        plans: plans made for each question, without those that did not get their pods.
-        ratio: the throughput at the end, as a part of the best one that the objective allows; at most 1.
-        excess: members beyond the best size, as a part of it; one more counts for nothing.
-        regret: part of the samples that the best size would have trained from the beginning.
+        best: the best size at the end.
+        sizes: all sizes in order, with a new list for each search.
+        plans: the number of plans in each search, without those that did not get their pods.
+        ratio: the throughput at the end, relative to that of the best size; at most 1.
+        excess: members beyond the best size plus one, relative to the best size.
+        regret: the missing part of the samples that the best size would have trained from the beginning.
     """
 
     best: int = 0
@@ -105,7 +107,7 @@ class Outcome:
 
     @property
     def reversals(self) -> int:
-        """The most changes of direction in one question."""
+        """The most changes of direction in one search."""
         return max(map(reversals, self.sizes))
 
 
@@ -116,7 +118,7 @@ def reversals(sizes: Sequence[int]) -> int:
 
 
 def best_size(curve: Curve, bounds: Bounds, objective: float) -> int:
-    """The largest size up to which every further member adds what the objective asks for."""
+    """Return the largest size up to which every further member adds what the objective demands."""
     size = bounds.minimum
     while size < bounds.maximum and size * (curve(size + 1) / curve(size) - 1) >= objective - 1e-9:
         size += 1
@@ -124,7 +126,7 @@ def best_size(curve: Curve, bounds: Bounds, objective: float) -> int:
 
 
 class Simulation:
-    """One case with one seed."""
+    """The simulation of one case with one seed."""
 
     def __init__(self, case: Case, seed: int) -> None:
         self.case = case
@@ -135,10 +137,10 @@ class Simulation:
         self.cores = case.servers.cores if case.servers else 0.0
         self._trained = self._possible = 0.0
         self._known_best: dict[tuple[bool, float], int] = {}
-        self.outcome = Outcome(sizes=[[case.start]], plans=[0])
+        self.result = SearchResult(sizes=[[case.start]], plans=[0])
 
     def curve(self) -> Curve:
-        """The present one."""
+        """Return the present throughput curve."""
         case = self.case
         plain = case.later if case.later is not None and self.time >= case.drifts_at else case.curve
         if case.servers is None:
@@ -147,33 +149,33 @@ class Simulation:
         return lambda size: plain(size) / (1 + (plain(size) / most) ** 8) ** 0.125
 
     def bounds(self) -> Bounds:
-        """What can be had in this world."""
+        """Return the sizes that the cluster can run."""
         return Bounds(
             self.case.bounds.minimum, max(self.case.bounds.minimum, min(self.case.bounds.maximum, self.case.pods))
         )
 
-    def run(self) -> Outcome:
-        """Hold, measure, decide, change, until the time is over."""
+    def run(self) -> SearchResult:
+        """Measure, decide and rescale until the time is over."""
         lost: float | None = None
         while self.time < self.case.seconds:
-            self._pass(COOLDOWN)
+            self._advance(COOLDOWN)
             rate = self.curve()(self.size) * max(0.05, self._random.gauss(1.0, self.case.noise))
             self.memory = with_measurement(self.memory, self.size, Measurement(rate, lost))
             lost = None
-            decision = decide(self.memory, self.situation())
+            decision = decide(self.memory, self.inputs())
             if not decision.changes_nothing:
                 self._change(decision)
                 lost = self.case.cost
             self.memory = decision.memory if decision.changes_nothing else self.memory
-        end = self.outcome
-        end.best = self._best()
-        end.ratio = min(1.0, self.curve()(self.size) / self.curve()(end.best))
-        end.excess = max(0, self.size - end.best - 1) / end.best
-        end.regret = 1 - self._trained / self._possible
-        return end
+        result = self.result
+        result.best = self._best()
+        result.ratio = min(1.0, self.curve()(self.size) / self.curve()(result.best))
+        result.excess = max(0, self.size - result.best - 1) / result.best
+        result.regret = 1 - self._trained / self._possible
+        return result
 
-    def situation(self) -> ScalingInputs:
-        """What the master would see."""
+    def inputs(self) -> ScalingInputs:
+        """Return the inputs of the rules."""
         case, roles, room = self.case, {}, {}
         if case.servers is not None:
             load = self.curve()(self.size) / (2 * self.cores * case.servers.per_core)
@@ -196,44 +198,44 @@ class Simulation:
         )
 
     def _best(self) -> int:
-        """The best size by the present curve, which is the same one most of the time."""
+        """Return the best size for the present curve; results are cached, as the curve rarely changes."""
         key = (self.time >= self.case.drifts_at, self.cores)
         if key not in self._known_best:
             self._known_best[key] = best_size(self.curve(), self.bounds(), self.case.objective)
         return self._known_best[key]
 
     def _change(self, decision: ScalingDecision) -> None:
-        case, end = self.case, self.outcome
-        end.reasons.append(decision.reason)
-        asked_before = self.memory.moves
+        case, result = self.case, self.result
+        result.reasons.append(decision.reason)
+        moves_before = self.memory.moves
         self.memory = decision.memory
-        if asked_before == 0 and self.memory.moves == 1 and end.plans[-1]:
-            end.sizes.append([self.size])
-            end.plans.append(0)
-        end.plans[-1] += 1
+        if moves_before == 0 and self.memory.moves == 1 and result.plans[-1]:
+            result.sizes.append([self.size])
+            result.plans.append(0)
+        result.plans[-1] += 1
         self.cores = decision.resources.get("ps", {}).get("cpu", self.cores)
         if decision.size is not None:
             wanted = decision.size
             assert case.bounds.minimum <= wanted <= case.bounds.maximum, (wanted, decision.reason)
             if wanted > case.pods:
-                self._pass(TIMEOUT)
+                self._advance(TIMEOUT)
                 self.size = max(self.size, case.pods)
                 self.memory = pending.after_unfulfilled_plan(self.memory, self.size, self.time)
-                end.plans[-1] -= 1
+                result.plans[-1] -= 1
             else:
                 self.size = wanted
                 self.memory = pending.after_fulfilled_plan(self.memory, wanted)
-            end.sizes[-1].append(self.size)
-        self._pass(case.cost, works=False)
+            result.sizes[-1].append(self.size)
+        self._advance(case.cost, trains=False)
 
-    def _pass(self, seconds: float, *, works: bool = True) -> None:
+    def _advance(self, seconds: float, *, trains: bool = True) -> None:
         curve, best = self.curve(), self._best()
         self._possible += seconds * curve(best)
-        self._trained += seconds * min(curve(self.size), curve(best)) * works
+        self._trained += seconds * min(curve(self.size), curve(best)) * trains
         self.time += seconds
 
 
-def run(case: Case, seed: int = 0) -> Outcome:
+def run(case: Case, seed: int = 0) -> SearchResult:
     """Simulate a case."""
     return Simulation(case, seed).run()
 
@@ -254,19 +256,19 @@ STARTS = (1, 2, 3, 5, 8, 12, 20, 32, 48, 64)
 
 
 def cases() -> list[Case]:
-    """Every curve from many beginnings, with and without noise, and the worlds with a difficulty of their own."""
-    found = [
+    """Return every curve with many initial sizes, with and without noise, and cases with other difficulties."""
+    all_cases = [
         Case(f"{name}; from {start}; noise {noise:.0%}", curve, start=start, noise=noise)
         for name, curve in CURVES.items()
         for start in STARTS
         for noise in (0.0, 0.02)
     ]
-    found += [
+    all_cases += [
         Case(f"{name}; from 2; objective {objective:.0%}", curve, objective=objective, noise=0.01)
         for name, curve in CURVES.items()
         for objective in (0.3, 0.7)
     ]
-    found += [
+    all_cases += [
         Case("drift: storage gets slow", input_bound(4000.0), later=input_bound(1000.0), noise=0.02, start=4),
         Case("drift: serial work is mended", saturating(0.1), later=saturating(0.01), noise=0.02, start=4),
         Case("drift: a neighbour takes half", linear, later=lambda n: 50.0 * n, noise=0.02, start=4),
@@ -278,29 +280,29 @@ def cases() -> list[Case]:
         Case("a rescale costs 10 minutes", saturating(0.02), cost=600.0, noise=0.02),
         Case("1 to 1,000 members", saturating(0.002), bounds=Bounds(4, 1000), start=8, noise=0.02),
     ]
-    return found
+    return all_cases
 
 
 def drawn(number: int) -> Case:
-    """A curve and a beginning drawn at random, the same ones for the same number: nothing was fitted to them."""
+    """Return a random case, the same for the same number; no constant of the rules was tuned to these cases."""
     chance = random.Random(number)  # noqa: S311 - a simulation
     kind = chance.choice(("saturating", "network-bound", "input-bound", "queueing"))
     start = chance.choice(STARTS)
     if kind == "saturating":
         serial = math.exp(chance.uniform(math.log(0.004), math.log(0.25)))
-        curve, told = saturating(serial), f"{serial:.1%} serial"
+        curve, parameters = saturating(serial), f"{serial:.1%} serial"
     elif kind == "network-bound":
         serial, peak = math.exp(chance.uniform(math.log(0.002), math.log(0.1))), chance.uniform(6.0, 100.0)
-        curve, told = network_bound(serial, (1 - serial) / peak**2), f"{serial:.1%} serial, peak at {peak:.0f}"
+        curve, parameters = network_bound(serial, (1 - serial) / peak**2), f"{serial:.1%} serial, peak at {peak:.0f}"
     else:
         most = math.exp(chance.uniform(math.log(2.5), math.log(80.0)))
         curve = input_bound(100.0 * most) if kind == "input-bound" else queueing(100.0 * most)
-        told = f"at {most:.1f}"
-    return Case(f"drawn {number}: {kind}, {told}; from {start}", curve, start=start, noise=0.02)
+        parameters = f"at {most:.1f}"
+    return Case(f"drawn {number}: {kind}, {parameters}; from {start}", curve, start=start, noise=0.02)
 
 
 def hard_cases() -> list[Case]:
-    """The same curves with more noise than windows of five minutes should have."""
+    """Return cases with more noise than windows of five minutes usually have."""
     return [
         Case(f"{name}; from {start}; noise 5%", curve, start=start, noise=0.05)
         for name, curve in CURVES.items()

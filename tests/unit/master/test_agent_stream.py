@@ -1,4 +1,4 @@
-"""An agent's stream: what is sent arrives in order, and an agent that does not read is nobody else's trouble."""
+"""An agent's stream: messages arrive in order, and an agent that does not read delays no other agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The auto-scaler at work in a controller: what it measures, asks for, and learns."""
+"""The auto-scaler in a controller: what it measures, which plans it requests, and what it learns from their ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The auto-scaler's rules one by one; how they do together is simulated in `test_master_autoscale_search.py`."""
+"""The auto-scaler's rules one by one; `test_autoscale_search.py` simulates them together."""
 
 from __future__ import annotations
 

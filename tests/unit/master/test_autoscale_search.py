@@ -1,4 +1,4 @@
-"""The auto-scaler's search in simulated worlds: near the best size, in few plans, without going back and forth."""
+"""The auto-scaler's search in simulated worlds: it ends near the best size, in few plans, with one turn at most."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bench.autoscale_simulator import (
     Case,
-    Outcome,
+    SearchResult,
     best_size,
     cases,
     drawn,
@@ -41,7 +41,7 @@ def test_it_is_found_on_curves_drawn_at_random(number: int) -> None:
     check(run(drawn(number), number))
 
 
-def check(outcome: Outcome) -> None:
+def check(outcome: SearchResult) -> None:
     told = f"best {outcome.best}, {outcome.sizes}\n" + "\n".join(outcome.reasons)
     assert outcome.ratio >= 0.95, told
     assert outcome.excess <= MOST_EXCESS, told

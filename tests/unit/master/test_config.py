@@ -1,4 +1,4 @@
-"""What the command line tells the master, and how it refuses what it cannot take."""
+"""The master's command line, and the errors for invalid arguments."""
 
 from __future__ import annotations
 

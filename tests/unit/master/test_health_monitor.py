@@ -1,4 +1,4 @@
-"""What the watcher takes from the controller's state: when a missing step says something, and what is done then."""
+"""The health monitor: when a missing step is a stall, and what happens then."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from elasticjob_master.core.rendezvous.rules import RoleSize
 
 
 class Job(Controller):
-    """A job of two members whose clock and agents are played."""
+    """A job of two members, with a simulated clock and simulated agents."""
 
     def __init__(self, framework: str = "jax", health: Health | None = None) -> None:
         super().__init__(framework=framework, sizes={"worker": RoleSize(1, 2)})
@@ -23,13 +23,13 @@ class Job(Controller):
         for index in (0, 1):
             self.register(Identity(f"job-worker-{index}", f"u{index}", "worker", index, address="127.0.0.1"))
             self.connect(f"u{index}", self.send, running_round=0, draining=False)
-        self.obey()
+        self.handle_commands()
 
     def now(self) -> float:
         return self.clock
 
-    def obey(self) -> None:
-        """Let the master decide and the agents do it, until nothing more is to be done."""
+    def handle_commands(self) -> None:
+        """Let the master decide and the agents handle the commands, until there are no more."""
         while True:
             self._advance()
             if not self.sent:
@@ -44,13 +44,13 @@ class Job(Controller):
                     self.exited(member, command.round, 143, asked=True)
 
     def wait(self, seconds: int, *, silent: bool = False) -> None:
-        """Let time pass; the agents say that they live unless they are `silent`."""
+        """Let time pass; the agents send heartbeats unless they are `silent`."""
         for _ in range(seconds):
             self.clock += 1.0
             for member in self.members:
                 if not silent:
                     member.last_heard_at = self.clock
-            self.obey()
+            self.handle_commands()
             self.health_monitor.tick(self.clock)
 
     def train(self, steps: int, *, process_round: int = 1) -> None:
@@ -61,7 +61,7 @@ class Job(Controller):
                 self.step(member, Report(process_round, member.step + 1, seconds=1.0, steps=1))
 
     def reasons(self) -> list[str]:
-        """Return what the history tells, oldest first."""
+        """Return the reasons of the events in the history, oldest first."""
         return [event.reason for event in self.history.events()]
 
 

@@ -1,4 +1,4 @@
-"""What is kept of a job's past: bounded whatever happens, in order, and the same after the master's death."""
+"""The history of a job: bounded, in order, and restored after a restart of the master."""
 
 from __future__ import annotations
 

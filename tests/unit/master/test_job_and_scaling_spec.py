@@ -1,4 +1,4 @@
-"""What the master reads from an ElasticJob and its plans, and what it writes."""
+"""What the master reads from an ElasticJob and its plans, and the plans and status it writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values and barriers of one round, against the simplest model of them."""
+"""The key-value store and the barriers of one round, compared with simple models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller may cost the master, and what becomes of a state that outgrows its place."""
+"""Limits on what clients can store in the master, and what happens if the state becomes too large."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/metrics.md lists what /metrics serves: no more and no less, with the same types and labels."""
+"""docs/metrics.md lists exactly the metrics that /metrics serves, with their types and labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Node checks: who is held back, for how long, and who is found not fit."""
+"""Node checks: which members wait for one, for how long, and which nodes fail it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the master has stored is not lost by its own doing."""
+"""The stored state is not lost through the master itself, and requests wait until their effect is stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which ScalePlans the master tells of, when there are more than it keeps."""
+"""Which ScalePlans the master lists when there are more than it keeps."""
 
 from __future__ import annotations
 

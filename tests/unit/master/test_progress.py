@@ -1,4 +1,4 @@
-"""The rate of the training: what pauses, bursts, slow starts and changes of pace make of it."""
+"""The training's progress and speed, with pauses, bursts of reports, slow starts and changes of speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worlds, tried with every order of joins, leaves, losses, crashes and reconnections that hypothesis thinks of."""
+"""The rendezvous, with random sequences of joins, drains, losses, crashes and reconnections."""
 
 from __future__ import annotations
 

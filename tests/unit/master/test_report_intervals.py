@@ -1,4 +1,4 @@
-"""How often agents tell: bounded in all, however many there are."""
+"""How often agents send heartbeats and reports: bounded for any number of agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random histories of a whole job, the master killed at any moment among them: it always ends well."""
+"""Random histories of a whole simulated job, whose master is killed at any moment: the training always finishes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the members of a world are started with: all the same world, each its own rank and environment."""
+"""The Start messages of a world: all contain the same world, each its own rank and environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is a straggler, and who is not."""
+"""Which members are marked as stragglers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is in a world, in which order, and when: the promises about ranks, windows, silence and restarts."""
+"""The order of a world's members, and when worlds are formed: join windows, silence and restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the state is written: soon for those who wait, seldom for nobody, and never often for long; in virtual time."""
+"""When the state is written: soon if a request waits for it, rarely otherwise, and bounded in the long run."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.support.master.virtual_time import START, VirtualLoop
 PAUSE, BURST, ANSWER = 1.0, 8, 0.01
 
 
-class Stored:
-    """A store that takes a moment for each write and knows when each came."""
+class FakeStore:
+    """A store that takes some time for each write and records the times of the writes."""
 
     largest: int | None = None
 
@@ -48,11 +48,11 @@ def virtual(main: Coroutine[Any, Any, None]) -> None:
     VirtualLoop().run(main)
 
 
-class Kept:
-    """A running state_writer of such a store."""
+class RunningWriter:
+    """A running state writer of such a store."""
 
     def __init__(self, **options: float) -> None:
-        self.store = Stored(**options)
+        self.store = FakeStore(**options)
         self.state_writer = StateWriter(self.store, lambda: EncodedState(b"state"))
         self.task = asyncio.create_task(self.state_writer.run())
 
@@ -64,7 +64,7 @@ class Kept:
 
 def test_barriers_in_a_row_are_stored_quickly_until_the_budget_is_used_up() -> None:
     async def main() -> None:
-        kept = Kept()
+        kept = RunningWriter()
         took = []
         for _ in range(BURST + 4):
             began = now()
@@ -78,7 +78,7 @@ def test_barriers_in_a_row_are_stored_quickly_until_the_budget_is_used_up() -> N
 
 def test_the_budget_fills_again_with_time() -> None:
     async def main() -> None:
-        kept = Kept()
+        kept = RunningWriter()
         for _ in range(BURST):
             await kept.change()
         await asyncio.sleep(3 * PAUSE)
@@ -92,7 +92,7 @@ def test_the_budget_fills_again_with_time() -> None:
 
 def test_what_nobody_waits_for_is_written_once_at_once_and_then_once_in_a_pause() -> None:
     async def main() -> None:
-        kept = Kept()
+        kept = RunningWriter()
         for _ in range(1000):
             kept.state_writer.changed()
             await asyncio.sleep(0.01)
@@ -105,7 +105,7 @@ def test_what_nobody_waits_for_is_written_once_at_once_and_then_once_in_a_pause(
 
 def test_who_comes_while_a_write_of_no_hurry_is_put_off_does_not_wait_for_it() -> None:
     async def main() -> None:
-        kept = Kept()
+        kept = RunningWriter()
         await kept.change()
         kept.state_writer.changed()
         await asyncio.sleep(PAUSE / 4)
@@ -119,7 +119,7 @@ def test_who_comes_while_a_write_of_no_hurry_is_put_off_does_not_wait_for_it() -
 
 def test_what_many_ask_for_at_the_same_time_is_stored_together() -> None:
     async def main() -> None:
-        kept = Kept()
+        kept = RunningWriter()
 
         async def one(number: int) -> None:
             await asyncio.sleep(number * 0.0001)
@@ -133,7 +133,7 @@ def test_what_many_ask_for_at_the_same_time_is_stored_together() -> None:
 
 def test_a_store_without_a_budget_is_quick_for_ever_but_only_for_those_who_wait() -> None:
     async def main() -> None:
-        kept = Kept(burst=math.inf)
+        kept = RunningWriter(burst=math.inf)
         for _ in range(100):
             await kept.change()
         assert now() < 100 * (ANSWER + TOGETHER_SECONDS) + 1
@@ -147,7 +147,7 @@ def test_a_store_without_a_budget_is_quick_for_ever_but_only_for_those_who_wait(
 
 def test_a_store_that_fails_is_tried_once_a_second_and_then_all_is_stored() -> None:
     async def main() -> None:
-        kept = Kept()
+        kept = RunningWriter()
         kept.store.fails = True
         waiting = asyncio.create_task(kept.change())
         await asyncio.sleep(3)

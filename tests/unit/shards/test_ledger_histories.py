@@ -1,7 +1,7 @@
-"""Random histories of a data set: whoever is killed and whatever is lost or repeated, the account is exact.
+"""Random histories of a data set: whatever is killed, lost or repeated, the ledger stays exact.
 
-Beside the ledger runs a plain model of it, a dictionary from shard to place, that is copied whenever the master stores
-its state; both must agree after every event.
+After every event the ledger is compared with a simple model, a dictionary from shard to place. The model is copied
+whenever the master stores its state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a shard is, in which order shards are handed out, and what is refused; histories have a file of their own."""
+"""Data sets and ledgers: shards, their order, and refused requests; `test_ledger_histories.py` has random histories."""
 
 from __future__ import annotations
 
