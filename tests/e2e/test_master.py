@@ -20,8 +20,8 @@ from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_cli.demo.observer import JobObserver
 from elasticjob_cli.master_client import find_master
 
-from tests.support.e2e.jobs import job
 from tests.support.e2e.sandbox import Sandbox
+from tests.support.e2e.scaling_jobs import job
 from tests.support.wait import until
 
 Json = dict[str, Any]
@@ -31,8 +31,8 @@ CUT_SECONDS = 20.0
 
 
 def steady(folder: Path, *, workers: int, shards: int = 10**6, health: Json | None = None, **container: Any) -> Json:
-    """Return a job of tests/support/e2e/sharded_trainer.py."""
-    trainer = str(Path(__file__).parents[1] / "support" / "e2e" / "sharded_trainer.py")
+    """Return a job of tests/support/e2e/sharded_training.py."""
+    trainer = str(Path(__file__).parents[1] / "support" / "e2e" / "sharded_training.py")
     made = job(NAME, folder, replicas=workers, command=["python", trainer, str(folder), str(shards)], **container)
     made["spec"]["health"] = health or {}
     return made

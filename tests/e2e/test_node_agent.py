@@ -7,8 +7,8 @@ from elasticjob_api import names
 from elasticjob_cli.demo.observer import JobObserver
 
 from tests.support.e2e import images
-from tests.support.e2e.jobs import Json
 from tests.support.e2e.sandbox import Sandbox
+from tests.support.e2e.scaling_jobs import Json
 
 SECONDS = 120.0
 PROGRAMS = f"{names.AGENT_DIRECTORY}/agent/bin"

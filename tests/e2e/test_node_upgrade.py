@@ -18,10 +18,10 @@ from elasticjob_api import names
 
 from tests.conftest import REPOSITORY
 from tests.support.e2e import images
-from tests.support.e2e.jobs import job
 from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.real_node import container, wait_for_progress
 from tests.support.e2e.sandbox import Sandbox
+from tests.support.e2e.scaling_jobs import job
 from tests.support.e2e.target_cluster import TargetCluster
 
 EARLIER = "adb2c59"

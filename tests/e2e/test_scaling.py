@@ -16,9 +16,9 @@ import pytest
 import pytest_asyncio
 from elasticjob_api import names
 
-from tests.support.e2e.jobs import JOBS, LEAVING_NODE, LEAVING_TAINT
 from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.sandbox import EXAMPLES, Sandbox, new_sandbox
+from tests.support.e2e.scaling_jobs import JOBS, LEAVING_NODE, LEAVING_TAINT
 from tests.support.e2e.second_node import SecondNode
 from tests.support.e2e.target_cluster import TargetCluster
 

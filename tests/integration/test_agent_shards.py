@@ -24,7 +24,7 @@ from tests.support.agent_process import AGENT, agent_environment
 from tests.support.master_process import TOKEN, Master, certificates, run_master
 from tests.support.wait import until
 
-SCRIPT = str(Path(__file__).parents[1] / "support" / "shard_trainer.py")
+SCRIPT = str(Path(__file__).parents[1] / "support" / "shard_training.py")
 SECONDS = 60
 
 

@@ -19,7 +19,7 @@ from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.cluster import Cluster
 from elasticjob_operator.wait_for_crds import wait_for_crds
 
-from tests.support.deployment import DEPLOY, SYSTEM, Tools, manifests
+from tests.support.deploy_tools import DEPLOY, SYSTEM, Tools, manifests
 from tests.support.operator_process import job, there
 from tests.support.wait import until
 

@@ -35,9 +35,9 @@ from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.cluster import Cluster
 
-from tests.support.deployment import DEPLOY, SYSTEM, Json, Tools, manifests
+from tests.support.deploy_tools import DEPLOY, SYSTEM, Json, Tools, manifests
+from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import OPERATOR, end_operator, job, made, phase, there, workers
-from tests.support.played_kubelet import kubelet
 from tests.support.service_accounts import kubeconfig_of, not_forbidden
 from tests.support.wait import until
 

@@ -15,8 +15,8 @@ from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.bad_input import CASES, FINISHED, RUNNING, SUSPENDED, Bad
+from tests.support.fake_kubelet import end, kubelet
 from tests.support.operator_process import OPERATOR, Json, job, made, phase, workers
-from tests.support.played_kubelet import end, kubelet
 from tests.support.wait import until
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "bad-input.md"

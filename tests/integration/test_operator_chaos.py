@@ -17,9 +17,9 @@ from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.chaos_proxy import REQUESTS, WATCHES, ChaosProxy, Seen, When, chaos_proxy
+from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import end_operator, start_operator
-from tests.support.played_kubelet import kubelet
-from tests.support.request_series import Series, witness
+from tests.support.random_requests import Series, witness
 from tests.support.wait import until
 
 KILLS = 6

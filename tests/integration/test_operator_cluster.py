@@ -23,8 +23,8 @@ from elasticjob_kube.resources import (
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
+from tests.support.fake_kubelet import end, kubelet
 from tests.support.operator_process import Json, job, leader, made, operator, phase, says, status_of, there, workers
-from tests.support.played_kubelet import end, kubelet
 from tests.support.wait import until
 
 

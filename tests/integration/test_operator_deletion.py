@@ -23,8 +23,8 @@ from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.chaos_proxy import chaos_proxy
+from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import Json, job, made, operator, phase, workers
-from tests.support.played_kubelet import kubelet
 from tests.support.wait import until
 
 HOLD = "elasticjob-tests/hold"

@@ -10,8 +10,8 @@ from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
+from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import job, operator, phase
-from tests.support.played_kubelet import kubelet
 from tests.support.wait import until
 
 

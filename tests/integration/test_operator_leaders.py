@@ -11,9 +11,9 @@ from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.chaos_proxy import ChaosProxy, Seen, When, chaos_proxy
+from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import job, made, operator, phase, says, worker_indices
-from tests.support.played_kubelet import kubelet
-from tests.support.request_series import witness
+from tests.support.random_requests import witness
 from tests.support.wait import until
 
 LEASE = ("--lease-seconds", "3")

@@ -9,8 +9,8 @@ from elasticjob_kube.resources import ELASTIC_JOBS, LIMIT_RANGES, PODS, SCALE_OU
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
+from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import Json, job, made, operator, phase, workers
-from tests.support.played_kubelet import kubelet
 from tests.support.wait import until
 
 

@@ -22,8 +22,8 @@ from elasticjob_localcluster.progress_display import ProgressDisplay
 from elasticjob_localcluster.state_directory import cache_dir
 
 from tests.conftest import REPOSITORY
+from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import job, made, operator, phase, workers
-from tests.support.played_kubelet import kubelet
 
 _OLD = "--emulated-version=1.33 --feature-gates=InPlacePodVerticalScaling=false"
 

@@ -31,8 +31,8 @@ from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 from elasticjob_operator.core.manifests.infrastructure import correction_patch, infrastructure_manifests
 
+from tests.support.fake_kubelet import end, kubelet
 from tests.support.operator_process import job, operator, phase, status_of, there, worker_indices, workers
-from tests.support.played_kubelet import end, kubelet
 from tests.support.service_accounts import kubeconfig_of
 from tests.support.wait import until
 

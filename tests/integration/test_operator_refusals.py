@@ -14,8 +14,8 @@ from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.chaos_proxy import chaos_proxy
+from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import Json, job, made, operator, phase, status_of, workers
-from tests.support.played_kubelet import kubelet
 from tests.support.wait import until
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")

@@ -11,8 +11,8 @@ from elasticjob_kube.resources import CRDS, ELASTIC_JOBS, PODS, SCALE_PLANS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
+from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import Json, job, made, operator, phase, says, workers
-from tests.support.played_kubelet import kubelet
 from tests.support.wait import until
 
 

@@ -12,9 +12,9 @@ from typing import Any
 from elasticjob_api import names
 
 from tests.support.e2e import images
-from tests.support.e2e.jobs import of_workers
 from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.sandbox import Sandbox
+from tests.support.e2e.scaling_jobs import of_workers
 
 Json = dict[str, Any]
 COUNTING = Path(__file__).with_name("counting_training.py")

@@ -19,8 +19,8 @@ from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS,
 from elasticjob_kube.session import Kube
 from elasticjob_operator.core.model.observed import Pod
 
+from tests.support.fake_kubelet import end
 from tests.support.operator_process import Json, job, made, phase
-from tests.support.played_kubelet import end
 from tests.support.wait import until
 
 BEGIN = 8

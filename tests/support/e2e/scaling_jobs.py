@@ -12,7 +12,7 @@ from elasticjob_api import names
 from tests.support.e2e import images
 
 Json = dict[str, Any]
-TRAINER = Path(__file__).with_name("trainer.py")
+TRAINER = Path(__file__).with_name("checkpointing_training.py")
 RESOURCES = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
 
 

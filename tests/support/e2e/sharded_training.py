@@ -1,6 +1,8 @@
 """A training that takes shards of a data set, one a step, and does what files in its folder say.
 
-Usage: steady.py FOLDER SHARDS. Every worker writes each shard it has trained as a line into `trained-<its index>`.
+Usage: sharded_training.py FOLDER SHARDS
+
+Every worker writes each shard it has trained as a line into `trained-<its index>`.
 While there is a file `hang`, processes of the round that is written in it stop working; those of later rounds wait
 until there is a file `go`. While there is a file `slow`, the worker whose index is written in it is ten times slower.
 """
