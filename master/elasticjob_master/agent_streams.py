@@ -15,7 +15,7 @@ class AgentStreams:
 
     def __init__(self, intervals: Intervals) -> None:
         self._send: dict[str, Send] = {}
-        self._told = intervals
+        self._last_sent = intervals
 
     def __len__(self) -> int:
         return len(self._send)
@@ -43,7 +43,7 @@ class AgentStreams:
 
     def send_intervals(self, now: Intervals) -> None:
         """Tell all how often to tell, if that has changed by much; who joins hears it from Register."""
-        if differ_much(self._told, now):
-            self._told = now
+        if differ_much(self._last_sent, now):
+            self._last_sent = now
             for uid, send in self._send.items():
                 send(Configure(uid, now.heartbeat, now.report))

@@ -1,12 +1,11 @@
 """The one owner of the master's state: applies events in order, decides, and hands commands to the agents' streams.
 
 Everything here runs in one event loop without waiting, so no event ever sees another half applied. Decisions for many
-events that arrive together are made once.
+events that arrive together are made once. Monitors read the state and return what they find; only here it is applied.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,41 +14,41 @@ from dataclasses import replace
 from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.health import Health
+from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_shards import Ledgers
 
 from elasticjob_master.agent_streams import AgentStreams, Send
-from elasticjob_master.broadcast import Broadcast
 from elasticjob_master.core.history import History
-from elasticjob_master.core.plan_summary import PlanSummary
 from elasticjob_master.core.progress import Progress, Report
-from elasticjob_master.core.rendezvous import host_discovery, node_check
+from elasticjob_master.core.rendezvous import node_check
 from elasticjob_master.core.rendezvous.commands import Command, MemberRemoved, ReleaseLeases
-from elasticjob_master.core.rendezvous.host_discovery import HostList
 from elasticjob_master.core.rendezvous.members import Identity, Member, Members, Usage
 from elasticjob_master.core.rendezvous.rendezvous import Rendezvous
 from elasticjob_master.core.rendezvous.rules import Phase, RoleSize, Rules, Timing
 from elasticjob_master.core.report_intervals import Intervals, intervals_for
-from elasticjob_master.core.stall import StallDetector
+from elasticjob_master.core.scale_plans import ScalePlans
 from elasticjob_master.core.sync.barrier import Barriers
 from elasticjob_master.core.sync.key_value import KeyValueStore
-from elasticjob_master.monitors.autoscaler import AutoScaler
+from elasticjob_master.decision_timer import DecisionTimer
+from elasticjob_master.monitors import history_recorder
+from elasticjob_master.monitors.findings import NewEvent
 from elasticjob_master.monitors.health import HealthMonitor
 from elasticjob_master.monitors.history_recorder import HistoryRecorder
+from elasticjob_master.published_hosts import PublishedHosts
+from elasticjob_master.scaling_control import ScalingControl
 
 log = logging.getLogger(__name__)
 
-TICK_SECONDS = 0.1
-_TOGETHER_SECONDS = 0.005
-_SHARE_OF_DECISIONS = 0.1
-"""Of the time, at most: a decision looks at every member, and with thousands of them comes less often."""
-_LONGEST_PAUSE_SECONDS = 0.5
-_STOOD_STILL_SECONDS = 2.0
-_STORE_SECONDS = 5.0
-"""How old the stored progress may be; everything else is stored when it changes."""
-
 
 class Controller:
-    """The state of one job, and what may be done to it."""
+    """The state of one job, and what may be done to it.
+
+    Attributes:
+        master_starts: how many masters of this job there have been, with this one.
+        heartbeats: received by this master.
+        on_change: is called when something that must be stored has changed.
+        on_new_round: is called when the values and barriers of the last round are gone.
+    """
 
     def __init__(
         self, *, framework: str, sizes: Mapping[str, RoleSize] | None = None, timing: Timing | None = None
@@ -64,22 +63,19 @@ class Controller:
         self.keyvalue = KeyValueStore()
         self.barriers = Barriers()
         self.history = History()
-        self.plans: Sequence[PlanSummary] = ()
         self.health = Health()
-        self.stall = StallDetector()
-        self.stragglers: tuple[str, ...] = ()
-        self.health_monitor = HealthMonitor(self)
-        self.history_recorder = HistoryRecorder(self)
-        self.autoscaler = AutoScaler(self)
+        self.plans = ScalePlans()
+        self.health_monitor = HealthMonitor()
+        self.history_recorder = HistoryRecorder()
+        self.scaling = ScalingControl(self.plans, changed=self.changed)
         self.streams = AgentStreams(self.intervals)
-        self.hosts: Broadcast[HostList] = Broadcast(HostList())
+        # With roles of its own a framework trains on the workers only.
+        self.hosts = PublishedHosts(names.ROLE_WORKER if self.framework.roles else None)
         self.master_starts = 1
         self.heartbeats = 0
         self.on_change: Callable[[], None] = lambda: None
-        self.on_round: Callable[[], None] = lambda: None
-        self._due = False
-        self._advanced_at = 0.0
-        self._decided_in = 0.0
+        self.on_new_round: Callable[[], None] = lambda: None
+        self.decisions = DecisionTimer(self._decide, self.now)
 
     # --- agents ------------------------------------------------------------------------------------------------------
 
@@ -109,13 +105,13 @@ class Controller:
             self._decide_soon()
 
     def heartbeat(self, member: Member, usage: Usage) -> None:
-        """A member lives."""
+        """A member has sent a heartbeat."""
         self.heartbeats += 1
         member.last_heard_at = self.now()
         member.usage = usage
 
     def step(self, member: Member, report: Report) -> None:
-        """A member has trained."""
+        """A member has reported its training steps."""
         problem = report.validation_error()
         if problem is None and report.round > self.rendezvous.round:
             problem = f"round is {report.round}; it must be at most {self.rendezvous.round}, the present one"
@@ -125,9 +121,11 @@ class Controller:
         member.last_heard_at = now = self.now()
         if self.framework.in_process_elastic:
             report = replace(report, round=self.rendezvous.round)  # its process goes on from world to world
-        wall = time.time()
+        wall, present = time.time(), self.rendezvous.round
         stepped = self.progress.add_report(member.uid, report, now=now, wall=wall)
-        self.health_monitor.reported(member, report, now=now, wall=wall, stepped=stepped)
+        member.step_times.add(report, report.steps or max(0, report.step - member.step), now)
+        if stepped and report.round == present:  # what was trained before says nothing of the present world
+            self._record(self.health_monitor.step_finished(report, process_round=present, wall=wall))
         member.step = report.step
 
     def started(self, member: Member, process_round: int) -> None:
@@ -136,14 +134,13 @@ class Controller:
         self.rendezvous.process_started(member.uid, process_round)
         self._decide_soon()
 
-    def exited(self, member: Member, process_round: int, exit_code: int, *, asked: bool) -> None:
+    def exited(self, member: Member, process_round: int, exit_code: int, *, requested: bool) -> None:
         """A training process has ended."""
         member.last_heard_at = now = self.now()
-        if exit_code and not asked and member.process_round == process_round:
-            self.record_event(
-                "ProcessFailed", f"{member.identity.pod_name} in round {process_round}: exit code {exit_code}"
-            )
-        self.rendezvous.process_exited(member.uid, process_round, exit_code, now, requested=asked)
+        if exit_code and not requested and member.process_round == process_round:
+            pod = member.identity.pod_name
+            self.record_event("ProcessFailed", f"{pod} in round {process_round}: exit code {exit_code}")
+        self.rendezvous.process_exited(member.uid, process_round, exit_code, now, requested=requested)
         self._decide_soon()
 
     def leaving(self, member: Member) -> None:
@@ -152,7 +149,7 @@ class Controller:
         self.rendezvous.member_leaving(member.uid, self.now())
         self._decide_soon()
 
-    def checked(self, member: Member, number: int, seconds: float, problem: str, unreached: Sequence[str]) -> None:
+    def node_checked(self, member: Member, number: int, seconds: float, problem: str, unreached: Sequence[str]) -> None:
         """A member has measured its node."""
         member.last_heard_at = self.now()
         node_check.record_answer(member, number, seconds=seconds, problem=problem, unreached=unreached)
@@ -161,7 +158,7 @@ class Controller:
     # --- the job -----------------------------------------------------------------------------------------------------
 
     def drain(self, pods: Mapping[str, float]) -> None:
-        """These pods, and no others, shall leave by order of the operator."""
+        """These pods, and no others, shall leave by order of the operator, each in so many seconds."""
         self.rendezvous.set_draining(pods, self.now())
         self._decide_soon()
 
@@ -180,15 +177,20 @@ class Controller:
         self._decide_soon()
 
     def set_health(self, health: Health) -> None:
-        """What the job takes for healthy is known, or has changed."""
+        """`spec.health` is known, or has changed."""
         if health != self.health:
             self.health = health
             self.rendezvous.timing = replace(self.rendezvous.timing, lost=float(health.lost_seconds))
             self.rendezvous.node_check = health.node_check
             self._decide_soon()
 
+    def plan_changed(self, plan: ScalePlan, number: int | None) -> None:
+        """A ScalePlan of the job is new or has changed; `number` is that of a plan of the job's auto-scaler."""
+        self.plans.put(plan, number)
+        self._record(history_recorder.plan_changed(self.history, plan))
+
     def record_event(self, reason: str, message: str) -> None:
-        """Something has happened that people may ask about later."""
+        """Record in the history what has happened; docs/queries.md lists the reasons."""
         self.history.add_event(reason, message, time.time())
         self.changed()
 
@@ -198,83 +200,71 @@ class Controller:
 
     @property
     def phase(self) -> Phase:
-        """What the job is doing, as people are told."""
+        """What the job is doing, as people are shown it."""
         over = self.rendezvous.finished_at is not None and self.rendezvous.phase == "waiting"
         return "finishing" if over else self.rendezvous.phase
+
+    @property
+    def intervals(self) -> Intervals:
+        """How often the agents send heartbeats and step reports."""
+        return intervals_for(len(self.members), lost=self.rendezvous.timing.lost)
 
     def changed(self) -> None:
         """Something that must be stored has changed."""
         self.on_change()
 
-    @property
-    def intervals(self) -> Intervals:
-        """How often the agents tell."""
-        return intervals_for(len(self.members), lost=self.rendezvous.timing.lost)
+    def continue_after(self, earlier_starts: int) -> None:
+        """The state of an earlier master was restored, which was the one of this number."""
+        self.master_starts = earlier_starts + 1
 
     def now(self) -> float:
         """Return the clock of all decisions."""
         return time.monotonic()
 
-    async def run(self) -> None:
-        """Let time pass."""
-        last = stored_at = self.now()
-        stored = self.progress.reported_at
-        while True:
-            await asyncio.sleep(self._pause(TICK_SECONDS))
-            now = self.now()
-            if now - last > _STOOD_STILL_SECONDS:
-                log.warning("stood still for %.1f s; silence in that time is nobody's fault", now - last)
-                self.rendezvous.extend_deadlines(now - last)
-                await asyncio.sleep(0)  # what arrived meanwhile comes first
-            last = now
-            self._advance()
-            self.autoscaler.tick(now)
-            self.health_monitor.tick(now)
-            self.history_recorder.tick(now)
-            if self.progress.reported_at != stored and now - stored_at >= _STORE_SECONDS:
-                stored, stored_at = self.progress.reported_at, now
-                self.changed()
+    def tick_monitors(self, now: float) -> None:
+        """Let the monitors see the state, and apply what they find."""
+        wall = time.time()
+        self.scaling.tick(self, now)
+        health = self.health_monitor.tick(self, now, wall=wall)
+        for event in health.events:
+            self._record(event)
+        if health.restart:
+            self.rendezvous.restart_training()
+        sample = self.history_recorder.tick(self, now, wall=wall)
+        if sample is not None:
+            self.history.add_sample(sample)
 
     # --- decisions ---------------------------------------------------------------------------------------------------
 
     def _decide_soon(self) -> None:
-        if not self._due:
-            self._due = True
-            since = self.now() - self._advanced_at
-            delay = max(0.0, self._pause(_TOGETHER_SECONDS) - since)
-            asyncio.get_running_loop().call_later(delay, self._advance_if_due)
+        self.decisions.request()
         self.changed()
 
-    def _pause(self, least: float) -> float:
-        """Return the seconds between two decisions."""
-        return min(max(least, self._decided_in / _SHARE_OF_DECISIONS), _LONGEST_PAUSE_SECONDS)
-
-    def _advance_if_due(self) -> None:
-        if self._due:
-            self._advance()
-
-    def _advance(self) -> None:
-        self._due = False
-        began = time.thread_time()  # the time that other processes take meanwhile is not a decision's
-        self._advanced_at = now = self.now()
-        before = (self.rendezvous.phase, self.rendezvous.round)
-        commands = self.rendezvous.advance(now)
-        after = (self.rendezvous.phase, self.rendezvous.round)
+    def _decide(self) -> None:
+        rendezvous = self.rendezvous
+        before = (rendezvous.phase, rendezvous.round)
+        commands = rendezvous.advance(self.now())
+        after = (rendezvous.phase, rendezvous.round)
         if before != after:
-            log.info("round %d, %s: %d members in the world", after[1], after[0], len(self.rendezvous.world))
+            log.info("round %d, %s: %d members in the world", after[1], after[0], len(rendezvous.world))
         if self.keyvalue.round != after[1]:
             self.keyvalue.begin_round(after[1])
             self.barriers.begin_round(after[1])
-            self.on_round()
+            self.on_new_round()
         if before != after or commands:
-            self.autoscaler.disturbed()
+            self.scaling.autoscaler.world_changed()
             self.changed()
-        self.history_recorder.advanced(before[1], commands)
+        removed, self.members.removed = self.members.removed, []
+        for event in history_recorder.decided(self, before[1], commands, removed, self.now()):
+            self._record(event)
         for command in commands:
             self._carry_out(command)
         self._publish_hosts()
         self.streams.send_intervals(self.intervals)
-        self._decided_in = time.thread_time() - began
+
+    def _record(self, event: NewEvent | None) -> None:
+        if event is not None:
+            self.record_event(*event)
 
     def _carry_out(self, command: Command) -> None:
         if isinstance(command, ReleaseLeases):
@@ -286,11 +276,7 @@ class Controller:
         self.streams.send(command)
 
     def _publish_hosts(self) -> None:
-        published = self.hosts.value
-        role = names.ROLE_WORKER if self.framework.roles else None
         # Where the agents restart the training, nobody takes a list while a world forms, so none has to wait for it.
         settled = self.rendezvous.world_settled or not self.framework.in_process_elastic
-        fresh = host_discovery.next_host_list(published, self.members, role=role, settled=settled)
-        if fresh is not published:
-            self.hosts.publish(fresh)
+        if self.hosts.update(self.members, settled=settled):
             self.changed()

@@ -16,6 +16,7 @@ import uvloop
 from elasticjob_api import names
 from elasticjob_kube.errors import KubeError, NoAccess
 
+from elasticjob_master import control_loop
 from elasticjob_master.config import Config, ConfigError, load
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.stored_state import UnreadableState, decode
@@ -67,9 +68,9 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
         log.info(
             "start %d: gRPC on %s:%d, HTTP on port %d", controller.master_starts, config.address, grpc_port, http_port
         )
-        work: list[Awaitable[object]] = [controller.run(), state_writer.run()]
+        work: list[Awaitable[object]] = [control_loop.run(controller), state_writer.run()]
         if job is not None:
-            work += job.work()
+            work += job.tasks()
         await _until(stop, work)
         if job is not None:
             await job.write_final_progress()  # not of a master that was taken over: its word is no longer the last

@@ -1,4 +1,4 @@
-"""The master's side of Kubernetes: reads its ElasticJob and the ScalePlans, writes progress and plans of its own.
+"""The master's side of Kubernetes: watches its ElasticJob and the ScalePlans, creates the auto-scaler's plans.
 
 Whatever the API server does, training goes on: nothing here is waited for by an agent.
 """
@@ -9,28 +9,25 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
-from typing import Any
 
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
-from elasticjob_kube.errors import AlreadyExists, KubeError, NotFound
+from elasticjob_kube.errors import AlreadyExists, KubeError
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
 from elasticjob_kube.session import Kube, connect
 
-from elasticjob_master.cluster import job_spec, scaling_spec
+from elasticjob_master.cluster import auto_plans, job_spec, scaling_spec
+from elasticjob_master.cluster.progress_writer import ProgressWriter
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.autoscale.decision import ScalingDecision
 
 log = logging.getLogger(__name__)
 
-PROGRESS_SECONDS = 5.0
-_LOOK_SECONDS = 0.5
-_FINAL_PROGRESS_SECONDS = 3.0
-_AGAIN_SECONDS = 5.0
+_RETRY_SECONDS = 5.0
 
 
 @asynccontextmanager
@@ -47,10 +44,10 @@ class KubernetesJob:
         self.kube = kube
         self._config = config
         self._controller = controller
+        self._scaling = controller.scaling
         self._job: ElasticJob | None = None
-        self._told: dict[str, Any] = {}
-        self._written_at = 0.0
-        self._asked: asyncio.Queue[tuple[str, ScalingDecision]] = asyncio.Queue()
+        self._decisions: asyncio.Queue[tuple[str, ScalingDecision]] = asyncio.Queue()
+        self._progress = ProgressWriter(kube, config, controller)
         self._jobs = Informer(
             kube,
             ELASTIC_JOBS,
@@ -60,174 +57,92 @@ class KubernetesJob:
             on_change=self._job_changed,
         )
         self._plans = Informer(kube, SCALE_PLANS, ScalePlan, namespace=config.namespace, on_change=self._plan_changed)
-        self._mine: dict[str, ScalePlan] = {}
-        controller.autoscaler.ask = self._ask
+        self._scaling.on_decision = lambda role, decision: self._decisions.put_nowait((role, decision))
 
-    def work(self) -> list[Awaitable[object]]:
+    def tasks(self) -> list[Awaitable[object]]:
         """Return what has to run as long as the master does."""
         return [
             self._jobs.run(),
             self._plans.run(),
-            self._write_progress(),
-            self._make_plans(),
+            self._progress.run(),
+            self._create_plans(),
         ]
 
     async def write_final_progress(self) -> None:
         """Write the progress as it is at the end."""
-        try:
-            async with asyncio.timeout(_FINAL_PROGRESS_SECONDS):
-                await self._tell_progress()
-        except TimeoutError:
-            log.warning("the last progress is not written: the API server does not answer")
+        await self._progress.write_final_progress()
 
-    # --- reading -----------------------------------------------------------------------------------------------------
+    # --- watching ----------------------------------------------------------------------------------------------------
 
     def _job_changed(self, _before: ElasticJob | None, after: ElasticJob | None) -> None:
         if after is None or after.metadata.uid != self._config.job_uid:
             return  # the operator ends this pod; agents need nothing from here any more
         self._job = after
-        sizes = job_spec.sizes(after)
         self._controller.resize(
-            sizes,
+            job_spec.sizes(after),
             all_ready=after.spec.run_policy.start_policy == "AllReady",
             stop_seconds=job_spec.drain_seconds(after, names.ROLE_WORKER),
         )
         self._controller.set_health(after.spec.health)
-        self._update()
+        self._apply()
 
     def _plan_changed(self, before: ScalePlan | None, after: ScalePlan | None) -> None:
         plan = after or before
         if plan is None or plan.spec.job_name != self._config.job_name:
             return
         if after is None:
-            self._mine.pop(plan.metadata.uid, None)
+            self._controller.plans.remove(plan.metadata.uid)
         else:
-            self._mine[plan.metadata.uid] = after
-        if after is not None:
-            self._note(after)
-        self._controller.plans = job_spec.plans(self._mine.values())
-        self._update()
+            self._controller.plan_changed(after, auto_plans.number_of(after, self._config))
+        self._apply()
 
-    def _note(self, plan: ScalePlan) -> None:
-        """Note once that a plan was made, and once that it has ended, whenever this master gets to see it."""
-        name, spec, status, history = plan.metadata.name, plan.spec, plan.status, self._controller.history
-        made = f"{name} ({spec.source}): {spec.reason}" if spec.reason else f"{name} ({spec.source})"
-        if status.phase not in FINISHED:
-            if not history.has_event("PlanMade", made):
-                self._controller.record_event("PlanMade", made)
-        elif history.has_event("PlanMade", made):
-            ended = f"{name}: {status.phase}; {status.message}" if status.message else f"{name}: {status.phase}"
-            if not history.has_event("PlanEnded", ended):
-                self._controller.record_event("PlanEnded", ended)
-
-    def _update(self) -> None:
-        """Tell the controller who shall leave, and how the job may be scaled."""
+    def _apply(self) -> None:
+        """Have the controller do what the job and its plans ask for."""
         job = self._job
         if job is None or not self._plans.synced.is_set():
             return  # without all plans a member that stands by would be taken for one that joins
-        unfinished = [plan for plan in self._mine.values() if plan.status.phase not in FINISHED]
+        unfinished = self._controller.plans.unfinished()
         self._controller.stand_by(job_spec.standing_by(unfinished))
         self._controller.drain(job_spec.draining(job, unfinished))
-        self._controller.autoscaler.scaling = scaling_spec.scaling(job, plan_unfinished=bool(unfinished))
-        self._learn(adopts=not self._controller.autoscaler.asking)
+        self._scaling.job_scaling = scaling_spec.job_scaling(job, plan_unfinished=bool(unfinished))
+        self._learn_from_plans(adopt=not self._controller.plans.requested)
 
-    def _learn(self, *, adopts: bool) -> None:
-        """Tell the auto-scaler of plans it does not remember, unless it is making one, and how its latest ended."""
-        job, scaler = self._job, self._controller.autoscaler
+    def _learn_from_plans(self, *, adopt: bool) -> None:
+        """Have the auto-scaler learn how its plans have ended; `adopt` those it does not remember."""
+        job, plans = self._job, self._controller.plans
         if job is None:
             return
-        numbered = [
-            (number, plan) for plan in self._mine.values() if (number := scaling_spec.auto_number(plan, self._config))
-        ]
-        for number, plan in sorted(numbered, key=lambda item: item[0]):
-            if number > scaler.plans_emitted and adopts:
-                scaler.adopt(number, scaling_spec.wanted_size(job, plan))
+        for number, plan in plans.numbered():
+            if number > plans.last_number and adopt:
+                self._scaling.adopt_plan(number, auto_plans.requested_size(job, plan))
             if plan.status.phase in FINISHED:
-                scaler.ended(scaling_spec.ended(job, plan, number))
+                self._scaling.plan_ended(auto_plans.ended_plan(job, plan, number))
 
-    # --- writing -----------------------------------------------------------------------------------------------------
+    # --- creating ----------------------------------------------------------------------------------------------------
 
-    async def _write_progress(self) -> None:
-        controller, told = self._controller, None
-        while True:
-            findings = (controller.stall.since, controller.stragglers, controller.unfit_pods())
-            if findings != told or controller.now() - self._written_at >= PROGRESS_SECONDS:
-                told = findings
-                await self._tell_progress()
-            await asyncio.sleep(_LOOK_SECONDS)
-
-    def _progress(self) -> dict[str, Any]:
-        controller = self._controller
-        return job_spec.progress(
-            controller.progress,
-            controller.now(),
-            stalled_since=controller.stall.since,
-            stragglers=controller.stragglers,
-            unfit=controller.unfit_pods(),
-        )
-
-    async def _tell_progress(self) -> None:
-        """Write the progress if it has changed."""
-        progress = self._progress()
-        if progress == self._told:
-            return
-        self._written_at = self._controller.now()
-        body = {
-            "apiVersion": ELASTIC_JOBS.api_version,
-            "kind": ELASTIC_JOBS.kind,
-            # With the UID nothing is written to another job that has got this job's name.
-            "metadata": {"name": self._config.job_name, "uid": self._config.job_uid},
-            # A finding that is gone before the first step leaves nothing, and the API server takes no empty object.
-            "status": {"progress": progress or {"step": 0}},
-        }
-        try:
-            await self.kube.patch(
-                ELASTIC_JOBS,
-                self._config.namespace,
-                self._config.job_name,
-                body,
-                kind="apply-patch",
-                subresource="status",
-                field_manager=names.MASTER,
-                force=True,
-            )
-        except NotFound:
-            log.info("the ElasticJob is gone")
-        except KubeError as error:
-            log.warning("progress is not written, trying again: %s", error)
-            return
-        self._told = progress
-
-    def _ask(self, role: str, decision: ScalingDecision) -> None:
-        self._asked.put_nowait((role, decision))
-
-    async def _make_plans(self) -> None:
+    async def _create_plans(self) -> None:
         await self._plans.synced.wait()
-        self._update()
+        self._apply()
         while True:
-            role, decision = await self._asked.get()
-            scaler = self._controller.autoscaler
-            number = scaler.plans_emitted + 1
+            role, decision = await self._decisions.get()
+            number = self._controller.plans.next_number
+            manifest = auto_plans.manifest(self._config, number, role, decision)
             try:
-                made = await self.kube.create(
-                    SCALE_PLANS, self._config.namespace, scaling_spec.plan(self._config, number, role, decision)
-                )
+                created = await self.kube.create(SCALE_PLANS, self._config.namespace, manifest)
             except AlreadyExists:
                 # An earlier master made it and had no time to remember, or it is an earlier job's of this name.
                 await self._refresh()
-                self._learn(adopts=True)
-                scaler.plans_emitted = max(number, scaler.plans_emitted)
-                scaler.answered(None)
+                self._learn_from_plans(adopt=True)
+                self._scaling.plan_not_created(used_number=number)
             except KubeError as error:
                 log.warning("no ScalePlan for now: %s", error)
-                await asyncio.sleep(_AGAIN_SECONDS)
-                self._learn(adopts=True)  # it may have been made, and only the answer got lost
-                scaler.answered(None)
+                await asyncio.sleep(_RETRY_SECONDS)
+                self._learn_from_plans(adopt=True)  # it may have been made, and only the answer got lost
+                self._scaling.plan_not_created()
             else:
                 log.info("ScalePlan %s-auto-%d made", self._config.job_name, number)
-                scaler.plans_emitted = max(number, scaler.plans_emitted)
-                scaler.answered(decision)
-                self._plans.observe(msgspec.convert(made, ScalePlan))
+                self._scaling.plan_created(number, decision)
+                self._plans.observe(msgspec.convert(created, ScalePlan))
 
     async def _refresh(self) -> None:
         try:

@@ -85,9 +85,9 @@ class History:
             if not self._events[most]:
                 del self._events[most]
 
-    def add_sample(self, *, wall: float, world_round: int, world_size: int, step: int, rate: float) -> None:
-        """Add a sample, unless it has the same values as the last one."""
-        new = Sample(self.number + 1, wall, world_round, world_size, step, rate)
+    def add_sample(self, sample: Sample) -> None:
+        """Add a sample, unless it has the same values as the last one; it gets its number here."""
+        new = sample._replace(number=self.number + 1)
         if self._samples and new.same_values_as(self._samples[-1]):
             return
         self.number += 1

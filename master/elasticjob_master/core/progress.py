@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
+import msgspec
 from elasticjob_api.limits import MAX_METRIC_NAME_CHARACTERS, MAX_METRICS, MAX_STEP
 
 _DECAY_SECONDS = 5.0
@@ -109,6 +110,17 @@ class MemberSpeed:
         return not within and abs(elapsed - usual) > _OUTLIER_SECONDS
 
 
+class StoredProgress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The training's progress."""
+
+    round: int = 0
+    step: int = 0
+    total_steps: int = 0
+    samples: float = 0.0
+    metrics: dict[str, float] = {}
+    reported_at: float | None = None
+
+
 class Progress:
     """The job's progress.
 
@@ -128,6 +140,23 @@ class Progress:
         self.metrics: dict[str, float] = {}
         self.reported_at: float | None = None
         self._speeds: dict[str, MemberSpeed] = {}
+
+    def stored(self) -> StoredProgress:
+        """Return what is to be stored."""
+        return StoredProgress(
+            round=self.round,
+            step=self.step,
+            total_steps=self.total_steps,
+            samples=self.samples,
+            metrics=dict(self.metrics),
+            reported_at=self.reported_at,
+        )
+
+    def restore(self, stored: StoredProgress) -> None:
+        """Go on with what was stored; how fast the members are is measured anew."""
+        self.round, self.step, self.total_steps = stored.round, stored.step, stored.total_steps
+        self.samples, self.reported_at = stored.samples, stored.reported_at
+        self.metrics.update(stored.metrics)
 
     def add_report(self, uid: str, report: Report, *, now: float, wall: float) -> bool:
         """Add a member's valid report; of a report of an earlier round only the samples count.

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
+
 TrainingActivity = Literal["training", "paused", "finished"]
 """The world trains with all its members; something keeps it from training; there is nothing left to train."""
 
@@ -29,6 +31,17 @@ class StallRule:
     factor: float = 10.0
     seconds: float = 300.0
     restart: bool = False
+
+
+class StoredStall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The stored fields of the stall detector."""
+
+    stepped_at: float | None = None
+    usual: float = 0.0
+    start_up: float = 0.0
+    since: float | None = None
+    restarts: int = 0
+    restarted_at: float = 0.0
 
 
 @dataclass
@@ -116,8 +129,29 @@ class StallDetector:
         if process_round != self.round:
             self.round, self.idle, self.first = process_round, 0.0, True
 
-    def restore(self, wall: float, *, stepped_in_round: bool) -> None:
-        """Continue after a restart of the master; the stored fields are set already."""
+    def stored(self) -> StoredStall:
+        """Return what is to be stored."""
+        return StoredStall(
+            stepped_at=self.stepped_at,
+            usual=self.usual,
+            start_up=self.start_up,
+            since=self.since,
+            restarts=self.restarts,
+            restarted_at=self.restarted_at,
+        )
+
+    def restore(self, stored: StoredStall, *, process_round: int, stepped_in_round: bool, wall: float) -> None:
+        """Go on with what was stored.
+
+        Args:
+            stored: what an earlier master knew.
+            process_round: of the world that there was.
+            stepped_in_round: a step of that world was reported.
+            wall: seconds since the epoch.
+        """
+        self.round = process_round
+        self.stepped_at, self.usual, self.start_up = stored.stepped_at, stored.usual, stored.start_up
+        self.since, self.restarts, self.restarted_at = stored.since, stored.restarts, stored.restarted_at
         self.first = not stepped_in_round
         if stepped_in_round and self.stepped_at is not None:
             self.idle = max(0.0, wall - self.stepped_at)

@@ -12,7 +12,11 @@ from dataclasses import dataclass
 import msgspec
 from msgspec.structs import replace
 
+from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 from elasticjob_master.core.history import Event, Sample
+from elasticjob_master.core.progress import StoredProgress
+from elasticjob_master.core.rendezvous.stored_member import StoredMember
+from elasticjob_master.core.stall import StoredStall
 
 VERSION = 2
 _LARGEST = 256 * 1024 * 1024
@@ -28,33 +32,6 @@ class UnreadableState(Exception):
 
 class _Part(msgspec.Struct, frozen=True, omit_defaults=True):
     """Base of the stored structs; a missing field has its default."""
-
-
-class StoredMember(_Part, frozen=True):
-    """A member. Its times are not stored; they begin again after a restart."""
-
-    order: int
-    pod_name: str
-    pod_uid: str
-    role: str
-    index: int
-    incarnation: int = 0
-    address: str = ""
-    node_name: str = ""
-    slots: int = 1
-    process_round: int = 0
-    started: bool = False
-    last_round: int = 0
-    crashed: bool = False
-    draining: bool = False
-    drain_seconds: float = 0.0
-    exiting: bool = False
-    succeeded: bool = False
-    step: int = 0
-    straggler: bool = False
-    check: str = ""
-    check_seconds: float = 0.0
-    check_problem: str = ""
 
 
 class StoredHolder(_Part, frozen=True):
@@ -88,28 +65,6 @@ class StoredLedger(_Part, frozen=True):
     holders: list[StoredHolder] = []
 
 
-class StoredProgress(_Part, frozen=True):
-    """The training's progress."""
-
-    round: int = 0
-    step: int = 0
-    total_steps: int = 0
-    samples: float = 0.0
-    metrics: dict[str, float] = {}
-    reported_at: float | None = None
-
-
-class StoredStall(_Part, frozen=True):
-    """The state of the stall detector."""
-
-    stepped_at: float | None = None
-    usual: float = 0.0
-    start_up: float = 0.0
-    since: float | None = None
-    restarts: int = 0
-    restarted_at: float = 0.0
-
-
 class StoredKeyValue(_Part, frozen=True):
     """The key-value store and the passed barriers of the present round; `answers` are results of additions."""
 
@@ -117,30 +72,6 @@ class StoredKeyValue(_Part, frozen=True):
     values: dict[str, bytes] = {}
     answers: dict[str, int] = {}
     barriers: dict[str, int] = {}
-
-
-class StoredMemory(_Part, frozen=True):
-    """The fields of the auto-scaler's `ScalingMemory`; `rates` and `weights` are its rates."""
-
-    rates: dict[int, float] = {}
-    weights: dict[int, float] = {}
-    setting: str = ""
-    asked: int | None = None
-    settled: int | None = None
-    reference: float = 0.0
-    strays: tuple[float, ...] = ()
-    noise: float = 0.02
-    repeats: int = 0
-    heading: int = 0
-    turned: bool = False
-    moves: int = 0
-    costs: tuple[float, ...] = ()
-    had: int | None = None
-    retry_at: float = 0.0
-    pause: float = 0.0
-    relieved: tuple[int, float] | None = None
-    resources_at: float = 0.0
-    judged: int = 0
 
 
 class StoredState(msgspec.Struct, frozen=True):
@@ -162,7 +93,7 @@ class StoredState(msgspec.Struct, frozen=True):
     progress: StoredProgress = StoredProgress()
     stall: StoredStall = StoredStall()
     ledgers: list[StoredLedger] = []
-    memory: StoredMemory = StoredMemory()
+    memory: ScalingMemory = ScalingMemory()
     plans_emitted: int = 0
     samples: list[Sample] = []
     events: list[Event] = []

@@ -1,12 +1,10 @@
-"""Watches the throughput of the sizes the job has had, and asks for changes when the rules say so."""
+"""Measures the throughput of the sizes the job has had, and decides on changes when the rules say so."""
 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING
+
+from msgspec import structs
 
 from elasticjob_master.core.autoscale import pending
 from elasticjob_master.core.autoscale.container_resources import ContainerResources
@@ -18,190 +16,205 @@ from elasticjob_master.core.autoscale.parameter_servers import SERVER_ROLES
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory, adjusted_to, with_measurement
 from elasticjob_master.core.autoscale.usage import UsageSamples
 from elasticjob_master.core.rendezvous.members import Member
-
-if TYPE_CHECKING:
-    from elasticjob_master.controller import Controller
+from elasticjob_master.monitors.view import JobView
 
 log = logging.getLogger(__name__)
 
 _HORIZON = 3600.0
 """Seconds of training that a change can pay in, when the training does not tell how long it will take."""
-_LOOKS = 20
-_LONGEST_LOOK = 15.0
+_USAGE_SAMPLES = 20
+"""In one measurement, at least."""
+_LONGEST_USAGE_PAUSE = 15.0
 
 
 class AutoScaler:
-    """Measures always; decides only while it is enabled and nothing else changes."""
+    """Measures always; decides only while it is enabled and nothing else changes.
 
-    def __init__(self, job: Controller) -> None:
-        self._job = job
+    Attributes:
+        memory: what it has learned; stored with the master's state. Whoever calls a method stores it when it is another
+            object afterwards.
+    """
+
+    def __init__(self) -> None:
+        self.memory = ScalingMemory()
         self._window = MeasurementWindow()
-        self._looks = UsageSamples()
-        self._looked_at = 0.0
+        self._usage = UsageSamples()
+        self._usage_sampled_at = 0.0
         self._roles: dict[str, RoleUsage] = {}
         self._missing_since: float | None = None
         self._considered: JobScaling | None = None
-        self._told = ""
-        self.asking = False  # a plan is being made
-        self.memory = ScalingMemory()
-        self.plans_emitted = 0
-        self.scaling: JobScaling | None = None
-        self.ask: Callable[[str, ScalingDecision], None] | None = None
+        """What the last decision was made for: there is no other one until that or a measurement is new."""
+        self._last_reason = ""
+
+    def restore(self, memory: ScalingMemory) -> None:
+        """Go on with what an earlier master had learned."""
+        self.memory = memory
 
     # --- plans -------------------------------------------------------------------------------------------------------
 
-    def answered(self, decision: ScalingDecision | None) -> None:
-        """The plan that was asked for exists, or (None) could not be made."""
-        self.asking, self._considered = False, None
-        if decision is not None:
-            self.memory = decision.memory
-            self._job.changed()
+    def plan_created(self, decision: ScalingDecision) -> None:
+        """The plan of a decision exists."""
+        self.memory, self._considered = decision.memory, None
 
-    def adopt(self, number: int, wanted: int | None) -> None:
-        """A plan exists that an earlier master made and had no time to remember."""
-        log.info("plan %d was made before this master started", number)
-        self.plans_emitted = number
+    def plan_not_created(self) -> None:
+        """The plan of the latest decision could not be created: decide again."""
+        self._considered = None
+
+    def plan_adopted(self, requested_size: int | None) -> None:
+        """A plan exists that an earlier master created and had no time to remember.
+
+        Args:
+            requested_size: the size it asks for; None when it is about something else.
+        """
         memory, before = self.memory, self.memory.asked
-        if wanted is not None:
-            heading = 0 if before is None or wanted == before else 1 if wanted > before else -1
+        if requested_size is not None:
+            heading = 0 if before is None or requested_size == before else 1 if requested_size > before else -1
             turned = memory.turned or (heading != 0 and memory.heading == -heading)
-            memory = replace(memory, asked=wanted, heading=heading or memory.heading, turned=turned)
-        self.memory = replace(memory, moves=memory.moves + 1)
-        self._job.changed()
+            memory = structs.replace(memory, asked=requested_size, heading=heading or memory.heading, turned=turned)
+        self.memory = structs.replace(memory, moves=memory.moves + 1)
 
-    def ended(self, plan: EndedPlan) -> None:
+    def plan_ended(self, plan: EndedPlan, *, wall: float) -> None:
         """Learn, once, from the end of the latest plan."""
-        if plan.number != self.plans_emitted or plan.number <= self.memory.judged:
+        memory = self.memory
+        if plan.number <= memory.judged:
             return
-        memory, wall = self.memory, time.time()
         unmet = plan.phase in ("Failed", "PartiallySucceeded")
         if unmet:
-            log.warning("ScalePlan %d was not after_fulfilled_plan: %s", plan.number, plan.message)
+            log.warning("ScalePlan %d was not fulfilled: %s", plan.number, plan.message)
         if unmet and plan.requested_size is None:
             memory = pending.after_failed_resource_plan(memory, wall)
         elif unmet and plan.requested_size is not None and plan.reached_size < plan.requested_size:
             memory = pending.after_unfulfilled_plan(memory, plan.reached_size, wall)
         elif plan.phase == "Succeeded" and plan.requested_size is not None:
             memory = pending.after_fulfilled_plan(memory, plan.requested_size)
-        self.memory = replace(memory, judged=plan.number)
+        self.memory = structs.replace(memory, judged=plan.number)
         self._considered = None
-        self._job.changed()
 
     # --- time --------------------------------------------------------------------------------------------------------
 
-    def disturbed(self) -> None:
+    def world_changed(self) -> None:
         """Something has changed in the world; what was measured so far does not count."""
         self._window.restart()
 
-    def tick(self, now: float) -> None:
-        """Go on measuring; ask for a change when it is time."""
-        scaling, progress = self.scaling, self._job.progress
+    def tick(
+        self, job: JobView, scaling: JobScaling | None, now: float, *, wall: float, plan_requested: bool
+    ) -> ScalingDecision | None:
+        """Go on measuring; return a decision that a plan is to be created of, when it is time for one.
+
+        Args:
+            job: what is measured.
+            scaling: how the job may be scaled; None: not at all, or not known yet.
+            now: the clock of all decisions.
+            wall: seconds since the epoch.
+            plan_requested: a plan of an earlier decision is being created.
+        """
+        progress = job.progress
         self._window.record_samples(world_round=progress.round, samples=progress.samples, now=now)
         if scaling is None:
-            return
-        here = self._here()
-        if not self._steady(scaling, here):
+            return None
+        may_decide = scaling.enabled and not scaling.plan_unfinished and not plan_requested
+        available = _available_members(job)
+        if not _is_steady(job, scaling, available):
             self._window.restart()
-            self._looks.clear()
-            self._watch_missing(scaling, here, now)
-            return
+            self._usage.clear()
+            return self._without_missing(job, scaling, available, now, wall, may_decide=may_decide)
         self._missing_since = None
-        self._look(scaling, here, now)
-        measured = self._window.observe(
-            size=scaling.desired, samples=progress.samples, cooldown=scaling.cooldown, now=now
-        )
-        if measured is not None and measured.rate > 0:
-            memory = adjusted_to(self.memory, size=scaling.desired, setting=scaling.setting)
-            if scaling.desired not in memory.rates:
-                log.info("measured: %d members train %.1f samples/s", scaling.desired, measured.rate)
-            self.memory = with_measurement(memory, scaling.desired, measured)
-            self._roles = self._use(scaling, here)
-            self._looks.clear()
-            self._considered = None
-            self._job.changed()
-        if self._window.windows and scaling != self._considered and self._may_ask(scaling):
+        self._sample_usage(scaling, available, now)
+        self._measure(progress.samples, scaling, available, now)
+        if self._window.windows and scaling != self._considered and may_decide:
             self._considered = scaling
-            self._tell(scaling, decide(self.memory, self._situation(scaling, now)))
+            return self._decided(decide(self.memory, self._inputs(job, scaling, now, wall)))
+        return None
 
-    def _may_ask(self, scaling: JobScaling) -> bool:
-        return scaling.enabled and not scaling.plan_unfinished and not self.asking and self.ask is not None
+    def _measure(self, samples: float, scaling: JobScaling, available: list[Member], now: float) -> None:
+        """Take what was measured into the memory, when a window is over."""
+        measured = self._window.observe(size=scaling.desired, samples=samples, cooldown=scaling.cooldown, now=now)
+        if measured is None or measured.rate <= 0:
+            return
+        memory = adjusted_to(self.memory, size=scaling.desired, setting=scaling.setting)
+        if scaling.desired not in memory.rates:
+            log.info("measured: %d members train %.1f samples/s", scaling.desired, measured.rate)
+        self.memory = with_measurement(memory, scaling.desired, measured)
+        self._roles = self._role_usage(scaling, available)
+        self._usage.clear()
+        self._considered = None
 
-    def _tell(self, scaling: JobScaling, decision: ScalingDecision) -> None:
-        """Ask for what was decided, or remember that nothing is to be done."""
-        if decision.changes_nothing:
-            if decision.memory != self.memory:
-                self.memory = decision.memory
-                self._job.changed()
-            if decision.reason != self._told and decision.memory.settled is not None:
-                log.info("auto-scaling: %s", decision.reason)
-            self._told = decision.reason
-        elif self.ask is not None:
+    def _decided(self, decision: ScalingDecision) -> ScalingDecision | None:
+        """Return the decision if a plan is to be created of it; otherwise remember that nothing is to be done."""
+        if not decision.changes_nothing:
             log.info("auto-scaling: %s", decision.reason)
-            self.asking = True
-            self.ask(scaling.role, decision)
+            return decision
+        if decision.memory != self.memory:
+            self.memory = decision.memory
+        if decision.reason != self._last_reason and decision.memory.settled is not None:
+            log.info("auto-scaling: %s", decision.reason)
+        self._last_reason = decision.reason
+        return None
 
-    def _watch_missing(self, scaling: JobScaling, here: list[Member], now: float) -> None:
-        """Fall back to those who are there when the others have been missing for too long."""
-        job = self._job
-        there = {member.identity.index for member in here if member.identity.role == scaling.role}
+    def _without_missing(
+        self, job: JobView, scaling: JobScaling, available: list[Member], now: float, wall: float, *, may_decide: bool
+    ) -> ScalingDecision | None:
+        """Fall back to the members that are there when the others have been missing for too long."""
+        there = {member.identity.index for member in available if member.identity.role == scaling.role}
         missing = scaling.indices - there
         if not missing or job.rendezvous.phase != "training" or scaling.plan_unfinished:
             self._missing_since = None
-            return
+            return None
         if self._missing_since is None:
             self._missing_since = now
-        if now - self._missing_since < pending.MISSING_SECONDS or not self._may_ask(scaling):
-            return
+        if now - self._missing_since < pending.MISSING_SECONDS or not may_decide:
+            return None
         self._missing_since = now
-        decision = pending.fall_back(
-            self.memory, missing, size=scaling.desired, bounds=scaling.bounds, wall=time.time()
-        )
-        if decision is not None:
-            self._tell(scaling, decision)
+        decision = pending.fall_back(self.memory, missing, size=scaling.desired, bounds=scaling.bounds, wall=wall)
+        return None if decision is None else self._decided(decision)
 
-    # --- what there is -----------------------------------------------------------------------------------------------
+    # --- what the members use ----------------------------------------------------------------------------------------
 
-    def _here(self) -> list[Member]:
-        members = self._job.members
-        return [m for m in map(members.get, self._job.rendezvous.world) if m is not None and m.available]
+    def _sample_usage(self, scaling: JobScaling, available: list[Member], now: float) -> None:
+        if now - self._usage_sampled_at >= min(_LONGEST_USAGE_PAUSE, scaling.cooldown / _USAGE_SAMPLES):
+            self._usage_sampled_at = now
+            self._usage.add(available, {m.uid: _resources_of(scaling, m) for m in available})
 
-    def _steady(self, scaling: JobScaling, here: list[Member]) -> bool:
-        """The whole job trains at its size and everything is in place."""
-        job, rendezvous = self._job, self._job.rendezvous
-        if rendezvous.phase != "training" or rendezvous.confirmed_at is None or job.members.disconnected:
-            return False
-        if job.progress.round != rendezvous.round or not job.progress.reporter_count():
-            return False
-        return sum(m.identity.role == scaling.role for m in here) == scaling.desired
-
-    def _look(self, scaling: JobScaling, here: list[Member], now: float) -> None:
-        if now - self._looked_at >= min(_LONGEST_LOOK, scaling.cooldown / _LOOKS):
-            self._looked_at = now
-            self._looks.add(here, {m.uid: self._share(scaling, m) for m in here})
-
-    def _share(self, scaling: JobScaling, member: Member) -> ContainerResources:
-        shares = scaling.roles.get(member.identity.role)
-        return shares.of_member(member) if shares is not None else ContainerResources()
-
-    def _use(self, scaling: JobScaling, here: list[Member]) -> dict[str, RoleUsage]:
+    def _role_usage(self, scaling: JobScaling, available: list[Member]) -> dict[str, RoleUsage]:
         """Return what the members have used in the window that is over, by role."""
         found: dict[str, RoleUsage] = {}
-        for role, shares in scaling.roles.items():
-            uses = [self._looks.usage_of(m, shares.of_member(m)) for m in here if m.identity.role == role]
-            found[role] = RoleUsage(tuple(use for use in uses if use), shares.most_memory, shares.memory_bound)
+        for role, resources in scaling.roles.items():
+            uses = [self._usage.usage_of(m, resources.of_member(m)) for m in available if m.identity.role == role]
+            found[role] = RoleUsage(tuple(use for use in uses if use), resources.most_memory, resources.memory_bound)
         return found
 
-    def _situation(self, scaling: JobScaling, now: float) -> ScalingInputs:
-        eta = self._job.progress.eta_seconds(now)
+    def _inputs(self, job: JobView, scaling: JobScaling, now: float, wall: float) -> ScalingInputs:
+        eta = job.progress.eta_seconds(now)
         return ScalingInputs(
             role=scaling.role,
             size=scaling.desired,
             bounds=scaling.bounds,
             objective=scaling.objective,
             horizon=_HORIZON if eta is None else eta,
-            wall=time.time(),
+            wall=wall,
             roles=self._roles,
             servers=tuple(role for role in SERVER_ROLES if role in scaling.roles and role != scaling.role),
             free_resources=scaling.free_resources,
             setting=scaling.setting,
         )
+
+
+def _available_members(job: JobView) -> list[Member]:
+    """Return the members of the present world that are available, by rank."""
+    return [m for m in map(job.members.get, job.rendezvous.world) if m is not None and m.available]
+
+
+def _is_steady(job: JobView, scaling: JobScaling, available: list[Member]) -> bool:
+    """Tell whether the whole job trains at its size and everything is in place."""
+    rendezvous = job.rendezvous
+    if rendezvous.phase != "training" or rendezvous.confirmed_at is None or job.members.disconnected:
+        return False
+    if job.progress.round != rendezvous.round or not job.progress.reporter_count():
+        return False
+    return sum(m.identity.role == scaling.role for m in available) == scaling.desired
+
+
+def _resources_of(scaling: JobScaling, member: Member) -> ContainerResources:
+    """Return what a member may use."""
+    resources = scaling.roles.get(member.identity.role)
+    return resources.of_member(member) if resources is not None else ContainerResources()

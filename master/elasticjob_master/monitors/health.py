@@ -1,97 +1,137 @@
-"""Watches the training's health: tells of stalls and stragglers, and starts the training anew if the job says so.
+"""Watches the training's health: finds stalls and stragglers, and when the training has to be started anew.
 
-The rules are in `core.stall` and `core.stragglers`; here they get what the controller knows, and what they find is
-told.
+The rules are in `core.stall` and `core.stragglers`; here they get what the job's state says.
 """
 
 from __future__ import annotations
 
 import logging
-import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from elasticjob_master.core import stragglers
 from elasticjob_master.core.progress import Report
-from elasticjob_master.core.rendezvous.members import Member
-from elasticjob_master.core.stall import MOST_RESTARTS, StallRule, TrainingActivity
-
-if TYPE_CHECKING:
-    from elasticjob_master.controller import Controller
+from elasticjob_master.core.stall import MOST_RESTARTS, StallDetector, StallRule, StoredStall, TrainingActivity
+from elasticjob_master.monitors.findings import NewEvent
+from elasticjob_master.monitors.view import JobView
 
 log = logging.getLogger(__name__)
 
-_STALL_EVERY = 1.0
-_STRAGGLERS_EVERY = 2.0
+_STALL_SECONDS = 1.0
+_STRAGGLERS_SECONDS = 2.0
+"""Between two checks."""
+
+
+@dataclass(frozen=True)
+class HealthFindings:
+    """What is new about the training's health.
+
+    Attributes:
+        events: to be recorded.
+        restart: all training processes are to be started anew.
+    """
+
+    events: tuple[NewEvent, ...] = ()
+    restart: bool = False
+
+
+_NOTHING_NEW = HealthFindings()
 
 
 class HealthMonitor:
-    """Looks at a controller's state as time passes."""
+    """What is known about the training's health.
 
-    def __init__(self, job: Controller) -> None:
-        self._job = job
+    Attributes:
+        stall: the time since the last step.
+        stragglers: the pods of members that are much slower than the others, sorted.
+    """
+
+    def __init__(self) -> None:
+        self.stall = StallDetector()
+        self.stragglers: tuple[str, ...] = ()
         self._stall_due = 0.0
         self._stragglers_due = 0.0
 
-    def reported(self, member: Member, report: Report, *, now: float, wall: float, stepped: bool) -> None:
-        """A member has reported; `member.step` is still its last step before."""
-        job = self._job
-        member.step_times.add(report, report.steps or max(0, report.step - member.step), now)
-        if not stepped or report.round != job.rendezvous.round:
-            return  # what was trained before says nothing of the present world
-        if job.stall.step_finished(report.seconds, wall, process_round=job.rendezvous.round):
-            self._tell("Resumed", f"step {report.step} is finished")
+    @property
+    def stalled_since(self) -> float | None:
+        """Since when the training is stalled, in seconds since the epoch; None: it is not."""
+        return self.stall.since
 
-    def tick(self, now: float) -> None:
-        """Look again, if it is time."""
+    def step_finished(self, report: Report, *, process_round: int, wall: float) -> NewEvent | None:
+        """Take a report of the present world's steps; return the end of the stall that it ends, if it does."""
+        if self.stall.step_finished(report.seconds, wall, process_round=process_round):
+            return _event("Resumed", f"step {report.step} is finished")
+        return None
+
+    def tick(self, job: JobView, now: float, *, wall: float) -> HealthFindings:
+        """Check what it is time to check."""
+        if now < self._stall_due and now < self._stragglers_due:
+            return _NOTHING_NEW
+        events: list[NewEvent] = []
+        restart = False
         if now >= self._stall_due:
-            self._stall_due = now + _STALL_EVERY
-            self._look_for_a_stall(now)
+            self._stall_due = now + _STALL_SECONDS
+            restart = self._check_stall(job, now, wall, events)
         if now >= self._stragglers_due:
-            self._stragglers_due = now + _STRAGGLERS_EVERY
-            self._look_for_stragglers(now)
+            self._stragglers_due = now + _STRAGGLERS_SECONDS
+            self._check_stragglers(job, now, events)
+        return HealthFindings(tuple(events), restart) if events or restart else _NOTHING_NEW
 
-    def _look_for_a_stall(self, now: float) -> None:
-        job, health = self._job, self._job.health
-        stall, before = job.stall, job.stall.since
+    def restore(
+        self,
+        stall: StoredStall,
+        *,
+        process_round: int,
+        stepped_in_round: bool,
+        stragglers: Iterable[str],
+        wall: float,
+    ) -> None:
+        """Go on with what an earlier master knew; see `StallDetector.restore`."""
+        self.stall.restore(stall, process_round=process_round, stepped_in_round=stepped_in_round, wall=wall)
+        self.stragglers = tuple(sorted(stragglers))
+
+    def _check_stall(self, job: JobView, now: float, wall: float, events: list[NewEvent]) -> bool:
+        """Let the stall detector see the time that has passed; return whether the training is to be started anew."""
+        health, stall, before = job.health, self.stall, self.stall.since
         rule = StallRule(health.stall_factor, float(health.stall_seconds), restart=health.on_stall == "Restart")
-        restart = stall.advance(
-            now, time.time(), activity=self._activity(), process_round=job.rendezvous.round, rule=rule
-        )
+        restart = stall.advance(now, wall, activity=_activity(job), process_round=job.rendezvous.round, rule=rule)
         if before is None and stall.since is not None:
-            limit = stall.limit(rule)
-            self._tell("Stalled", f"no step for {limit:.0f} s; the last one is {job.progress.step}", warning=True)
+            message = f"no step for {stall.limit(rule):.0f} s; the last one is {job.progress.step}"
+            events.append(_event("Stalled", message, warning=True))
         elif before is not None and stall.since is None:
-            self._tell("Resumed", "the training is over")
+            events.append(_event("Resumed", "the training is over"))
         if restart:
-            what = f"starting all processes anew, {stall.restarts} of at most {MOST_RESTARTS} times in a row"
-            self._tell("RestartedForStall", what, warning=True)
-            job.rendezvous.restart_training()
+            message = f"starting all processes anew, {stall.restarts} of at most {MOST_RESTARTS} times in a row"
+            events.append(_event("RestartedForStall", message, warning=True))
+        return restart
 
-    def _activity(self) -> TrainingActivity:
-        job, rendezvous = self._job, self._job.rendezvous
-        if not len(job.members) or rendezvous.finished_at is not None:
-            return "finished"
-        quiet = job.members.disconnected or any(member.suspected for member in job.members)
-        if rendezvous.phase != "training" or rendezvous.confirmed_at is None or quiet:
-            return "paused"
-        return "training"
-
-    def _look_for_stragglers(self, now: float) -> None:
-        job, health = self._job, self._job.health
+    def _check_stragglers(self, job: JobView, now: float, events: list[NewEvent]) -> None:
+        health = job.health
         changed = stragglers.update_stragglers(
             job.members, factor=health.straggler_factor, seconds=float(health.straggler_seconds), now=now
         )
         for member in changed:
-            pod, step_times = member.identity.pod_name, member.step_times
+            step_times = member.step_times
+            takes = f"{member.identity.pod_name} takes {step_times.step_seconds:.3g} s for a step"
             if step_times.straggler:
                 bound = f"over {health.straggler_factor:g} times the median"
-                self._tell(
-                    "StragglerFound", f"{pod} takes {step_times.step_seconds:.3g} s for a step, {bound}", warning=True
-                )
+                events.append(_event("StragglerFound", f"{takes}, {bound}", warning=True))
             else:
-                self._tell("StragglerRecovered", f"{pod} takes {step_times.step_seconds:.3g} s for a step")
-        job.stragglers = tuple(sorted(m.identity.pod_name for m in job.members if m.step_times.straggler))
+                events.append(_event("StragglerRecovered", takes))
+        self.stragglers = tuple(sorted(m.identity.pod_name for m in job.members if m.step_times.straggler))
 
-    def _tell(self, reason: str, message: str, *, warning: bool = False) -> None:
-        log.log(logging.WARNING if warning else logging.INFO, "%s: %s", reason, message)
-        self._job.record_event(reason, message)
+
+def _activity(job: JobView) -> TrainingActivity:
+    """Return whether a missing step says something about the training."""
+    rendezvous = job.rendezvous
+    if not len(job.members) or rendezvous.finished_at is not None:
+        return "finished"
+    quiet = job.members.disconnected or any(member.suspected for member in job.members)
+    if rendezvous.phase != "training" or rendezvous.confirmed_at is None or quiet:
+        return "paused"
+    return "training"
+
+
+def _event(reason: str, message: str, *, warning: bool = False) -> NewEvent:
+    log.log(logging.WARNING if warning else logging.INFO, "%s: %s", reason, message)
+    return NewEvent(reason, message)

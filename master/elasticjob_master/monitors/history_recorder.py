@@ -1,65 +1,79 @@
-"""Writes down what becomes of a job: who came and went, its worlds, and from time to time how fast it is."""
+"""Finds what belongs into a job's history: who came and went, its worlds and plans, and how fast it is."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
-from elasticjob_master.core.history import SAMPLE_SECONDS
+from elasticjob_api.scaleplan import FINISHED, ScalePlan
+
+from elasticjob_master.core.history import SAMPLE_SECONDS, Sample
 from elasticjob_master.core.rendezvous.commands import Command, Exit
 from elasticjob_master.core.rendezvous.members import Member
-
-if TYPE_CHECKING:
-    from elasticjob_master.controller import Controller
+from elasticjob_master.monitors.findings import NewEvent
+from elasticjob_master.monitors.view import HistoryView, JobView
 
 
 class HistoryRecorder:
-    """Looks at a controller's state, and tells its history."""
+    """Takes a sample of the job's progress from time to time."""
 
-    def __init__(self, job: Controller) -> None:
-        self._job = job
+    def __init__(self) -> None:
         self._sample_due = 0.0
 
-    def advanced(self, round_before: int, commands: Iterable[Command]) -> None:
-        """The controller has decided."""
-        job, rendezvous = self._job, self._job.rendezvous
-        if rendezvous.round > round_before:
-            job.record_event("WorldFormed", f"round {rendezvous.round} with {len(rendezvous.world)} members")
-        for command in commands:
-            if isinstance(command, Exit) and command.problem:
-                self._unfit(command)
-        gone, job.members.removed = job.members.removed, []
-        for member in gone:
-            self._gone(member)
-
-    def tick(self, now: float) -> None:
-        """Note how fast the job is, if it is time; before the first world there is nothing to tell."""
-        rendezvous, progress = self._job.rendezvous, self._job.progress
+    def tick(self, job: JobView, now: float, *, wall: float) -> Sample | None:
+        """Return a sample, not numbered yet, if it is time for one; before the first world there is none."""
+        rendezvous = job.rendezvous
         if now < self._sample_due or not rendezvous.round:
-            return
+            return None
         self._sample_due = now + SAMPLE_SECONDS
-        self._job.history.add_sample(
-            wall=round(time.time(), 1),
-            world_round=rendezvous.round,
+        return Sample(
+            number=0,
+            time=round(wall, 1),
+            round=rendezvous.round,
             world_size=len(rendezvous.world),
-            step=progress.step,
-            rate=float(f"{progress.samples_per_second(now):.4g}"),
+            step=job.progress.step,
+            samples_per_second=float(f"{job.progress.samples_per_second(now):.4g}"),
         )
 
-    def _unfit(self, command: Exit) -> None:
-        member = self._job.members.get(command.uid)
-        who = command.uid if member is None else member.identity.pod_name
-        if not self._job.history.has_event("NodeUnfit", f"{who}: {command.problem}"):  # a new stream repeats it
-            self._job.record_event("NodeUnfit", f"{who}: {command.problem}")
 
-    def _gone(self, member: Member) -> None:
-        pod = member.identity.pod_name
-        if not member.leaving:
-            silent = max(0.0, self._job.now() - member.last_heard_at)
-            self._job.record_event("MemberLost", f"{pod}: last heard of {silent:.1f} s ago")
-        elif member.node_check.stage == "failed":
-            self._job.record_event("MemberLeft", f"{pod}: its node is not fit")
-        else:
-            how = "succeeded" if member.succeeded else "ended with its process" if member.exiting else "drained"
-            self._job.record_event("MemberLeft", f"{pod}: {how}")
+def decided(
+    job: JobView, round_before: int, commands: Iterable[Command], removed: Iterable[Member], now: float
+) -> Iterator[NewEvent]:
+    """Return the events of a decision: a new world, members that have to leave for their nodes, and removed members."""
+    rendezvous = job.rendezvous
+    if rendezvous.round > round_before:
+        yield NewEvent("WorldFormed", f"round {rendezvous.round} with {len(rendezvous.world)} members")
+    for command in commands:
+        if isinstance(command, Exit) and command.problem:
+            member = job.members.get(command.uid)
+            message = f"{command.uid if member is None else member.identity.pod_name}: {command.problem}"
+            if not job.history.has_event("NodeUnfit", message):  # the command is repeated on a new stream
+                yield NewEvent("NodeUnfit", message)
+    for member in removed:
+        yield _member_removed(member, now)
+
+
+def plan_changed(history: HistoryView, plan: ScalePlan) -> NewEvent | None:
+    """Return the event of a plan that was made or has ended, unless it is recorded already.
+
+    So each is recorded once, whenever a master gets to see it. The end of a plan whose beginning is not recorded is
+    not recorded either: it happened long ago.
+    """
+    name, spec, status = plan.metadata.name, plan.spec, plan.status
+    made = f"{name} ({spec.source}): {spec.reason}" if spec.reason else f"{name} ({spec.source})"
+    if status.phase not in FINISHED:
+        return None if history.has_event("PlanMade", made) else NewEvent("PlanMade", made)
+    if not history.has_event("PlanMade", made):
+        return None
+    ended = f"{name}: {status.phase}; {status.message}" if status.message else f"{name}: {status.phase}"
+    return None if history.has_event("PlanEnded", ended) else NewEvent("PlanEnded", ended)
+
+
+def _member_removed(member: Member, now: float) -> NewEvent:
+    pod = member.identity.pod_name
+    if not member.leaving:
+        silent = max(0.0, now - member.last_heard_at)
+        return NewEvent("MemberLost", f"{pod}: last heard of {silent:.1f} s ago")
+    if member.node_check.stage == "failed":
+        return NewEvent("MemberLeft", f"{pod}: its node is not fit")
+    how = "succeeded" if member.succeeded else "ended with its process" if member.exiting else "drained"
+    return NewEvent("MemberLeft", f"{pod}: {how}")

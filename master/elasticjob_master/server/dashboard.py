@@ -65,7 +65,7 @@ def status(controller: Controller, config: Config) -> bytes:
                 {"time": event.time, "reason": event.reason, "message": event.text()}
                 for event in controller.history.events()
             ],
-            "plans": controller.plans,
+            "plans": controller.plans.summaries(),
         }
     )
 
@@ -80,8 +80,8 @@ def _progress(controller: Controller) -> dict[str, Any]:
         "etaSeconds": progress.eta_seconds(now),
         "lastReportTime": progress.reported_at,
         "metrics": progress.metrics,
-        "stalledSince": controller.stall.since,
-        "stragglers": controller.stragglers,
+        "stalledSince": controller.health_monitor.stalled_since,
+        "stragglers": controller.health_monitor.stragglers,
     }
 
 

@@ -15,8 +15,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.plan_summary import PlanSummary
 from elasticjob_master.core.rendezvous.members import MemberState
+from elasticjob_master.core.scale_plans import PlanSummary
 from elasticjob_master.persistence.state_writer import StateWriter
 
 _PLACES = ("done", "leased", "waiting", "failed")
@@ -68,8 +68,10 @@ class Metrics(Collector):
         yield _gauge("elasticjob_connected_agents", "Agents with an open stream.", len(controller.streams))
         yield _gauge("elasticjob_round", "The present world's round.", controller.rendezvous.round)
         yield _gauge("elasticjob_world_size", "Members of the present world.", len(controller.rendezvous.world))
-        yield _counter("elasticjob_plans_emitted", "ScalePlans made by this job.", controller.autoscaler.plans_emitted)
-        yield _gauges("elasticjob_plans", "The job's ScalePlans by phase.", "phase", _phases(controller.plans))
+        yield _counter("elasticjob_plans_emitted", "ScalePlans made by this job.", controller.plans.last_number)
+        yield _gauges(
+            "elasticjob_plans", "The job's ScalePlans by phase.", "phase", _phases(controller.plans.summaries())
+        )
         yield _counters(
             "elasticjob_events",
             "What has happened since this master's start.",
@@ -87,8 +89,12 @@ class Metrics(Collector):
         yield _counter("elasticjob_samples", "Samples trained.", progress.samples)
         told = progress.reported_at or 0
         yield _gauge("elasticjob_last_report_timestamp_seconds", "When a step was last told; 0: never.", told)
-        yield _gauge("elasticjob_stalled", "1 when the training is stalled.", controller.stall.since is not None)
-        yield _gauge("elasticjob_stragglers", "Members much slower than the others.", len(controller.stragglers))
+        yield _gauge(
+            "elasticjob_stalled", "1 when the training is stalled.", controller.health_monitor.stalled_since is not None
+        )
+        yield _gauge(
+            "elasticjob_stragglers", "Members much slower than the others.", len(controller.health_monitor.stragglers)
+        )
 
     def _shards(self) -> Iterator[Metric]:
         shards = GaugeMetricFamily("elasticjob_shards", "Shards by data set and state.", labels=["dataset", "state"])

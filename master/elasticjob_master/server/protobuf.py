@@ -14,10 +14,10 @@ from elasticjob_api.v1 import shards_pb2 as shards
 from elasticjob_shards import Ledger
 
 from elasticjob_master.core.history import Event, Sample
-from elasticjob_master.core.plan_summary import PlanSummary
 from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.host_discovery import HostList
 from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
+from elasticjob_master.core.scale_plans import PlanSummary
 
 _STATES = {
     "waiting": agent.MEMBER_STATE_WAITING,

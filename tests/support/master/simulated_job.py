@@ -18,6 +18,7 @@ from elasticjob_agent.lifecycle import Event, Launch, State, decide
 from elasticjob_api.health import Health
 from elasticjob_api.refusals import NotCurrent
 from elasticjob_api.v1 import shards_pb2 as pb
+from elasticjob_master import control_loop
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.commands import Check, Command, Drain, Exit, MemberRemoved, Start, Stop
@@ -85,7 +86,7 @@ class SimulatedMaster:
         self.controller.on_change = self.state_writer.changed
         self.shards = ShardService(self.controller, self.state_writer)
         self.streams: set[SimulatedStream] = set()
-        self._work = [job.spawn(self.controller.run()), job.spawn(self.state_writer.run())]
+        self._work = [job.spawn(control_loop.run(self.controller)), job.spawn(self.state_writer.run())]
 
     def kill(self) -> None:
         for task in self._work:
@@ -186,7 +187,7 @@ class SimulatedAgent:
             self.stream.up.put_nowait(message)
 
     def _report_exit(self, last: lifecycle.Exited) -> None:
-        self.send(lambda job, member: job.exited(member, last.round, last.code, asked=last.asked))
+        self.send(lambda job, member: job.exited(member, last.round, last.code, requested=last.asked))
 
     def _handle_command(self, command: Command) -> None:
         match command:
@@ -202,7 +203,7 @@ class SimulatedAgent:
                 self.handle(lifecycle.ExitRequested(command.problem))
             case Check():
                 number = command.number
-                self.send(lambda job, member: job.checked(member, number, 1.0, "", ()))
+                self.send(lambda job, member: job.node_checked(member, number, 1.0, "", ()))
 
     def handle(self, event: Event) -> None:
         if self.ended:

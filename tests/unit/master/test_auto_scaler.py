@@ -21,7 +21,7 @@ class Job:
 
     def __init__(self, *, members: int, desired: int) -> None:
         self.controller = Controller(framework="jax")
-        self.autoscaler = self.controller.autoscaler
+        self.scaling = self.controller.scaling
         uids = tuple(str(index) for index in range(members))
         for index, uid in enumerate(uids):
             identity = Identity(pod_name=f"j-worker-{index}", pod_uid=uid, role="worker", index=index)
@@ -33,8 +33,8 @@ class Job:
         rendezvous.confirmed_at = 0.0
         self.uids = uids
         self.asked: list[ScalingDecision] = []
-        self.autoscaler.ask = lambda role, decision: self.asked.append(decision)
-        self.autoscaler.scaling = JobScaling(
+        self.scaling.on_decision = lambda _role, decision: self.asked.append(decision)
+        self.scaling.job_scaling = JobScaling(
             role="worker",
             desired=desired,
             bounds=Bounds(1, 16),
@@ -49,7 +49,7 @@ class Job:
             for uid in self.uids:
                 report = Report(round=1, step=second, samples=rate / len(self.uids), seconds=1.0)
                 self.controller.progress.add_report(uid, report, now=float(second), wall=float(second))
-            self.autoscaler.tick(float(second))
+            self.scaling.tick(self.controller, float(second))
 
 
 def test_a_held_size_is_measured_and_one_plan_is_asked_for_at_a_time() -> None:
@@ -58,29 +58,29 @@ def test_a_held_size_is_measured_and_one_plan_is_asked_for_at_a_time() -> None:
     assert job.asked == []
     job.train(9, 40, 100.0)
     assert [decision.size for decision in job.asked] == [4]
-    assert job.autoscaler.memory.rates[2].mean == pytest.approx(100.0)
-    job.autoscaler.answered(None)
+    assert job.scaling.autoscaler.memory.rates[2] == pytest.approx(100.0)
+    job.scaling.plan_not_created()
     job.train(40, 42, 100.0)
     assert len(job.asked) == 2, "a plan that could not be made is asked for again"
-    job.autoscaler.answered(job.asked[-1])
-    assert job.autoscaler.memory.asked == 4
+    job.scaling.plan_created(1, job.asked[-1])
+    assert job.scaling.autoscaler.memory.asked == 4
 
 
 def test_nothing_is_asked_for_while_a_plan_is_unfinished_or_scaling_is_off() -> None:
     for plan_unfinished, enabled in ((True, True), (False, False)):
         job = Job(members=2, desired=2)
-        assert job.autoscaler.scaling is not None
-        job.autoscaler.scaling = replace(job.autoscaler.scaling, plan_unfinished=plan_unfinished, enabled=enabled)
+        assert job.scaling.job_scaling is not None
+        job.scaling.job_scaling = replace(job.scaling.job_scaling, plan_unfinished=plan_unfinished, enabled=enabled)
         job.train(0, 30, 100.0)
         assert job.asked == []
-        assert 2 in job.autoscaler.memory.rates
+        assert 2 in job.scaling.autoscaler.memory.rates
 
 
 def test_members_that_stay_missing_while_the_others_train_are_given_up() -> None:
     job = Job(members=2, desired=4)
     job.train(0, int(MISSING_SECONDS), 100.0)
     assert job.asked == []
-    assert job.autoscaler.memory.rates == {}, "an incomplete world says nothing about its size"
+    assert job.scaling.autoscaler.memory.rates == {}, "an incomplete world says nothing about its size"
     job.train(int(MISSING_SECONDS), int(MISSING_SECONDS) + 2, 100.0)
     [decision] = job.asked
     assert decision.remove == (2, 3)
@@ -89,25 +89,25 @@ def test_members_that_stay_missing_while_the_others_train_are_given_up() -> None
 
 def test_the_end_of_a_plan_is_learned_from_once() -> None:
     job = Job(members=2, desired=2)
-    job.autoscaler.plans_emitted = 3
+    job.controller.plans.use_number(3)
     unmet = EndedPlan(number=3, phase="PartiallySucceeded", requested_size=8, reached_size=5, message="no room")
     for _ in range(2):
-        job.autoscaler.ended(unmet)
-    assert (job.autoscaler.memory.had, job.autoscaler.memory.pause) == (5, 600.0)
-    job.autoscaler.ended(replace(unmet, number=2, reached_size=1))
-    assert job.autoscaler.memory.had == 5, "an older plan tells nothing new"
-    job.autoscaler.plans_emitted = 4
-    job.autoscaler.ended(replace(unmet, number=4, requested_size=None))
-    assert job.autoscaler.memory.resources_at > 0
-    job.autoscaler.plans_emitted = 5
-    job.autoscaler.ended(EndedPlan(number=5, phase="Succeeded", requested_size=8, reached_size=8, message=""))
-    assert job.autoscaler.memory.had is None
+        job.scaling.plan_ended(unmet)
+    assert (job.scaling.autoscaler.memory.had, job.scaling.autoscaler.memory.pause) == (5, 600.0)
+    job.scaling.plan_ended(replace(unmet, number=2, reached_size=1))
+    assert job.scaling.autoscaler.memory.had == 5, "an older plan tells nothing new"
+    job.controller.plans.use_number(4)
+    job.scaling.plan_ended(replace(unmet, number=4, requested_size=None))
+    assert job.scaling.autoscaler.memory.resources_at > 0
+    job.controller.plans.use_number(5)
+    job.scaling.plan_ended(EndedPlan(number=5, phase="Succeeded", requested_size=8, reached_size=8, message=""))
+    assert job.scaling.autoscaler.memory.had is None
 
 
 def test_a_plan_that_is_found_counts_as_asked_for() -> None:
     job = Job(members=2, desired=2)
-    job.autoscaler.memory = ScalingMemory(asked=4, heading=1)
-    job.autoscaler.adopt(7, 2)
-    memory = job.autoscaler.memory
-    assert (job.autoscaler.plans_emitted, memory.asked, memory.moves) == (7, 2, 1)
+    job.scaling.autoscaler.restore(ScalingMemory(asked=4, heading=1))
+    job.scaling.adopt_plan(7, 2)
+    memory = job.scaling.autoscaler.memory
+    assert (job.controller.plans.last_number, memory.asked, memory.moves) == (7, 2, 1)
     assert (memory.heading, memory.turned) == (-1, True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from typing import Any
 
 import msgspec
@@ -21,9 +21,7 @@ from elasticjob_master.core.autoscale.scaling_memory import (
     adjusted_to,
     with_measurement,
 )
-from elasticjob_master.core.stored_state import StoredMemory
-from elasticjob_master.persistence.autoscaler_snapshot import memory as restored
-from elasticjob_master.persistence.autoscaler_snapshot import store_memory
+from msgspec.structs import replace
 
 MIB = 1024**2
 HUNDRED: Any = pytest.approx(100.0)
@@ -31,11 +29,12 @@ HUNDRED: Any = pytest.approx(100.0)
 
 def measured(*rates: tuple[int, float], windows: int = 4) -> ScalingMemory:
     """A memory with these sizes and rates; the last one is the present size, as somebody else chose it."""
-    return ScalingMemory(rates={size: MeasuredRate(rate, windows) for size, rate in rates}, asked=rates[-1][0])
+    weights = {size: float(windows) for size, _ in rates}
+    return ScalingMemory(rates=dict(rates), weights=weights, asked=rates[-1][0])
 
 
 def situation(size: int, low: int = 1, high: int = 64, **more: Any) -> ScalingInputs:
-    return replace(ScalingInputs(role="worker", size=size, bounds=Bounds(low, high)), **more)
+    return dataclasses.replace(ScalingInputs(role="worker", size=size, bounds=Bounds(low, high)), **more)
 
 
 # --- members ---------------------------------------------------------------------------------------------------------
@@ -104,7 +103,7 @@ def test_repeated_windows_count_together_and_tell_the_noise() -> None:
     memory = ScalingMemory()
     for rate in (90.0, 110.0) * 10:
         memory = with_measurement(memory, 4, Measurement(rate))
-    assert memory.rates[4].mean == pytest.approx(100.0, rel=0.05)
+    assert memory.rates[4] == pytest.approx(100.0, rel=0.05)
     assert memory.noise == pytest.approx(0.1, rel=0.3)
 
 
@@ -113,10 +112,10 @@ def test_a_lasting_change_opens_the_question_again_and_a_short_one_does_not() ->
     for rate in (200.0, 200.0, 400.0, 200.0, 200.0):
         memory = with_measurement(memory, 4, Measurement(rate))
     assert memory.settled == 4
-    assert memory.rates[4].mean == pytest.approx(400.0), "strays are not averaged in"
+    assert memory.rates[4] == pytest.approx(400.0), "strays are not averaged in"
     memory = with_measurement(memory, 4, Measurement(200.0))
     assert memory.settled is None
-    assert memory.rates == {4: MeasuredRate(200.0, 3)}
+    assert memory.measured_rates() == {4: MeasuredRate(200.0, 3)}
     assert decide(memory, situation(4)).size == 2, "after a loss it looks downwards first"
 
 
@@ -308,7 +307,8 @@ def test_idle_servers_change_nothing() -> None:
 
 def test_all_of_the_memory_is_stored_and_comes_back() -> None:
     memory = ScalingMemory(
-        rates={4: MeasuredRate(400.0, 3.0), 2: MeasuredRate(200.0, 1.0)},
+        rates={4: 400.0, 2: 200.0},
+        weights={4: 3.0, 2: 1.0},
         setting="ps 2 x 8",
         asked=4,
         settled=4,
@@ -327,10 +327,10 @@ def test_all_of_the_memory_is_stored_and_comes_back() -> None:
         resources_at=2e9,
         judged=5,
     )
-    text = msgspec.json.encode(store_memory(memory))
-    back = restored(msgspec.json.decode(text, type=StoredMemory))
+    text = msgspec.json.encode(memory)
+    back = msgspec.json.decode(text, type=ScalingMemory)
     assert back == memory
     assert list(back.rates) == [4, 2]
-    assert restored(msgspec.json.decode(b'{"rates": {"2": 200.0}, "asked": 2}', type=StoredMemory)) == ScalingMemory(
-        rates={2: MeasuredRate(200.0)}, asked=2
-    )
+    old = msgspec.json.decode(b'{"rates": {"2": 200.0}, "asked": 2}', type=ScalingMemory)
+    assert old == ScalingMemory(rates={2: 200.0}, asked=2)
+    assert old.rate(2) == MeasuredRate(200.0)

@@ -31,7 +31,7 @@ class Job(Controller):
     def handle_commands(self) -> None:
         """Let the master decide and the agents handle the commands, until there are no more."""
         while True:
-            self._advance()
+            self.decisions.decide_now()
             if not self.sent:
                 return
             commands, self.sent[:] = list(self.sent), []
@@ -41,7 +41,7 @@ class Job(Controller):
                 if isinstance(command, Start):
                     self.started(member, command.round)
                 elif isinstance(command, Stop):
-                    self.exited(member, command.round, 143, asked=True)
+                    self.exited(member, command.round, 143, requested=True)
 
     def wait(self, seconds: int, *, silent: bool = False) -> None:
         """Let time pass; the agents send heartbeats unless they are `silent`."""
@@ -51,7 +51,7 @@ class Job(Controller):
                 if not silent:
                     member.last_heard_at = self.clock
             self.handle_commands()
-            self.health_monitor.tick(self.clock)
+            self.tick_monitors(self.clock)
 
     def train(self, steps: int, *, process_round: int = 1) -> None:
         """Finish steps, one a second."""
@@ -69,9 +69,9 @@ async def test_members_that_live_and_do_not_step_are_a_stall() -> None:
     job = Job()
     job.train(15)
     job.wait(20)
-    assert job.stall.since is None
+    assert job.health_monitor.stall.since is None
     job.wait(2)
-    assert job.stall.since is not None
+    assert job.health_monitor.stall.since is not None
 
 
 async def test_a_cut_network_is_no_stall() -> None:
@@ -83,14 +83,14 @@ async def test_a_cut_network_is_no_stall() -> None:
     for index in (0, 1):
         assert job.connect(f"u{index}", job.send, running_round=1, draining=False) is not None
     job.wait(15)
-    assert (job.stall.since, job.rendezvous.round) == (None, 1)
+    assert (job.health_monitor.stall.since, job.rendezvous.round) == (None, 1)
 
 
 async def test_members_that_are_silent_are_no_stall_but_suspected() -> None:
     job = Job(health=Health(stall_seconds=20, lost_seconds=60))
     job.train(15)
     job.wait(100, silent=True)
-    assert job.stall.since is None
+    assert job.health_monitor.stall.since is None
     assert {member.state for member in job.members} == {"suspected"}
 
 
@@ -98,9 +98,9 @@ async def test_a_finished_training_is_no_stall() -> None:
     job = Job()
     job.train(15)
     for member in list(job.members):
-        job.exited(member, 1, 0, asked=False)
+        job.exited(member, 1, 0, requested=False)
     job.wait(200)
-    assert job.stall.since is None
+    assert job.health_monitor.stall.since is None
 
 
 @pytest.mark.parametrize("framework", ["jax", "horovod"])
@@ -108,10 +108,10 @@ async def test_on_a_stall_all_processes_are_started_anew_once_if_the_job_says_so
     job = Job(framework, Health(stall_seconds=20, on_stall="Restart"))
     job.train(15)
     job.wait(30)
-    assert (job.rendezvous.round, job.stall.restarts) == (2, 1)
-    assert job.stall.since is not None, "until there is a step"
+    assert (job.rendezvous.round, job.health_monitor.stall.restarts) == (2, 1)
+    assert job.health_monitor.stall.since is not None, "until there is a step"
     job.train(1, process_round=2)
-    assert job.stall.since is None
+    assert job.health_monitor.stall.since is None
     assert [each for each in job.reasons() if "tall" in each or each == "Resumed"] == [
         "Stalled",
         "RestartedForStall",

@@ -29,7 +29,7 @@ MOST_BYTES = 128 * 1024
 
 def sampled(history: History, moments: list[float]) -> None:
     for step, moment in enumerate(moments):
-        history.add_sample(wall=moment, world_round=1, world_size=2, step=step, rate=float(step))
+        history.add_sample(Sample(0, moment, 1, 2, step, float(step)))
 
 
 def test_the_last_minutes_are_told_in_seconds_and_the_first_day_in_hours() -> None:
@@ -61,7 +61,7 @@ def test_samples_are_bounded_and_in_order_whatever_the_clock_does(moments: list[
 def test_a_job_at_rest_adds_no_samples() -> None:
     history = History()
     for tick in range(100):
-        history.add_sample(wall=5.0 * tick, world_round=3, world_size=2, step=7, rate=0.0)
+        history.add_sample(Sample(0, 5.0 * tick, 3, 2, 7, 0.0))
     assert len(history.samples()) == 1
 
 
@@ -121,7 +121,7 @@ def test_what_is_kept_fits_into_the_stored_state_even_at_its_largest() -> None:
 async def test_history_goes_on_after_the_masters_death() -> None:
     before = Controller(framework="jax", sizes={})
     before.register(Identity("job-worker-0", "uid-0", "worker", 0))
-    before.history.add_sample(wall=5.0, world_round=1, world_size=1, step=10, rate=3.5)
+    before.history.add_sample(Sample(0, 5.0, 1, 1, 10, 3.5))
     before.history.add_event("Stalled", "no step", 6.0)
     before.history.add_event("Stalled", "no step", 7.0)
     after = Controller(framework="jax", sizes={})
@@ -137,6 +137,6 @@ def test_the_document_names_every_reason_the_code_gives() -> None:
     root = Path(__file__).parents[3]
     given = set()
     for file in (root / "master" / "elasticjob_master").rglob("*.py"):
-        given |= set(re.findall(r"(?:\brecord_event|_tell)\(\s*\"([A-Z]\w+)\"", file.read_text()))
+        given |= set(re.findall(r"(?:\brecord_event|\b_event|\bNewEvent)\(\s*\"([A-Z]\w+)\"", file.read_text()))
     table = (root / "docs" / "queries.md").read_text().split("| Reason | When |")[1]
     assert set(re.findall(r"`([A-Z]\w+)`", table)) == given

@@ -9,7 +9,8 @@ import pytest
 from elasticjob_api import elasticjob
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.scaleplan import ScalePlan
-from elasticjob_master.cluster import job_spec, scaling_spec
+from elasticjob_master.cluster import auto_plans, job_spec, scaling_spec
+from elasticjob_master.cluster.progress_status import progress_status
 from elasticjob_master.config import Config
 from elasticjob_master.core.autoscale.container_resources import ContainerResources
 from elasticjob_master.core.autoscale.decision import ScalingDecision
@@ -59,8 +60,8 @@ def test_resources_set_by_a_plan_count_in_place_of_the_templates() -> None:
 
 def test_a_role_that_is_not_to_be_scaled_is_not_scaled() -> None:
     enabled = {"enabled": True, "cooldownSeconds": 5}
-    plain = scaling_spec.scaling(job(autoscaling=enabled), plan_unfinished=False)
-    fixed = scaling_spec.scaling(job(autoscaling=enabled, autoScale=False), plan_unfinished=False)
+    plain = scaling_spec.job_scaling(job(autoscaling=enabled), plan_unfinished=False)
+    fixed = scaling_spec.job_scaling(job(autoscaling=enabled, autoScale=False), plan_unfinished=False)
     assert plain is not None
     assert fixed is not None
     assert (plain.enabled, fixed.enabled, plain.cooldown) == (True, False, 5.0)
@@ -70,7 +71,7 @@ def test_what_the_auto_scaler_may_know_of_a_role() -> None:
     status = {
         "worker": {"desired": 3, "indices": "0-2", "succeededIndices": "1", "resourcesByIndex": {"2": {"cpu": 2}}}
     }
-    found = scaling_spec.scaling(
+    found = scaling_spec.job_scaling(
         job(status={"replicaStatuses": status}, autoscaling={"resourceLimits": {"cpu": 5}}), plan_unfinished=False
     )
     assert found is not None
@@ -101,7 +102,7 @@ def test_a_decision_becomes_one_plan() -> None:
     decision = ScalingDecision(
         "why", ScalingMemory(), size=4, resources=resources, migrate={"j-ps-1": {"cpu": 2.0}}, remove=(3,)
     )
-    plan = scaling_spec.plan(config("j", "u"), 7, "worker", decision)
+    plan = auto_plans.manifest(config("j", "u"), 7, "worker", decision)
     assert plan["metadata"]["name"] == "j-auto-7"
     assert plan["spec"] == {
         "jobName": "j",
@@ -116,9 +117,9 @@ def test_a_decision_becomes_one_plan() -> None:
         "onTimeout": "Rollback",
     }
     made = msgspec.convert(plan, ScalePlan)
-    assert scaling_spec.auto_number(made, config("j", "u")) == 7
-    assert scaling_spec.auto_number(made, config("j", "another")) is None
-    assert scaling_spec.auto_number(made, config("j-auto", "u")) is None
+    assert auto_plans.number_of(made, config("j", "u")) == 7
+    assert auto_plans.number_of(made, config("j", "another")) is None
+    assert auto_plans.number_of(made, config("j-auto", "u")) is None
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_what_is_learned_from_the_end_of_a_plan(phase: str, targets: dict[str, s
         "spec": {"jobName": "j", "source": "Auto", "replicaResourceSpecs": {"worker": {"replicas": 4}}},
         "status": {"phase": phase, "targets": targets},
     }
-    ended = scaling_spec.ended(job(), msgspec.convert(body, ScalePlan), 3)
+    ended = auto_plans.ended_plan(job(), msgspec.convert(body, ScalePlan), 3)
     assert (ended.number, ended.phase, ended.requested_size, ended.reached_size) == (3, phase, wanted, had)
 
 
@@ -157,10 +158,10 @@ def test_a_role_whose_name_begins_with_anothers_has_its_own_time_to_leave() -> N
 
 def test_progress_is_written_for_programs_and_for_people() -> None:
     progress = Progress()
-    assert job_spec.progress(progress, 0.0) == {}
+    assert progress_status(progress, 0.0) == {}
     progress.add_report("a", Report(1, 5, 10, 1234.0, 1.0, {"loss": 0.123456789}), now=0.0, wall=0.0)
     progress.add_report("a", Report(1, 6, 10, 1234.0, 1.0), now=1.0, wall=1.5)
-    assert job_spec.progress(progress, 1.0) == {
+    assert progress_status(progress, 1.0) == {
         "step": 6,
         "totalSteps": 10,
         "samplesPerSecond": 1230.0,
@@ -174,10 +175,10 @@ def test_progress_is_written_for_programs_and_for_people() -> None:
 
 def test_what_is_wrong_with_the_training_is_written_within_the_bounds_of_the_schema() -> None:
     progress = Progress()
-    assert job_spec.progress(progress, 0.0, unfit={"j-worker-1": "no GPU"}) == {"unfit": {"j-worker-1": "no GPU"}}
+    assert progress_status(progress, 0.0, unfit={"j-worker-1": "no GPU"}) == {"unfit": {"j-worker-1": "no GPU"}}
     progress.add_report("a", Report(1, 5, seconds=1.0), now=0.0, wall=60.0)
     pods = [f"j-worker-{n:03}" for n in range(200)]
-    told = job_spec.progress(progress, 0.0, stalled_since=60.0, stragglers=pods, unfit=dict.fromkeys(pods, "x" * 5000))
+    told = progress_status(progress, 0.0, stalled_since=60.0, stragglers=pods, unfit=dict.fromkeys(pods, "x" * 5000))
     assert (told["step"], told["stalledSince"]) == (5, "1970-01-01T00:01:00Z")
     assert told["stragglers"] == list(told["unfit"]) == pods[:100]
     assert len(told["unfit"][pods[0]]) == 1024

@@ -13,7 +13,7 @@ from elasticjob_api.refusals import NotCurrent
 from elasticjob_master.controller import Controller
 from elasticjob_master.core import stored_state
 from elasticjob_master.core.history import Event, Sample
-from elasticjob_master.core.progress import Report
+from elasticjob_master.core.progress import Report, StoredProgress
 from elasticjob_master.core.rendezvous import members as core_members
 from elasticjob_master.core.rendezvous.commands import Stop
 from elasticjob_master.core.rendezvous.members import Identity, Members
@@ -79,7 +79,7 @@ def full() -> stored_state.StoredState:
     return stored_state.StoredState(
         samples=[Sample(number, float(number), 1, 1, number, random.Random(number).random()) for number in range(3000)],
         events=[Event(1, 1.0, "Told", noise(20_000))],
-        progress=stored_state.StoredProgress(step=7, metrics={noise(10_000): 1.0}),
+        progress=StoredProgress(step=7, metrics={noise(10_000): 1.0}),
         ledgers=[stored_state.StoredLedger("d", 10, 1, 1, parts_digest=noise(4_000))],
     )
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from elasticjob_api.meta import ObjectMeta
+from elasticjob_api.scaleplan import ScalePlan, ScalePlanSpec
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.plan_summary import PlanSummary
 from elasticjob_master.core.rendezvous.members import Identity
 from elasticjob_master.core.stored_state import EncodedState
 from elasticjob_master.persistence.state_writer import StateWriter
@@ -30,7 +31,7 @@ async def _served() -> dict[str, tuple[str, tuple[str, ...]]]:
     controller = Controller(framework="jax", sizes={})
     controller.register(Identity("job-worker-0", "uid-0", "worker", 0))
     controller.ledgers.declare(Dataset("d", 4, 1))
-    controller.plans = [PlanSummary("p", "Auto", "Pending")]
+    controller.plan_changed(ScalePlan(metadata=ObjectMeta(name="p"), spec=ScalePlanSpec(job_name="job")), None)
     calls = Calls()
     calls.taken["elasticjob.v1.JobService/GetStatus"] += 1
     body, _ = Metrics(controller, StateWriter(NoStore(), lambda: EncodedState(b"")), calls).render()

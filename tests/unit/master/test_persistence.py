@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from elasticjob_api import names
 from elasticjob_api.v1 import shards_pb2
 from elasticjob_master.config import load
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.members import Identity
-from elasticjob_master.core.stored_state import EncodedState
+from elasticjob_master.core.stored_state import EncodedState, StoredState
 from elasticjob_master.main import serve
 from elasticjob_master.persistence import snapshot
 from elasticjob_master.persistence.state_writer import NotStored, StateWriter
 from elasticjob_master.persistence.store import NoStore
 from elasticjob_master.server.services.shards import ShardService
 from elasticjob_shards import Dataset
+
+STORED = Path(__file__).with_name("stored_state.json")
+"""A state of version 2 in which every field is set."""
 
 
 async def test_a_master_that_is_ended_before_it_has_read_the_state_leaves_it_alone(tmp_path: Path) -> None:
@@ -42,6 +47,15 @@ async def test_a_lease_of_somebody_who_is_no_member_any_more_is_free_after_a_res
     assert {uid: holder.leased for uid, holder in restored.holders().items()} == {"uid-0": {0}}
     assert [shard.id for shard in restored.lease("uid-0", 1, "one")] == [0], "the answer is known to the next master"
     assert [shard.id for shard in restored.lease("uid-2", 4)] == [1, 2, 3]
+
+
+def test_a_state_that_was_stored_before_is_read_and_stored_again_as_it_was() -> None:
+    controller = Controller(framework="jax", sizes={})
+    state = msgspec.json.decode(STORED.read_bytes(), type=StoredState)
+    assert json.loads(msgspec.json.encode(state)) == json.loads(STORED.read_bytes())
+    snapshot.restore(controller, state)
+    again = json.loads(msgspec.json.encode(snapshot.take(controller, job_uid="x")))
+    assert again == json.loads(STORED.read_bytes()) | {"master_starts": 4}
 
 
 async def test_a_data_set_is_confirmed_when_it_is_stored_and_then_at_once() -> None:

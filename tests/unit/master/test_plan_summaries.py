@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from elasticjob_api.meta import ObjectMeta
 from elasticjob_api.scaleplan import PlanPhase, ScalePlan, ScalePlanSpec, ScalePlanStatus
-from elasticjob_master.cluster import job_spec
-from elasticjob_master.core.plan_summary import MOST_PLANS
+from elasticjob_master.core.scale_plans import MOST_PLANS, summaries
 
 
 def plan(number: int, phase: PlanPhase | None) -> ScalePlan:
@@ -19,7 +18,7 @@ def plan(number: int, phase: PlanPhase | None) -> ScalePlan:
 
 def test_too_many_plans_lose_the_oldest_finished_ones() -> None:
     known = [plan(0, None), plan(1, "Draining"), *(plan(number, "Failed") for number in range(2, MOST_PLANS + 10))]
-    told = job_spec.plans(reversed(known))
+    told = summaries(reversed(known))
     latest = range(12, MOST_PLANS + 10)
     assert [each.name for each in told] == ["p0", "p1", *(f"p{number}" for number in latest)]
     assert [each.phase for each in told[:3]] == ["Pending", "Draining", "Failed"]

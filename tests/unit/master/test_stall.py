@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from elasticjob_master.core.stall import MOST_RESTARTS, StallDetector, StallRule, TrainingActivity
+from elasticjob_master.core.stall import MOST_RESTARTS, StallDetector, StallRule, StoredStall, TrainingActivity
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -186,9 +186,9 @@ def test_a_new_master_gives_the_members_time_to_tell_what_they_did_without_it(aw
     training.train(20)
     training.wait(55)
     old = training.stall
-    training.stall = StallDetector(1, stepped_at=old.stepped_at, usual=old.usual)
+    training.stall = StallDetector()
     training.now += away
-    training.stall.restore(training.wall, stepped_in_round=True)
+    training.stall.restore(old.stored(), process_round=1, stepped_in_round=True, wall=training.wall)
     training.wait(9)
     assert not training.stalled
     training.wait(3)
@@ -196,8 +196,8 @@ def test_a_new_master_gives_the_members_time_to_tell_what_they_did_without_it(aw
 
 
 def test_a_new_master_knows_of_a_stall_and_of_restarts_that_were_made() -> None:
-    stall = StallDetector(3, stepped_at=EPOCH, since=EPOCH, restarts=MOST_RESTARTS, restarted_at=EPOCH)
-    stall.restore(EPOCH + 100, stepped_in_round=False)
+    stall, stored = StallDetector(), StoredStall(EPOCH, since=EPOCH, restarts=MOST_RESTARTS, restarted_at=EPOCH)
+    stall.restore(stored, process_round=3, stepped_in_round=False, wall=EPOCH + 100)
     rule = StallRule(restart=True)
     due = [stall.advance(float(n), EPOCH + n, activity="training", process_round=3, rule=rule) for n in range(5000)]
     assert not any(due)

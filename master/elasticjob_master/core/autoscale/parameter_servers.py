@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from elasticjob_master.core.autoscale.decision import Bounds, MemberUsage, ScalingDecision, ScalingInputs
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 
@@ -32,12 +34,12 @@ def more_cpu(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds) -> Scali
     if cpu < request * _SMALLEST_FACTOR:
         return None
     worst = max(overloaded, key=_load)
-    rate = memory.rates[now.size].mean
+    rate = memory.rates[now.size]
     facts = (
         f"{worst.name} uses {worst.cpu:.1f} of its {worst.cpu_request or 0:g} cores ({_load(worst):.0%}) with "
         f"{now.size} members of {now.role} ({rate:.1f} samples/s)"
     )
-    after = replace(memory, relieved=(now.size, rate), moves=memory.moves + 1)
+    after = structs.replace(memory, relieved=(now.size, rate), moves=memory.moves + 1)
     if len(overloaded) == len(all_servers):
         return ScalingDecision(f"{facts}: every {role} gets {cpu:g}", after, resources={role: {"cpu": cpu}})
     names = ", ".join(use.name for use in overloaded)
@@ -59,7 +61,7 @@ def _more_cpu_was_useless(memory: ScalingMemory, now: ScalingInputs) -> bool:
     """Return whether servers got more CPU at this size and the throughput has not grown."""
     if memory.relieved is None or memory.relieved[0] != now.size:
         return False
-    return memory.rates[now.size].mean < memory.relieved[1] * (1 + _LEAST_GAIN)
+    return memory.rates[now.size] < memory.relieved[1] * (1 + _LEAST_GAIN)
 
 
 def _overloaded(now: ScalingInputs) -> tuple[str, Sequence[MemberUsage], Sequence[MemberUsage]] | None:

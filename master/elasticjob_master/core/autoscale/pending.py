@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from msgspec import structs
+
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 
@@ -19,19 +21,19 @@ def after_unfulfilled_plan(memory: ScalingMemory, had: int, wall: float) -> Scal
     """Return the memory after a plan that did not get all its pods, but reached the size `had`."""
     pause = min(2 * memory.pause, _LONGEST_PAUSE) if memory.pause else _FIRST_PAUSE
     moves = max(0, memory.moves - 1)  # the plan has shown nothing about the best size
-    return replace(memory, asked=had, settled=None, moves=moves, had=had, pause=pause, retry_at=wall + pause)
+    return structs.replace(memory, asked=had, settled=None, moves=moves, had=had, pause=pause, retry_at=wall + pause)
 
 
 def after_failed_resource_plan(memory: ScalingMemory, wall: float) -> ScalingMemory:
     """Return the memory after a failed plan for CPU or memory."""
-    return replace(memory, resources_at=wall + _RESOURCES_PAUSE)
+    return structs.replace(memory, resources_at=wall + _RESOURCES_PAUSE)
 
 
 def after_fulfilled_plan(memory: ScalingMemory, size: int) -> ScalingMemory:
     """Return the memory after a plan that reached its size; if that is larger than before, the pause ends."""
     if memory.had is None or size <= memory.had:
         return memory
-    return replace(memory, had=None, pause=0.0, retry_at=0.0)
+    return structs.replace(memory, had=None, pause=0.0, retry_at=0.0)
 
 
 def narrowed_bounds(bounds: Bounds, memory: ScalingMemory, wall: float) -> Bounds:

@@ -53,7 +53,7 @@ def lower_requests(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision
 
     It must pay even if the cluster has to replace every member for it.
     """
-    if memory.settled != now.size or memory.rates[now.size].weight < _SETTLED_WINDOWS:
+    if memory.settled != now.size or memory.rate(now.size).weight < _SETTLED_WINDOWS:
         return None
     for name, role in sorted(now.roles.items()):
         if not role.uses or len(role.uses) * memory.cost > _WORTH * now.horizon:

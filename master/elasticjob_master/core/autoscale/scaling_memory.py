@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from statistics import fmean, median
+
+import msgspec
+from msgspec.structs import replace
 
 MOST_SIZES = 32
 """Sizes whose rates are kept; the one measured longest ago is dropped first."""
@@ -38,12 +41,12 @@ class MeasuredRate:
         return MeasuredRate((self.mean * before + rate) / (before + 1), before + 1)
 
 
-@dataclass(frozen=True)
-class ScalingMemory:
+class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     """All of the state. A "search" for the best size goes on until it settles. The fields are stored under their names.
 
     Attributes:
-        rates: by size; the size measured last comes last.
+        rates: samples a second by size, the mean of the windows measured there; the size measured last comes last.
+        weights: the number of windows that each of the rates stands for; 1 where it is missing.
         setting: what else the rates depend on, such as the parameter servers' CPU.
         asked: the size that the auto-scaler requested last, or that the job had when the search began.
         settled: the size found; None while the search goes on.
@@ -62,7 +65,8 @@ class ScalingMemory:
         judged: the number of the latest plan whose end has been processed.
     """
 
-    rates: Mapping[int, MeasuredRate] = field(default_factory=dict)
+    rates: Mapping[int, float] = {}
+    weights: Mapping[int, float] = {}
     setting: str = ""
     asked: int | None = None
     settled: int | None = None
@@ -86,6 +90,19 @@ class ScalingMemory:
         """Seconds of training that a rescale costs."""
         return median(self.costs) if self.costs else _UNKNOWN_COST
 
+    def rate(self, size: int) -> MeasuredRate:
+        """Return what was measured at a size that is one of `rates`."""
+        return MeasuredRate(self.rates[size], self.weights.get(size, 1.0))
+
+    def measured_rates(self) -> dict[int, MeasuredRate]:
+        """Return what was measured, by size; the one measured last is the last."""
+        return {size: self.rate(size) for size in self.rates}
+
+    def with_rates(self, rates: Mapping[int, MeasuredRate]) -> ScalingMemory:
+        """Return the memory with these rates in place of its own."""
+        means = {size: rate.mean for size, rate in rates.items()}
+        return replace(self, rates=means, weights={size: rate.weight for size, rate in rates.items()})
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -107,7 +124,7 @@ def adjusted_to(memory: ScalingMemory, *, size: int, setting: str) -> ScalingMem
     """
     if setting != memory.setting:
         heading = 1 if memory.relieved is not None and memory.relieved[0] == size else 0
-        memory = begin_search(replace(memory, rates={}, setting=setting), size, heading=heading)
+        memory = begin_search(replace(memory.with_rates({}), setting=setting), size, heading=heading)
     if memory.asked is not None and size != memory.asked:
         memory = begin_search(memory, size)
     return memory if memory.asked is not None else replace(memory, asked=size)
@@ -115,7 +132,7 @@ def adjusted_to(memory: ScalingMemory, *, size: int, setting: str) -> ScalingMem
 
 def with_measurement(memory: ScalingMemory, size: int, measured: Measurement) -> ScalingMemory:
     """Return the memory with one more measurement of a size."""
-    rate, known = measured.rate, memory.rates.get(size)
+    rate, known = measured.rate, memory.rate(size) if size in memory.rates else None
     if measured.rescale_seconds is not None:
         memory = replace(memory, costs=(*memory.costs, measured.rescale_seconds)[-_COSTS:])
     if known is not None and memory.settled == size and memory.reference > 0:
@@ -123,18 +140,19 @@ def with_measurement(memory: ScalingMemory, size: int, measured: Measurement) ->
         if len(memory.strays) == _DRIFT_WINDOWS:
             new = MeasuredRate(fmean(memory.strays), _DRIFT_WINDOWS)
             heading = 1 if new.mean > memory.reference else -1
-            return begin_search(replace(memory, rates={size: new}), size, heading=heading)
+            return begin_search(memory.with_rates({size: new}), size, heading=heading)
         if memory.strays:
             return memory
     if known is not None:
         memory = _with_noise(memory, known, rate)
-    rates = {n: r for n, r in memory.rates.items() if n != size}
+    rates = memory.measured_rates()
+    rates.pop(size, None)
     rates[size] = known.with_window(rate) if known is not None else MeasuredRate(rate)
     for oldest in list(rates)[:-MOST_SIZES]:
         del rates[oldest]
     if memory.settled == size and known is not None and known.weight < _MOST_WINDOWS:
         memory = replace(memory, reference=rates[size].mean)
-    return replace(memory, rates=rates)
+    return memory.with_rates(rates)
 
 
 def _with_drift(memory: ScalingMemory, rate: float) -> ScalingMemory:

@@ -10,7 +10,8 @@ by others, another setting or a lasting change of the throughput begins a new se
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from elasticjob_master.core.autoscale.curve import CurveFit, SizeEstimates, fit_curves
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision, ScalingInputs
@@ -48,7 +49,7 @@ def next_size(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds) -> Scal
         return ScalingDecision(f"{_measured_text(memory, size)}; settled at {size}", memory)
     if bounds.maximum <= bounds.minimum or size < bounds.minimum:
         return _settle(memory, now, bounds, f"{_measured_text(memory, size)}; {bounds.limit} allows no other size")
-    known = {n: rate for n, rate in memory.rates.items() if rate.mean > 0}
+    known = {n: rate for n, rate in memory.measured_rates().items() if rate.mean > 0}
     if size not in known:
         return ScalingDecision(f"{size} members train nothing", memory)
     fitted = fit_curves(known, memory.noise)
@@ -85,13 +86,13 @@ def _direction(memory: ScalingMemory, up: float, down: float, *, at_minimum: boo
 
 def _is_exact(memory: ScalingMemory, size: int) -> bool:
     """Return whether a size has been measured often enough, given the noise, for a move that cannot be reverted."""
-    windows = memory.rates[size].weight
+    windows = memory.rate(size).weight
     return windows >= _MOST_WINDOWS or windows >= max(_LEAST_WINDOWS, (memory.noise / _EXACT) ** 2)
 
 
 def _is_decided(memory: ScalingMemory, size: int, up: float, down: float) -> bool:
     """Return whether the direction is certain enough; one window is enough for growing."""
-    if memory.rates[size].weight >= _MOST_WINDOWS:
+    if memory.rate(size).weight >= _MOST_WINDOWS:
         return True
     most = max(up, down, 1 - up - down)
     return most >= _SURE and ((memory.heading >= 0 and most == up) or _is_exact(memory, size))
@@ -162,7 +163,7 @@ def _settle(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, facts: st
     """Settle at the present size, unless a temporary limit keeps the search from going on."""
     if bounds.limit_is_temporary and now.size >= bounds.maximum:
         return ScalingDecision(f"{facts}; {bounds.limit}", memory)
-    reference = memory.rates[now.size].mean
+    reference = memory.rates[now.size]
     after = replace(memory, settled=now.size, reference=reference, strays=())
     bound = f"; {bounds.limit} allows no more than {bounds.maximum}" if now.size == bounds.maximum else ""
     return ScalingDecision(f"{facts}{bound}; settled at {now.size}", after)
@@ -185,4 +186,4 @@ def _compared_text(memory: ScalingMemory, size: int) -> str:
 
 
 def _measured_text(memory: ScalingMemory, size: int) -> str:
-    return f"{size} members: {memory.rates[size].mean:.1f} samples/s"
+    return f"{size} members: {memory.rates[size]:.1f} samples/s"

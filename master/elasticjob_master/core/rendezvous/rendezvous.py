@@ -13,6 +13,7 @@ their processes run.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import get_args
 
 from elasticjob_master.core.rendezvous import desired_commands, failure_detection, node_check, world_changes
 from elasticjob_master.core.rendezvous.commands import Command, MemberRemoved, ReleaseLeases
@@ -177,16 +178,19 @@ class Rendezvous(RendezvousState):
     def restore(
         self,
         *,
-        phase: Phase,
+        phase: str,
         process_round: int,
         world: tuple[str, ...],
         finished: bool,
         now: float,
         world_failed: bool = False,
         world_incomplete: bool = False,
+        standby: frozenset[tuple[str, int]] = frozenset(),
+        unfit: Mapping[tuple[str, int], tuple[str, str]] | None = None,
     ) -> None:
         """Continue from the state of an earlier master; members get the usual time to reconnect."""
-        self.phase, self.round = phase, process_round
+        self.phase = next((known for known in get_args(Phase) if known == phase), "waiting")
+        self.round, self.standby, self.unfit = process_round, standby, dict(unfit or {})
         self.world_failed = self.member_lost = world_failed
         self.world_incomplete, self.member_finished = world_incomplete, phase == "finishing"
         self.unstored_rounds = _MOST_UNSTORED_ROUNDS if process_round else 0

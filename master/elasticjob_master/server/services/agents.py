@@ -117,12 +117,12 @@ class AgentService:
                     exited.exit_code,
                     ", as asked" if exited.asked else "",
                 )
-                controller.exited(member, exited.round, exited.exit_code, asked=exited.asked)
+                controller.exited(member, exited.round, exited.exit_code, requested=exited.asked)
             case "leaving":
                 controller.leaving(member)
             case "check":
                 found = message.check
-                controller.checked(member, found.number, found.seconds, found.problem, found.unreached)
+                controller.node_checked(member, found.number, found.seconds, found.problem, found.unreached)
             case "hello" if message.hello.draining:
                 controller.leaving(member)
 

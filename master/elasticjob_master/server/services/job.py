@@ -164,12 +164,12 @@ class JobService(JobServiceServicer):
             last_report_time=progress.reported_at or 0.0,
             metrics=progress.metrics,
             steps_per_second=progress.steps_per_second(now),
-            stalled_since=controller.stall.since or 0.0,
-            stragglers=controller.stragglers,
+            stalled_since=controller.health_monitor.stalled_since or 0.0,
+            stragglers=controller.health_monitor.stragglers,
         )
 
     def _members(self) -> pb.MemberList:
         return pb.MemberList(members=map(protobuf.member, self._controller.members))
 
     def _plans(self) -> pb.PlanList:
-        return pb.PlanList(plans=map(protobuf.plan, self._controller.plans))
+        return pb.PlanList(plans=map(protobuf.plan, self._controller.plans.summaries()))

@@ -1,0 +1,97 @@
+"""The ScalePlans of the auto-scaler: their manifests, their numbers, and what is learned from their ends. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.indices import parse_indices
+from elasticjob_api.quantity import format_memory
+from elasticjob_api.scaleplan import MAX_PODS_PER_PLAN, MAX_REASON_CHARACTERS, ScalePlan
+from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
+
+from elasticjob_master.cluster.job_spec import desired
+from elasticjob_master.config import Config
+from elasticjob_master.core.autoscale.decision import ScalingDecision
+from elasticjob_master.core.autoscale.job_scaling import EndedPlan
+
+
+def manifest(config: Config, number: int, role: str, decision: ScalingDecision) -> dict[str, Any]:
+    """Return the ScalePlan of a decision; members that cannot be had in time are not waited for any longer."""
+    owner = {
+        "apiVersion": ELASTIC_JOBS.api_version,
+        "kind": ELASTIC_JOBS.kind,
+        "name": config.job_name,
+        "uid": config.job_uid,
+    }
+    roles: dict[str, dict[str, Any]] = {
+        name: {"resource": _resource(wanted)} for name, wanted in decision.resources.items()
+    }
+    if decision.size is not None:
+        roles.setdefault(role, {})["replicas"] = decision.size
+    spec = {
+        "jobName": config.job_name,
+        "source": "Auto",
+        "reason": decision.reason[:MAX_REASON_CHARACTERS],
+        "replicaResourceSpecs": roles,
+        "removePods": [{"role": role, "index": index} for index in decision.remove[:MAX_PODS_PER_PLAN]],
+        "migratePods": [
+            {"name": pod, "resource": _resource(wanted)}
+            for pod, wanted in list(decision.migrate.items())[:MAX_PODS_PER_PLAN]
+        ],
+        "onTimeout": "Rollback",
+    }
+    return {
+        "apiVersion": SCALE_PLANS.api_version,
+        "kind": SCALE_PLANS.kind,
+        "metadata": {
+            "name": plan_name(config.job_name, number),
+            "labels": {names.LABEL_JOB_NAME: config.job_name, names.LABEL_JOB_UID: config.job_uid},
+            "ownerReferences": [owner],
+        },
+        "spec": {name: value for name, value in spec.items() if value},
+    }
+
+
+def plan_name(job_name: str, number: int) -> str:
+    """Return the name of the auto-scaler's plan with a number."""
+    return f"{job_name}-auto-{number}"
+
+
+def number_of(plan: ScalePlan, config: Config) -> int | None:
+    """Return the number of a plan that a master of this very job has made; None: it is somebody else's."""
+    number = plan.metadata.name.removeprefix(plan_name(config.job_name, 0)[:-1])
+    ours = any(owner.uid == config.job_uid for owner in plan.metadata.owner_references)
+    if not ours or plan.spec.source != "Auto" or not number.isascii() or not number.isdecimal():
+        return None
+    return int(number)
+
+
+def ended_plan(job: ElasticJob, plan: ScalePlan, number: int) -> EndedPlan:
+    """Return what there is to learn from a finished plan of the auto-scaler."""
+    role = job.spec.autoscaling.role
+    request = plan.spec.replica_resource_specs.get(role)
+    reached = plan.status.targets.get(role)
+    return EndedPlan(
+        number=number,
+        phase=plan.status.phase or "",
+        requested_size=requested_size(job, plan),
+        reached_size=desired(job, role) if request is None or reached is None else len(parse_indices(reached)),
+        message=plan.status.message,
+    )
+
+
+def requested_size(job: ElasticJob, plan: ScalePlan) -> int | None:
+    """Return the size of the scaled role that a plan asks for, if it does."""
+    request = plan.spec.replica_resource_specs.get(job.spec.autoscaling.role)
+    return request.replicas if request is not None else None
+
+
+def _resource(wanted: Mapping[str, float]) -> dict[str, str]:
+    return {
+        name: format_memory(Decimal(value)) if name == "memory" else f"{round(value * 1000)}m"
+        for name, value in wanted.items()
+    }

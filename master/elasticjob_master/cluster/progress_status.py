@@ -1,0 +1,52 @@
+"""`status.progress` of the ElasticJob, within the bounds of its schema. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from elasticjob_api.times import format_time
+
+from elasticjob_master.core.progress import Progress, format_rate, format_steps
+
+_MOST_PODS = 100
+_LONGEST_PROBLEM = 1024
+
+
+def progress_status(
+    progress: Progress,
+    now: float,
+    *,
+    stalled_since: float | None = None,
+    stragglers: Sequence[str] = (),
+    unfit: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return `status.progress`; before the first step is reported there is little in it, or nothing."""
+    problems: dict[str, Any] = {}
+    if stalled_since is not None:
+        problems["stalledSince"] = format_time(stalled_since)
+    if stragglers:
+        problems["stragglers"] = list(stragglers)[:_MOST_PODS]
+    if unfit:
+        problems["unfit"] = {pod: unfit[pod][:_LONGEST_PROBLEM] for pod in sorted(unfit)[:_MOST_PODS]}
+    if progress.reported_at is None:
+        return problems
+    rate, eta = progress.samples_per_second(now), progress.eta_seconds(now)
+    reported: dict[str, Any] = {
+        "step": progress.step,
+        "lastReportTime": format_time(progress.reported_at),
+        "metrics": {name: _rounded(value, 6) for name, value in progress.metrics.items()},
+        "steps": format_steps(progress.step, progress.total_steps),
+    }
+    if rate > 0:  # between two worlds, and after the end, there is none
+        reported |= {"samplesPerSecond": _rounded(rate), "rate": format_rate(rate)}
+    if progress.total_steps:
+        reported["totalSteps"] = progress.total_steps
+    if eta is not None:
+        reported["etaSeconds"] = math.ceil(min(eta, 1e9))
+    return reported | problems
+
+
+def _rounded(value: float, digits: int = 3) -> float:
+    return float(f"{value:.{digits}g}")

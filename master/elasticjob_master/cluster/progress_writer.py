@@ -1,0 +1,94 @@
+"""Writes `status.progress` of the ElasticJob: what is wrong with the training at once, the rest from time to time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from elasticjob_api import names
+from elasticjob_kube.errors import KubeError, NotFound
+from elasticjob_kube.resources import ELASTIC_JOBS
+from elasticjob_kube.session import Kube
+
+from elasticjob_master.cluster.progress_status import progress_status
+from elasticjob_master.config import Config
+from elasticjob_master.controller import Controller
+
+log = logging.getLogger(__name__)
+
+PROGRESS_SECONDS = 5.0
+_CHECK_SECONDS = 0.5
+_FINAL_PROGRESS_SECONDS = 3.0
+
+
+class ProgressWriter:
+    """Writes the controller's progress as the field manager of the master."""
+
+    def __init__(self, kube: Kube, config: Config, controller: Controller) -> None:
+        self._kube = kube
+        self._config = config
+        self._controller = controller
+        self._last_written: dict[str, Any] = {}
+        self._written_at = 0.0
+
+    async def run(self) -> None:
+        """Write as long as the master runs."""
+        controller, last = self._controller, None
+        while True:
+            problems = (controller.health_monitor.stalled_since, controller.health_monitor.stragglers)
+            findings = (*problems, controller.unfit_pods())
+            if findings != last or controller.now() - self._written_at >= PROGRESS_SECONDS:
+                last = findings
+                await self._write()
+            await asyncio.sleep(_CHECK_SECONDS)
+
+    async def write_final_progress(self) -> None:
+        """Write the progress as it is at the end."""
+        try:
+            async with asyncio.timeout(_FINAL_PROGRESS_SECONDS):
+                await self._write()
+        except TimeoutError:
+            log.warning("the last progress is not written: the API server does not answer")
+
+    def _status(self) -> dict[str, Any]:
+        controller = self._controller
+        return progress_status(
+            controller.progress,
+            controller.now(),
+            stalled_since=controller.health_monitor.stalled_since,
+            stragglers=controller.health_monitor.stragglers,
+            unfit=controller.unfit_pods(),
+        )
+
+    async def _write(self) -> None:
+        """Write the progress if it has changed."""
+        progress = self._status()
+        if progress == self._last_written:
+            return
+        self._written_at = self._controller.now()
+        body = {
+            "apiVersion": ELASTIC_JOBS.api_version,
+            "kind": ELASTIC_JOBS.kind,
+            # With the UID nothing is written to another job that has got this job's name.
+            "metadata": {"name": self._config.job_name, "uid": self._config.job_uid},
+            # A finding that is gone before the first step leaves nothing, and the API server takes no empty object.
+            "status": {"progress": progress or {"step": 0}},
+        }
+        try:
+            await self._kube.patch(
+                ELASTIC_JOBS,
+                self._config.namespace,
+                self._config.job_name,
+                body,
+                kind="apply-patch",
+                subresource="status",
+                field_manager=names.MASTER,
+                force=True,
+            )
+        except NotFound:
+            log.info("the ElasticJob is gone")
+        except KubeError as error:
+            log.warning("progress is not written, trying again: %s", error)
+            return
+        self._last_written = progress

@@ -1,0 +1,34 @@
+"""Lets time pass for a controller: decisions and monitors on every tick, and progress that is stored now and then."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from elasticjob_master.controller import Controller
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.1
+_STOOD_STILL_SECONDS = 2.0
+_STORE_SECONDS = 5.0
+"""How old the stored progress may be; everything else is stored when it changes."""
+
+
+async def run(controller: Controller) -> None:
+    """Tick as long as the master runs."""
+    last = stored_at = controller.now()
+    stored = controller.progress.reported_at
+    while True:
+        await asyncio.sleep(controller.decisions.pause(TICK_SECONDS))
+        now = controller.now()
+        if now - last > _STOOD_STILL_SECONDS:
+            log.warning("stood still for %.1f s; silence in that time is nobody's fault", now - last)
+            controller.rendezvous.extend_deadlines(now - last)
+            await asyncio.sleep(0)  # what arrived meanwhile comes first
+        last = now
+        controller.decisions.decide_now()
+        controller.tick_monitors(now)
+        if controller.progress.reported_at != stored and now - stored_at >= _STORE_SECONDS:
+            stored, stored_at = controller.progress.reported_at, now
+            controller.changed()
