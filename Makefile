@@ -22,7 +22,8 @@ unit integration: $(READY)
 
 # On the embedded cluster, or on the one of KUBECONFIG: docs/testing.md. TESTS="file ..." runs some of them.
 e2e: $(READY)
-	$(BIN)/python -m pytest $(or $(TESTS),tests/e2e) $(if $(KUBECONFIG),--kubeconfig=$(KUBECONFIG) --durations=0 --durations-min=5)
+	$(BIN)/python -m pytest $(or $(TESTS),tests/e2e) \
+		$(if $(KUBECONFIG),--kubeconfig=$(KUBECONFIG) --durations=0 --durations-min=5,$(PARALLEL))
 
 # Random histories and inputs in their full number; `make test` runs as many as show a regression.
 thorough: $(READY)

@@ -180,7 +180,18 @@ def _caught_by(mutation: Mutation, place: Path) -> str | None:
     paths = [str(place / name) for name in SOURCES[:-1] if name != "tests"]
     for selection in SELECTIONS:
         run = subprocess.run(
-            [sys.executable, "-m", "pytest", *selection, "-x", "-q", "--tb=short", "-p", "no:cacheprovider"],
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                *selection,
+                "--thorough",
+                "-x",
+                "-q",
+                "--tb=short",
+                "-p",
+                "no:cacheprovider",
+            ],
             cwd=place,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([*paths, str(place)])},
             capture_output=True,
