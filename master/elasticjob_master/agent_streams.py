@@ -1,4 +1,4 @@
-"""The open streams of the agents, one each: where commands go, and what all who are connected have been told."""
+"""The open streams of the agents, one each, and the intervals that were last sent on all of them."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class AgentStreams:
         return newest
 
     def send(self, command: Command) -> None:
-        """Tell a member, if it is connected; one that is removed is reached no more."""
+        """Send a command to a member, if it is connected; the stream of a removed member is forgotten."""
         take = self._send.pop if isinstance(command, MemberRemoved) else self._send.get
         send = take(command.uid, None)
         if send is not None:
             send(command)
 
     def send_intervals(self, now: Intervals) -> None:
-        """Tell all how often to tell, if that has changed by much; who joins hears it from Register."""
+        """Send all agents the intervals if they differ much from the last ones; new agents get them from Register."""
         if differ_much(self._last_sent, now):
             self._last_sent = now
             for uid, send in self._send.items():

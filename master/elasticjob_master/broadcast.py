@@ -1,4 +1,4 @@
-"""A value that many wait for: everyone gets the newest one at once, nobody's slowness delays another."""
+"""A value that many follow: each follower gets the newest value, and a slow one delays no other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Broadcast(Generic[T]):
         self._next: asyncio.Event = asyncio.Event()
 
     def publish(self, value: T) -> None:
-        """Replace the value and wake whoever follows it."""
+        """Replace the value and wake its followers."""
         self.value = value
         self._next.set()
         self._next = asyncio.Event()

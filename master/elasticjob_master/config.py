@@ -1,4 +1,4 @@
-"""What the master is told by its environment and command line, checked once, with a clear word for what is wrong."""
+"""The master's configuration, read from its environment and command line and validated once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from elasticjob_master.core.rendezvous.rules import RoleSize
 
 
 class ConfigError(Exception):
-    """A setting is missing or bad; the message names it and says what to do."""
+    """A setting is missing or invalid; the message names it and says what to do."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Config:
     Attributes:
         token: what callers must show; None only with `--insecure`.
         tls: None only with `--insecure`.
-        sizes: the roles of a master without Kubernetes; None with Kubernetes, which tells them.
+        sizes: the roles of a master without Kubernetes; None with Kubernetes, where the ElasticJob has them.
     """
 
     job_name: str
@@ -116,22 +116,22 @@ def _state_file(path: Path | None) -> Path | None:
 
 
 def _health(options: argparse.Namespace) -> Health:
-    """Return what counts as healthy without Kubernetes; with it, the ElasticJob tells."""
-    asked = {
+    """Return `spec.health` from the options; they are for a master without Kubernetes only."""
+    options_of_health = {
         "--lost-seconds": ("lostSeconds", options.lost_seconds),
         "--stall-seconds": ("stallSeconds", options.stall_seconds),
         "--straggler-seconds": ("stragglerSeconds", options.straggler_seconds),
         "--on-stall": ("onStall", options.on_stall),
     }
-    told = {option: setting for option, setting in asked.items() if setting[1] is not None}
-    if told and not options.standalone:
-        raise ConfigError(f"{', '.join(told)}: in a pod this is set by spec.health of the ElasticJob")
-    for option, (name, value) in told.items():
+    given = {option: setting for option, setting in options_of_health.items() if setting[1] is not None}
+    if given and not options.standalone:
+        raise ConfigError(f"{', '.join(given)}: in a pod this is set by spec.health of the ElasticJob")
+    for option, (name, value) in given.items():
         try:
             msgspec.convert({name: value}, Health)
         except msgspec.ValidationError as error:
             raise ConfigError(f"{option} is {value}: {error}") from error
-    return msgspec.convert(dict(told.values()), Health)
+    return msgspec.convert(dict(given.values()), Health)
 
 
 def _required(environment: Mapping[str, str], name: str) -> str:

@@ -1,4 +1,4 @@
-"""`elasticjob-master`: the parts put together, and their life from start to SIGTERM."""
+"""`elasticjob-master`: starts all parts of the master, and stops them on SIGTERM."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from elasticjob_master.controller import Controller
 from elasticjob_master.core.stored_state import UnreadableState, decode
 from elasticjob_master.persistence import snapshot
 from elasticjob_master.persistence.state_writer import StateWriter
-from elasticjob_master.persistence.store import ConfigMapStore, Failed, FileStore, NoStore, Store, TakenOver
-from elasticjob_master.server.grpc_server import CannotListen, Server
-from elasticjob_master.server.http_server import Http
+from elasticjob_master.persistence.store import ConfigMapStore, FileStore, NoStore, Store, StoreFailed, TakenOver
+from elasticjob_master.server.grpc_server import CannotListen, GrpcServer
+from elasticjob_master.server.http_server import HttpServer
 from elasticjob_master.server.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 1.0
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
-"""Python's default of 700 has thousands of agents searched for cycles all the time, and there are hardly any."""
+"""Of the garbage collector. Python's default of 700 would search the objects of thousands of agents all the time."""
 
 
 async def serve(config: Config, stop: asyncio.Event) -> None:
-    """Be the master until `stop`. Raises `TakenOver` when another master of the job has begun."""
+    """Serve as the master until `stop`. Raises `TakenOver` when another master of the job has begun."""
     async with AsyncExitStack() as stack:
         controller = Controller(framework=config.framework, sizes=config.sizes)
         controller.set_health(config.health)
@@ -50,7 +50,7 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
         state_writer = StateWriter(
             store, lambda: snapshot.encode(controller, job_uid=config.job_uid, largest=store.largest)
         )
-        await _remember(controller, store, config, stop)
+        await _restore_state(controller, store, config, stop)
         if stop.is_set():
             return  # maybe before the stored state was read: nothing may take its place
         controller.on_change = state_writer.changed
@@ -59,8 +59,8 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
             state_writer
         )  # from here on an earlier master that still lives knows that it is not the one any more
 
-        server = Server(controller, state_writer, config)
-        http = Http(controller, Metrics(controller, state_writer, server.calls), config)
+        server = GrpcServer(controller, state_writer, config)
+        http = HttpServer(controller, Metrics(controller, state_writer, server.calls), config)
         stack.push_async_callback(http.stop)
         stack.push_async_callback(_flush, state_writer)
         stack.push_async_callback(server.stop)
@@ -73,7 +73,7 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
             work += job.tasks()
         await _until(stop, work)
         if job is not None:
-            await job.write_final_progress()  # not of a master that was taken over: its word is no longer the last
+            await job.write_final_progress()  # a master that was taken over raises before this
 
 
 async def _until(stop: asyncio.Event, work: list[Awaitable[object]]) -> None:
@@ -91,7 +91,7 @@ async def _until(stop: asyncio.Event, work: list[Awaitable[object]]) -> None:
         await asyncio.gather(waiter, *tasks, return_exceptions=True)
 
 
-async def _load(store: Store, stop: asyncio.Event) -> bytes | None:
+async def _load_state(store: Store, stop: asyncio.Event) -> bytes | None:
     """Return the stored state; wait for an API server that does not answer, and for the operator's ConfigMap."""
     while not stop.is_set():
         try:
@@ -103,9 +103,9 @@ async def _load(store: Store, stop: asyncio.Event) -> bytes | None:
     return None
 
 
-async def _remember(controller: Controller, store: Store, config: Config, stop: asyncio.Event) -> None:
-    """Go on from the stored state, if there is one of this job."""
-    data = await _load(store, stop)
+async def _restore_state(controller: Controller, store: Store, config: Config, stop: asyncio.Event) -> None:
+    """Restore the stored state, if there is one of this job."""
+    data = await _load_state(store, stop)
     if not data:
         return
     try:
@@ -122,7 +122,7 @@ async def _remember(controller: Controller, store: Store, config: Config, stop: 
 async def _flush(state_writer: StateWriter) -> None:
     try:
         await state_writer.flush()
-    except (Failed, TakenOver) as error:
+    except (StoreFailed, TakenOver) as error:
         log.error("the state is not stored: %s", error)
 
 
@@ -139,8 +139,8 @@ async def _run(config: Config) -> None:
         await serve(config, stop)
 
 
-def _let_agents_connect() -> None:
-    """Every agent is an open file, of which a container has 1,024 unless it asks for more."""
+def _raise_file_limit() -> None:
+    """Allow as many open files as possible: each agent needs one, and a container begins with 1,024."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -154,7 +154,7 @@ def main() -> None:
     logging.basicConfig(
         level=config.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
-    _let_agents_connect()
+    _raise_file_limit()
     gc.freeze()
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     try:

@@ -20,7 +20,7 @@ from elasticjob_kube.resources import (
     SCALE_PLANS,
 )
 from elasticjob_kube.session import Kube
-from elasticjob_master.persistence.store import ConfigMapStore, Failed, TakenOver
+from elasticjob_master.persistence.store import ConfigMapStore, StoreFailed, TakenOver
 
 from tests.support.grpc_agent import Agent
 from tests.support.master_on_kubernetes import COOLDOWN, JOB, Setting
@@ -256,7 +256,7 @@ async def test_a_write_whose_answer_got_lost_is_not_taken_for_another_masters(se
     store, other = (ConfigMapStore(cast(Kube, kube), *place) for kube in (losing, setting.kube))
     await store.load()
     for state in (b"first", b"second"):
-        with pytest.raises(Failed):
+        with pytest.raises(StoreFailed):
             await store.save(state)
     losing.loses = False
     await store.save(b"third")

@@ -19,7 +19,7 @@ def sizes(job: ElasticJob) -> dict[str, RoleSize]:
 
 
 def desired(job: ElasticJob, role: str) -> int:
-    """Return the members a role shall have: the operator's word, before it has one the spec's."""
+    """Return the members a role shall have: as the operator's status says, before that as the spec says."""
     status = job.status.replica_statuses.get(role)
     if status is None or (status.desired == 0 and status.highest_index < 0):
         return job.spec.replica_specs[role].replicas

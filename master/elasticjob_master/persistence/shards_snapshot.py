@@ -1,4 +1,4 @@
-"""Between the account of a data set and its stored form."""
+"""Conversions between the ledger of a data set and its stored form."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ def store_ledger(ledger: Ledger) -> StoredLedger:
     )
 
 
-def ledger(kept: StoredLedger, members: Members) -> Ledger:
+def restore_ledger(stored: StoredLedger, members: Members) -> Ledger:
     """Return a ledger; what was leased to somebody who is no member any more waits: nobody's end would free it."""
     account = Ledger(
         Dataset(
-            name=kept.name,
-            size=kept.size,
-            shard_size=kept.shard_size,
-            epochs=kept.epochs,
-            shuffle=kept.shuffle,
-            seed=kept.seed,
-            parts=tuple(kept.parts),
-            parts_digest=kept.parts_digest,
-            streamed=kept.streamed,
-            ended=kept.ended,
+            name=stored.name,
+            size=stored.size,
+            shard_size=stored.shard_size,
+            epochs=stored.epochs,
+            shuffle=stored.shuffle,
+            seed=stored.seed,
+            parts=tuple(stored.parts),
+            parts_digest=stored.parts_digest,
+            streamed=stored.streamed,
+            ended=stored.ended,
         )
     )
-    holders = [(stored.uid, _holder(stored)) for stored in kept.holders]
+    holders = [(stored.uid, _holder(stored)) for stored in stored.holders]
     orphaned = [position for uid, holder in holders if members.get(uid) is None for position in holder.leased]
-    waiting = [*unpack(kept.waiting, most=_MOST), *orphaned]
-    account.resume_from(fresh=kept.fresh, waiting=waiting, failed=unpack(kept.failed, most=_MOST))
-    account.returned = kept.returned + len(orphaned)
-    account.restored_round, account.restored_from = kept.restored_round, kept.restored_from
+    waiting = [*unpack(stored.waiting, most=_MOST), *orphaned]
+    account.resume_from(fresh=stored.fresh, waiting=waiting, failed=unpack(stored.failed, most=_MOST))
+    account.returned = stored.returned + len(orphaned)
+    account.restored_round, account.restored_from = stored.restored_round, stored.restored_from
     for uid, holder in holders:
         if members.get(uid) is not None:
             account.resume_holder(uid, holder)

@@ -8,7 +8,7 @@ from elasticjob_master.controller import Controller
 from elasticjob_master.core import stored_state
 from elasticjob_master.core.rendezvous.stored_member import restore_member, store_member
 from elasticjob_master.core.stored_state import StoredKeyValue, StoredState
-from elasticjob_master.persistence.shards_snapshot import ledger, store_ledger
+from elasticjob_master.persistence.shards_snapshot import restore_ledger, store_ledger
 
 
 def take(controller: Controller, *, job_uid: str) -> StoredState:
@@ -73,7 +73,7 @@ def restore(controller: Controller, state: StoredState) -> None:
         wall=time.time(),
     )
     for each in state.ledgers:
-        controller.ledgers.restore(ledger(each, controller.members))
+        controller.ledgers.restore(restore_ledger(each, controller.members))
     controller.scaling.autoscaler.restore(state.memory)
     controller.plans.restore(state.plans_emitted)
     controller.history.restore(state.samples, state.events)

@@ -10,11 +10,11 @@ from contextlib import suppress
 
 from elasticjob_master.core.stored_state import EncodedState, StateTooLarge
 from elasticjob_master.core.write_budget import WriteBudget
-from elasticjob_master.persistence.store import Failed, Store
+from elasticjob_master.persistence.store import Store, StoreFailed
 
 log = logging.getLogger(__name__)
 
-_ANSWER_SECONDS = 8.0
+_STORED_TIMEOUT_SECONDS = 8.0
 _RETRY_SECONDS = 1.0
 
 
@@ -28,14 +28,14 @@ class StateWriter:
     def __init__(self, store: Store, snapshot: Callable[[], EncodedState]) -> None:
         self._store = store
         self._snapshot = snapshot
-        self._pace = WriteBudget(pause=store.pause, burst=store.burst)
+        self._write_budget = WriteBudget(pause=store.pause, burst=store.burst)
         self._changes = 0
         self._stored = 0
-        self._waited_for = 0
+        self._awaited = 0
         self._unstored_since: float | None = None
         self.stored_bytes = 0
         self.left_out: tuple[str, ...] = ()
-        """What the stored state is without, for want of room."""
+        """Parts of the state that are not stored because there is no room for them."""
         self.writes = 0
         self._wake = asyncio.Event()
         self._written = asyncio.Event()
@@ -46,7 +46,7 @@ class StateWriter:
         return self._changes
 
     def changed(self) -> None:
-        """Note a change; it is written soon."""
+        """Count a change; it is written soon."""
         self._changes += 1
         if self._unstored_since is None:
             self._unstored_since = time.monotonic()
@@ -56,13 +56,13 @@ class StateWriter:
         """Return the age of the oldest change that is not stored; 0 when all are."""
         return 0.0 if self._unstored_since is None else time.monotonic() - self._unstored_since
 
-    async def stored(self, change: int) -> None:
+    async def wait_until_stored(self, change: int) -> None:
         """Return when all changes up to a number are stored. Raises `NotStored` when that takes too long."""
-        if self._waited_for < change:
-            self._waited_for = change
+        if self._awaited < change:
+            self._awaited = change
             self._wake.set()
         try:
-            async with asyncio.timeout(_ANSWER_SECONDS):
+            async with asyncio.timeout(_STORED_TIMEOUT_SECONDS):
                 while self._stored < change:
                     await self._written.wait()
         except TimeoutError as error:
@@ -71,20 +71,20 @@ class StateWriter:
     async def run(self) -> None:
         """Write whenever something has changed, for ever. Raises `TakenOver`."""
         while True:
-            await self._due()
+            await self._wait_until_due()
             try:
                 await self.flush()
-            except Failed as error:
+            except StoreFailed as error:
                 log.warning("the state is not stored, trying again: %s", error)
                 await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _due(self) -> None:
+    async def _wait_until_due(self) -> None:
         """Return when something is to be written and it is time to do so."""
         while True:
             self._wake.clear()
             wait: float | None = None
             if self._changes != self._stored:
-                wait = self._pace.seconds_until_write(self._now(), waited_for=self._waited_for > self._stored)
+                wait = self._write_budget.seconds_until_write(self._now(), waited_for=self._awaited > self._stored)
                 if not wait:
                     return
             with suppress(TimeoutError):
@@ -96,10 +96,10 @@ class StateWriter:
         changes = self._changes
         if changes != self._stored:
             taken_at = time.monotonic()
-            taken = self._take()
+            taken = self._take_snapshot()
             snapshot_seconds = time.monotonic() - taken_at
             await self._store.save(taken.data)
-            self._pace.record_write(self._now(), snapshot_seconds=snapshot_seconds)
+            self._write_budget.record_write(self._now(), snapshot_seconds=snapshot_seconds)
             self._stored = changes
             self._unstored_since = None if changes == self._changes else taken_at
             self.stored_bytes, self.writes = len(taken.data), self.writes + 1
@@ -109,12 +109,12 @@ class StateWriter:
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def _take(self) -> EncodedState:
-        """Return the present state as it is to be stored. Raises `Failed` when it does not fit."""
+    def _take_snapshot(self) -> EncodedState:
+        """Return the present state as it is to be stored. Raises `StoreFailed` when it does not fit."""
         try:
             taken = self._snapshot()
         except StateTooLarge as error:
-            raise Failed(str(error)) from error
+            raise StoreFailed(str(error)) from error
         if taken.left_out != self.left_out:
             self.left_out = taken.left_out
             log.warning("the state is stored without: %s", ", ".join(taken.left_out) or "nothing, it fits again")

@@ -1,6 +1,6 @@
-"""Where the state is kept between two masters: a ConfigMap in the cluster, a file, or nowhere.
+"""Where the state is stored for the next master: a ConfigMap, a file, or nowhere.
 
-A stored state belongs to one running master: a second one that takes over makes the first one stop.
+A stored state belongs to one running master: when a second one writes it, the first one stops.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class TakenOver(Exception):
     """Another master of this job has written the state: this one must end."""
 
 
-class Failed(Exception):
+class StoreFailed(Exception):
     """Writing did not succeed; it is tried again."""
 
 
@@ -44,7 +44,7 @@ class Store(Protocol):
         """Return what is stored, or None."""
 
     async def save(self, data: bytes) -> None:
-        """Store, all or nothing. Raises `Failed` or `TakenOver`."""
+        """Store, all or nothing. Raises `StoreFailed` or `TakenOver`."""
 
 
 class NoStore:
@@ -59,7 +59,7 @@ class NoStore:
         return None
 
     async def save(self, data: bytes) -> None:
-        """Forget it."""
+        """Do nothing."""
 
 
 class FileStore:
@@ -77,13 +77,13 @@ class FileStore:
         return self._path.read_bytes() if self._path.exists() else None
 
     async def save(self, data: bytes) -> None:
-        """Write beside it, then rename."""
-        beside = self._path.with_name(f".{self._path.name}.new")
+        """Write another file, then rename it."""
+        temporary = self._path.with_name(f".{self._path.name}.new")
         try:
-            beside.write_bytes(data)
-            beside.replace(self._path)
+            temporary.write_bytes(data)
+            temporary.replace(self._path)
         except OSError as error:
-            raise Failed(f"cannot write {self._path}: {error}") from error
+            raise StoreFailed(f"cannot write {self._path}: {error}") from error
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -124,20 +124,20 @@ class ConfigMapStore:
             return b"damaged"
 
     async def save(self, data: bytes) -> None:
-        """Replace the state if nobody else has."""
+        """Replace the state unless another master has replaced it."""
         if self._taken_over:
             raise TakenOver("the state belongs to another master")
         text = base64.b64encode(data).decode()
         try:
             if not await self._write(text):
-                await self._look()
+                await self._check_writer()
                 if self._written != text and not await self._write(text):
-                    raise Failed("the ConfigMap is being touched by somebody")
+                    raise StoreFailed("the ConfigMap is being touched by somebody")
         except KubeError as error:
-            raise Failed(str(error)) from error
+            raise StoreFailed(str(error)) from error
 
     async def _write(self, text: str) -> bool:
-        """Write unless somebody has touched the ConfigMap; tell whether it is written."""
+        """Write unless the ConfigMap has changed; return whether it is written."""
         self._sent.add(hash(text))
         body = {"metadata": {"resourceVersion": self._version}, "binaryData": {_KEY: text}}
         try:
@@ -148,8 +148,8 @@ class ConfigMapStore:
         self._sent.clear()
         return True
 
-    async def _look(self) -> None:
-        """Find out who has touched the ConfigMap. Raises `TakenOver` if another master has written it."""
+    async def _check_writer(self) -> None:
+        """Find out what has changed the ConfigMap. Raises `TakenOver` if another master has written the state."""
         before = self._written
         await self.load()
         ours = hash(self._written) in self._sent  # a write of this master, whose answer got lost

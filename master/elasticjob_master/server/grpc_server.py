@@ -28,9 +28,9 @@ from grpc_reflection.v1alpha import reflection
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
 from elasticjob_master.persistence.state_writer import StateWriter
-from elasticjob_master.server.metrics import Calls
+from elasticjob_master.server.metrics import CallCounts
 from elasticjob_master.server.services.agents import AgentService
-from elasticjob_master.server.services.decoding import guarded
+from elasticjob_master.server.services.decoding import refusing_undecodable
 from elasticjob_master.server.services.discovery import DiscoveryService
 from elasticjob_master.server.services.job import JobService
 from elasticjob_master.server.services.rendezvous import RendezvousService
@@ -64,7 +64,7 @@ _SERVICES = tuple(
     )
 )
 _LAST_HEALTH_SECONDS = 0.5
-_OPEN = "/grpc.health.v1.Health/Check"
+_OPEN_TO_ALL = "/grpc.health.v1.Health/Check"
 """What needs no token: whether the master lives is no secret. To watch it is not free, so that wants the token."""
 
 
@@ -79,28 +79,28 @@ def authorized(shown: str | bytes | None, token: str | None) -> bool:
 class TokenInterceptor(grpc.aio.ServerInterceptor):
     """Refuses every call that does not show the token, before its message is read."""
 
-    def __init__(self, token: str | None, calls: Calls) -> None:
+    def __init__(self, token: str | None, calls: CallCounts) -> None:
         self._token = token
         self._calls = calls
         self._refusal: Any = grpc.stream_stream_rpc_method_handler(_refuse)
-        self._guarded: dict[str, Any] = {}
+        self._handlers: dict[str, Any] = {}
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
     ) -> Any:
         """Pass the call on, or refuse it."""
         shown = dict(details.invocation_metadata or ()).get(names.TOKEN_METADATA)
-        if details.method != _OPEN and not authorized(shown, self._token):
+        if details.method != _OPEN_TO_ALL and not authorized(shown, self._token):
             self._calls.refused["token"] += 1
             return self._refusal
-        if details.method not in self._guarded:
+        if details.method not in self._handlers:
             handler = await continuation(details)
             if handler is None:
                 self._calls.refused["method"] += 1
                 return None  # there is no such method
-            self._guarded[details.method] = guarded(handler, details.method)
+            self._handlers[details.method] = refusing_undecodable(handler, details.method)
         self._calls.taken[details.method.removeprefix("/")] += 1
-        return self._guarded[details.method]
+        return self._handlers[details.method]
 
 
 async def _refuse(_messages: Any, context: Any) -> None:
@@ -111,20 +111,20 @@ class CannotListen(Exception):
     """A port or the certificate cannot be used; the message says which."""
 
 
-class Server:
+class GrpcServer:
     """The gRPC server of one master."""
 
     def __init__(self, controller: Controller, state_writer: StateWriter, config: Config) -> None:
         self._config = config
-        self.calls = Calls()
+        self.calls = CallCounts()
         interceptors = [TokenInterceptor(config.token, self.calls)]
         self._server = server = grpc.aio.server(interceptors=interceptors, options=_OPTIONS)
         server.add_generic_rpc_handlers((AgentService(controller).handler(),))
         discovery_pb2_grpc.add_DiscoveryServiceServicer_to_server(DiscoveryService(controller), server)
         shards_pb2_grpc.add_ShardServiceServicer_to_server(ShardService(controller, state_writer), server)
         rendezvous_pb2_grpc.add_RendezvousServiceServicer_to_server(RendezvousService(controller, state_writer), server)
-        self._job = JobService(controller, config)
-        job_pb2_grpc.add_JobServiceServicer_to_server(self._job, server)
+        self._job_service = JobService(controller, config)
+        job_pb2_grpc.add_JobServiceServicer_to_server(self._job_service, server)
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection((*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
@@ -150,7 +150,7 @@ class Server:
 
     async def stop(self) -> None:
         """Refuse new calls, give the present ones a moment, and end."""
-        self._job.end()
+        self._job_service.end_watches()
         with suppress(TimeoutError):  # somebody who watches the health and does not read holds it up
             async with asyncio.timeout(_LAST_HEALTH_SECONDS):
                 await self._health.enter_graceful_shutdown()

@@ -1,4 +1,4 @@
-"""What is asked over HTTPS: Horovod's host list, health, metrics, and the dashboard."""
+"""The HTTPS server: Horovod's host list, health, metrics, and the dashboard."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from elasticjob_master.server.metrics import Metrics
 
 MOST_CONNECTIONS = 256
 _HANDSHAKE_SECONDS = 10.0
-_OF_THE_SENDER = (HttpProcessingError, web.RequestPayloadError, ConnectionError)
+_ERRORS_OF_SENDERS = (HttpProcessingError, web.RequestPayloadError, ConnectionError)
 
 
-class Http:
+class HttpServer:
     """The HTTP server of one master."""
 
     def __init__(self, controller: Controller, metrics: Metrics, config: Config) -> None:
@@ -48,7 +48,7 @@ class Http:
         """Listen and serve; return the port. Raises `CannotListen`."""
         await self._runner.setup()
         assert self._runner.server is not None
-        self._runner.server.request_factory = _with_a_path(self._runner.server.request_factory)
+        self._runner.server.request_factory = _accepting_no_path(self._runner.server.request_factory)
         context = None if self._config.tls is None else _context(self._config.tls)
         try:
             self._listening = await asyncio.get_running_loop().create_server(
@@ -107,7 +107,7 @@ class Http:
         return web.Response(body=body, headers={"Content-Type": content_type})
 
 
-def _with_a_path(make: Callable[..., Any]) -> Callable[..., Any]:
+def _accepting_no_path(make: Callable[..., Any]) -> Callable[..., Any]:
     """Make requests also of CONNECT without a target, over which aiohttp fails and keeps the connection."""
 
     def request(message: Any, *more: Any) -> Any:
@@ -124,7 +124,7 @@ def _log() -> logging.Logger:
 
 
 def _is_our_error(record: logging.LogRecord) -> bool:
-    return not (record.exc_info and isinstance(record.exc_info[1], _OF_THE_SENDER))
+    return not (record.exc_info and isinstance(record.exc_info[1], _ERRORS_OF_SENDERS))
 
 
 def _context(tls: Tls) -> ssl.SSLContext:

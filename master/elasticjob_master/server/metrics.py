@@ -19,11 +19,11 @@ from elasticjob_master.core.rendezvous.members import MemberState
 from elasticjob_master.core.scale_plans import PlanSummary
 from elasticjob_master.persistence.state_writer import StateWriter
 
-_PLACES = ("done", "leased", "waiting", "failed")
+_SHARD_STATES = ("done", "leased", "waiting", "failed")
 
 
 @dataclass(frozen=True)
-class Calls:
+class CallCounts:
     """Numbers of gRPC calls since this master's start; what a stranger names does not become a key."""
 
     taken: Counter[str] = field(default_factory=Counter)
@@ -33,7 +33,7 @@ class Calls:
 class Metrics(Collector):
     """The metrics of one master, in a registry of their own."""
 
-    def __init__(self, controller: Controller, state_writer: StateWriter, calls: Calls) -> None:
+    def __init__(self, controller: Controller, state_writer: StateWriter, calls: CallCounts) -> None:
         self._controller = controller
         self._state_writer = state_writer
         self._calls = calls
@@ -87,8 +87,8 @@ class Metrics(Collector):
         yield _gauge("elasticjob_samples_per_second", "Throughput of all members.", rate)
         yield _gauge("elasticjob_steps_per_second", "How fast the step grows.", steps)
         yield _counter("elasticjob_samples", "Samples trained.", progress.samples)
-        told = progress.reported_at or 0
-        yield _gauge("elasticjob_last_report_timestamp_seconds", "When a step was last told; 0: never.", told)
+        reported = progress.reported_at or 0
+        yield _gauge("elasticjob_last_report_timestamp_seconds", "When a step was last told; 0: never.", reported)
         yield _gauge(
             "elasticjob_stalled", "1 when the training is stalled.", controller.health_monitor.stalled_since is not None
         )
@@ -101,7 +101,7 @@ class Metrics(Collector):
         returned = CounterMetricFamily("elasticjob_shards_returned", "Shards given or taken back.", labels=["dataset"])
         for ledger in self._controller.ledgers:
             account = ledger.account()
-            for place in _PLACES:
+            for place in _SHARD_STATES:
                 shards.add_metric([ledger.dataset.name, place], getattr(account, place))
             returned.add_metric([ledger.dataset.name], account.returned)
         yield shards

@@ -1,4 +1,4 @@
-"""Between the wire's messages and the core's values."""
+"""Conversions between the protobuf messages and the core's values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STATES = {
 
 
 def identity(request: agent.RegisterRequest, roles: Iterable[str]) -> Identity:
-    """Return who registers. Raises `BadRequest`; `roles` empty means any."""
+    """Return the identity that an agent registers with. Raises `BadRequest`; `roles` empty means any."""
     for field, longest in (("pod_name", 253), ("pod_uid", 128), ("role", 20), ("node_name", 253)):
         value = getattr(request, field)
         if len(value) > longest or (not value and field != "node_name"):
@@ -60,12 +60,12 @@ def identity(request: agent.RegisterRequest, roles: Iterable[str]) -> Identity:
 
 
 def usage(message: agent.ResourceUsage) -> Usage:
-    """Return what a heartbeat tells."""
+    """Return the resource usage in a heartbeat."""
     return Usage(message.cpu_cores, message.memory_bytes, message.gpu_percent, message.gpu_memory_bytes)
 
 
 def report(message: agent.StepReport) -> Report:
-    """Return what a step report tells."""
+    """Return a step report."""
     return Report(
         message.round,
         message.step,
@@ -79,7 +79,7 @@ def report(message: agent.StepReport) -> Report:
 
 
 def member(source: Member) -> agent.Member:
-    """Return a member as others are told of it."""
+    """Return a member as clients and other members get it."""
     who, used = source.identity, source.usage
     return agent.Member(
         pod_name=who.pod_name,

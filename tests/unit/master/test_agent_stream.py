@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc.aio
 from elasticjob_api.v1 import agent_pb2 as pb
-from elasticjob_master.server.services.stream import WRITING_AT_ONCE, Stream
+from elasticjob_master.server.services.stream import CONCURRENT_WRITES, AgentStream
 
 SECONDS = 20.0
 
@@ -31,14 +31,14 @@ class Wire:
         self.written.append(message)
 
 
-def opened(wire: Any, turns: asyncio.Semaphore) -> tuple[Stream, asyncio.Task[None], list[pb.AgentMessage]]:
-    stream, taken = Stream(wire, turns), list[pb.AgentMessage]()
+def opened(wire: Any, turns: asyncio.Semaphore) -> tuple[AgentStream, asyncio.Task[None], list[pb.AgentMessage]]:
+    stream, taken = AgentStream(wire, turns), list[pb.AgentMessage]()
     return stream, asyncio.create_task(stream.serve(taken.append)), taken
 
 
 async def test_the_master_ends_a_stream_after_what_it_has_sent_before() -> None:
     wire = Wire()
-    stream, serving, _ = opened(wire, asyncio.Semaphore(WRITING_AT_ONCE))
+    stream, serving, _ = opened(wire, asyncio.Semaphore(CONCURRENT_WRITES))
     for number in range(5):
         stream.send(partial(bytes, [number]))
     stream.send(None)
@@ -49,7 +49,7 @@ async def test_the_master_ends_a_stream_after_what_it_has_sent_before() -> None:
 
 async def test_an_agent_that_ends_its_stream_is_still_told_what_was_sent() -> None:
     wire = Wire()
-    stream, serving, taken = opened(wire, asyncio.Semaphore(WRITING_AT_ONCE))
+    stream, serving, taken = opened(wire, asyncio.Semaphore(CONCURRENT_WRITES))
     hello = pb.AgentMessage(hello=pb.Hello(pod_uid="uid-0"))
     wire.told.put_nowait(hello)
     wire.told.put_nowait(grpc.aio.EOF)
@@ -61,13 +61,13 @@ async def test_an_agent_that_ends_its_stream_is_still_told_what_was_sent() -> No
 
 
 async def test_agents_that_do_not_read_keep_nobody_else_waiting_for_ever() -> None:
-    turns, rendered = asyncio.Semaphore(WRITING_AT_ONCE), list[int]()
+    turns, rendered = asyncio.Semaphore(CONCURRENT_WRITES), list[int]()
 
     def render(number: int) -> bytes:
         rendered.append(number)
         return b"world"
 
-    deaf = [opened(Wire(reads=False), turns) for _ in range(2 * WRITING_AT_ONCE)]
+    deaf = [opened(Wire(reads=False), turns) for _ in range(2 * CONCURRENT_WRITES)]
     wire = Wire()
     last, serving, _ = opened(wire, turns)
     for number, (stream, _, _) in enumerate(deaf):
@@ -76,7 +76,7 @@ async def test_agents_that_do_not_read_keep_nobody_else_waiting_for_ever() -> No
     last.send(None)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert len(rendered) == WRITING_AT_ONCE, "no more copies of a world than that are in memory at the beginning"
+    assert len(rendered) == CONCURRENT_WRITES, "no more copies of a world than that are in memory at the beginning"
     async with asyncio.timeout(SECONDS):
         await serving
     assert wire.written == [b"world"]
@@ -90,7 +90,7 @@ async def test_a_stream_ends_when_its_agent_cannot_be_written_to() -> None:
         async def write(self, message: bytes) -> None:
             raise grpc.aio.UsageError("the call is over")
 
-    stream, serving, _ = opened(Broken(), asyncio.Semaphore(WRITING_AT_ONCE))
+    stream, serving, _ = opened(Broken(), asyncio.Semaphore(CONCURRENT_WRITES))
     stream.send(lambda: b"lost")
     async with asyncio.timeout(SECONDS):
         await serving

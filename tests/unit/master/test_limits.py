@@ -22,7 +22,7 @@ from elasticjob_master.core.rendezvous.rules import RoleSize
 from elasticjob_master.core.sync import barrier, key_value
 from elasticjob_master.persistence import snapshot
 from elasticjob_master.persistence.state_writer import StateWriter
-from elasticjob_master.persistence.store import ConfigMapStore, Failed, NoStore
+from elasticjob_master.persistence.store import ConfigMapStore, NoStore, StoreFailed
 from elasticjob_master.server import grpc_server, http_server
 from elasticjob_master.server.services import job
 from elasticjob_shards import Dataset, dataset, ledgers
@@ -112,7 +112,7 @@ async def test_a_state_that_does_not_fit_is_told_and_not_taken_for_stored() -> N
 
     state_writer = StateWriter(NoStore(), snapshot)
     state_writer.changed()
-    with pytest.raises(Failed, match="10 is the most that is stored"):
+    with pytest.raises(StoreFailed, match="10 is the most that is stored"):
         await state_writer.flush()
     assert state_writer.unstored_seconds() > 0
     assert state_writer.stored_bytes == 0

@@ -12,7 +12,7 @@ from elasticjob_master.core.rendezvous.members import Identity
 from elasticjob_master.core.stored_state import EncodedState
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import NoStore
-from elasticjob_master.server.metrics import Calls, Metrics
+from elasticjob_master.server.metrics import CallCounts, Metrics
 from elasticjob_shards import Dataset
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -32,7 +32,7 @@ async def _served() -> dict[str, tuple[str, tuple[str, ...]]]:
     controller.register(Identity("job-worker-0", "uid-0", "worker", 0))
     controller.ledgers.declare(Dataset("d", 4, 1))
     controller.plan_changed(ScalePlan(metadata=ObjectMeta(name="p"), spec=ScalePlanSpec(job_name="job")), None)
-    calls = Calls()
+    calls = CallCounts()
     calls.taken["elasticjob.v1.JobService/GetStatus"] += 1
     body, _ = Metrics(controller, StateWriter(NoStore(), lambda: EncodedState(b"")), calls).render()
     found = {}

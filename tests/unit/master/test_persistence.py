@@ -77,13 +77,13 @@ async def test_who_waits_for_a_change_waits_for_no_later_one(monkeypatch: pytest
     state_writer = StateWriter(NoStore(), lambda: EncodedState(b""))
     state_writer.changed()
     early = state_writer.changes
-    waiting = asyncio.create_task(state_writer.stored(early))
+    waiting = asyncio.create_task(state_writer.wait_until_stored(early))
     await asyncio.sleep(0)
     assert not waiting.done()
     await state_writer.flush()
     await waiting
     state_writer.changed()
-    await state_writer.stored(early)
-    monkeypatch.setattr("elasticjob_master.persistence.state_writer._ANSWER_SECONDS", 0.01)
+    await state_writer.wait_until_stored(early)
+    monkeypatch.setattr("elasticjob_master.persistence.state_writer._STORED_TIMEOUT_SECONDS", 0.01)
     with pytest.raises(NotStored, match="try again"):
-        await state_writer.stored(state_writer.changes)
+        await state_writer.wait_until_stored(state_writer.changes)

@@ -11,7 +11,7 @@ import pytest
 from elasticjob_master.core.stored_state import EncodedState
 from elasticjob_master.core.write_budget import TOGETHER_SECONDS, WriteBudget
 from elasticjob_master.persistence.state_writer import StateWriter
-from elasticjob_master.persistence.store import Failed
+from elasticjob_master.persistence.store import StoreFailed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,7 +36,7 @@ class FakeStore:
     async def save(self, data: bytes) -> None:
         await asyncio.sleep(ANSWER)
         if self.fails:
-            raise Failed("the API server does not answer")
+            raise StoreFailed("the API server does not answer")
         self.writes.append(now())
 
 
@@ -59,7 +59,7 @@ class RunningWriter:
     async def change(self) -> None:
         """Change something and wait until it is stored."""
         self.state_writer.changed()
-        await self.state_writer.stored(self.state_writer.changes)
+        await self.state_writer.wait_until_stored(self.state_writer.changes)
 
 
 def test_barriers_in_a_row_are_stored_quickly_until_the_budget_is_used_up() -> None:
@@ -111,7 +111,7 @@ def test_who_comes_while_a_write_of_no_hurry_is_put_off_does_not_wait_for_it() -
         await asyncio.sleep(PAUSE / 4)
         assert len(kept.store.writes) == 1, "nobody waits for the second one"
         began = now()
-        await kept.state_writer.stored(kept.state_writer.changes)
+        await kept.state_writer.wait_until_stored(kept.state_writer.changes)
         assert now() - began <= ANSWER + 1e-3
 
     virtual(main())

@@ -15,8 +15,7 @@ import pytest
 from elasticjob_api.refusals import BadRequest, NotCurrent
 from elasticjob_master.core import stored_state
 from elasticjob_master.core.rendezvous.members import Identity, Members
-from elasticjob_master.persistence.shards_snapshot import ledger as load_ledger
-from elasticjob_master.persistence.shards_snapshot import store_ledger
+from elasticjob_master.persistence.shards_snapshot import restore_ledger, store_ledger
 from elasticjob_shards import Dataset, Ledger
 
 HISTORIES = 2200
@@ -94,7 +93,7 @@ class History:
         """The next one knows what was stored last; the agents tell it which processes have ended since."""
         kept, model, processes = self.stored
         self.model = model.copy()
-        self.ledger = load_ledger(stored_state.decode(kept).ledgers[0], self.members)
+        self.ledger = restore_ledger(stored_state.decode(kept).ledgers[0], self.members)
         for worker in WORKERS:
             if processes[worker] != self.processes[worker]:
                 self.release(worker)
@@ -314,7 +313,7 @@ def test_a_million_shards_and_thousands_of_leases_are_stored_in_little(shuffle: 
     assert ledger.account().leased == 900 * 64
     assert len(kept) < 500_000
     assert len(ledger.checkpoint()) < 500_000
-    loaded = load_ledger(stored_state.decode(kept).ledgers[0], members)
+    loaded = restore_ledger(stored_state.decode(kept).ledgers[0], members)
     assert loaded.account() == ledger.account()
     assert store_ledger(loaded) == store_ledger(ledger)
 

@@ -29,24 +29,24 @@ from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.server import protobuf
 from elasticjob_master.server.services import errors
 from elasticjob_master.server.services.start_messages import StartMessages
-from elasticjob_master.server.services.stream import WRITING_AT_ONCE, Context, Render, Stream
+from elasticjob_master.server.services.stream import CONCURRENT_WRITES, AgentStream, Context, Render
 
 log = logging.getLogger(__name__)
 
 LATEST_ROUND = 2**53
-"""More than any job forms; a member is believed which round it is in, and the next one is one more."""
+"""More than any job forms. The round that a member reports is accepted, and the next one is one more."""
 
 NAME = pb.DESCRIPTOR.services_by_name["AgentService"].full_name
 
 
 class AgentService:
-    """The agents' side of the master."""
+    """Registration and the agents' streams."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self._next_command = 1
         self._start_messages: StartMessages | None = None
-        self._turns = asyncio.Semaphore(WRITING_AT_ONCE)
+        self._turns = asyncio.Semaphore(CONCURRENT_WRITES)
 
     def handler(self) -> grpc.GenericRpcHandler:
         """Return what serves the calls: as the generated code does it, but for Connect, which writes bytes."""
@@ -72,7 +72,7 @@ class AgentService:
         )
 
     async def Connect(self, messages: AsyncIterator[pb.AgentMessage], context: Context) -> None:  # noqa: D102
-        stream = Stream(context, self._turns)
+        stream = AgentStream(context, self._turns)
         first = await stream.read()
         if first is None:
             return
@@ -131,7 +131,7 @@ class AgentService:
         number, self._next_command = self._next_command, self._next_command + 1
         match command:
             case Start(uid=uid):
-                return partial(self._starts_with(uid).start, number, uid)
+                return partial(self._start_messages_with(uid).start, number, uid)
             case Stop():
                 stop = pb.Stop(round=command.round, grace_seconds=command.grace_seconds)
                 return pb.MasterMessage(command_id=number, stop=stop).SerializeToString
@@ -156,7 +156,7 @@ class AgentService:
             case ReleaseLeases() | MemberRemoved():
                 return None
 
-    def _starts_with(self, uid: str) -> StartMessages:
+    def _start_messages_with(self, uid: str) -> StartMessages:
         rendezvous = self._controller.rendezvous
         starts = self._start_messages
         if starts is None or starts.process_round != rendezvous.round or uid not in starts:

@@ -1,6 +1,6 @@
-"""Bytes that are no message are their sender's mistake, and the sender is told so: INVALID_ARGUMENT.
+"""Answers bytes that cannot be decoded with INVALID_ARGUMENT.
 
-Left alone, grpc takes them for an error of the server: it answers UNKNOWN and logs a traceback for each of them.
+grpc by itself treats them as an error of the server: it answers UNKNOWN and logs a traceback for each of them.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from google.protobuf.message import DecodeError
 Behaviour = Callable[[Any, Any], Awaitable[Any]]
 
 
-def guarded(handler: Any, method: str) -> Any:
-    """Return a method's handler that refuses such bytes. Of one that reads its stream by itself nothing is changed."""
+def refusing_undecodable(handler: Any, method: str) -> Any:
+    """Return a method's handler that refuses such bytes. One that reads its stream by itself is not changed."""
     read, write = handler.request_deserializer, handler.response_serializer
     if handler.unary_unary is not None:
         return grpc.unary_unary_rpc_method_handler(
-            _reading(handler.unary_unary, read, method), response_serializer=write
+            _decoding(handler.unary_unary, read, method), response_serializer=write
         )
     if handler.unary_stream is not None:
-        behave = _reading(_telling(handler.unary_stream), read, method)
+        behave = _decoding(_writing_answers(handler.unary_stream), read, method)
         return grpc.unary_stream_rpc_method_handler(behave, response_serializer=write)
     if inspect.isasyncgenfunction(handler.stream_stream):
-        behave = _following(_telling(handler.stream_stream), method)
+        behave = _with_decoding_errors(_writing_answers(handler.stream_stream), method)
         return grpc.stream_stream_rpc_method_handler(behave, read, write)
     return handler
 
 
-def _reading(behave: Behaviour, read: Callable[[bytes], Any], method: str) -> Behaviour:
-    """Read the request here, where a refusal can be given."""
+def _decoding(behave: Behaviour, read: Callable[[bytes], Any], method: str) -> Behaviour:
+    """Decode the request here, where it can be refused."""
 
     async def answer(data: bytes, context: Any) -> Any:
         try:
@@ -48,7 +48,7 @@ def _reading(behave: Behaviour, read: Callable[[bytes], Any], method: str) -> Be
     return answer
 
 
-def _following(behave: Behaviour, method: str) -> Behaviour:
+def _with_decoding_errors(behave: Behaviour, method: str) -> Behaviour:
     async def answer(requests: Any, context: Any) -> None:
         try:
             await behave(requests, context)
@@ -58,10 +58,10 @@ def _following(behave: Behaviour, method: str) -> Behaviour:
     return answer
 
 
-def _telling(behave: Callable[[Any, Any], Any]) -> Behaviour:
+def _writing_answers(behave: Callable[[Any, Any], Any]) -> Behaviour:
     """Write what the method yields."""
 
-    async def tell(request: Any, context: Any) -> None:
+    async def write(request: Any, context: Any) -> None:
         answers = behave(request, context)
         if not inspect.isasyncgen(answers):
             await answers  # it writes by itself
@@ -70,7 +70,7 @@ def _telling(behave: Callable[[Any, Any], Any]) -> Behaviour:
             async for each in answers:
                 await context.write(each)
 
-    return tell
+    return write
 
 
 async def _refuse(context: Any, method: str) -> None:

@@ -1,4 +1,4 @@
-"""What goes wrong in a call, as gRPC tells it: one status for each kind of refusal, whatever the service."""
+"""The gRPC status of each kind of refusal, the same for all services."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CODES: dict[type[Exception], grpc.StatusCode] = {
 
 @asynccontextmanager
 async def abort_on_refusal(context: Any) -> AsyncIterator[None]:
-    """End the call with the status of what is raised inside."""
+    """Abort the call with the status of the refusal that is raised inside."""
     try:
         yield
     except tuple(_CODES) as error:

@@ -1,7 +1,7 @@
 """JobService: questions about the running job, asked once or watched.
 
-A watch costs a glance a second. What it tells is made once for all who watch the same, and only sent when it is new;
-who reads slowly misses values in between and holds up nobody.
+A watch costs one comparison a second. Its message is made once for all who watch the same, and only sent when it is
+new; a slow reader misses values in between and delays nobody.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Shared(Generic[T]):
         self._value: T | None = None
         self._made_at = 0.0
 
-    def look(self, fresh: bool) -> T:
+    def get(self, fresh: bool) -> T:
         """Return the value; a little old unless it must be fresh."""
         now = asyncio.get_running_loop().time()
         if self._value is None or fresh or now - self._made_at >= _SHARED_SECONDS:
@@ -64,73 +64,73 @@ class JobService(JobServiceServicer):
         self._shared_progress = _Shared(self._progress)
         self._shared_plans = _Shared(self._plans)
 
-    def end(self) -> None:
-        """Tell those who watch the last news, and end their watches: the master itself is about to end."""
+    def end_watches(self) -> None:
+        """Send the last values to those who watch, and end their watches: the master itself is about to end."""
         self._ending.set()
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.JobStatus:  # noqa: D102
         return self._status()
 
     async def WatchStatus(self, request: pb.WatchStatusRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
-        await self._tell(context, self._shared_status.look)
+        await self._watch(context, self._shared_status.get)
 
     async def GetMembers(self, request: pb.GetMembersRequest, context: Any) -> pb.MemberList:  # noqa: D102
         return self._members()
 
     async def WatchMembers(self, request: pb.WatchMembersRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
-        await self._tell(context, self._shared_members.look)
+        await self._watch(context, self._shared_members.get)
 
     async def GetProgress(self, request: pb.GetProgressRequest, context: Any) -> pb.Progress:  # noqa: D102
         return self._progress()
 
     async def WatchProgress(self, request: pb.WatchProgressRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
-        await self._tell(context, self._shared_progress.look)
+        await self._watch(context, self._shared_progress.get)
 
     async def GetHistory(self, request: pb.GetHistoryRequest, context: Any) -> pb.History:  # noqa: D102
         history = self._controller.history
         return protobuf.history(history.samples(), history.events())
 
     async def WatchHistory(self, request: pb.WatchHistoryRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
-        told = -1
+        last_number = -1
 
         def news(fresh: bool) -> pb.History | None:
-            nonlocal told
-            history, before = self._controller.history, told
-            told = history.number
-            return protobuf.history(history.samples(before), history.events(before)) if told != before else None
+            nonlocal last_number
+            history, before = self._controller.history, last_number
+            last_number = history.number
+            return protobuf.history(history.samples(before), history.events(before)) if last_number != before else None
 
-        await self._tell(context, news)
+        await self._watch(context, news)
 
     async def GetPlans(self, request: pb.GetPlansRequest, context: Any) -> pb.PlanList:  # noqa: D102
         return self._plans()
 
     async def WatchPlans(self, request: pb.WatchPlansRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
-        await self._tell(context, self._shared_plans.look)
+        await self._watch(context, self._shared_plans.get)
 
     async def GetWorld(self, request: pb.GetWorldRequest, context: Any) -> agent_pb2.World:  # noqa: D102
         rendezvous = self._controller.rendezvous
         present = [m for m in map(self._controller.members.get, rendezvous.world) if m is not None]
         return agent_pb2.World(round=rendezvous.round, members=map(protobuf.member, present))
 
-    async def _tell(self, context: Any, look: Callable[[bool], object | None]) -> None:
-        """Write what there is to see: at once, then what is new at most once a second, and the last when it ends.
+    async def _watch(self, context: Any, current: Callable[[bool], object | None]) -> None:
+        """Write the message: at once, then when it is new at most once a second, and the last one when the master ends.
 
         Args:
             context: of the call.
-            look: returns what there is, fresh or a little old; None, or the same object as before: nothing new.
+            current: returns the message, fresh or a little old; None, or the same object as before: nothing new.
         """
         if self._watches >= MOST_WATCHES:
-            message = f"{self._watches} watches are open, the most there may be; end one, or use the Get methods"
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
+            problem = f"{self._watches} watches are open, the most there may be; end one, or use the Get methods"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, problem)
         self._watches += 1
         try:
-            told = None
+            last_sent = None
             while True:
                 last = self._ending.is_set()
-                seen = look(told is None or last)
-                if seen is not None and seen is not told:
-                    await context.write(seen)
-                    told = seen
+                message = current(last_sent is None or last)
+                if message is not None and message is not last_sent:
+                    await context.write(message)
+                    last_sent = message
                 if last:
                     return
                 with suppress(TimeoutError):

@@ -1,7 +1,7 @@
-"""RendezvousService: what the members of a world tell each other, and where they wait for each other.
+"""RendezvousService: the key-value store and the barriers of a world.
 
-A change is answered when it is stored, and a value is shown when it is stored: whatever anybody has been told, a
-restarted master knows. Who waits is woken by what it waits for, and by the end of the round.
+A change is answered when it is stored, and a value is returned when it is stored: a restarted master knows all that it
+has ever answered. Who waits is woken by what it waits for, and by the end of the round.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class RendezvousService(RendezvousServiceServicer):
                 async with _within(request.wait_seconds):
                     await self._pass(request)
             except TimeoutError:
-                raise TimeoutError(self._who_is_missing(request.name)) from None
+                raise TimeoutError(self._missing_members(request.name)) from None
             await self._stored()
             return pb.BarrierResponse()
 
@@ -108,7 +108,7 @@ class RendezvousService(RendezvousServiceServicer):
             await self._wait("barrier", name)
             self._check_round(request.round)
 
-    def _who_is_missing(self, name: str) -> str:
+    def _missing_members(self, name: str) -> str:
         world, members = self._controller.rendezvous.world, self._controller.members
         absent = [member for uid in self._controller.barriers.absent(name, world) if (member := members.get(uid))]
         shown = ", ".join(member.identity.pod_name for member in absent[:5])
@@ -128,7 +128,7 @@ class RendezvousService(RendezvousServiceServicer):
             _wake(waiter)
 
     async def _stored(self) -> None:
-        await self._state_writer.stored(self._changed_at)
+        await self._state_writer.wait_until_stored(self._changed_at)
 
     async def _wait(self, kind: str, name: str) -> None:
         """Wait until something happens there."""

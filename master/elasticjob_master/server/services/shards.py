@@ -1,4 +1,4 @@
-"""ShardService: leases answered at once, everything that is promised when its effect is stored."""
+"""ShardService: leases are answered at once, every other change when it is stored."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class ShardService(ShardServiceServicer):
             if ledger.dataset not in known:
                 self._controller.changed()
                 self._declared_at[dataset.name] = self._state_writer.changes
-            # Whoever has been told that it exists is not told by the next master that it does not.
-            await self._state_writer.stored(self._declared_at.get(dataset.name, 0))
+            # Once it is confirmed, the next master has to know it too.
+            await self._state_writer.wait_until_stored(self._declared_at.get(dataset.name, 0))
             return pb.CreateDatasetResponse(shards=ledger.dataset.total)
 
     async def LeaseShards(self, request: pb.LeaseShardsRequest, context: Any) -> pb.LeaseShardsResponse:  # noqa: D102
@@ -64,9 +64,9 @@ class ShardService(ShardServiceServicer):
             returned = request.returned if self._runs(request.pod_uid, request.round) else ()
             stale = ledger.report(request.pod_uid, request.done, returned, request.failed, round_=request.round)
             if request.failed:
-                self._tell_failed(request)
+                self._record_failed(request)
             self._controller.changed()
-            await self._state_writer.stored(self._state_writer.changes)
+            await self._state_writer.wait_until_stored(self._state_writer.changes)
             return pb.ReportShardsResponse(stale=stale)
 
     async def ExtendDataset(self, request: pb.ExtendDatasetRequest, context: Any) -> pb.ExtendDatasetResponse:  # noqa: D102
@@ -74,7 +74,7 @@ class ShardService(ShardServiceServicer):
             ledger = self._ledgers.get(request.dataset)
             ledger.extend(request.size, final=request.final)
             self._controller.changed()
-            await self._state_writer.stored(self._state_writer.changes)
+            await self._state_writer.wait_until_stored(self._state_writer.changes)
             return pb.ExtendDatasetResponse(size=ledger.dataset.size)
 
     async def GetCheckpoint(self, request: pb.GetCheckpointRequest, context: Any) -> pb.Checkpoint:  # noqa: D102
@@ -92,7 +92,7 @@ class ShardService(ShardServiceServicer):
             only = self._controller.rendezvous.world == (request.pod_uid,)
             ledger.restore(request.state, request.round, only=only)
             self._controller.changed()
-            await self._state_writer.stored(self._state_writer.changes)
+            await self._state_writer.wait_until_stored(self._state_writer.changes)
             account = ledger.account()
             return pb.RestoreCheckpointResponse(waiting=account.total - account.done - account.failed)
 
@@ -101,7 +101,7 @@ class ShardService(ShardServiceServicer):
             return protobuf.ledger(self._ledgers.get(request.dataset))
 
     def _check_process(self, uid: str, round_: int) -> None:
-        """A lease must have a holder whose end is noticed."""
+        """Refuse a process that does not run on a member: nothing would free its leases."""
         member = self._controller.members.get(uid)
         if member is None:
             raise NotReadyYet(f"pod UID {uid[:128]!r} is no member of this job; call Register first")
@@ -117,12 +117,12 @@ class ShardService(ShardServiceServicer):
         member = self._controller.members.get(uid)
         return not round_ or (member is not None and member.process_round == round_)
 
-    def _tell_failed(self, request: pb.ReportShardsRequest) -> None:
+    def _record_failed(self, request: pb.ReportShardsRequest) -> None:
         why = request.message[:MAX_SHARD_MESSAGE_CHARACTERS] or "no reason was given"
         some = ", ".join(str(shard) for shard in request.failed[:5])
-        told = f"data set {request.dataset}: {len(request.failed)} shards failed ({some}): {why}"
-        log.warning("%s", told)
-        self._controller.record_event("ShardsFailed", told)
+        message = f"data set {request.dataset}: {len(request.failed)} shards failed ({some}): {why}"
+        log.warning("%s", message)
+        self._controller.record_event("ShardsFailed", message)
 
 
 def _dataset(request: pb.CreateDatasetRequest) -> Dataset:

@@ -1,6 +1,6 @@
-"""The Starts of one world: what all members are told alike is serialised once, however many they are.
+"""The Start messages of one world: the part that is the same for all members is serialised once.
 
-A world of a thousand members takes a hundred kilobytes, and each of them is told all of it.
+A world of a thousand members takes a hundred kilobytes, and each member gets all of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from elasticjob_master.server import protobuf
 
 
 class StartMessages:
-    """What the members of one world are started with."""
+    """The Start messages of one world's members."""
 
     def __init__(self, process_round: int, members: Sequence[Member], framework: Framework) -> None:
         self.process_round = process_round
