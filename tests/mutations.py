@@ -1,4 +1,4 @@
-"""Deliberately broken operators: each must be caught by a test, or the tests prove less than they seem to.
+"""Mutations: operators that are broken on purpose in one place; a test must fail for each of them.
 
 `python -m tests.mutations [NAME]` breaks a copy of the sources in one place at a time, runs the tests of the operator
 on it, prints which test caught it, and ends with 1 if one was not caught.
@@ -24,7 +24,7 @@ SELECTIONS = (
     ("tests/unit/operator/test_simulator.py", "-k", "any_history", "--histories=500"),
     ("tests/unit/operator", "-k", "not simulator"),
 )
-"""Random histories first, which know nothing of the mistake; then the tests that know where to look."""
+"""Random histories first, which are independent of the mistake; then the tests of single functions."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def main() -> int:
 
 
 def _caught_by(mutation: Mutation, place: Path) -> str | None:
-    """Return what the tests say about the broken copy; None when they find nothing wrong."""
+    """Return the test or seed that fails on the broken copy; None when all pass."""
     for name in SOURCES:
         source = REPOSITORY / name
         if source.is_dir():

@@ -1,4 +1,4 @@
-"""What cannot be met is answered with field, value and bound, as docs/bad-input.md says, and changes nothing."""
+"""Requests that cannot be met are refused with field, value and bound, as docs/bad-input.md says."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ async def _request(kube: Kube, namespace: str, bad: Bad) -> tuple[str, str]:
     except Refused as refusal:
         return "refused", refusal.message
     ends = ("ScaleFailed", "ScaleSucceeded", "Failed", "Succeeded", "PartiallySucceeded", "Cancelled")
-    told = await phase(kube, namespace, bad.resource, "bad", *ends)
+    status = await phase(kube, namespace, bad.resource, "bad", *ends)
     await kube.delete(bad.resource, namespace, "bad")
-    return told["phase"], told["message"]
+    return status["phase"], status["message"]
 
 
 async def _edit(kube: Kube, namespace: str, bad: Bad) -> tuple[str, str]:
@@ -82,10 +82,10 @@ async def _edit(kube: Kube, namespace: str, bad: Bad) -> tuple[str, str]:
         return "refused", refusal.message
     plan = f"{RUNNING}-spec-{edited['metadata']['generation']}"
     await until("a plan for the edit", lambda: _is_there(kube, SCALE_PLANS, namespace, plan))
-    told = await phase(kube, namespace, SCALE_PLANS, plan, "Failed", "Succeeded", "PartiallySucceeded")
+    status = await phase(kube, namespace, SCALE_PLANS, plan, "Failed", "Succeeded", "PartiallySucceeded")
     undone = {"spec": {"replicaSpecs": {"worker": {"replicas": old}}}}
     await kube.patch(ELASTIC_JOBS, namespace, RUNNING, undone)
-    return told["phase"], told["message"]
+    return status["phase"], status["message"]
 
 
 async def _everything(kube: Kube, namespace: str) -> Json:
@@ -111,8 +111,8 @@ async def _everything(kube: Kube, namespace: str) -> Json:
 def _row(bad: Bad, outcome: str, message: str) -> str:
     """Return the row of the document."""
     asked = json.dumps(bad.spec)
-    told = message.replace("|", "\\|")
-    return f"| {bad.id} | `{asked}` | {outcome} | `{told}` |"
+    status = message.replace("|", "\\|")
+    return f"| {bad.id} | `{asked}` | {outcome} | `{status}` |"
 
 
 async def _with_kube(cluster: Cluster, what: Callable[[Kube, str], Awaitable[None]], namespace: str) -> None:

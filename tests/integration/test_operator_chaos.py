@@ -1,4 +1,4 @@
-"""Whatever happens to the operator and its way to the API server, every request is carried out exactly once."""
+"""Whatever happens to the operator and its connection to the API server, every request is executed exactly once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator's process against a real API server; kubelets and agents are played."""
+"""The operator's process against a real API server; kubelets and agents are fake."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ async def test_every_way_to_change_the_size_works_and_the_spec_follows(
         assert (await workers(kube, namespace))[-1] == "job-worker-3"
 
         await kube.create(SCALE_INS, namespace, made(SCALE_INS, "less", jobName="job", podNames=["job-worker-1"]))
-        told = await phase(kube, namespace, SCALE_INS, "less", "ScaleSucceeded")
-        assert told["pods"] == ["job-worker-1"]
-        plan = await kube.get(SCALE_PLANS, namespace, told["plan"])
+        status = await phase(kube, namespace, SCALE_INS, "less", "ScaleSucceeded")
+        assert status["pods"] == ["job-worker-1"]
+        plan = await kube.get(SCALE_PLANS, namespace, status["plan"])
         assert "forcedPods" not in plan["status"]
 
         scale = {"spec": {"replicas": 5}}
@@ -80,8 +80,8 @@ async def test_every_way_to_change_the_size_works_and_the_spec_follows(
         resize = {"worker": {"replicas": 2, "resource": {"cpu": "200m"}}}
         body = made(SCALE_PLANS, "resize", jobName="job", replicaResourceSpecs=resize)
         await kube.create(SCALE_PLANS, namespace, body)
-        told = await phase(kube, namespace, SCALE_PLANS, "resize", "Succeeded", "Failed", "PartiallySucceeded")
-        assert told["phase"] == "Succeeded", told
+        status = await phase(kube, namespace, SCALE_PLANS, "resize", "Succeeded", "Failed", "PartiallySucceeded")
+        assert status["phase"] == "Succeeded", status
         for name in await workers(kube, namespace):
             pod = await kube.get(PODS, namespace, name)
             assert pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "200m"

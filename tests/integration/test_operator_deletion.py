@@ -55,9 +55,9 @@ async def test_a_job_deleted_in_the_middle_of_anything_leaves_nothing(
         await kube.create(ELASTIC_JOBS, namespace, job("new"))
         for name in ("draining", "executing", "waiting", "suspended", "new"):
             await kube.delete(ELASTIC_JOBS, namespace, name, propagation="Background")
-        # What waits was never begun, so it belongs to nobody: it is told that its job is gone.
-        told = await phase(kube, namespace, SCALE_INS, "waits", "ScaleFailed")
-        assert "there is no ElasticJob 'waiting'" in told["message"]
+        # What waits was never begun, so it belongs to nobody: it ends with the message that its job is gone.
+        status = await phase(kube, namespace, SCALE_INS, "waits", "ScaleFailed")
+        assert "there is no ElasticJob 'waiting'" in status["message"]
         await kube.delete(SCALE_INS, namespace, "waits")
         await until("everything is gone", lambda: _leftovers(kube, namespace), lambda left: not left)
 
@@ -70,9 +70,9 @@ async def test_a_job_created_again_under_its_name_at_once_has_nothing_of_the_old
             await kube.create(ELASTIC_JOBS, namespace, job(replicas=3))
             await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
         await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=2))
-        told = await phase(kube, namespace, SCALE_OUTS, "more", "Scaling")
-        await phase(kube, namespace, SCALE_PLANS, told["plan"], "Executing")
-        await kube.patch(SCALE_PLANS, namespace, told["plan"], {"metadata": {"finalizers": [HOLD]}})
+        status = await phase(kube, namespace, SCALE_OUTS, "more", "Scaling")
+        await phase(kube, namespace, SCALE_PLANS, status["plan"], "Executing")
+        await kube.patch(SCALE_PLANS, namespace, status["plan"], {"metadata": {"finalizers": [HOLD]}})
         # Its pods have a node on which nobody ends them: they and the plan stay while the new job begins.
         await kube.delete(ELASTIC_JOBS, namespace, "job", propagation="Background")
         new = await kube.create(ELASTIC_JOBS, namespace, job(replicas=2))
@@ -83,8 +83,8 @@ async def test_a_job_created_again_under_its_name_at_once_has_nothing_of_the_old
             status = (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]
             assert (status["replicaStatuses"]["worker"]["desired"], status.get("currentPlan")) == (2, None)
             (plan,) = (await kube.list(SCALE_PLANS, namespace))["items"]
-            assert plan["metadata"]["name"] == told["plan"]
-            await kube.patch(SCALE_PLANS, namespace, told["plan"], {"metadata": {"finalizers": None}})
+            assert plan["metadata"]["name"] == status["plan"]
+            await kube.patch(SCALE_PLANS, namespace, status["plan"], {"metadata": {"finalizers": None}})
 
 
 async def test_conditions_of_others_survive_every_status_the_operator_writes(
@@ -128,7 +128,7 @@ async def test_what_was_deleted_while_no_watch_told_of_it_is_not_carried_out(
         await kube.delete(SCALE_OUTS, namespace, "second")
         await kube.delete(ELASTIC_JOBS, namespace, "two", propagation="Background")
         new = await kube.create(ELASTIC_JOBS, namespace, job("two", replicas=3))
-        # The versions that the watches knew are too old: everything is listed again, and no list tells of a deletion.
+        # The versions that the watches knew are too old: everything is listed again, and no list shows a deletion.
         proxy.oldest = int((await kube.list(ELASTIC_JOBS, namespace))["metadata"]["resourceVersion"])
         proxy.deaf = False
         async with kubelet(kube, namespace):

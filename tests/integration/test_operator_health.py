@@ -1,4 +1,4 @@
-"""What the operator's process makes of a master's findings on a real API server; the master is played."""
+"""What the operator's process makes of a master's findings on a real API server; the master is fake."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def test_what_the_master_finds_becomes_conditions_and_events_and_goes_agai
         await kube.create(ELASTIC_JOBS, namespace, job())
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
 
-        async def tell(**progress: Any) -> None:
+        async def report(**progress: Any) -> None:
             body = {
                 "apiVersion": ELASTIC_JOBS.api_version,
                 "kind": ELASTIC_JOBS.kind,
@@ -49,19 +49,19 @@ async def test_what_the_master_finds_becomes_conditions_and_events_and_goes_agai
             return sorted((event["type"], event["reason"]) for event in events)
 
         unfit = {"job-worker-1": "no GPU answers"}
-        await tell(step=7, stalledSince="2026-01-01T12:00:00Z", stragglers=["job-worker-0"], unfit=unfit)
+        await report(step=7, stalledSince="2026-01-01T12:00:00Z", stragglers=["job-worker-0"], unfit=unfit)
         every = ("Stalled", "Stragglers", "UnfitNodes")
         await until("the conditions are true", conditions, lambda found: found == dict.fromkeys(every, "True"))
-        await tell(step=8)
+        await report(step=8)
         await until("the conditions are false", conditions, lambda found: found == dict.fromkeys(every, "False"))
         wanted = {
             *(("Warning", reason) for reason in ("Stalled", "StragglersFound", "NodeCheckFailed")),
             *(("Normal", reason) for reason in ("Resumed", "NoStragglers", "AllFit")),
         }
 
-        async def told() -> bool:
+        async def all_reported() -> bool:
             return [found for found in await reasons() if found in wanted] == sorted(wanted)
 
-        await until("every change is told, and once", told)
+        await until("every change is told, and once", all_reported)
         progress = (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]["progress"]
         assert progress == {"step": 8}, "the operator leaves the master's word alone"

@@ -1,4 +1,4 @@
-"""Two operators: one leads, and the other goes on where it stopped, whatever has become of the first."""
+"""Two operators: one leads, and the other continues where it stopped, however the first has ended."""
 
 from __future__ import annotations
 

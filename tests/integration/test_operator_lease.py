@@ -1,4 +1,4 @@
-"""Who leads, on a real API server: the lease is taken, lost, found lost, and given back."""
+"""Leader election on a real API server: the lease is taken, lost, noticed as lost, and released."""
 
 from __future__ import annotations
 

@@ -25,13 +25,13 @@ async def test_members_migrate_to_other_resources_under_other_indices(
             {"role": "worker", "index": 1, "resource": {"memory": "96Mi"}},
         ]
         await kube.create(SCALE_PLANS, namespace, made(SCALE_PLANS, "m", jobName="job", migratePods=moves))
-        told = await phase(kube, namespace, SCALE_PLANS, "m", "Succeeded", "Failed", "PartiallySucceeded")
-        assert told["phase"] == "Succeeded", told
-        assert [(move["index"], move["replacement"], move["phase"]) for move in told["migrations"]] == [
+        status = await phase(kube, namespace, SCALE_PLANS, "m", "Succeeded", "Failed", "PartiallySucceeded")
+        assert status["phase"] == "Succeeded", status
+        assert [(move["index"], move["replacement"], move["phase"]) for move in status["migrations"]] == [
             (0, 2, "Done"),
             (1, 3, "Done"),
         ]
-        assert told["removedPods"] == ["job-worker-0", "job-worker-1"]
+        assert status["removedPods"] == ["job-worker-0", "job-worker-1"]
         assert await workers(kube, namespace) == ["job-worker-2", "job-worker-3"]
         found = await kube.get(PODS, namespace, "job-worker-2")
         assert found["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "200m", "memory": "64Mi"}
@@ -51,9 +51,9 @@ async def test_a_resize_that_the_api_server_refuses_becomes_a_replacement(
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
         wish = {"worker": {"resource": {"cpu": "200m"}}}
         await kube.create(SCALE_PLANS, namespace, made(SCALE_PLANS, "p", jobName="job", replicaResourceSpecs=wish))
-        told = await phase(kube, namespace, SCALE_PLANS, "p", "Succeeded", "Failed", "PartiallySucceeded")
-        assert told["phase"] == "Succeeded", told
-        assert all("the API server refuses to resize it" in move["message"] for move in told["migrations"]), told
+        status = await phase(kube, namespace, SCALE_PLANS, "p", "Succeeded", "Failed", "PartiallySucceeded")
+        assert status["phase"] == "Succeeded", status
+        assert all("the API server refuses to resize it" in move["message"] for move in status["migrations"]), status
         for name in await workers(kube, namespace):
             found = await kube.get(PODS, namespace, name)
             assert found["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "200m"}
@@ -73,8 +73,8 @@ async def test_a_member_may_be_given_more_than_the_default_limit_of_its_namespac
             {"role": "worker", "index": 1, "resource": {"memory": "96Mi"}},
         ]
         await kube.create(SCALE_PLANS, namespace, made(SCALE_PLANS, "m", jobName="job", migratePods=moves))
-        told = await phase(kube, namespace, SCALE_PLANS, "m", "Succeeded", "Failed", "PartiallySucceeded")
-        assert told["phase"] == "Succeeded", told
+        status = await phase(kube, namespace, SCALE_PLANS, "m", "Succeeded", "Failed", "PartiallySucceeded")
+        assert status["phase"] == "Succeeded", status
         assert await _memory(kube, namespace, "job-worker-2") == ("256Mi", "256Mi")
         assert await _memory(kube, namespace, "job-worker-3") == ("96Mi", "96Mi")
 

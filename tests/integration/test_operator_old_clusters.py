@@ -52,11 +52,11 @@ async def test_without_in_place_resize_members_are_replaced_one_by_one_and_the_p
             await kube.patch(PODS, namespace, "job-worker-0", {"spec": {}}, subresource="resize")
         wish = {"worker": {"resource": {"cpu": "200m"}}}
         await kube.create(SCALE_PLANS, namespace, made(SCALE_PLANS, "p", jobName="job", replicaResourceSpecs=wish))
-        told = await phase(kube, namespace, SCALE_PLANS, "p", "Succeeded", "Failed", "PartiallySucceeded")
-        assert told["phase"] == "Succeeded", told
-        reasons = [move["message"] for move in told["migrations"]]
+        status = await phase(kube, namespace, SCALE_PLANS, "p", "Succeeded", "Failed", "PartiallySucceeded")
+        assert status["phase"] == "Succeeded", status
+        reasons = [move["message"] for move in status["migrations"]]
         assert len(reasons) == 2
-        assert all("in-place resize needs Kubernetes 1.33 or later" in reason for reason in reasons), told
+        assert all("in-place resize needs Kubernetes 1.33 or later" in reason for reason in reasons), status
         for name in await workers(kube, namespace):
             found = await kube.get(PODS, namespace, name)
             assert found["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "200m", "memory": "64Mi"}

@@ -1,4 +1,4 @@
-"""Nodes that leave, gang schedulers and what is around the pods, on the real API server; kubelets are played."""
+"""Nodes that leave, gang schedulers and what is around the pods, on the real API server; kubelets are fake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API server refuses one job is told, waited for or given up in time, and delays no other job."""
+"""What the API server refuses for one job is reported, retried or given up in time, and delays no other job."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ async def test_a_quota_used_up_in_mid_scale_out_is_named_by_the_plan_and_other_j
         # The one pod that the quota allows is ready long before the plan ends, also on a busy machine.
         more = made(SCALE_OUTS, "more", jobName="greedy", count=3, timeoutSeconds=10)
         await kube.create(SCALE_OUTS, namespace, more)
-        told = await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded", "ScaleFailed")
-        plan = (await kube.get(SCALE_PLANS, namespace, told["plan"]))["status"]
+        status = await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded", "ScaleFailed")
+        plan = (await kube.get(SCALE_PLANS, namespace, status["plan"]))["status"]
         assert plan["phase"] == "PartiallySucceeded", plan
-        assert (told["phase"], told["message"]) == ("ScaleFailed", plan["message"])
+        assert (status["phase"], status["message"]) == ("ScaleFailed", plan["message"])
         for part in ("few-pods", "exceeded quota", "2 of 3"):
             assert part in plan["message"], plan
         assert len(plan["createdPods"]) == 1

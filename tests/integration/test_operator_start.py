@@ -1,4 +1,4 @@
-"""What an operator does before it can work."""
+"""What the operator waits for when it starts."""
 
 from __future__ import annotations
 

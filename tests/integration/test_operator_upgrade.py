@@ -1,4 +1,4 @@
-"""What comes again, newer or twice: definitions and operators of another version, and plans applied once more."""
+"""Upgrades: CRDs and operators of another version, and plans that are applied once more."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_a_plan_applied_twice_is_carried_out_once_and_cannot_be_changed(
         plan = made(SCALE_PLANS, "more", jobName="job", createPods=[{"role": "worker"}, {"role": "worker"}])
         assert "created" in await _apply(cluster, namespace, plan)
         assert "invalid" not in await _apply(cluster, namespace, plan)
-        told = await phase(kube, namespace, SCALE_PLANS, "more", "Succeeded")
+        status = await phase(kube, namespace, SCALE_PLANS, "more", "Succeeded")
         assert "invalid" not in await _apply(cluster, namespace, plan)
         plan["spec"]["createPods"].append({"role": "worker"})
         assert "spec is immutable; create another ScalePlan" in await _apply(cluster, namespace, plan)
@@ -63,7 +63,7 @@ async def test_a_plan_applied_twice_is_carried_out_once_and_cannot_be_changed(
         await kube.create(SCALE_PLANS, namespace, later)
         await phase(kube, namespace, SCALE_PLANS, "later", "Succeeded")
         assert len(await workers(kube, namespace)) == 5
-        assert (await kube.get(SCALE_PLANS, namespace, "more"))["status"] == told
+        assert (await kube.get(SCALE_PLANS, namespace, "more"))["status"] == status
 
 
 async def _apply(cluster: Cluster, namespace: str, body: Json) -> str:

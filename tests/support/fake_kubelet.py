@@ -1,4 +1,4 @@
-"""Plays the kubelet and the agents on a control plane without a node: pods start, drain, end and go as real ones do."""
+"""A fake kubelet with fake agents, on a control plane without nodes: pods start, drain, end and terminate."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def kubelet(kube: Kube, namespace: str, *, agents: bool = True, node: str 
 
 
 async def end(kube: Kube, namespace: str, name: str, code: int, reason: str = "Error", message: str = "") -> None:
-    """Let the first container of a pod end."""
+    """End the first container of a pod."""
     pod = await kube.get(PODS, namespace, name)
     state = {"terminated": {"exitCode": code, "reason": reason, "message": message}}
     status = {

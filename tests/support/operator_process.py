@@ -1,4 +1,4 @@
-"""The operator's process and what tests ask of the cluster it works on: shared by every test of the operator."""
+"""Starts the operator's process, and reads the objects it works on; for all integration tests of the operator."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def operator(
 
 
 async def start_operator(kubeconfig: Path, namespace: str, log: Path, *more: str) -> asyncio.subprocess.Process:
-    """Start the operator's process; what it says is added to `log`."""
+    """Start the operator's process; its output is appended to `log`."""
     with log.open("ab") as output:
         return await asyncio.create_subprocess_exec(
             *(str(OPERATOR), "--kubeconfig", str(kubeconfig), "--namespace", namespace),
@@ -46,7 +46,7 @@ async def start_operator(kubeconfig: Path, namespace: str, log: Path, *more: str
 
 
 async def end_operator(process: asyncio.subprocess.Process) -> None:
-    """Ask the process to end, if it has not, and wait for that."""
+    """Terminate the process, if it has not ended, and wait for its end."""
     if process.returncode is None:
         process.terminate()
     async with asyncio.timeout(30):
@@ -93,7 +93,7 @@ async def workers(kube: Kube, namespace: str, job_name: str | None = None) -> li
 
 
 async def worker_indices(kube: Kube, namespace: str) -> list[int]:
-    """Return the indices of all worker pods: their names have one more part where an operator died over the first."""
+    """Return the indices of all worker pods; a name has one more part if an operator died creating the first pod."""
     pods = await kube.list(PODS, namespace, label_selector=f"{names.LABEL_ROLE}=worker")
     return sorted(int(pod["metadata"]["labels"][names.LABEL_INDEX]) for pod in pods["items"])
 
@@ -108,7 +108,7 @@ async def there(kube: Kube, resource: Resource, namespace: str, name: str) -> bo
 
 
 async def leader(kube: Kube, namespace: str) -> str:
-    """Return who holds the lease; empty for nobody."""
+    """Return the holder of the lease; empty for nobody."""
     try:
         return str((await kube.get(LEASES, namespace, names.OPERATOR))["spec"].get("holderIdentity", ""))
     except KubeError:
@@ -116,5 +116,5 @@ async def leader(kube: Kube, namespace: str) -> str:
 
 
 async def says(log: Path, text: str) -> bool:
-    """Whether the operator has said it."""
+    """Whether the operator has logged it."""
     return text in log.read_text()

@@ -1,4 +1,4 @@
-"""A series of scale-outs, scale-ins, plans and pod deaths whose outcome is known whatever order and faults it meets."""
+"""A random series of scale-outs, scale-ins, plans and pod failures, with one result in any order and under faults."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.support.wait import until
 
 BEGIN = 8
 LOST = 4
-"""Members that ScaleIns may take: so the lower indices, among which pods die, stay in any order of the requests."""
+"""Members that ScaleIns may remove: the lower indices, whose pods fail, stay in any order of the requests."""
 CPU = "200m"
 
 
 @dataclass
 class Series:
-    """What was asked of each job: the change of size by request, and how many of its members failed."""
+    """What was requested of each job: the change of size by request, and how many of its members failed."""
 
     kube: Kube
     namespace: str
@@ -50,7 +50,7 @@ class Series:
             await phase(self.kube, self.namespace, ELASTIC_JOBS, name, "Running", seconds=90)
 
     async def run(self) -> None:
-        """Ask for everything, in an order and at moments that chance decides."""
+        """Make all requests, in a random order and at random times."""
         steps = [
             (name, *step)
             for name in self.jobs
@@ -84,7 +84,7 @@ class Series:
         self.asked[job_name][resource.kind, name] = change
 
     async def _kill(self, job_name: str, index: int, *, fails: bool) -> None:
-        """Let the member's pod vanish or fail, as soon as it runs."""
+        """Delete the member's pod or let it fail, as soon as it runs."""
         selector = f"{names.LABEL_JOB_NAME}={job_name},{names.LABEL_INDEX}={index}"
 
         async def running() -> Json:
@@ -101,7 +101,7 @@ class Series:
                 await self.kube.delete(PODS, self.namespace, name)
 
     async def check(self) -> None:
-        """Wait until all is done, and compare with what was asked: exactly that, once each, and nothing left over."""
+        """Wait for the end, and check that exactly the requests were executed, once each, and nothing is left over."""
         for name in self.jobs:
             await self._check_job(name)
         pods = await self.kube.list(PODS, self.namespace)
@@ -137,7 +137,7 @@ class Series:
         return found
 
     async def _at_rest(self, name: str, size: int) -> Json | None:
-        """Return the job's status when pods, status and spec all have this size and nothing is going on."""
+        """Return the job's status when pods, status and spec all have this size and no plan runs."""
         found = await self.kube.get(ELASTIC_JOBS, self.namespace, name)
         selector = f"{names.LABEL_JOB_NAME}={name},{names.LABEL_ROLE}=worker"
         pods = (await self.kube.list(PODS, self.namespace, label_selector=selector))["items"]
@@ -150,8 +150,8 @@ class Series:
 
 @asynccontextmanager
 async def witness(kube: Kube, namespace: str) -> AsyncIterator[list[str]]:
-    """Watch all pods; collect each moment at which a member had two that were alive."""
-    seen: list[str] = []
+    """Watch all pods; yield a list that gets an entry whenever a member has two live pods."""
+    twins_found: list[str] = []
     alive: dict[str, Pod] = {}
 
     def on_change(before: Pod | None, after: Pod | None) -> None:
@@ -165,12 +165,12 @@ async def witness(kube: Kube, namespace: str) -> AsyncIterator[list[str]]:
                 p.name for p in alive.values() if (p.metadata.labels[names.LABEL_JOB_UID], p.role, p.index) == member
             ]
             if len(twins) > 1:
-                seen.append(f"{member}: {', '.join(twins)}")
+                twins_found.append(f"{member}: {', '.join(twins)}")
 
     watch = Informer(kube, PODS, Pod, namespace=namespace, label_selector=names.LABEL_JOB_UID, on_change=on_change)
     task = asyncio.create_task(watch.run())
     try:
-        yield seen
+        yield twins_found
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -178,7 +178,7 @@ async def witness(kube: Kube, namespace: str) -> AsyncIterator[list[str]]:
 
 
 def _request(plan: Json) -> tuple[str, str]:
-    """Return what asked for a plan: the ScaleIn or ScaleOut that owns it, else itself."""
+    """Return the request of a plan: the ScaleIn or ScaleOut that owns it, else the plan itself."""
     for owner in plan["metadata"].get("ownerReferences", ()):
         if owner["kind"] in ("ScaleIn", "ScaleOut"):
             return owner["kind"], owner["name"]

@@ -1,4 +1,4 @@
-"""Whole histories of a job against a cluster in memory: faults, requests, and an operator that dies at any write."""
+"""Histories of a job on a cluster in memory: faults, requests, and an operator that is killed at any write."""
 
 from __future__ import annotations
 
@@ -135,9 +135,9 @@ async def test_a_plan_that_does_not_get_ready_in_time_is_rolled_back_if_it_says_
         for pod in cluster.kube.all(PODS):
             if "deletionTimestamp" in pod["metadata"]:
                 cluster.kube.remove(PODS, pod["metadata"]["name"])
-    told = status(cluster, SCALE_PLANS, "p")
-    assert told["phase"] == "Failed"
-    assert told["message"].startswith(
+    ended = status(cluster, SCALE_PLANS, "p")
+    assert ended["phase"] == "Failed"
+    assert ended["message"].startswith(
         "rolled back after timeoutSeconds 5: 2 of 2 new members are not ready: worker 1, worker 2"
     )
     assert pod_names(cluster) == ["job-worker-0"]
@@ -219,9 +219,9 @@ async def test_the_job_succeeds_when_all_workers_have_and_what_still_waits_ends(
     await cluster.apply(SCALE_OUTS, "late", count=1)
     await cluster.settle()
     assert cluster.job().status.phase == "Succeeded"
-    told = status(cluster, SCALE_OUTS, "late")
-    assert told["phase"] == "ScaleFailed"
-    assert "has ended (Succeeded)" in told["message"]
+    ended = status(cluster, SCALE_OUTS, "late")
+    assert ended["phase"] == "ScaleFailed"
+    assert "has ended (Succeeded)" in ended["message"]
     assert cluster.kube.pods(names.ROLE_MASTER) == []
     assert pod_names(cluster) == ["job-worker-0", "job-worker-1"], "cleanPodPolicy Running keeps finished pods"
 

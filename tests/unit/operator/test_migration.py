@@ -40,12 +40,12 @@ async def test_a_migrated_member_leaves_when_its_replacement_is_ready() -> None:
     await nodes.until(lambda: nodes.plan("m").get("drainingPods") == ["job-worker-0"])
     assert nodes.plan("m")["phase"] == "Draining"
     await nodes.settle()
-    told = nodes.plan("m")
-    assert told["phase"] == "Succeeded"
-    assert told["migrations"][0]["phase"] == "Done"
-    assert (told["createdPods"], told["removedPods"]) == (["job-worker-2"], ["job-worker-0"])
-    assert "forcedPods" not in told
-    assert "drainingPods" not in told
+    status = nodes.plan("m")
+    assert status["phase"] == "Succeeded"
+    assert status["migrations"][0]["phase"] == "Done"
+    assert (status["createdPods"], status["removedPods"]) == (["job-worker-2"], ["job-worker-0"])
+    assert "forcedPods" not in status
+    assert "drainingPods" not in status
     assert nodes.requests("cpu") == {"job-worker-1": "1", "job-worker-2": "2"}
     assert held(cluster) == (2, "1-2")
     assert cluster.job().spec.replica_specs["worker"].replicas == 2
@@ -74,13 +74,13 @@ async def test_a_replacement_that_does_not_get_ready_is_taken_back_and_the_membe
     wishes = [{"name": "job-worker-0"}, {"name": "job-worker-1"}]
     await nodes.cluster.apply(SCALE_PLANS, "m", timeoutSeconds=20, migratePods=wishes)
     await nodes.settle()
-    told = nodes.plan("m")
-    assert told["phase"] == "PartiallySucceeded"
-    assert told["message"] == (
+    status = nodes.plan("m")
+    assert status["phase"] == "PartiallySucceeded"
+    assert status["message"] == (
         "1 of 2 members are not replaced: worker 0 (its replacement is not ready after timeoutSeconds 20: "
         "Unschedulable: 0/3 nodes are available)"
     )
-    assert [move["phase"] for move in told["migrations"]] == ["Undone", "Done"]
+    assert [move["phase"] for move in status["migrations"]] == ["Undone", "Done"]
     assert nodes.live_pods() == ["job-worker-0", "job-worker-3"]
     nodes.cluster.check_final_state()
 
@@ -104,9 +104,9 @@ async def test_an_agent_that_does_not_drain_in_time_is_forced_out_and_recorded()
     nodes.agents = False
     await nodes.cluster.apply(SCALE_PLANS, "m", drainSeconds=7, migratePods=[{"name": "job-worker-1"}])
     await nodes.settle()
-    told = nodes.plan("m")
-    assert told["phase"] == "Succeeded"
-    assert told["forcedPods"] == told["removedPods"] == ["job-worker-1"]
+    status = nodes.plan("m")
+    assert status["phase"] == "Succeeded"
+    assert status["forcedPods"] == status["removedPods"] == ["job-worker-1"]
 
 
 async def test_a_plan_changes_the_size_first_and_then_migrates() -> None:
@@ -136,8 +136,8 @@ async def test_what_cannot_be_resized_in_place_is_replaced_one_by_one(resizes: R
     nodes = await started(replicas=3, least=3, most=3)
     nodes.resizes = resizes
     await rolled(nodes, MORE_CPU)
-    words = "has not resized it within 30 s" if resizes == "Silent" else "no room on the node"
-    assert all(words in move["message"] for move in nodes.plan("p")["migrations"])
+    expected = "has not resized it within 30 s" if resizes == "Silent" else "no room on the node"
+    assert all(expected in move["message"] for move in nodes.plan("p")["migrations"])
 
 
 async def test_a_resize_that_the_api_server_refuses_does_not_wait_for_the_time_out() -> None:
@@ -159,7 +159,7 @@ async def test_a_job_that_wants_replacement_gets_it_and_gpus_always_do() -> None
 
 
 async def rolled(nodes: Nodes, spec: dict[str, Any]) -> None:
-    """Run a plan that replaces all three members; there is at most one pod more, and never a ready one less."""
+    """Run a plan that replaces three members; check that there is at most one more pod, and never a ready one less."""
     cluster, old = nodes.cluster, set(nodes.live_pods())
     most, least = 0, 3
 
@@ -173,9 +173,9 @@ async def rolled(nodes: Nodes, spec: dict[str, Any]) -> None:
     cluster.kube.after_write = watched
     await cluster.apply(SCALE_PLANS, "p", **spec)
     await nodes.settle()
-    told = nodes.plan("p")
-    assert told["phase"] == "Succeeded", told
-    assert [move["phase"] for move in told["migrations"]] == ["Done"] * 3
+    status = nodes.plan("p")
+    assert status["phase"] == "Succeeded", status
+    assert [move["phase"] for move in status["migrations"]] == ["Done"] * 3
     assert (most, least) == (4, 3)
     assert not old & set(nodes.live_pods())
     assert set(nodes.requests("cpu").values()) == {"2"}
@@ -193,11 +193,11 @@ async def test_a_rolling_change_stops_at_the_first_that_fails_and_the_others_kee
     nodes.stuck = lambda _: "no node has that much" if len(nodes.cluster.kube.created_names) > began + 1 else ""
     await nodes.cluster.apply(SCALE_PLANS, "p", timeoutSeconds=60, **MORE_CPU)
     await nodes.settle()
-    told = nodes.plan("p")
-    assert told["phase"] == "PartiallySucceeded"
-    assert "1 of 2 members are not replaced: worker 1 (" in told["message"]
-    assert "Unschedulable: no node has that much" in told["message"]
-    assert "2 of 3 members keep the resources they had: worker 1, worker 2" in told["message"]
+    status = nodes.plan("p")
+    assert status["phase"] == "PartiallySucceeded"
+    assert "1 of 2 members are not replaced: worker 1 (" in status["message"]
+    assert "Unschedulable: no node has that much" in status["message"]
+    assert "2 of 3 members keep the resources they had: worker 1, worker 2" in status["message"]
     assert nodes.requests("cpu") == {"job-worker-1": "1", "job-worker-2": "1", "job-worker-3": "2"}
     nodes.cluster.check_final_state()
     nodes.stuck = lambda _: ""
@@ -294,9 +294,9 @@ async def history(fault: str, write: int, spec: dict[str, Any], resizes: Resizes
 
 
 def surely_migrated(nodes: Nodes, count: int) -> None:
-    told = nodes.plan("p")
-    assert told["phase"] == "Succeeded", told
-    assert [move["phase"] for move in told["migrations"]] == ["Done"] * count
+    status = nodes.plan("p")
+    assert status["phase"] == "Succeeded", status
+    assert [move["phase"] for move in status["migrations"]] == ["Done"] * count
     assert held(nodes.cluster)[0] == 3
     assert len(nodes.live_pods()) == 3
     assert sorted(nodes.requests("cpu").values()) == ["1"] * (3 - count) + ["2"] * count
@@ -337,7 +337,7 @@ async def test_a_rolling_change_is_carried_on_whatever_write_the_operator_dies_a
 
 
 async def writes_of(spec: dict[str, Any], resizes: Resizes) -> int:
-    """Return the writes of the operator for a plan that nothing disturbs."""
+    """Return the number of the operator's writes for a plan without faults."""
     nodes = await started(replicas=3)
     nodes.resizes, before = resizes, nodes.cluster.kube.writes
     await nodes.cluster.apply(SCALE_PLANS, "p", **spec)

@@ -1,4 +1,4 @@
-"""ScalePlans, ScaleIns and ScaleOuts from the queue to their end: refused, kept, taken back, told and deleted."""
+"""ScalePlans, ScaleIns and ScaleOuts from the queue to their end: refusals, rollbacks, messages and deletion."""
 
 from __future__ import annotations
 
@@ -129,12 +129,12 @@ async def started(**options: Any) -> Nodes:
 
 
 def size(nodes: Nodes) -> tuple[int, int]:
-    """What the job is held to, and what its spec says."""
+    """Return the desired size in the job's status, and the replicas of its spec."""
     job = nodes.cluster.job()
     return job.status.replica_statuses["worker"].desired, job.spec.replica_specs["worker"].replicas
 
 
-def told(nodes: Nodes, resource: Resource, name: str) -> dict[str, Any]:
+def status_of(nodes: Nodes, resource: Resource, name: str) -> dict[str, Any]:
     status: dict[str, Any] = nodes.cluster.kube.objects[resource, name].get("status", {})
     return status
 
@@ -150,8 +150,8 @@ async def test_a_request_that_cannot_be_met_says_why_and_touches_nothing(
     before = [(pod["metadata"]["uid"], pod["spec"]) for pod in nodes.cluster.kube.all(PODS)]
     await nodes.cluster.apply(resource, "bad", **spec)
     await nodes.settle()
-    assert told(nodes, resource, "bad")["phase"] in ("ScaleFailed", "Failed")
-    assert message in told(nodes, resource, "bad")["message"]
+    assert status_of(nodes, resource, "bad")["phase"] in ("ScaleFailed", "Failed")
+    assert message in status_of(nodes, resource, "bad")["message"]
     assert [(pod["metadata"]["uid"], pod["spec"]) for pod in nodes.cluster.kube.all(PODS)] == before
     nodes.cluster.check_final_state()
 
@@ -163,8 +163,8 @@ async def test_a_pod_that_is_leaving_already_is_not_removed_again(resource: Reso
     spec = {"podNames": ["job-worker-2"]} if resource == SCALE_INS else {"removePods": [{"name": "job-worker-2"}]}
     await nodes.cluster.apply(resource, "bad", **spec)
     await nodes.run_operator()
-    assert told(nodes, resource, "bad")["phase"] in ("ScaleFailed", "Failed")
-    assert "'job-worker-2' is leaving already" in told(nodes, resource, "bad")["message"]
+    assert status_of(nodes, resource, "bad")["phase"] in ("ScaleFailed", "Failed")
+    assert "'job-worker-2' is leaving already" in status_of(nodes, resource, "bad")["message"]
     await nodes.settle()
     assert len(nodes.live_pods()) == 3
 
@@ -183,8 +183,8 @@ async def test_a_job_that_does_not_run_is_not_scaled(how: str) -> None:
     await nodes.settle()
     words = "spec.jobName: ElasticJob 'job' " + ("has ended (Succeeded)" if how == "finished" else "is suspended")
     for resource, name in ((SCALE_OUTS, "out"), (SCALE_INS, "in"), (SCALE_PLANS, "plan")):
-        assert told(nodes, resource, name)["phase"] in ("ScaleFailed", "Failed")
-        assert told(nodes, resource, name)["message"] == words
+        assert status_of(nodes, resource, name)["phase"] in ("ScaleFailed", "Failed")
+        assert status_of(nodes, resource, name)["message"] == words
 
 
 async def test_what_names_a_job_that_does_not_exist_is_refused() -> None:
@@ -198,7 +198,7 @@ async def test_what_names_a_job_that_does_not_exist_is_refused() -> None:
     assert all("spec.jobName: there is no ElasticJob 'job' in namespace 'ns'" in w.patch["message"] for w in writes)
 
 
-# --- draining, time-outs, words -------------------------------------------------------------------------------------
+# --- draining, time-outs, messages ----------------------------------------------------------------------------------
 
 
 async def test_the_status_shows_who_is_draining_who_is_gone_and_who_was_forced() -> None:
@@ -218,7 +218,7 @@ async def test_the_status_shows_who_is_draining_who_is_gone_and_who_was_forced()
     assert "drainingPods" not in nodes.plan(name)
     assert nodes.plan(name)["removedPods"] == ["job-worker-1", "job-worker-2", "job-worker-3"]
     assert nodes.plan(name)["forcedPods"] == ["job-worker-1", "job-worker-3"]
-    assert told(nodes, SCALE_INS, "less")["pods"] == nodes.plan(name)["removedPods"]
+    assert status_of(nodes, SCALE_INS, "less")["pods"] == nodes.plan(name)["removedPods"]
 
 
 async def test_a_removed_pod_that_does_not_end_is_told_and_its_index_not_used() -> None:
@@ -297,13 +297,13 @@ async def test_a_plan_ends_in_its_time_though_what_a_new_master_needs_is_refused
         return await create(resource, namespace, body)
 
     await nodes.cluster.apply(SCALE_PLANS, "more", createPods=[{}], timeoutSeconds=5)
-    await nodes.until(lambda: told(nodes, SCALE_PLANS, "more").get("phase") == "Executing")
+    await nodes.until(lambda: status_of(nodes, SCALE_PLANS, "more").get("phase") == "Executing")
     monkeypatch.setattr(kube, "create", without_account)
     for name in ("job-worker-2", "job-master"):
         kube.remove(PODS, name)
     kube.remove(SERVICE_ACCOUNTS, "job-master")
-    await nodes.until(lambda: told(nodes, SCALE_PLANS, "more")["phase"] == "Failed")
-    assert "1 of 1 new members are not ready" in told(nodes, SCALE_PLANS, "more")["message"]
+    await nodes.until(lambda: status_of(nodes, SCALE_PLANS, "more")["phase"] == "Failed")
+    assert "1 of 1 new members are not ready" in status_of(nodes, SCALE_PLANS, "more")["message"]
     assert "no right to create it" in nodes.cluster.job().status.message
 
 
@@ -312,12 +312,12 @@ async def test_bounds_edited_while_a_plan_runs_win_over_its_size(resource: Resou
     nodes = await started(replicas=4)
     nodes.agents, nodes.stuck = False, lambda _: "no node"
     await nodes.cluster.apply(resource, "change", count=2)
-    await nodes.until(lambda: told(nodes, resource, "change").get("phase") == "Scaling")
+    await nodes.until(lambda: status_of(nodes, resource, "change").get("phase") == "Scaling")
     nodes.cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(bounds))
     nodes.agents, nodes.stuck = True, lambda _: ""
     await nodes.settle()
     await nodes.settle()
-    assert told(nodes, resource, "change")["phase"] == "ScaleSucceeded"
+    assert status_of(nodes, resource, "change")["phase"] == "ScaleSucceeded"
     assert size(nodes) == (4, 4), "the API server refuses any other count for these bounds"
     nodes.cluster.check_final_state()
 
@@ -436,7 +436,7 @@ async def test_what_waits_is_simply_gone_when_it_is_deleted() -> None:
     await nodes.cluster.apply(SCALE_PLANS, "second", **plan_of(worker={"replicas": 5}))
     await nodes.cluster.apply(SCALE_OUTS, "third", count=1)
     await nodes.run_operator()
-    assert nodes.plan("second")["phase"] == told(nodes, SCALE_OUTS, "third")["phase"] == "Pending"
+    assert nodes.plan("second")["phase"] == status_of(nodes, SCALE_OUTS, "third")["phase"] == "Pending"
     assert nodes.plan("second")["message"] == "waits for ScalePlan first"
     nodes.cluster.kube.remove(SCALE_PLANS, "second")
     nodes.cluster.kube.remove(SCALE_OUTS, "third")
@@ -578,7 +578,11 @@ async def test_scale_outs_and_scale_ins_are_deleted_when_their_time_is_over() ->
     await nodes.cluster.apply(SCALE_OUTS, "short", count=1, ttlSecondsAfterFinished=50)
     await nodes.cluster.apply(SCALE_INS, "long", count=1)
     await nodes.settle()
-    assert told(nodes, SCALE_OUTS, "short")["phase"] == told(nodes, SCALE_INS, "long")["phase"] == "ScaleSucceeded"
+    assert (
+        status_of(nodes, SCALE_OUTS, "short")["phase"]
+        == status_of(nodes, SCALE_INS, "long")["phase"]
+        == "ScaleSucceeded"
+    )
     nodes.cluster.now += 60
     await nodes.run_operator()
     assert nodes.cluster.kube.all(SCALE_OUTS) == []

@@ -142,7 +142,7 @@ async def test_creates_that_collide_on_a_quota_are_sent_again(monkeypatch: pytes
 
 
 async def test_a_pod_whose_create_was_never_answered_is_not_created_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The watch is behind as well: only a list tells that the pod is there. `World.check` looks at every write."""
+    """The watch is late as well: only a list shows that the pod exists. `Cluster.check` runs after every write."""
     monkeypatch.setattr(pod_executor, "_CREATE_RETRY_SECONDS", ())
     cluster = Cluster(replicas=1)
     create, lost = cluster.kube.create, list[str]()

@@ -1,4 +1,4 @@
-"""Random histories of a job under every fault, held to the promises after every single write.
+"""Random histories of a job under every fault, whose invariants are checked after every single write.
 
 `python -m pytest tests/unit -k simulator --histories=20000` runs more of them, `--history-seed=N` repeats one.
 """

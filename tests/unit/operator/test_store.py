@@ -1,4 +1,4 @@
-"""What the store tells of a job is that job's: nothing of one that had its name before."""
+"""The store keeps what belongs to a job apart from what belonged to an earlier job of its name."""
 
 from __future__ import annotations
 

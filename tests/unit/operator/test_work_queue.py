@@ -9,7 +9,7 @@ from elasticjob_operator.work_queue import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SE
 
 
 class Work:
-    """Work that waits at a gate, and tells what was done."""
+    """Work that waits at a gate, and records what was done."""
 
     def __init__(self) -> None:
         self.gate, self.begun = asyncio.Event(), asyncio.Event()
