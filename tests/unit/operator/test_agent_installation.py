@@ -1,4 +1,4 @@
-"""How the agent gets into a member's pod, and which names of a template are its own."""
+"""How the agent is installed into a member's pod, and which names of a template are reserved for it."""
 
 from __future__ import annotations
 

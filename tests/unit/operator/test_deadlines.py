@@ -1,4 +1,4 @@
-"""A job past a deadline fails with the field, the bound and the pod's own words."""
+"""A job that misses a deadline fails with a message that has the field, the bound and why a pod is pending."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the end of a pod means: the default table, which docs/failures.md shows, and the rules of a job before it."""
+"""How a failed pod is classified: by the rules of its job, then by the default rules that docs/failures.md lists."""
 
 from __future__ import annotations
 

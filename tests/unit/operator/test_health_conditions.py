@@ -1,4 +1,4 @@
-"""What the operator makes of the master's findings: conditions that follow them, and one event for each change."""
+"""The health conditions follow the master's progress report, with one event for each change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the operator answers to probes and Prometheus, whether it leads or waits; docs/install.md lists the metrics."""
+"""The operator's probes and metrics, whether it leads or waits; docs/install.md lists the metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is around the pods: the gang's PodGroup, what schedulers read on the pods, and all that is made or corrected."""
+"""A job's infrastructure is created and corrected; its PodGroup and its pods have what gang schedulers read."""
 
 from __future__ import annotations
 
