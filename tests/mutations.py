@@ -25,6 +25,7 @@ SELECTIONS = (
     ("tests/unit/operator", "-k", "not simulator"),
 )
 """Random histories first, which are independent of the mistake; then the tests of single functions."""
+OPTIONS = ("--thorough", "-x", "-q", "--tb=short", "-p", "no:cacheprovider")
 
 
 @dataclass(frozen=True)
@@ -180,18 +181,7 @@ def _caught_by(mutation: Mutation, place: Path) -> str | None:
     paths = [str(place / name) for name in SOURCES[:-1] if name != "tests"]
     for selection in SELECTIONS:
         run = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "pytest",
-                *selection,
-                "--thorough",
-                "-x",
-                "-q",
-                "--tb=short",
-                "-p",
-                "no:cacheprovider",
-            ],
+            [sys.executable, "-m", "pytest", *selection, *OPTIONS],
             cwd=place,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([*paths, str(place)])},
             capture_output=True,
