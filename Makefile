@@ -11,7 +11,7 @@ READY := $(VENV)/.ready
 demo: $(READY)
 	@$(BIN)/elasticjob dev demo $(if $(KEEP),--keep)
 
-# Four processes at a time, because most tests wait more than they compute; a file's tests stay in one process.
+# Four test processes, because most tests wait more than they compute; the tests of one file run in one process.
 PARALLEL = -n $(or $(WORKERS),4) --dist loadfile --no-loadscope-reorder --durations=10
 
 test: $(READY)
@@ -20,28 +20,28 @@ test: $(READY)
 unit integration: $(READY)
 	$(BIN)/python -m pytest $(PARALLEL) tests/$@
 
-# On the embedded cluster, or on the one of KUBECONFIG: docs/testing.md. TESTS="file ..." runs some of them.
+# On the embedded cluster, or on the cluster of KUBECONFIG (docs/testing.md). TESTS="file ..." runs these files only.
 e2e: $(READY)
 	$(BIN)/python -m pytest $(or $(TESTS),tests/e2e) \
 		$(if $(KUBECONFIG),--kubeconfig=$(KUBECONFIG) --durations=0 --durations-min=5,$(PARALLEL))
 
-# Random histories and inputs in their full number; `make test` runs as many as show a regression.
+# The full number of random histories and inputs; `make test` runs fewer, enough to show a regression.
 thorough: $(READY)
 	$(BIN)/python -m pytest $(PARALLEL) tests/unit tests/fuzz --thorough
 
-# The nightly mode: random histories of a job under every fault.
+# Random histories of a job under every fault; meant to run nightly.
 simulate: $(READY)
 	$(BIN)/python -m pytest tests/unit -k simulator --histories=$(or $(HISTORIES),20000)
 
-# Random bytes and messages at every port; INPUTS together.
+# Random bytes and messages at every port, INPUTS in total.
 fuzz: $(READY)
 	$(BIN)/python -m pytest tests/fuzz --inputs=$(or $(INPUTS),100000) $(if $(SEED),--fuzz-seed=$(SEED)) -rA
 
-# Broken cores, each of which a test must catch.
+# Mutations of the cores: for each one a test must fail.
 mutations: $(READY)
 	$(BIN)/python -m tests.mutations $(MUTATION)
 
-# FIGURE=name measures one only; bench/__main__.py lists them.
+# FIGURE=name measures one figure only; bench/__main__.py lists them.
 bench: $(READY)
 	$(BIN)/python -m bench $(FIGURE)
 
@@ -59,7 +59,7 @@ check-generated: $(READY)
 	$(BIN)/python -m tools.generate --check
 	$(BIN)/python -m tools.render_deploy --check
 
-# The cluster that kubectl is set to. docs/install.md says more. MODE=namespaced: for the jobs of NAMESPACE only.
+# These install on the current cluster of kubectl (docs/install.md). MODE=namespaced: for the jobs of NAMESPACE only.
 IMG ?= elasticjob-operator:0.1.0
 MASTER_IMG ?= elasticjob-master:0.1.0
 NAMESPACE ?= elasticjob-system
@@ -82,7 +82,8 @@ deploy:
 undeploy:
 	set -o pipefail; $(MANIFESTS) | kubectl delete --ignore-not-found -f -
 
-# What is installed, in a checkout and in the images, with hashes. A pin changes only when it must, or with UPGRADE=--upgrade.
+# Pins the packages of a checkout and of the images, with hashes. A pin changes only when pyproject.toml requires it, or
+# with UPGRADE=--upgrade.
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' $(UPGRADE)
 
@@ -91,7 +92,7 @@ lock: $(READY)
 	$(LOCK) --group build -o locks/build.txt
 	$(LOCK) pyproject.toml --extra master -c locks/dev.txt -o locks/master.txt
 	$(LOCK) pyproject.toml --extra examples -c locks/dev.txt -o locks/examples.txt
-	@# The operator is no agent: what a plain install brings along is not for it.
+	@# The operator does not need the agent's dependencies, which a plain install includes.
 	$(LOCK) pyproject.toml --extra operator -c locks/dev.txt -o locks/operator.txt \
 		$(addprefix --no-emit-package ,grpcio protobuf psutil)
 

@@ -31,9 +31,9 @@ class _MemberStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MemberSta
     MEMBER_STATE_TRAINING: _MemberState.ValueType  # 2
     """Its training process runs in the current world."""
     MEMBER_STATE_DRAINING: _MemberState.ValueType  # 3
-    """Leaving: out of discovery, its training process is being stopped."""
+    """Leaving: not in host discovery any more; its training process is being stopped."""
     MEMBER_STATE_SUSPECTED: _MemberState.ValueType  # 4
-    """Its stream is gone; not yet taken for lost."""
+    """Its stream is gone, or it is silent; it is not yet considered lost."""
     MEMBER_STATE_SUCCEEDED: _MemberState.ValueType  # 5
     """Its training process finished with exit code 0."""
 
@@ -45,9 +45,9 @@ MEMBER_STATE_WAITING: MemberState.ValueType  # 1
 MEMBER_STATE_TRAINING: MemberState.ValueType  # 2
 """Its training process runs in the current world."""
 MEMBER_STATE_DRAINING: MemberState.ValueType  # 3
-"""Leaving: out of discovery, its training process is being stopped."""
+"""Leaving: not in host discovery any more; its training process is being stopped."""
 MEMBER_STATE_SUSPECTED: MemberState.ValueType  # 4
-"""Its stream is gone; not yet taken for lost."""
+"""Its stream is gone, or it is silent; it is not yet considered lost."""
 MEMBER_STATE_SUCCEEDED: MemberState.ValueType  # 5
 """Its training process finished with exit code 0."""
 Global___MemberState: _TypeAlias = MemberState  # noqa: Y015
@@ -74,7 +74,7 @@ class RegisterRequest(_message.Message):
     """An IP address at which the other members reach this one."""
     node_name: _builtins.str
     slots: _builtins.int
-    """Processes this member can run; what host discovery shows after the colon."""
+    """Processes this member can run: the `slots` of `host:slots` in host discovery."""
     agent_version: _builtins.str
     def __init__(
         self,
@@ -107,9 +107,9 @@ class RegisterResponse(_message.Message):
     heartbeat_seconds: _builtins.float
     """Seconds between heartbeats."""
     lost_seconds: _builtins.float
-    """Seconds without a stream after which the member is taken for lost."""
+    """Seconds without a stream after which the member is considered lost."""
     report_seconds: _builtins.float
-    """Shortest time between two step reports; steps in between are told together."""
+    """Shortest time between two step reports, in seconds; the agent merges the steps in between into one report."""
     def __init__(
         self,
         *,
@@ -177,7 +177,7 @@ Global___AgentMessage: _TypeAlias = AgentMessage  # noqa: Y015
 
 @_typing.final
 class Hello(_message.Message):
-    """Hello opens a stream and tells what runs here, so that a master that has just come back knows the world as it is."""
+    """Hello opens a stream and reports what runs in this pod, so that a restarted master learns the present world."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -299,8 +299,8 @@ class StepReport(_message.Message):
     steps: _builtins.int
     """Steps this report stands for; 0 when not known."""
     compute_seconds: _builtins.float
-    """Seconds of `seconds` that this process worked by itself, without waiting for others; 0 when not known. Processes
-    that wait for each other at every step all take as long as the slowest: only this tells which one that is.
+    """The part of `seconds` in which this process computed, without waiting for others; 0 when not known. Processes that
+    wait for each other at every step all take as long as the slowest one; only this value shows which one that is.
     """
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
@@ -354,7 +354,7 @@ class ProcessExited(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     exit_code: _builtins.int
-    """As a shell tells it: 128 + signal number when a signal ended it."""
+    """As a shell reports it: 128 + signal number when a signal ended the process."""
     asked: _builtins.bool
     """The process ended because a Stop or a Drain asked for it."""
     message: _builtins.str
@@ -377,7 +377,7 @@ Global___ProcessExited: _TypeAlias = ProcessExited  # noqa: Y015
 
 @_typing.final
 class Leaving(_message.Message):
-    """Leaving tells that the agent was asked to end by its node (SIGTERM): it drains as if the master had said so."""
+    """Leaving reports that the agent has received SIGTERM, from its node for instance: it drains as after a Drain."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -422,14 +422,14 @@ class CheckResult(_message.Message):
     PROBLEM_FIELD_NUMBER: _builtins.int
     UNREACHED_FIELD_NUMBER: _builtins.int
     number: _builtins.int
-    """Of the Check that is answered."""
+    """The number of the answered Check."""
     seconds: _builtins.float
-    """Seconds the measured work took here; to be compared with the other members."""
+    """Seconds the benchmark took on this node; the master compares them with those of the other members."""
     problem: _builtins.str
-    """What is wrong with this node, for people; empty: nothing."""
+    """What is wrong with this node, as a message for people; empty: nothing."""
     @_builtins.property
     def unreached(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Peers that could not be reached, as the Check names them; whose fault that is, the master judges."""
+        """Addresses of the Check that could not be connected to; the master decides which end of a connection is at fault."""
 
     def __init__(
         self,
@@ -461,11 +461,11 @@ class MasterMessage(_message.Message):
     command_id: _builtins.int
     @_builtins.property
     def start(self) -> Global___Start:
-        """Start the training process in a world, replacing none: the agent runs at most one."""
+        """Start the training process in a world. None runs at that time: the agent runs at most one."""
 
     @_builtins.property
     def stop(self) -> Global___Stop:
-        """Stop the training process and keep the agent: the next Start follows."""
+        """Stop the training process and keep the agent, which waits for the next Start."""
 
     @_builtins.property
     def drain(self) -> Global___Drain:
@@ -473,15 +473,15 @@ class MasterMessage(_message.Message):
 
     @_builtins.property
     def exit(self) -> Global___Exit:
-        """The agent ends with its training process' exit code."""
+        """End the agent, with the exit code of its training process."""
 
     @_builtins.property
     def configure(self) -> Global___Configure:
-        """How often to tell; replaces what Register has answered."""
+        """Change the intervals of heartbeats and reports that Register has returned."""
 
     @_builtins.property
     def check(self) -> Global___Check:
-        """Measure this node, before a training process runs here."""
+        """Check this node, before a training process runs on it."""
 
     def __init__(
         self,
@@ -536,7 +536,7 @@ class Start(_message.Message):
     def world(self) -> Global___World: ...
     @_builtins.property
     def environment(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """What the framework needs to know of the world, rendered for this rank."""
+        """Environment variables that describe the world to the framework, for this rank."""
 
     def __init__(
         self,
@@ -560,7 +560,7 @@ class Stop(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     GRACE_SECONDS_FIELD_NUMBER: _builtins.int
     round: _builtins.int
-    """Round of the process that is meant; a process of another round is not touched."""
+    """Round of the process to stop; a process of another round is not stopped."""
     grace_seconds: _builtins.float
     """Seconds until SIGTERM, and as many again until SIGKILL. 0: the world is broken, SIGKILL at once."""
     def __init__(
@@ -602,7 +602,9 @@ class Exit(_message.Message):
 
     PROBLEM_FIELD_NUMBER: _builtins.int
     problem: _builtins.str
-    """Why the agent ends although no process of its has ended: its node is not fit. Empty: with its process' exit code."""
+    """Why the agent shall end although its training process has not ended: its node is not fit. Empty: the agent ends
+    with the exit code of its training process.
+    """
     def __init__(
         self,
         *,
@@ -618,6 +620,8 @@ Global___Exit: _TypeAlias = Exit  # noqa: Y015
 
 @_typing.final
 class Configure(_message.Message):
+    """Configure replaces the fields of the same name in RegisterResponse."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     HEARTBEAT_SECONDS_FIELD_NUMBER: _builtins.int
@@ -640,8 +644,8 @@ Global___Configure: _TypeAlias = Configure  # noqa: Y015
 
 @_typing.final
 class Check(_message.Message):
-    """Check asks for a node check: a fixed piece of work for the CPU and the memory, a connection to every peer, and the
-    job's own command if there is one.
+    """Check requests a node check: a benchmark of CPU and memory, a connection to every peer, and the job's own command if
+    there is one.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -654,11 +658,11 @@ class Check(_message.Message):
     timeout_seconds: _builtins.float
     @_builtins.property
     def peers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Addresses of members whose agents shall be reached."""
+        """Addresses of members to whose agents this agent shall connect."""
 
     @_builtins.property
     def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """A command whose exit code other than 0 means that the node is not fit."""
+        """A command to run; an exit code other than 0 means that the node is not fit."""
 
     def __init__(
         self,
@@ -678,7 +682,9 @@ Global___Check: _TypeAlias = Check  # noqa: Y015
 
 @_typing.final
 class World(_message.Message):
-    """World is one consistent set of members. Ranks are the positions in the list: the longest-serving member is rank 0."""
+    """World is the set of members that train together. Ranks are positions in the list; the longest-serving member has
+    rank 0.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -731,11 +737,11 @@ class Member(_message.Message):
     step: _builtins.int
     """The last finished step this member reported."""
     step_seconds: _builtins.float
-    """Seconds of one step of its own, lately; 0 when not known."""
+    """Recent duration of one of its own steps, in seconds; 0 when not known."""
     straggler: _builtins.bool
     """It has been much slower than the others for a while."""
     check_problem: _builtins.str
-    """What the node check found wrong; empty: nothing, or there was none."""
+    """The problem that the node check found; empty: none, or the node was not checked."""
     @_builtins.property
     def usage(self) -> Global___ResourceUsage: ...
     def __init__(

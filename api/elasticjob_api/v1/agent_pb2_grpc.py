@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AgentServiceStub:
-    """The agents' side of the master: one registration and one stream per agent.
+    """What agents call at the master: one registration and one stream per agent.
     """
 
     def __init__(self, channel):
@@ -48,7 +48,7 @@ class AgentServiceStub:
 
 
 class AgentServiceServicer:
-    """The agents' side of the master: one registration and one stream per agent.
+    """What agents call at the master: one registration and one stream per agent.
     """
 
     def Register(self, request, context):
@@ -59,7 +59,7 @@ class AgentServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Connect(self, request_iterator, context):
-        """Connect carries everything frequent, both ways, for the life of the agent. The first message up is Hello.
+        """Connect carries all frequent messages in both directions, for the life of the agent. The agent sends Hello first.
         A new stream of the same pod replaces the old one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -88,7 +88,7 @@ def add_AgentServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AgentService:
-    """The agents' side of the master: one registration and one stream per agent.
+    """What agents call at the master: one registration and one stream per agent.
     """
 
     @staticmethod

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AgentServiceStub:
-    """The agents' side of the master: one registration and one stream per agent."""
+    """What agents call at the master: one registration and one stream per agent."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -36,24 +36,24 @@ class AgentServiceStub:
     Register: _grpc.UnaryUnaryMultiCallable[_agent_pb2.RegisterRequest, _agent_pb2.RegisterResponse]
     """Register makes the pod a member of the job. Repeating it with the same pod UID is harmless."""
     Connect: _grpc.StreamStreamMultiCallable[_agent_pb2.AgentMessage, _agent_pb2.MasterMessage]
-    """Connect carries everything frequent, both ways, for the life of the agent. The first message up is Hello.
+    """Connect carries all frequent messages in both directions, for the life of the agent. The agent sends Hello first.
     A new stream of the same pod replaces the old one.
     """
 
 @_typing.type_check_only
 class AgentServiceAsyncStub(AgentServiceStub):
-    """The agents' side of the master: one registration and one stream per agent."""
+    """What agents call at the master: one registration and one stream per agent."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Register: _aio.UnaryUnaryMultiCallable[_agent_pb2.RegisterRequest, _agent_pb2.RegisterResponse]  # type: ignore[assignment]
     """Register makes the pod a member of the job. Repeating it with the same pod UID is harmless."""
     Connect: _aio.StreamStreamMultiCallable[_agent_pb2.AgentMessage, _agent_pb2.MasterMessage]  # type: ignore[assignment]
-    """Connect carries everything frequent, both ways, for the life of the agent. The first message up is Hello.
+    """Connect carries all frequent messages in both directions, for the life of the agent. The agent sends Hello first.
     A new stream of the same pod replaces the old one.
     """
 
 class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
-    """The agents' side of the master: one registration and one stream per agent."""
+    """What agents call at the master: one registration and one stream per agent."""
 
     @_abc_1.abstractmethod
     def Register(
@@ -69,7 +69,7 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_agent_pb2.AgentMessage],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_agent_pb2.MasterMessage], _abc.AsyncIterator[_agent_pb2.MasterMessage]]:
-        """Connect carries everything frequent, both ways, for the life of the agent. The first message up is Hello.
+        """Connect carries all frequent messages in both directions, for the life of the agent. The agent sends Hello first.
         A new stream of the same pod replaces the old one.
         """
 

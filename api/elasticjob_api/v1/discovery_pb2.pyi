@@ -80,7 +80,7 @@ class Host(_message.Message):
     SLOTS_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """The pod's name, which is never used twice; Horovod blacklists names for good."""
+    """The pod's name. No name is ever used twice, because Horovod's blacklist of names is permanent."""
     slots: _builtins.int
     address: _builtins.str
     def __init__(

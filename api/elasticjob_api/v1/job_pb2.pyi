@@ -34,7 +34,7 @@ class _JobPhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobPhase.Val
     """The world is being stopped for another one."""
     JOB_PHASE_TRAINING: _JobPhase.ValueType  # 3
     JOB_PHASE_FINISHING: _JobPhase.ValueType  # 4
-    """At least one member has finished; the others follow."""
+    """At least one member has finished; the others have not yet."""
 
 class JobPhase(_JobPhase, metaclass=_JobPhaseEnumTypeWrapper): ...
 
@@ -45,7 +45,7 @@ JOB_PHASE_REFORMING: JobPhase.ValueType  # 2
 """The world is being stopped for another one."""
 JOB_PHASE_TRAINING: JobPhase.ValueType  # 3
 JOB_PHASE_FINISHING: JobPhase.ValueType  # 4
-"""At least one member has finished; the others follow."""
+"""At least one member has finished; the others have not yet."""
 Global___JobPhase: _TypeAlias = JobPhase  # noqa: Y015
 
 @_typing.final
@@ -293,13 +293,15 @@ class Progress(_message.Message):
     total_steps: _builtins.int
     samples_per_second: _builtins.float
     eta_seconds: _builtins.float
-    """Seconds to go; negative when not known."""
+    """Remaining seconds; negative when not known."""
     last_report_time: _builtins.float
     """Seconds since the epoch."""
     steps_per_second: _builtins.float
     """Steps a second."""
     stalled_since: _builtins.float
-    """Since when no step has been finished although members live, in seconds since the epoch; 0: it is not stalled."""
+    """Time since which no member has finished a step although members are alive, in seconds since the epoch; 0: the
+    training is not stalled.
+    """
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
@@ -329,7 +331,7 @@ Global___Progress: _TypeAlias = Progress  # noqa: Y015
 
 @_typing.final
 class History(_message.Message):
-    """History is what has happened and how fast the job was, oldest first. It is bounded: old samples get farther apart."""
+    """History lists events and samples of the throughput, oldest first. It is bounded: older samples are farther apart."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -434,7 +436,7 @@ Global___PlanList: _TypeAlias = PlanList  # noqa: Y015
 
 @_typing.final
 class Plan(_message.Message):
-    """Plan is a ScalePlan of this job, as Kubernetes has it. There are none without Kubernetes."""
+    """Plan is a ScalePlan of this job, as the API server stores it. A master without Kubernetes has none."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

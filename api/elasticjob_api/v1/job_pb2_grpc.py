@@ -27,7 +27,7 @@ if _version_not_supported:
 
 
 class JobServiceStub:
-    """Questions about a running job.
+    """Queries about a running job.
     """
 
     def __init__(self, channel):
@@ -94,7 +94,7 @@ class JobServiceStub:
 
 
 class JobServiceServicer:
-    """Questions about a running job.
+    """Queries about a running job.
     """
 
     def GetStatus(self, request, context):
@@ -104,8 +104,8 @@ class JobServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchStatus(self, request, context):
-        """WatchStatus sends the present status at once and again at every change, at most once a second; and the last one
-        when the master ends, which ends the stream.
+        """WatchStatus sends the present status at once and again at every change, at most once a second. When the master ends
+        it sends the last status and ends the stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -144,7 +144,7 @@ class JobServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchHistory(self, request, context):
-        """WatchHistory sends what is kept at once, then only what is new.
+        """WatchHistory sends the stored history at once, then only new samples and events.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -235,7 +235,7 @@ def add_JobServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class JobService:
-    """Questions about a running job.
+    """Queries about a running job.
     """
 
     @staticmethod

@@ -28,7 +28,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class JobServiceStub:
-    """Questions about a running job."""
+    """Queries about a running job."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -36,8 +36,8 @@ class JobServiceStub:
     def __new__(cls, channel: _aio.Channel) -> JobServiceAsyncStub: ...
     GetStatus: _grpc.UnaryUnaryMultiCallable[_job_pb2.GetStatusRequest, _job_pb2.JobStatus]
     WatchStatus: _grpc.UnaryStreamMultiCallable[_job_pb2.WatchStatusRequest, _job_pb2.JobStatus]
-    """WatchStatus sends the present status at once and again at every change, at most once a second; and the last one
-    when the master ends, which ends the stream.
+    """WatchStatus sends the present status at once and again at every change, at most once a second. When the master ends
+    it sends the last status and ends the stream.
     """
     GetMembers: _grpc.UnaryUnaryMultiCallable[_job_pb2.GetMembersRequest, _job_pb2.MemberList]
     WatchMembers: _grpc.UnaryStreamMultiCallable[_job_pb2.WatchMembersRequest, _job_pb2.MemberList]
@@ -48,20 +48,20 @@ class JobServiceStub:
     WatchProgress: _grpc.UnaryStreamMultiCallable[_job_pb2.WatchProgressRequest, _job_pb2.Progress]
     GetHistory: _grpc.UnaryUnaryMultiCallable[_job_pb2.GetHistoryRequest, _job_pb2.History]
     WatchHistory: _grpc.UnaryStreamMultiCallable[_job_pb2.WatchHistoryRequest, _job_pb2.History]
-    """WatchHistory sends what is kept at once, then only what is new."""
+    """WatchHistory sends the stored history at once, then only new samples and events."""
     GetPlans: _grpc.UnaryUnaryMultiCallable[_job_pb2.GetPlansRequest, _job_pb2.PlanList]
     WatchPlans: _grpc.UnaryStreamMultiCallable[_job_pb2.WatchPlansRequest, _job_pb2.PlanList]
     GetWorld: _grpc.UnaryUnaryMultiCallable[_job_pb2.GetWorldRequest, _agent_pb2.World]
 
 @_typing.type_check_only
 class JobServiceAsyncStub(JobServiceStub):
-    """Questions about a running job."""
+    """Queries about a running job."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetStatus: _aio.UnaryUnaryMultiCallable[_job_pb2.GetStatusRequest, _job_pb2.JobStatus]  # type: ignore[assignment]
     WatchStatus: _aio.UnaryStreamMultiCallable[_job_pb2.WatchStatusRequest, _job_pb2.JobStatus]  # type: ignore[assignment]
-    """WatchStatus sends the present status at once and again at every change, at most once a second; and the last one
-    when the master ends, which ends the stream.
+    """WatchStatus sends the present status at once and again at every change, at most once a second. When the master ends
+    it sends the last status and ends the stream.
     """
     GetMembers: _aio.UnaryUnaryMultiCallable[_job_pb2.GetMembersRequest, _job_pb2.MemberList]  # type: ignore[assignment]
     WatchMembers: _aio.UnaryStreamMultiCallable[_job_pb2.WatchMembersRequest, _job_pb2.MemberList]  # type: ignore[assignment]
@@ -72,13 +72,13 @@ class JobServiceAsyncStub(JobServiceStub):
     WatchProgress: _aio.UnaryStreamMultiCallable[_job_pb2.WatchProgressRequest, _job_pb2.Progress]  # type: ignore[assignment]
     GetHistory: _aio.UnaryUnaryMultiCallable[_job_pb2.GetHistoryRequest, _job_pb2.History]  # type: ignore[assignment]
     WatchHistory: _aio.UnaryStreamMultiCallable[_job_pb2.WatchHistoryRequest, _job_pb2.History]  # type: ignore[assignment]
-    """WatchHistory sends what is kept at once, then only what is new."""
+    """WatchHistory sends the stored history at once, then only new samples and events."""
     GetPlans: _aio.UnaryUnaryMultiCallable[_job_pb2.GetPlansRequest, _job_pb2.PlanList]  # type: ignore[assignment]
     WatchPlans: _aio.UnaryStreamMultiCallable[_job_pb2.WatchPlansRequest, _job_pb2.PlanList]  # type: ignore[assignment]
     GetWorld: _aio.UnaryUnaryMultiCallable[_job_pb2.GetWorldRequest, _agent_pb2.World]  # type: ignore[assignment]
 
 class JobServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Questions about a running job."""
+    """Queries about a running job."""
 
     @_abc_1.abstractmethod
     def GetStatus(
@@ -93,8 +93,8 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _job_pb2.WatchStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_job_pb2.JobStatus], _abc.AsyncIterator[_job_pb2.JobStatus]]:
-        """WatchStatus sends the present status at once and again at every change, at most once a second; and the last one
-        when the master ends, which ends the stream.
+        """WatchStatus sends the present status at once and again at every change, at most once a second. When the master ends
+        it sends the last status and ends the stream.
         """
 
     @_abc_1.abstractmethod
@@ -141,7 +141,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _job_pb2.WatchHistoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_job_pb2.History], _abc.AsyncIterator[_job_pb2.History]]:
-        """WatchHistory sends what is kept at once, then only what is new."""
+        """WatchHistory sends the stored history at once, then only new samples and events."""
 
     @_abc_1.abstractmethod
     def GetPlans(

@@ -31,7 +31,7 @@ class SetValueRequest(_message.Message):
     key: _builtins.str
     value: _builtins.bytes
     expected: _builtins.bytes
-    """Set only if the present value is this one; an absent `expected` means: whatever it is."""
+    """Set only if the present value equals this one. Absent: set whatever the present value is."""
     if_absent: _builtins.bool
     """Set only if there is no value."""
     def __init__(
@@ -60,9 +60,9 @@ class SetValueResponse(_message.Message):
     VALUE_FIELD_NUMBER: _builtins.int
     PRESENT_FIELD_NUMBER: _builtins.int
     value: _builtins.bytes
-    """The value that is there now."""
+    """The present value."""
     present: _builtins.bool
-    """There is a value."""
+    """Whether the key has a value."""
     def __init__(
         self,
         *,
@@ -86,7 +86,7 @@ class GetValuesRequest(_message.Message):
     WAIT_SECONDS_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     wait_seconds: _builtins.float
-    """0: do not wait; then a key that is not there is NOT_FOUND."""
+    """0: do not wait; a missing key fails with NOT_FOUND."""
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -138,7 +138,7 @@ class AddValueRequest(_message.Message):
     key: _builtins.str
     amount: _builtins.int
     request_id: _builtins.str
-    """Names this request, so that it can be repeated when its answer got lost. Empty: not to be repeated."""
+    """Identifies this request, so that it can be repeated if its answer was lost. Empty: it will not be repeated."""
     def __init__(
         self,
         *,
@@ -229,7 +229,7 @@ class BarrierRequest(_message.Message):
     pod_uid: _builtins.str
     wait_seconds: _builtins.float
     number: _builtins.int
-    """Earlier uses of this barrier in this round. Who repeats a request that was answered already does not wait again."""
+    """Number of earlier uses of this barrier in this round. A repeated request that was answered already returns at once."""
     def __init__(
         self,
         *,

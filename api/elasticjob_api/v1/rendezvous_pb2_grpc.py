@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class RendezvousServiceStub:
-    """What the members of one world tell each other: a key-value store and barriers. Both belong to a round: nothing of an
-    earlier world is ever seen by a later one, and a request of an earlier round is refused (FAILED_PRECONDITION).
+    """A key-value store and barriers for the members of one world. Both belong to a round: a later world never sees values
+    of an earlier one, and a request of an earlier round is refused (FAILED_PRECONDITION).
     """
 
     def __init__(self, channel):
@@ -64,8 +64,8 @@ class RendezvousServiceStub:
 
 
 class RendezvousServiceServicer:
-    """What the members of one world tell each other: a key-value store and barriers. Both belong to a round: nothing of an
-    earlier world is ever seen by a later one, and a request of an earlier round is refused (FAILED_PRECONDITION).
+    """A key-value store and barriers for the members of one world. Both belong to a round: a later world never sees values
+    of an earlier one, and a request of an earlier round is refused (FAILED_PRECONDITION).
     """
 
     def SetValue(self, request, context):
@@ -75,7 +75,7 @@ class RendezvousServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetValues(self, request, context):
-        """GetValues waits until all keys are there, for as long as it is allowed to; then DEADLINE_EXCEEDED.
+        """GetValues waits until all keys exist, at most `wait_seconds`; then it fails with DEADLINE_EXCEEDED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -137,8 +137,8 @@ def add_RendezvousServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RendezvousService:
-    """What the members of one world tell each other: a key-value store and barriers. Both belong to a round: nothing of an
-    earlier world is ever seen by a later one, and a request of an earlier round is refused (FAILED_PRECONDITION).
+    """A key-value store and barriers for the members of one world. Both belong to a round: a later world never sees values
+    of an earlier one, and a request of an earlier round is refused (FAILED_PRECONDITION).
     """
 
     @staticmethod

@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class RendezvousServiceStub:
-    """What the members of one world tell each other: a key-value store and barriers. Both belong to a round: nothing of an
-    earlier world is ever seen by a later one, and a request of an earlier round is refused (FAILED_PRECONDITION).
+    """A key-value store and barriers for the members of one world. Both belong to a round: a later world never sees values
+    of an earlier one, and a request of an earlier round is refused (FAILED_PRECONDITION).
     """
 
     @_typing.overload
@@ -37,7 +37,7 @@ class RendezvousServiceStub:
     def __new__(cls, channel: _aio.Channel) -> RendezvousServiceAsyncStub: ...
     SetValue: _grpc.UnaryUnaryMultiCallable[_rendezvous_pb2.SetValueRequest, _rendezvous_pb2.SetValueResponse]
     GetValues: _grpc.UnaryUnaryMultiCallable[_rendezvous_pb2.GetValuesRequest, _rendezvous_pb2.GetValuesResponse]
-    """GetValues waits until all keys are there, for as long as it is allowed to; then DEADLINE_EXCEEDED."""
+    """GetValues waits until all keys exist, at most `wait_seconds`; then it fails with DEADLINE_EXCEEDED."""
     AddValue: _grpc.UnaryUnaryMultiCallable[_rendezvous_pb2.AddValueRequest, _rendezvous_pb2.AddValueResponse]
     DeleteValue: _grpc.UnaryUnaryMultiCallable[_rendezvous_pb2.DeleteValueRequest, _rendezvous_pb2.DeleteValueResponse]
     Barrier: _grpc.UnaryUnaryMultiCallable[_rendezvous_pb2.BarrierRequest, _rendezvous_pb2.BarrierResponse]
@@ -45,22 +45,22 @@ class RendezvousServiceStub:
 
 @_typing.type_check_only
 class RendezvousServiceAsyncStub(RendezvousServiceStub):
-    """What the members of one world tell each other: a key-value store and barriers. Both belong to a round: nothing of an
-    earlier world is ever seen by a later one, and a request of an earlier round is refused (FAILED_PRECONDITION).
+    """A key-value store and barriers for the members of one world. Both belong to a round: a later world never sees values
+    of an earlier one, and a request of an earlier round is refused (FAILED_PRECONDITION).
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     SetValue: _aio.UnaryUnaryMultiCallable[_rendezvous_pb2.SetValueRequest, _rendezvous_pb2.SetValueResponse]  # type: ignore[assignment]
     GetValues: _aio.UnaryUnaryMultiCallable[_rendezvous_pb2.GetValuesRequest, _rendezvous_pb2.GetValuesResponse]  # type: ignore[assignment]
-    """GetValues waits until all keys are there, for as long as it is allowed to; then DEADLINE_EXCEEDED."""
+    """GetValues waits until all keys exist, at most `wait_seconds`; then it fails with DEADLINE_EXCEEDED."""
     AddValue: _aio.UnaryUnaryMultiCallable[_rendezvous_pb2.AddValueRequest, _rendezvous_pb2.AddValueResponse]  # type: ignore[assignment]
     DeleteValue: _aio.UnaryUnaryMultiCallable[_rendezvous_pb2.DeleteValueRequest, _rendezvous_pb2.DeleteValueResponse]  # type: ignore[assignment]
     Barrier: _aio.UnaryUnaryMultiCallable[_rendezvous_pb2.BarrierRequest, _rendezvous_pb2.BarrierResponse]  # type: ignore[assignment]
     """Barrier returns when every member of the round's world has called it with this name and number."""
 
 class RendezvousServiceServicer(metaclass=_abc_1.ABCMeta):
-    """What the members of one world tell each other: a key-value store and barriers. Both belong to a round: nothing of an
-    earlier world is ever seen by a later one, and a request of an earlier round is refused (FAILED_PRECONDITION).
+    """A key-value store and barriers for the members of one world. Both belong to a round: a later world never sees values
+    of an earlier one, and a request of an earlier round is refused (FAILED_PRECONDITION).
     """
 
     @_abc_1.abstractmethod
@@ -76,7 +76,7 @@ class RendezvousServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rendezvous_pb2.GetValuesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rendezvous_pb2.GetValuesResponse, _abc.Awaitable[_rendezvous_pb2.GetValuesResponse]]:
-        """GetValues waits until all keys are there, for as long as it is allowed to; then DEADLINE_EXCEEDED."""
+        """GetValues waits until all keys exist, at most `wait_seconds`; then it fails with DEADLINE_EXCEEDED."""
 
     @_abc_1.abstractmethod
     def AddValue(

@@ -32,18 +32,18 @@ class CreateDatasetRequest(_message.Message):
     STREAMED_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
     size: _builtins.int
-    """Number of samples; of a streamed data set: what is there already. Not used with parts."""
+    """Number of samples; of a streamed data set: those that exist already. Not used with parts."""
     shard_size: _builtins.int
     """Samples in a shard; the last one of an epoch may be smaller."""
     epochs: _builtins.int
     shuffle: _builtins.bool
-    """Whether the shards of an epoch are handed out in an order of their own, derived from the seed."""
+    """Whether the shards of each epoch are leased in a shuffled order, which depends on the seed."""
     seed: _builtins.int
     streamed: _builtins.bool
-    """It grows by ExtendDataset until that says that it has ended; one epoch, in order."""
+    """The data set grows by ExtendDataset until a call sets `final`. It has one epoch, in order."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
-        """Files, or other pieces, that are counted one by one: no shard reaches over the end of one."""
+        """Files, or other parts, each with its own samples: no shard crosses the end of a part."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Part(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     SIZE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Where it is, as the training process understands it, such as a path."""
+    """Where the training process finds it, such as a path."""
     size: _builtins.int
     """Samples in it, such as lines."""
     def __init__(
@@ -156,11 +156,12 @@ class LeaseShardsRequest(_message.Message):
     pod_uid: _builtins.str
     count: _builtins.int
     request_id: _builtins.str
-    """Names this request, so that it can be repeated when its answer got lost: the repetition gets the same shards, also
-    from a master that has restarted in between. Only a pod's latest request is known. Empty: not to be repeated.
+    """Identifies this request, so that it can be repeated if its answer was lost: the repetition gets the same shards,
+    also from a master that has restarted meanwhile. Only a pod's latest request is known. Empty: it will not be
+    repeated.
     """
     round: _builtins.int
-    """Round of the process that asks; a process that does not run any more gets nothing. 0: not told."""
+    """Round of the requesting process; a process that does not run any more gets no shards. 0: not known."""
     def __init__(
         self,
         *,
@@ -186,9 +187,9 @@ class LeaseShardsResponse(_message.Message):
     FINISHED_FIELD_NUMBER: _builtins.int
     MOST_FIELD_NUMBER: _builtins.int
     finished: _builtins.bool
-    """No shard is left and none is leased: the data set is done."""
+    """No shard is waiting and none is leased: the data set is finished."""
     most: _builtins.int
-    """Shards of this data set that this worker may hold, with so many workers and data sets as there are now."""
+    """Most shards of this data set that this worker may lease at a time, given the present workers and data sets."""
     @_builtins.property
     def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___Shard]: ...
     def __init__(
@@ -220,20 +221,22 @@ class ReportShardsRequest(_message.Message):
     dataset: _builtins.str
     pod_uid: _builtins.str
     message: _builtins.str
-    """Why, for people."""
+    """Why they failed, as a message for people."""
     round: _builtins.int
-    """Round of the process that has trained them. What was trained before the account was taken back to a checkpoint is
-    stale; what an ended process gives back is free already. 0: not told.
+    """Round of the process that has trained them. Shards trained before the ledger was reset to a checkpoint are stale;
+    those that an ended process returns are waiting already. 0: not known.
     """
     @_builtins.property
     def done(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def returned(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Given back undone."""
+        """Returned without being done."""
 
     @_builtins.property
     def failed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Given up: the samples cannot be trained, such as a damaged file. They end as failed, and nobody gets them again."""
+        """Shards whose samples cannot be trained, for example because a file is damaged. They end as failed and are never
+        leased again.
+        """
 
     def __init__(
         self,
@@ -261,7 +264,9 @@ class ReportShardsResponse(_message.Message):
     STALE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def stale(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Reported done or failed, but not leased to this worker (any more): somebody else has done or will do them."""
+        """Shards reported done or failed that are not leased to this worker (any more): another worker has processed or will
+        process them.
+        """
 
     def __init__(
         self,
@@ -285,9 +290,9 @@ class ExtendDatasetRequest(_message.Message):
     FINAL_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
     size: _builtins.int
-    """Samples there are now, in all; less than before changes nothing."""
+    """Total number of samples now; a smaller number than before changes nothing."""
     final: _builtins.bool
-    """No more will come."""
+    """No more samples will follow."""
     def __init__(
         self,
         *,
@@ -370,7 +375,7 @@ class RestoreCheckpointRequest(_message.Message):
     POD_UID_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
     state: _builtins.bytes
-    """What GetCheckpoint has returned; empty: back to the beginning."""
+    """What GetCheckpoint has returned; empty: reset to the beginning."""
     round: _builtins.int
     """The round of the process that restores."""
     pod_uid: _builtins.str
@@ -396,7 +401,7 @@ class RestoreCheckpointResponse(_message.Message):
 
     WAITING_FIELD_NUMBER: _builtins.int
     waiting: _builtins.int
-    """Shards that are not done, from here on."""
+    """Shards that are not done after the reset."""
     def __init__(
         self,
         *,
@@ -447,11 +452,11 @@ class Ledger(_message.Message):
     leased: _builtins.int
     waiting: _builtins.int
     returned: _builtins.int
-    """Times a shard was given back or taken from a lost worker."""
+    """Number of times a shard was returned or was taken from a lost worker."""
     failed: _builtins.int
     """Shards reported as failed; total = done + leased + waiting + failed."""
     growing: _builtins.bool
-    """A streamed data set that has not ended: total grows."""
+    """Whether this is a streamed data set that has not ended, whose total grows."""
     def __init__(
         self,
         *,

@@ -90,29 +90,29 @@ class ShardServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReportShards(self, request, context):
-        """ReportShards ends leases. A shard that is not reported done goes to another worker.
+        """ReportShards ends leases. A returned shard is leased again, to any worker.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExtendDataset(self, request, context):
-        """ExtendDataset tells that a streamed data set has grown, or that it has ended.
+        """ExtendDataset reports that a streamed data set has grown, or that it has ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetCheckpoint(self, request, context):
-        """GetCheckpoint returns the account as bytes, to be kept with the model's checkpoint: what is done at this moment.
+        """GetCheckpoint returns which shards are done, as bytes to be stored with the model's checkpoint.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RestoreCheckpoint(self, request, context):
-        """RestoreCheckpoint takes the account back to a checkpoint: what was done after it is trained again. Once per round:
-        a repetition is harmless, another checkpoint in the same round is refused.
+        """RestoreCheckpoint resets the ledger to a checkpoint: shards done after it are trained again. It happens once per
+        round: a repetition is harmless, another checkpoint in the same round is refused.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

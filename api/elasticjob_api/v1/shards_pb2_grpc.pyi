@@ -37,14 +37,14 @@ class ShardServiceStub:
     """CreateDataset declares a data set by name; repeating it with the same parameters is harmless."""
     LeaseShards: _grpc.UnaryUnaryMultiCallable[_shards_pb2.LeaseShardsRequest, _shards_pb2.LeaseShardsResponse]
     ReportShards: _grpc.UnaryUnaryMultiCallable[_shards_pb2.ReportShardsRequest, _shards_pb2.ReportShardsResponse]
-    """ReportShards ends leases. A shard that is not reported done goes to another worker."""
+    """ReportShards ends leases. A returned shard is leased again, to any worker."""
     ExtendDataset: _grpc.UnaryUnaryMultiCallable[_shards_pb2.ExtendDatasetRequest, _shards_pb2.ExtendDatasetResponse]
-    """ExtendDataset tells that a streamed data set has grown, or that it has ended."""
+    """ExtendDataset reports that a streamed data set has grown, or that it has ended."""
     GetCheckpoint: _grpc.UnaryUnaryMultiCallable[_shards_pb2.GetCheckpointRequest, _shards_pb2.Checkpoint]
-    """GetCheckpoint returns the account as bytes, to be kept with the model's checkpoint: what is done at this moment."""
+    """GetCheckpoint returns which shards are done, as bytes to be stored with the model's checkpoint."""
     RestoreCheckpoint: _grpc.UnaryUnaryMultiCallable[_shards_pb2.RestoreCheckpointRequest, _shards_pb2.RestoreCheckpointResponse]
-    """RestoreCheckpoint takes the account back to a checkpoint: what was done after it is trained again. Once per round:
-    a repetition is harmless, another checkpoint in the same round is refused.
+    """RestoreCheckpoint resets the ledger to a checkpoint: shards done after it are trained again. It happens once per
+    round: a repetition is harmless, another checkpoint in the same round is refused.
     """
     GetLedger: _grpc.UnaryUnaryMultiCallable[_shards_pb2.GetLedgerRequest, _shards_pb2.Ledger]
 
@@ -57,14 +57,14 @@ class ShardServiceAsyncStub(ShardServiceStub):
     """CreateDataset declares a data set by name; repeating it with the same parameters is harmless."""
     LeaseShards: _aio.UnaryUnaryMultiCallable[_shards_pb2.LeaseShardsRequest, _shards_pb2.LeaseShardsResponse]  # type: ignore[assignment]
     ReportShards: _aio.UnaryUnaryMultiCallable[_shards_pb2.ReportShardsRequest, _shards_pb2.ReportShardsResponse]  # type: ignore[assignment]
-    """ReportShards ends leases. A shard that is not reported done goes to another worker."""
+    """ReportShards ends leases. A returned shard is leased again, to any worker."""
     ExtendDataset: _aio.UnaryUnaryMultiCallable[_shards_pb2.ExtendDatasetRequest, _shards_pb2.ExtendDatasetResponse]  # type: ignore[assignment]
-    """ExtendDataset tells that a streamed data set has grown, or that it has ended."""
+    """ExtendDataset reports that a streamed data set has grown, or that it has ended."""
     GetCheckpoint: _aio.UnaryUnaryMultiCallable[_shards_pb2.GetCheckpointRequest, _shards_pb2.Checkpoint]  # type: ignore[assignment]
-    """GetCheckpoint returns the account as bytes, to be kept with the model's checkpoint: what is done at this moment."""
+    """GetCheckpoint returns which shards are done, as bytes to be stored with the model's checkpoint."""
     RestoreCheckpoint: _aio.UnaryUnaryMultiCallable[_shards_pb2.RestoreCheckpointRequest, _shards_pb2.RestoreCheckpointResponse]  # type: ignore[assignment]
-    """RestoreCheckpoint takes the account back to a checkpoint: what was done after it is trained again. Once per round:
-    a repetition is harmless, another checkpoint in the same round is refused.
+    """RestoreCheckpoint resets the ledger to a checkpoint: shards done after it are trained again. It happens once per
+    round: a repetition is harmless, another checkpoint in the same round is refused.
     """
     GetLedger: _aio.UnaryUnaryMultiCallable[_shards_pb2.GetLedgerRequest, _shards_pb2.Ledger]  # type: ignore[assignment]
 
@@ -92,7 +92,7 @@ class ShardServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _shards_pb2.ReportShardsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_shards_pb2.ReportShardsResponse, _abc.Awaitable[_shards_pb2.ReportShardsResponse]]:
-        """ReportShards ends leases. A shard that is not reported done goes to another worker."""
+        """ReportShards ends leases. A returned shard is leased again, to any worker."""
 
     @_abc_1.abstractmethod
     def ExtendDataset(
@@ -100,7 +100,7 @@ class ShardServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _shards_pb2.ExtendDatasetRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_shards_pb2.ExtendDatasetResponse, _abc.Awaitable[_shards_pb2.ExtendDatasetResponse]]:
-        """ExtendDataset tells that a streamed data set has grown, or that it has ended."""
+        """ExtendDataset reports that a streamed data set has grown, or that it has ended."""
 
     @_abc_1.abstractmethod
     def GetCheckpoint(
@@ -108,7 +108,7 @@ class ShardServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _shards_pb2.GetCheckpointRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_shards_pb2.Checkpoint, _abc.Awaitable[_shards_pb2.Checkpoint]]:
-        """GetCheckpoint returns the account as bytes, to be kept with the model's checkpoint: what is done at this moment."""
+        """GetCheckpoint returns which shards are done, as bytes to be stored with the model's checkpoint."""
 
     @_abc_1.abstractmethod
     def RestoreCheckpoint(
@@ -116,8 +116,8 @@ class ShardServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _shards_pb2.RestoreCheckpointRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_shards_pb2.RestoreCheckpointResponse, _abc.Awaitable[_shards_pb2.RestoreCheckpointResponse]]:
-        """RestoreCheckpoint takes the account back to a checkpoint: what was done after it is trained again. Once per round:
-        a repetition is harmless, another checkpoint in the same round is refused.
+        """RestoreCheckpoint resets the ledger to a checkpoint: shards done after it are trained again. It happens once per
+        round: a repetition is harmless, another checkpoint in the same round is refused.
         """
 
     @_abc_1.abstractmethod
