@@ -144,9 +144,8 @@ def test_the_overlay_in_the_documentation_sets_both_images(tools: Tools, tmp_pat
 
 
 def test_the_manifests_are_what_the_chart_renders() -> None:
-    done = subprocess.run(
-        [sys.executable, DEPLOY / "render.py", "--check"], capture_output=True, text=True, timeout=60, check=False
-    )
+    command = [sys.executable, "-m", "tools.render_deploy", "--check"]
+    done = subprocess.run(command, cwd=DEPLOY.parent, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
 
 
