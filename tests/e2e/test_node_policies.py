@@ -40,7 +40,7 @@ def test_a_namespace_with_restricted_pod_security_takes_the_master_the_agent_and
     KubectlUser(sandbox, "strict").wait("ej/strict", ".status.phase", "Succeeded")
 
 
-def test_a_template_that_restricted_pod_security_refuses_is_told_in_its_words(sandbox: Sandbox) -> None:
+def test_a_template_that_restricted_pod_security_refuses_is_reported_with_its_message(sandbox: Sandbox) -> None:
     restrict(sandbox)
     sandbox.apply(counting_job("lax"))
     user = KubectlUser(sandbox, "lax")
@@ -58,7 +58,7 @@ def restrict(sandbox: Sandbox) -> None:
 # --- a quota ------------------------------------------------------------------------------------------------------
 
 
-def test_a_quota_used_up_in_mid_scale_out_ends_the_plan_in_its_own_words_and_the_job_goes_on(sandbox: Sandbox) -> None:
+def test_a_quota_used_up_in_mid_scale_out_ends_the_plan_with_its_message_and_the_job_goes_on(sandbox: Sandbox) -> None:
     user, before = start_job(sandbox, counting_job("counted", replicas=2))
     allow(user, 4)
     user.request("ScalePlan", "undone", createPods=[{"role": "worker"}] * 3, timeoutSeconds=8, onTimeout="Rollback")

@@ -231,7 +231,7 @@ def test_a_pod_past_its_deadline_fails_with_that_reason(space: Space) -> None:
 # --- environment --------------------------------------------------------------------------------------------------
 
 
-def test_a_container_that_must_wait_does_not_hold_up_the_others(space: Space) -> None:
+def test_a_container_that_must_wait_does_not_delay_the_others(space: Space) -> None:
     env = [{"name": "WORD", "valueFrom": {"configMapKeyRef": {"name": "never", "key": "word"}}}]
     containers = [
         {"name": "stuck", "image": "unused", "command": ["true"], "env": env},

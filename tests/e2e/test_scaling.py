@@ -194,7 +194,7 @@ def test_workers_that_may_not_be_resized_in_place_are_replaced_one_by_one(user: 
     assert changes[0][1] < changes[1][1]
 
 
-def test_resources_that_no_node_has_are_refused_with_the_clusters_words_and_nothing_is_changed(
+def test_resources_that_no_node_has_are_refused_with_the_clusters_message_and_nothing_is_changed(
     user: KubectlUser,
 ) -> None:
     before = user.begin(2)
@@ -340,7 +340,7 @@ def test_a_plan_that_waits_says_for_what_and_is_cancelled_by_deleting_it(user_of
     assert user.pods() == before
 
 
-def test_a_plan_that_is_out_of_time_is_rolled_back_and_tells_what_the_scheduler_says(user_of: KubectlUserOf) -> None:
+def test_a_plan_that_is_out_of_time_is_rolled_back_and_reports_the_schedulers_message(user_of: KubectlUserOf) -> None:
     user = user_of("lonely")
     before = user.begin(1)
     wish = {"worker": {"replicas": 3}}

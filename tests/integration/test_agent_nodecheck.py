@@ -32,7 +32,7 @@ async def test_a_fit_node_is_measured_and_reaches_its_peers(fake_master: FakeMas
     assert 0 < result.seconds < 60
 
 
-async def test_a_command_that_fails_is_told_with_its_last_words(fake_master: FakeMaster, run: Run) -> None:
+async def test_a_command_that_fails_is_reported_with_its_last_output(fake_master: FakeMaster, run: Run) -> None:
     await run("true", **{names.ENV_POD_IP: fake_master.host})
     await fake_master.order(**check(1, "sh", "-c", "echo no GPU here; exit 3"))
     assert (await found(fake_master, 1)).problem == "the check command ended with exit code 3: no GPU here"

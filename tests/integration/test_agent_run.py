@@ -28,7 +28,7 @@ async def test_the_command_runs_in_its_world_and_its_success_is_the_agents(fake_
 
 
 @pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -9 $$", 137)])
-async def test_the_commands_exit_code_is_told_as_a_shell_would_and_becomes_the_agents(
+async def test_the_commands_exit_code_is_reported_as_a_shell_would_and_becomes_the_agents(
     fake_master: FakeMaster, run: Run, script: str, code: int
 ) -> None:
     agent = await run("sh", "-c", f"for i in 1 2 3; do echo word $i >&2; done; {script}")
@@ -217,7 +217,7 @@ async def test_the_member_is_ready_once_the_master_has_accepted_it_and_stays_so_
     assert await ready()
 
 
-async def test_a_readiness_port_that_is_taken_is_told_and_the_training_goes_on(
+async def test_a_readiness_port_that_is_taken_is_logged_and_the_training_goes_on(
     fake_master: FakeMaster, run: Run
 ) -> None:
     taken = await asyncio.start_server(lambda _, writer: writer.close(), fake_master.host, names.AGENT_READY_PORT)
@@ -256,7 +256,7 @@ async def test_training_goes_on_while_the_master_is_away_and_nothing_it_did_is_l
     assert fake_master.received.of_kind("step")[-1].metrics["loss"] > 0
 
 
-async def test_an_end_the_master_has_missed_is_told_when_it_is_back(fake_master: FakeMaster, run: Run) -> None:
+async def test_an_end_the_master_has_missed_is_reported_when_it_is_back(fake_master: FakeMaster, run: Run) -> None:
     agent = await run("sh", "-c", "read line; exit 4")
     await fake_master.begin(1)
     await fake_master.stop()
@@ -448,7 +448,7 @@ async def test_an_environment_beyond_the_kernels_bound_is_named_and_ends_the_mem
     assert "Traceback" not in words
 
 
-async def test_the_largest_variable_the_message_tells_of_can_be_used(fake_master: FakeMaster, run: Run) -> None:
+async def test_the_largest_variable_the_message_names_can_be_used(fake_master: FakeMaster, run: Run) -> None:
     await run("true")
     await fake_master.begin(1, TF_CONFIG="x" * 131_061)
     assert (await fake_master.exited(1)).exit_code == 0

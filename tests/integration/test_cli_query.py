@@ -247,7 +247,7 @@ async def test_a_new_job_has_no_master_yet(cluster: Cluster, job: str) -> None:
     assert "has no master yet" in errors
 
 
-async def test_who_may_not_read_the_secret_is_told_so(
+async def test_who_may_not_read_the_secret_is_shown_an_error(
     kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes], tmp_path: Path
 ) -> None:
     await set_job_status(kube, job, phase="Running", masterAddress="127.0.0.1:1")

@@ -96,7 +96,7 @@ def _http(master: Master) -> Any:
     return asyncio.open_connection("127.0.0.1", master.http_port, ssl=context, server_hostname=named)
 
 
-async def test_whoever_holds_http_connections_keeps_nobody_out(master: Master) -> None:
+async def test_a_client_that_keeps_http_connections_open_keeps_nobody_out(master: Master) -> None:
     held = [await _http(master) for _ in range(CONNECTIONS)]
     for number in range(3):
         reader, writer = await _http(master)
@@ -120,7 +120,7 @@ async def test_a_line_of_http_that_is_too_long_is_refused(master: Master, reques
     writer.transport.abort()
 
 
-async def test_somebody_who_watches_the_health_does_not_hold_up_the_masters_end(master: Master) -> None:
+async def test_a_watch_of_the_health_does_not_delay_the_masters_end(master: Master) -> None:
     async with master.channel() as channel:
         watches = [health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest()) for _ in range(20)]
         for watch in watches:

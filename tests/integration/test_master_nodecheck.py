@@ -27,7 +27,7 @@ def exits(agent: Agent) -> list[pb.Exit]:
     return [command.exit for command in agent.commands if command.WhichOneof("command") == "exit"]
 
 
-async def test_a_node_that_is_not_fit_is_left_out_told_so_and_shown(
+async def test_a_node_that_is_not_fit_is_left_out_notified_and_shown(
     setting: Setting,
 ) -> None:
     check = {"enabled": True, "command": ["gpu-test", "--quick"], "timeoutSeconds": 60}

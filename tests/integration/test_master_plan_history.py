@@ -23,7 +23,7 @@ async def make(setting: Setting, name: str, job: str = JOB) -> None:
     await setting.kube.create(SCALE_PLANS, setting.namespace, KIND | {"metadata": {"name": name}, "spec": spec})
 
 
-async def test_plans_are_told_and_noted_once_even_across_a_masters_death(setting: Setting) -> None:
+async def test_plans_are_published_and_recorded_once_even_across_a_masters_death(setting: Setting) -> None:
     async def end() -> None:
         status = {"phase": "Failed", "message": "no room", "completionTime": "2030-01-01T00:00:00Z"}
         await setting.kube.patch(SCALE_PLANS, setting.namespace, "bigger", {"status": status}, subresource="status")

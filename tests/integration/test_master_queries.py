@@ -40,7 +40,7 @@ async def events(channel: grpc.aio.Channel) -> list[tuple[str, str]]:
     return [(event.reason, event.message) for event in found.events]
 
 
-async def test_every_watch_tells_the_present_then_the_change_and_ends_with_the_master(
+async def test_every_watch_sends_the_present_then_the_change_and_ends_with_the_master(
     master: Master, channel: grpc.aio.Channel
 ) -> None:
     stub = JobServiceStub(channel)
@@ -76,7 +76,7 @@ async def test_every_watch_tells_the_present_then_the_change_and_ends_with_the_m
     assert len(told["plans"]) == 1, "what does not change is told once"
 
 
-async def test_a_watch_tells_at_most_one_value_a_second(channel: grpc.aio.Channel) -> None:
+async def test_a_watch_sends_at_most_one_value_a_second(channel: grpc.aio.Channel) -> None:
     first, _ = await world_of_two(channel)
     began, told = time.monotonic(), 0
     watch = aiter(JobServiceStub(channel).WatchProgress(job_pb2.WatchProgressRequest(), timeout=SECONDS))
@@ -89,7 +89,7 @@ async def test_a_watch_tells_at_most_one_value_a_second(channel: grpc.aio.Channe
     assert told <= time.monotonic() - began
 
 
-async def test_progress_tells_steps_a_second_and_the_time_to_go(channel: grpc.aio.Channel) -> None:
+async def test_progress_has_steps_per_second_and_the_remaining_time(channel: grpc.aio.Channel) -> None:
     first, second = await world_of_two(channel)
     for step in (1, 2, 3):
         for agent in (first, second):
@@ -106,7 +106,7 @@ async def test_progress_tells_steps_a_second_and_the_time_to_go(channel: grpc.ai
     assert again == (await stub.GetStatus(job_pb2.GetStatusRequest())).progress == progress
 
 
-async def test_the_history_tells_who_came_failed_and_went(channel: grpc.aio.Channel) -> None:
+async def test_the_history_names_who_joined_failed_and_left(channel: grpc.aio.Channel) -> None:
     first, second = await world_of_two(channel)
     await second.send(exited=pb.ProcessExited(round=1, exit_code=7))
     second.running = 0
@@ -171,7 +171,7 @@ async def test_watches_are_bounded_and_one_that_ends_makes_room(master: Master) 
             watch.cancel()
 
 
-async def test_reflection_tells_every_service_to_who_has_the_token(channel: grpc.aio.Channel) -> None:
+async def test_reflection_lists_every_service_to_a_client_with_the_token(channel: grpc.aio.Channel) -> None:
     call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo()
     await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
     answer = await call.read()

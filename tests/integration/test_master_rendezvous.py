@@ -81,7 +81,7 @@ async def test_a_barrier_opens_when_all_have_come(channel: grpc.aio.Channel) -> 
     await refused(stub.Barrier(stranger), grpc.StatusCode.FAILED_PRECONDITION, "not in the world of round 1")
 
 
-async def test_waits_end_with_the_round_and_nothing_of_it_is_seen_by_the_next(channel: grpc.aio.Channel) -> None:
+async def test_waits_end_with_the_round_and_nothing_of_it_is_visible_to_the_next(channel: grpc.aio.Channel) -> None:
     first, _ = await world_of_two(channel)
     stub = RendezvousServiceStub(channel)
     await stub.SetValue(pb.SetValueRequest(round=1, key="old", value=b"v"))

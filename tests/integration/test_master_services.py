@@ -48,7 +48,7 @@ async def test_a_third_agent_makes_round_two(channel: grpc.aio.Channel) -> None:
     assert (world.round, len(world.members)) == (2, 3)
 
 
-async def test_an_agent_told_to_leave_by_its_node_leaves_in_peace(channel: grpc.aio.Channel) -> None:
+async def test_an_agent_whose_node_shuts_down_leaves_without_an_error(channel: grpc.aio.Channel) -> None:
     first, second = await world_of_two(channel)
     await second.send(leaving=pb.Leaving())
     await until("a world of one", lambda: second.ended.is_set() and first.running == 2)
@@ -85,7 +85,7 @@ async def test_success_ends_the_agents(channel: grpc.aio.Channel) -> None:
     assert status.phase == job_pb2.JOB_PHASE_FINISHING
 
 
-async def test_progress_is_told(channel: grpc.aio.Channel) -> None:
+async def test_progress_is_published(channel: grpc.aio.Channel) -> None:
     first, second = await world_of_two(channel)
     for agent in (first, second):
         report = pb.StepReport(round=1, step=10, total_steps=40, samples=100, seconds=2, metrics={"loss": 0.5})
@@ -99,7 +99,7 @@ async def test_progress_is_told(channel: grpc.aio.Channel) -> None:
     assert dict(status.progress.metrics) == {"loss": 0.5}
 
 
-async def test_a_master_that_ends_tells_the_last_status_to_those_who_watch(
+async def test_a_master_that_ends_sends_the_last_status_to_its_watches(
     master: Master, channel: grpc.aio.Channel
 ) -> None:
     shards = ShardServiceStub(channel)
@@ -191,7 +191,7 @@ async def test_reflection_lists_the_services(channel: grpc.aio.Channel) -> None:
         ({"address": "example.org"}, "it must be an IP address"),
     ],
 )
-async def test_a_bad_registration_is_told_what_is_wrong(
+async def test_a_bad_registration_is_refused_with_a_reason(
     channel: grpc.aio.Channel, change: dict[str, str | int], message: str
 ) -> None:
     request = Agent(0).registration()
@@ -257,7 +257,7 @@ async def test_shards_are_leased_reported_and_taken_back_when_the_process_ends(c
     assert (ledger.total, ledger.done, ledger.leased, ledger.waiting, ledger.returned) == (8, 1, 0, 7, 2)
 
 
-async def test_shard_requests_that_make_no_sense_are_told_so(channel: grpc.aio.Channel) -> None:
+async def test_shard_requests_that_make_no_sense_are_refused_with_a_reason(channel: grpc.aio.Channel) -> None:
     stub = ShardServiceStub(channel)
     await stub.CreateDataset(shards_pb2.CreateDatasetRequest(dataset="d", size=10, shard_size=3, epochs=1))
     for call, code, message in (

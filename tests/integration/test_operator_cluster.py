@@ -124,7 +124,7 @@ async def test_an_operator_that_has_lost_its_lease_ends_and_writes_nothing_more(
         assert await leader(kube, namespace) == "another"
 
 
-async def test_a_quota_that_refuses_pods_is_told_and_waited_for(
+async def test_a_quota_that_refuses_pods_is_reported_and_waited_for(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     quota = Resource("", "v1", "resourcequotas", "ResourceQuota")

@@ -108,7 +108,7 @@ async def test_conditions_of_others_survive_every_status_the_operator_writes(
         assert conditions["Running"]["status"] == "True"
 
 
-async def test_what_was_deleted_while_no_watch_told_of_it_is_not_carried_out(
+async def test_what_was_deleted_while_no_watch_was_open_is_not_carried_out(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with (

@@ -63,7 +63,7 @@ async def test_a_leader_renews_its_lease_and_gives_it_back_at_its_end(kube: Kube
     await asyncio.wait([second])
 
 
-async def test_a_leader_whose_lease_another_has_taken_is_told_and_leaves_it_alone(kube: Kube, namespace: str) -> None:
+async def test_a_leader_whose_lease_another_has_taken_notices_and_leaves_it_alone(kube: Kube, namespace: str) -> None:
     task = await begun(kube, namespace, "first")
     await kube.patch(LEASES, namespace, names.OPERATOR, {"spec": {"holderIdentity": "thief"}})
     with pytest.raises(LeaseLost):

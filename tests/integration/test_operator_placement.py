@@ -272,7 +272,7 @@ async def test_a_gang_waits_for_its_scheduler_s_definition_and_then_has_its_pod_
             await until("the PodGroup follows minReplicas", follows)
 
 
-async def test_a_job_that_kueue_holds_back_starts_when_unsuspended_and_passes_its_queue_on(
+async def test_a_job_that_kueue_suspends_starts_when_unsuspended_and_passes_its_queue_on(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):

@@ -52,7 +52,7 @@ async def test_a_quota_used_up_in_mid_scale_out_is_named_by_the_plan_and_other_j
         await phase(kube, namespace, SCALE_PLANS, "less", "Succeeded")
 
 
-async def test_pods_that_an_admission_policy_denies_are_told_and_delay_no_other_job(
+async def test_pods_that_an_admission_policy_denies_are_reported_and_delay_no_other_job(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with (

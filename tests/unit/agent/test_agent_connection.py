@@ -166,7 +166,7 @@ def test_a_forked_process_that_ends_without_a_call_waits_for_nothing(
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 
 
-def test_the_last_step_is_told_before_the_interpreter_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_step_is_reported_before_the_interpreter_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import elasticjob\nfor step in range(1000): elasticjob.report_step(step)"
     with fake_agent(tmp_path, monkeypatch) as agent:
         subprocess.run([sys.executable, "-c", code], check=True, timeout=20)

@@ -44,7 +44,7 @@ def after(*history: Event, restarts: int = 0) -> tuple[State, tuple[lifecycle.Ac
 
 
 @given(st.lists(events, max_size=30), st.integers(0, 2))
-def test_one_process_at_most_runs_and_it_is_the_one_the_state_tells(history: list[Event], restarts: int) -> None:
+def test_one_process_at_most_runs_and_it_is_the_one_the_state_names(history: list[Event], restarts: int) -> None:
     state, running = State(restarts_left=restarts), 0
     for event in history:
         if isinstance(event, ProcessEnded):
@@ -100,14 +100,14 @@ def test_a_drain_is_over_within_its_seconds() -> None:
     assert after(Launch(1), DrainRequested(10))[1] == (EndProcess(8, 10),)
 
 
-def test_only_the_nodes_drain_is_told_to_the_master_and_once() -> None:
+def test_only_the_nodes_drain_is_reported_to_the_master_and_once() -> None:
     leave = DrainRequested(10, by_node=True)
     assert after(Launch(1), leave)[1][0] == ReportLeaving()
     assert ReportLeaving() not in after(Launch(1), leave, leave)[1]
     assert ReportLeaving() not in after(Launch(1), DrainRequested(10), leave)[1]
 
 
-def test_a_success_waits_for_the_masters_word() -> None:
+def test_a_success_waits_for_the_masters_confirmation() -> None:
     exited = Exited(1, 0, asked=False, message="")
     assert after(Launch(1), ProcessEnded(0, ""))[1] == (exited, AwaitVerdict())
     assert after(Launch(1), ProcessEnded(0, ""), VerdictTimedOut())[1] == (Quit(0),)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 
 @given(st.binary(max_size=5000), st.lists(st.integers(0, 5000), max_size=10))
-def test_the_tail_is_the_same_however_the_words_come_in(words: bytes, cuts: list[int]) -> None:
+def test_the_tail_is_the_same_however_the_output_is_split(words: bytes, cuts: list[int]) -> None:
     whole, pieces = Tail(), Tail()
     whole.add(words)
     borders = [0, *sorted(min(cut, len(words)) for cut in cuts), len(words)]

@@ -24,7 +24,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"ELASTICJOB_{name}", raising=False)
 
 
-def test_a_checkpoint_holds_what_is_done_and_training_goes_on_from_there() -> None:
+def test_a_checkpoint_contains_what_is_done_and_training_goes_on_from_there() -> None:
     shards = elasticjob.shards("data", **CHECKPOINTS)
     first = [shards.take() for _ in range(9)]
     shards.done(*[shard for shard in first[:6] if shard is not None])
@@ -163,7 +163,7 @@ def test_a_stream_is_given_out_as_it_grows_and_ends_when_it_is_said_to() -> None
     assert [(shard.start, shard.end) for shard in [again.take(10)] if shard is not None] == [(20, 25)]
 
 
-def test_a_forked_process_that_uses_its_parents_shards_is_told_so_at_once() -> None:
+def test_a_forked_process_that_uses_its_parents_shards_gets_an_error_at_once() -> None:
     shards = elasticjob.shards("data", size=10, shard_size=1)
     shard = shards.take()
     assert shard is not None
@@ -176,12 +176,12 @@ def test_a_forked_process_that_uses_its_parents_shards_is_told_so_at_once() -> N
             use()
 
 
-def test_more_is_not_leased_ahead_than_anybody_may_hold() -> None:
+def test_more_is_not_leased_ahead_than_a_worker_may_have() -> None:
     with pytest.raises(ValueError, match="prefetch=10001 must be at most 10000"):
         elasticjob.shards("data", size=10, shard_size=1, prefetch=10_001)
 
 
-def test_a_report_that_is_refused_is_told_to_who_waits_for_it() -> None:
+def test_a_report_that_is_refused_raises_an_error_where_it_is_waited_for() -> None:
     shards = elasticjob.shards("data", size=10, shard_size=1)
     shards.done(elasticjob.Shard(id=10, epoch=0, start=10, end=11))
     with pytest.raises(elasticjob.AgentError, match="shard 10 does not exist"):
@@ -201,7 +201,7 @@ class Full:
     given = False
 
 
-def test_who_waits_for_shards_because_it_holds_too_many_is_told_why(
+def test_who_waits_for_shards_because_it_has_too_many_gets_the_reason(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     module = sys.modules["elasticjob.shards"]  # the package's attribute of this name is the function

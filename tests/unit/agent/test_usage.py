@@ -43,7 +43,7 @@ def own(tmp_path: Path, membership: str) -> cgroup.Container | None:
 
 
 @pytest.mark.parametrize("membership", ["0::/\n", "0::/kubepods/pod1\n"])
-def test_cgroup_v2_is_read_at_the_mount_of_a_container_and_at_the_path_the_kernel_tells(
+def test_cgroup_v2_is_read_at_the_mount_of_a_container_and_at_the_path_the_kernel_names(
     tmp_path: Path, membership: str
 ) -> None:
     group(tmp_path / "mounts" / membership[4:].strip(), {**MEMORY_2, **CPU_2})
@@ -72,7 +72,7 @@ def test_an_account_that_others_share_or_that_is_not_whole_is_not_taken(
     assert own(tmp_path, "0::/\n") is None
 
 
-def test_the_meter_tells_the_growth_of_cpu_seconds_and_the_working_set(tmp_path: Path) -> None:
+def test_the_meter_returns_the_growth_of_cpu_seconds_and_the_working_set(tmp_path: Path) -> None:
     group(tmp_path, {**MEMORY_2, **CPU_2})
     meter = Meter(cgroup.Container(memory=tmp_path, cpu=tmp_path, version=2))
     assert meter.read(10.0) == Usage(0.0, 700)
@@ -93,7 +93,7 @@ def test_a_container_whose_account_vanishes_is_measured_by_its_processes(tmp_pat
     assert measured.memory_bytes > 50_000_000
 
 
-def test_a_reading_that_hangs_holds_nobody_up_and_is_not_taken_for_new(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reading_that_hangs_blocks_nobody_and_is_not_taken_for_new(monkeypatch: pytest.MonkeyPatch) -> None:
     hang, hanging, readings = threading.Event(), threading.Event(), itertools.count(1)
 
     def read() -> int:
@@ -116,7 +116,7 @@ def test_a_reading_that_hangs_holds_nobody_up_and_is_not_taken_for_new(monkeypat
         time.sleep(0.001)
 
 
-def test_a_reading_that_fails_tells_nothing_and_the_next_one_counts() -> None:
+def test_a_reading_that_fails_is_ignored_and_the_next_one_counts() -> None:
     readings = itertools.count(1)
 
     def read() -> int:

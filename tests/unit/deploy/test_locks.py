@@ -81,7 +81,7 @@ def test_no_lock_names_a_package_index() -> None:
     assert [name for name, text in LOCKS.items() if re.search(r"https?://|index-url|find-links", text)] == []
 
 
-def test_images_hold_no_client_that_only_a_kubeconfig_needs() -> None:
+def test_images_contain_no_client_that_only_a_kubeconfig_needs() -> None:
     assert "kubernetes" in pins("dev")
     assert {"kubernetes", "pip", "setuptools"} & (pins("operator").keys() | pins("master").keys()) == set()
     assert NOT_OF_THE_OPERATOR & pins("operator").keys() == set()

@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-async def test_a_pod_is_told_where_the_api_server_is_and_has_its_token_in_a_file(folder: Path) -> None:
+async def test_a_pod_has_the_api_servers_address_and_its_token_in_a_file(folder: Path) -> None:
     found = pod_access(POD)
     assert found.host == "https://10.0.0.1:443"
     assert await found.authorization() == "Bearer first"
@@ -101,7 +101,7 @@ def test_a_kubeconfig_that_is_named_goes_before_the_pods_service_account() -> No
     assert not uses_service_account({})
 
 
-async def test_a_kubeconfig_that_is_not_there_is_told_as_no_access(tmp_path: Path) -> None:
+async def test_a_kubeconfig_that_is_not_there_is_reported_as_no_access(tmp_path: Path) -> None:
     with pytest.raises(NoAccess, match="kube-config"):
         async with connect(user_agent="test", kubeconfig=tmp_path / "nowhere"):
             pass

@@ -106,7 +106,7 @@ def test_what_a_process_cannot_have_is_refused_by_its_field(field: str, refused:
     assert why.startswith(f"{field}:")
 
 
-def test_every_problem_of_a_pod_is_told_at_once() -> None:
+def test_every_problem_of_a_pod_is_reported_at_once() -> None:
     why = rejection(pod({"volumes": [{"name": "d", "emptyDir": {}}]}, command=[], tty=True), USER)
     assert why is not None
     assert why.count(";") >= 2

@@ -93,7 +93,7 @@ def test_a_pod_that_failed_as_a_whole_says_why() -> None:
     assert (answer["phase"], answer["reason"], answer["message"]) == ("Failed", "DeadlineExceeded", "too long")
 
 
-def test_a_readiness_gate_holds_back_ready_only() -> None:
+def test_a_readiness_gate_delays_ready_only() -> None:
     gated = Pod(metadata=POD.metadata, spec=POD.spec | {"readinessGates": [{"conditionType": "open"}]})
     conditions = {item["type"]: item for item in status([of(RUNNING)], gated)["conditions"]}  # type: ignore[attr-defined]
     assert conditions["ContainersReady"]["status"] == "True"

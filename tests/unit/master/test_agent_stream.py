@@ -47,7 +47,7 @@ async def test_the_master_ends_a_stream_after_what_it_has_sent_before() -> None:
     assert wire.written == [bytes([number]) for number in range(5)]
 
 
-async def test_an_agent_that_ends_its_stream_is_still_told_what_was_sent() -> None:
+async def test_an_agent_that_ends_its_stream_still_receives_what_was_sent() -> None:
     wire = Wire()
     stream, serving, taken = opened(wire, asyncio.Semaphore(CONCURRENT_WRITES))
     hello = pb.AgentMessage(hello=pb.Hello(pod_uid="uid-0"))

@@ -52,7 +52,7 @@ class Job:
             self.scaling.tick(self.controller, float(second))
 
 
-def test_a_held_size_is_measured_and_one_plan_is_asked_for_at_a_time() -> None:
+def test_a_reached_size_is_measured_and_one_plan_is_asked_for_at_a_time() -> None:
     job = Job(members=2, desired=2)
     job.train(0, 9, 100.0)
     assert job.asked == []

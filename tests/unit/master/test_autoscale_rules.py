@@ -55,7 +55,7 @@ def test_two_measured_sizes_decide_both_ways(third: float, target: int) -> None:
     assert "2 members: 200.0 samples/s, 3 members:" in decision.reason
 
 
-def test_the_reason_tells_the_numbers() -> None:
+def test_the_reason_contains_the_numbers() -> None:
     assert decide(measured((2, 200.0), (3, 210.0)), situation(3, high=5)).reason == (
         "2 members: 200.0 samples/s, 3 members: 210.0 samples/s; by the fitted curve the last member adds 9% of an "
         "average one, below minMarginalEfficiency 50%; a larger size is better with a likelihood of 0%, a smaller one "
@@ -99,7 +99,7 @@ def test_another_setting_makes_old_rates_worthless() -> None:
     assert memory.settled is None
 
 
-def test_repeated_windows_count_together_and_tell_the_noise() -> None:
+def test_repeated_windows_count_together_and_show_the_noise() -> None:
     memory = ScalingMemory()
     for rate in (90.0, 110.0) * 10:
         memory = with_measurement(memory, 4, Measurement(rate))
@@ -135,7 +135,7 @@ def test_a_fit_through_amdahls_law_knows_it() -> None:
 # --- windows ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_size_is_measured_only_when_held_and_after_its_first_steps() -> None:
+def test_a_size_is_measured_only_when_reached_and_after_its_first_steps() -> None:
     window = MeasurementWindow()
 
     def observe(now: float, samples: float, size: int = 2, world_round: int = 1) -> Measurement | None:

@@ -39,7 +39,7 @@ def test_a_value_beyond_its_bound_is_refused_with_option_and_bound(option: str, 
     assert says in str(refused.value)
 
 
-def test_who_starts_a_master_by_hand_is_told_how() -> None:
+def test_a_master_started_by_hand_names_the_missing_options() -> None:
     with pytest.raises(ConfigError, match=r"ELASTICJOB_FRAMEWORK is not set.*try --standalone --insecure"):
         load((), {})
 

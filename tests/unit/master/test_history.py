@@ -32,7 +32,7 @@ def sampled(history: History, moments: list[float]) -> None:
         history.add_sample(Sample(0, moment, 1, 2, step, float(step)))
 
 
-def test_the_last_minutes_are_told_in_seconds_and_the_first_day_in_hours() -> None:
+def test_the_last_minutes_are_recorded_in_seconds_and_the_first_day_in_hours() -> None:
     history = History()
     sampled(history, [SAMPLE_SECONDS * tick for tick in range(17_280)])  # a day
     samples = history.samples()
@@ -95,7 +95,7 @@ def test_a_thousand_registrations_do_not_push_out_the_one_stall() -> None:
     assert len(events) == MOST_EVENTS
 
 
-def test_the_same_again_is_counted_and_told_as_news() -> None:
+def test_the_same_again_is_counted_and_published_as_new() -> None:
     history = History()
     history.add_event("MemberLost", "job-worker-3", 1.0)
     seen = history.number

@@ -28,7 +28,7 @@ def job(
     return msgspec.convert({"metadata": {"name": "j"}, "spec": spec, "status": status or {}}, ElasticJob)
 
 
-def test_the_operators_word_counts_for_the_size_and_before_it_the_specs() -> None:
+def test_the_operators_status_decides_the_size_and_before_it_the_spec() -> None:
     assert job_spec.sizes(job()) == {"worker": RoleSize(1, 2)}
     assert job_spec.sizes(job(status={"replicaStatuses": {"worker": {"desired": 4}}})) == {"worker": RoleSize(1, 4)}
 

@@ -106,7 +106,7 @@ def test_of_a_state_that_is_too_large_the_least_needed_is_left_out_first_and_the
     assert seen == [("samples",), ("samples", "events"), ("samples", "events", "metrics")]
 
 
-async def test_a_state_that_does_not_fit_is_told_and_not_taken_for_stored() -> None:
+async def test_a_state_that_does_not_fit_is_reported_and_not_taken_for_stored() -> None:
     def snapshot() -> stored_state.EncodedState:
         return stored_state.encode_within(full(), 10)
 

@@ -155,7 +155,7 @@ def test_who_comes_to_a_running_world_is_checked_while_it_trains_on() -> None:
     assert job.rendezvous.phase == "reforming"
 
 
-def test_a_check_is_told_again_to_an_agent_that_comes_back_and_not_to_one_that_trains() -> None:
+def test_a_check_is_sent_again_to_an_agent_that_comes_back_and_not_to_one_that_trains() -> None:
     job = Job(2)
     job.advance()
     first = next(iter(job.members))
@@ -185,7 +185,7 @@ def test_a_late_or_foreign_answer_changes_nothing() -> None:
     assert (second.node_check.seconds, len(second.node_check.problem)) == (0.0, node_check.LONGEST_PROBLEM)
 
 
-def test_what_was_found_and_told_outlives_the_master() -> None:
+def test_what_was_found_and_reported_outlives_the_master() -> None:
     before, after = Controller(framework="jax"), Controller(framework="jax")
     for index, stage in enumerate(("passed", "failed", "running")):
         identity = Identity(f"p{index}", f"u{index}", "worker", index, 0, f"10.0.0.{index}")

@@ -43,7 +43,7 @@ class Member:
     st.floats(0.002, 30.0),
     st.lists(st.tuples(st.integers(1, 100), st.floats(0, 60)), min_size=1, max_size=30),
 )
-def test_however_reports_are_merged_and_delayed_a_steady_pace_is_told_as_it_is(
+def test_however_reports_are_merged_and_delayed_a_steady_rate_is_measured_as_it_is(
     pace: float, reports: list[tuple[int, float]]
 ) -> None:
     member = Member()
@@ -76,7 +76,7 @@ def test_a_slow_first_step_is_forgotten_with_the_second(pace: float, compiling: 
 
 
 @given(st.floats(0.01, 10.0), st.floats(0.01, 10.0))
-def test_a_new_pace_is_learned_within_half_a_minute_of_training(before: float, after: float) -> None:
+def test_a_new_rate_is_learned_within_half_a_minute_of_training(before: float, after: float) -> None:
     member = Member()
     member.train([before] * 30)
     steps = max(20, int(30 / after))
@@ -84,7 +84,7 @@ def test_a_new_pace_is_learned_within_half_a_minute_of_training(before: float, a
     assert member.rate == pytest.approx(SAMPLES / after, rel=0.05)
 
 
-def test_a_pace_that_is_much_slower_is_learned_with_its_second_report() -> None:
+def test_a_rate_that_is_much_lower_is_learned_with_its_second_report() -> None:
     member = Member()
     member.train([0.1] * 100)
     member.train([60.0])

@@ -17,7 +17,7 @@ SIZES = st.integers(min_value=0, max_value=20_000)
 LOST = st.floats(min_value=5, max_value=3600)
 
 
-def test_few_agents_tell_often_and_many_seldom() -> None:
+def test_few_agents_report_often_and_many_seldom() -> None:
     assert intervals_for(1, lost=30) == Intervals(2.0, 0.2)
     assert intervals_for(200, lost=30) == Intervals(2.0, 0.2)
     assert intervals_for(2_000, lost=30) == Intervals(2.0, 2.0)
@@ -40,14 +40,14 @@ def test_all_agents_together_send_a_thousand_reports_a_second_at_most(agents: in
 
 
 @given(fewer=SIZES, more=SIZES, lost=LOST)
-def test_more_agents_never_tell_more_often(fewer: int, more: int, lost: float) -> None:
+def test_more_agents_never_report_more_often(fewer: int, more: int, lost: float) -> None:
     fewer, more = sorted((fewer, more))
     before, after = intervals_for(fewer, lost=lost), intervals_for(more, lost=lost)
     assert before.heartbeat <= after.heartbeat
     assert before.report <= after.report
 
 
-def test_only_a_change_by_more_than_half_is_told() -> None:
+def test_only_a_change_by_more_than_half_is_sent() -> None:
     told = intervals_for(2_000, lost=30)
     assert not differ_much(told, told)
     assert not differ_much(told, intervals_for(2_900, lost=30))
@@ -57,7 +57,7 @@ def test_only_a_change_by_more_than_half_is_told() -> None:
 
 
 @given(st.lists(SIZES, min_size=2, max_size=50))
-def test_nobody_is_further_than_half_from_what_holds_now(sizes: list[int]) -> None:
+def test_nobodys_intervals_differ_by_more_than_half_from_the_current_ones(sizes: list[int]) -> None:
     told = intervals_for(sizes[0], lost=30)
     for agents in sizes:
         now = intervals_for(agents, lost=30)
@@ -67,7 +67,7 @@ def test_nobody_is_further_than_half_from_what_holds_now(sizes: list[int]) -> No
         assert now.report / 1.5 <= told.report <= now.report * 1.5
 
 
-async def test_who_is_there_already_is_told_when_many_more_have_come() -> None:
+async def test_who_is_there_already_gets_new_intervals_when_many_more_have_come() -> None:
     controller = Controller(framework="jax", sizes={"worker": RoleSize(1000, 1000)})
     told: list[Command] = []
     join(controller, 0, told.append)

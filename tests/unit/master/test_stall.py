@@ -159,7 +159,7 @@ def test_a_pause_hardly_changes_what_is_usual() -> None:
     assert training.stall.limit(training.rule) <= 1.5 * before
 
 
-def test_a_restart_is_made_once_a_stall_with_ever_more_patience_and_not_for_ever() -> None:
+def test_a_restart_is_made_once_a_stall_with_ever_longer_pauses_and_not_for_ever() -> None:
     training = Training(StallRule(factor=10, seconds=60, restart=True))
     training.train(20)
     training.wait(20_000)
@@ -181,7 +181,7 @@ def test_after_a_long_time_of_training_restarts_are_there_again() -> None:
 
 
 @pytest.mark.parametrize("away", [0, 10_000])
-def test_a_new_master_gives_the_members_time_to_tell_what_they_did_without_it(away: int) -> None:
+def test_a_new_master_gives_the_members_time_to_report_what_they_did_without_it(away: int) -> None:
     training = Training()
     training.train(20)
     training.wait(55)

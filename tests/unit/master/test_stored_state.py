@@ -19,6 +19,6 @@ def test_a_stored_state_comes_back_as_it_was() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_damaged_bytes_are_told_and_nothing_else(data: bytes) -> None:
+def test_damaged_bytes_raise_the_expected_error_and_no_other(data: bytes) -> None:
     with pytest.raises(stored_state.UnreadableState):
         stored_state.decode(data)

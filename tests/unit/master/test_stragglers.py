@@ -54,11 +54,11 @@ def test_a_short_slowness_is_none() -> None:
         assert workers.train(60) == []
 
 
-def test_members_that_wait_for_each_other_are_told_apart_by_their_own_work() -> None:
+def test_members_that_wait_for_each_other_are_distinguished_by_their_own_work() -> None:
     assert Workers(4, alone=True).train(90, {3: 2.5}) == ["worker-3"]
 
 
-def test_where_nobody_tells_its_own_work_all_take_as_long_as_the_slowest_and_nobody_is_blamed() -> None:
+def test_where_nobody_reports_its_own_work_all_take_as_long_as_the_slowest_and_nobody_is_blamed() -> None:
     workers = Workers(4)
     assert workers.train(200, dict.fromkeys(range(4), 2.5)) == []
 

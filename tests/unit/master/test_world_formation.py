@@ -139,7 +139,7 @@ def test_a_silent_member_is_suspected_after_a_third_of_the_time_and_trains_on() 
     assert quiet.state == "training", "it has been heard of again"
 
 
-def test_an_open_but_silent_stream_has_three_times_the_patience_of_one_that_is_gone_but_no_more() -> None:
+def test_an_open_but_silent_stream_has_three_times_the_timeout_of_one_that_is_gone_but_no_more() -> None:
     job, agents = world_of(2)
     job.silence(agents[1], 29.0)
     assert job.rendezvous.in_world("1.0")

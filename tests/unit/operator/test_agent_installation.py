@@ -110,7 +110,7 @@ def test_a_mount_beside_the_agents_directory_is_the_users_own() -> None:
     assert validation_error(job(volumeMounts=[{"name": "v", "mountPath": "/elasticjobs"}])) is None
 
 
-def test_the_agent_comes_with_the_master_unless_told_otherwise() -> None:
+def test_the_agent_comes_with_the_master_unless_configured_otherwise() -> None:
     assert config.parse([]).agent_image == config.DEFAULT_MASTER_IMAGE
     assert config.parse(["--master-image", "m:2"]).agent_image == "m:2"
     assert config.parse(["--master-image", "m:2", "--agent-image", "a:3"]).agent_image == "a:3"

@@ -70,7 +70,7 @@ POLICY = {"pendingDeadlineSeconds": 30}
 @pytest.mark.parametrize(
     ("status", "words"), [(UNSCHEDULABLE, "Unschedulable: 0/1"), (NO_IMAGE, "ImagePullBackOff: no such image")]
 )
-def test_a_pod_that_stays_pending_fails_the_job_with_its_own_words(status: Json, words: str, role: str) -> None:
+def test_a_pod_that_stays_pending_fails_the_job_with_its_message(status: Json, words: str, role: str) -> None:
     waiting = pending("b", created=START + 10, role=role, **status)
     assert due(POLICY, pending("a", created=START), waiting, now=START + 5) == (None, 25.0)
     message, _ = due(POLICY, waiting, now=START + 40)

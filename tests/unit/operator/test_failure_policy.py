@@ -189,7 +189,7 @@ def test_a_pattern_that_is_no_regular_expression_is_refused_with_its_field(patte
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(a*)*" * 50 + "b", ".*.*.*.*.*.*.*.*=", "(x+x+)+y"])
-def test_no_pattern_can_hold_up_the_operator(pattern: str) -> None:
+def test_no_pattern_can_block_the_operator(pattern: str) -> None:
     assert restart_rules_error(job_with(pattern)) is None
     hostile = pod(1, message=("a" * 600 + "x" * 600) + "!")
     began = time.process_time()
@@ -208,7 +208,7 @@ def test_any_text_is_a_pattern_or_is_refused(pattern: str, message: str) -> None
 # --- words for people -----------------------------------------------------------------------------------------------
 
 
-def test_the_last_words_of_the_container_are_told() -> None:
+def test_the_termination_message_of_the_container_is_shown() -> None:
     assert describe(pod(3)) == "exit code 3: the last words"
     assert describe(pod(137, "OOMKilled")) == "exit code 137, OOMKilled: the last words"
     assert describe(pod(why="Evicted", message="low on memory")) == "Evicted: low on memory"

@@ -105,7 +105,7 @@ async def test_what_stays_as_it_is_costs_no_write_and_no_event(progress: Json) -
     assert cluster.kube.writes == version, "the operator wrote although nothing had changed for it"
 
 
-async def test_a_new_operator_tells_nothing_that_was_told_before() -> None:
+async def test_a_new_operator_reports_nothing_that_was_reported_before() -> None:
     cluster = await running()
     await cluster.report(step=7, stalledSince=SINCE)
     cluster.events.clear()
@@ -116,7 +116,7 @@ async def test_a_new_operator_tells_nothing_that_was_told_before() -> None:
     assert cluster.condition("Stalled") is not None
 
 
-async def test_with_the_jobs_suspension_the_conditions_end_and_nobody_is_told_that_training_goes_on() -> None:
+async def test_with_the_jobs_suspension_the_conditions_end_and_no_event_says_that_training_goes_on() -> None:
     cluster = await running()
     await cluster.report(step=7, stalledSince=SINCE, stragglers=["job-worker-0"])
     cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(suspend=True))

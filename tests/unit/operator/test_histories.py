@@ -343,7 +343,7 @@ async def test_a_lost_answer_changes_nothing(write: int) -> None:
     assert cluster.job().status.replica_statuses["worker"].desired == 4
 
 
-async def test_a_plan_whose_answer_was_lost_and_that_is_not_seen_yet_is_not_made_a_second_time() -> None:
+async def test_a_plan_whose_answer_was_lost_and_that_is_not_observed_yet_is_not_made_a_second_time() -> None:
     cluster = Cluster(replicas=2)
     await cluster.start()
     await cluster.apply(SCALE_OUTS, "more", count=1)

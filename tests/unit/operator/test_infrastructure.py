@@ -238,7 +238,7 @@ async def test_what_an_operator_of_another_version_has_made_is_corrected_by_the_
     assert cluster.kube.writes == writes, "what is as it should be is only read"
 
 
-async def test_what_was_deleted_comes_back_and_a_new_secret_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_deleted_comes_back_and_a_new_secret_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster()
     await cluster.start()
     made_keys = list[str]()

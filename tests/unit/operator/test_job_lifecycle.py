@@ -43,7 +43,7 @@ async def test_a_job_fails_when_its_time_is_over_and_its_pods_are_cleaned_up() -
     assert cluster.kube.all(PODS) == []
 
 
-async def test_a_job_without_room_for_its_members_fails_with_the_words_of_the_scheduler() -> None:
+async def test_a_job_without_room_for_its_members_fails_with_the_schedulers_message() -> None:
     cluster = new_cluster(replicas=2, runPolicy={"pendingDeadlineSeconds": 60})
     await cluster.kube.create(ELASTIC_JOBS, NAMESPACE, cluster._body)
     await cluster.run_operator()
@@ -223,7 +223,7 @@ async def test_a_finished_job_is_deleted_when_its_time_is_over() -> None:
     assert (ELASTIC_JOBS, JOB) not in cluster.kube.objects
 
 
-async def test_conditions_of_others_stay_and_ours_tell_the_generation() -> None:
+async def test_conditions_of_others_stay_and_ours_name_the_generation() -> None:
     cluster = new_cluster(replicas=1)
     await cluster.start()
     foreign = {"type": "Audited", "status": "True", "lastTransitionTime": format_time(0), "reason": "R", "message": "m"}

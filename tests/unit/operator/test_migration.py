@@ -304,7 +304,7 @@ def surely_migrated(nodes: Nodes, count: int) -> None:
     nodes.cluster.check_final_state()
 
 
-async def test_a_replacement_is_not_replaced_because_its_kubelet_does_not_tell_its_resources(
+async def test_a_replacement_is_not_replaced_because_its_kubelet_does_not_report_its_resources(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(resize, "MAX_NAMES_LISTED", 2)  # so the plan cannot list more pods that it has asked to resize

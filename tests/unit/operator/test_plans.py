@@ -221,7 +221,7 @@ async def test_the_status_shows_who_is_draining_who_is_gone_and_who_was_forced()
     assert status_of(nodes, SCALE_INS, "less")["pods"] == nodes.plan(name)["removedPods"]
 
 
-async def test_a_removed_pod_that_does_not_end_is_told_and_its_index_not_used() -> None:
+async def test_a_removed_pod_that_does_not_end_is_reported_and_its_index_not_used() -> None:
     nodes = await started(replicas=3)
     nodes.lost = frozenset({"job-worker-2"})
     await nodes.cluster.apply(SCALE_PLANS, "less", timeoutSeconds=20, drainSeconds=4, **plan_of(worker={"replicas": 2}))

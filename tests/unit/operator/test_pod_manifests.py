@@ -81,7 +81,7 @@ def test_a_member_gets_a_token_only_where_its_template_asks_for_one(asked: dict[
     assert made["spec"].get("automountServiceAccountToken") is given
 
 
-def test_a_master_passes_the_restricted_pod_security_level_and_its_template_has_the_last_word() -> None:
+def test_a_master_passes_the_restricted_pod_security_level_and_its_template_takes_precedence() -> None:
     made = master_pod(of_job({}), 0, restarts=0, defaults=Defaults("m:1", "a:1"))["spec"]
     assert made["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     (container,) = made["containers"]

@@ -67,7 +67,7 @@ def test_a_clock_that_is_set_back_makes_no_wait_longer(ahead: float) -> None:
     assert backoff.seconds_left(wait, NOON) <= backoff.MAX_DELAY_SECONDS
 
 
-async def test_counts_are_told_though_the_clock_was_set_back() -> None:
+async def test_counts_are_reported_though_the_clock_was_set_back() -> None:
     cluster = new_cluster(replicas=2)
     await cluster.start()
     cluster.now -= 3600
@@ -164,7 +164,7 @@ async def test_memory_grows_until_its_limit_and_then_it_is_a_plain_failure() -> 
     assert "restartLimit 3 is used up: exit code 137, OOMKilled" in status_of(cluster)["message"]
 
 
-async def test_a_permanent_error_fails_the_job_at_once_with_the_last_words() -> None:
+async def test_a_permanent_error_fails_the_job_at_once_with_its_message() -> None:
     cluster = new_cluster(replicas=2)
     await cluster.start()
     end_training(cluster, "job-worker-0", 127)

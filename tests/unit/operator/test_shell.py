@@ -38,7 +38,7 @@ def test_what_the_store_knows_already_is_no_news() -> None:
     assert store.job_keys() == []
 
 
-async def test_a_refusal_is_told_in_the_job_s_status_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_refusal_is_reported_in_the_jobs_status_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(replicas=2)
     create = cluster.kube.create
 
@@ -185,7 +185,7 @@ async def test_a_request_for_a_job_that_cannot_be_read_waits_with_a_pause() -> N
 
 
 @pytest.mark.parametrize(("labels", "job"), [({}, "other"), ({names.LABEL_JOB_UID: "an earlier job"}, JOB)])
-async def test_a_plan_of_another_job_under_our_plan_s_name_is_told_and_left_alone(labels: Any, job: str) -> None:
+async def test_a_plan_of_another_job_under_our_plans_name_is_reported_and_left_alone(labels: Any, job: str) -> None:
     cluster = Cluster(replicas=2)
     await cluster.start()
     generation = cluster.job().metadata.generation + 1

@@ -62,7 +62,7 @@ async def test_a_master_on_a_lost_node_is_given_up_after_two_minutes() -> None:
     assert pod_names(cluster, names.ROLE_MASTER) == ["job-master-1"]
 
 
-async def test_a_pod_that_a_finalizer_holds_is_not_forced_again_and_again() -> None:
+async def test_a_pod_with_a_finalizer_is_not_forced_again_and_again() -> None:
     cluster = new_cluster(replicas=2, worker={"podForceDeleteSeconds": 60})
     await cluster.start()
     stuck(cluster, "job-worker-1", grace=0)
@@ -104,7 +104,7 @@ async def test_a_foreign_pod_of_our_name_is_left_alone_and_another_name_is_taken
     assert cluster.job().status.message == ""
 
 
-async def test_after_every_name_that_is_taken_there_is_a_pause_and_the_job_tells_why() -> None:
+async def test_after_every_name_that_is_taken_there_is_a_pause_and_the_job_reports_why() -> None:
     cluster = new_cluster(replicas=3)
     await cluster.start()
     for number in range(1, 6):

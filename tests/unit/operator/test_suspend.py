@@ -14,7 +14,7 @@ from tests.support.simulator.cluster import JOB, Cluster
 Json = dict[str, Any]
 
 
-async def test_a_suspended_job_drains_its_members_before_its_master_and_tells_how_far_it_is() -> None:
+async def test_a_suspended_job_drains_its_members_before_its_master_and_reports_how_far_it_is() -> None:
     cluster = new_cluster(replicas=2)
     await cluster.start()
     started = status_of(cluster)["startTime"]

@@ -213,7 +213,7 @@ def test_what_cannot_be_kept_is_refused_with_its_bound() -> None:
         ledgers.declare(Dataset("one-more", 1, 1))
 
 
-def test_all_workers_together_hold_no_more_than_can_be_stored_and_each_gets_its_share() -> None:
+def test_all_workers_together_have_no_more_leases_than_can_be_stored_and_each_gets_its_share() -> None:
     ledgers = Ledgers()
     ledger = ledgers.declare(Dataset("d", 10**9, 1))
     share = ledgers.lease_limit(1000)
