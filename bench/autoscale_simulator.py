@@ -285,17 +285,17 @@ def cases() -> list[Case]:
 
 def drawn(number: int) -> Case:
     """Return a random case, the same for the same number; no constant of the rules was tuned to these cases."""
-    chance = random.Random(number)  # noqa: S311 - a simulation
-    kind = chance.choice(("saturating", "network-bound", "input-bound", "queueing"))
-    start = chance.choice(STARTS)
+    rng = random.Random(number)  # noqa: S311 - a simulation
+    kind = rng.choice(("saturating", "network-bound", "input-bound", "queueing"))
+    start = rng.choice(STARTS)
     if kind == "saturating":
-        serial = math.exp(chance.uniform(math.log(0.004), math.log(0.25)))
+        serial = math.exp(rng.uniform(math.log(0.004), math.log(0.25)))
         curve, parameters = saturating(serial), f"{serial:.1%} serial"
     elif kind == "network-bound":
-        serial, peak = math.exp(chance.uniform(math.log(0.002), math.log(0.1))), chance.uniform(6.0, 100.0)
+        serial, peak = math.exp(rng.uniform(math.log(0.002), math.log(0.1))), rng.uniform(6.0, 100.0)
         curve, parameters = network_bound(serial, (1 - serial) / peak**2), f"{serial:.1%} serial, peak at {peak:.0f}"
     else:
-        most = math.exp(chance.uniform(math.log(2.5), math.log(80.0)))
+        most = math.exp(rng.uniform(math.log(2.5), math.log(80.0)))
         curve = input_bound(100.0 * most) if kind == "input-bound" else queueing(100.0 * most)
         parameters = f"at {most:.1f}"
     return Case(f"drawn {number}: {kind}, {parameters}; from {start}", curve, start=start, noise=0.02)

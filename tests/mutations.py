@@ -155,7 +155,7 @@ def main() -> int:
     wanted = sys.argv[1:]
     missed = 0
     for mutation in MUTATIONS:
-        if wanted and not any(word in mutation.name for word in wanted):
+        if wanted and not any(text in mutation.name for text in wanted):
             continue
         with tempfile.TemporaryDirectory(prefix="mutation-") as place:
             caught = _caught_by(mutation, Path(place))

@@ -93,7 +93,7 @@ class AgentConnection:
         return answer
 
     def should_stop(self) -> bool:
-        """Return whether a stop was requested; the first call tells the agent that this process listens for stops."""
+        """Return whether a stop was requested; the first call informs the agent that this process listens for stops."""
         if not self._announced_stoppable:
             self._announced_stoppable = True
             self.send({"stoppable": True})

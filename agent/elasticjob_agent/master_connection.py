@@ -131,7 +131,7 @@ class MasterConnection:
                 delay = min(2 * delay, MAX_RETRY_SECONDS)
 
     def close(self) -> None:
-        """Let `run` end after the messages that wait have been sent and the master has seen the end of the stream."""
+        """Let `run` end after the queued messages have been sent and the master has received the end of the stream."""
         self._closing = True
         self._wake.set()
 

@@ -73,8 +73,8 @@ def load_digits() -> tuple[np.ndarray, np.ndarray]:
 
 def fresh_state() -> State:
     """Return the state before the first step, the same in every process."""
-    chance = np.random.default_rng(SEED)
-    layers = [(chance.normal(0, (2 / n) ** 0.5, n * m), np.zeros(m)) for n, m in itertools.pairwise(LAYERS)]
+    rng = np.random.default_rng(SEED)
+    layers = [(rng.normal(0, (2 / n) ** 0.5, n * m), np.zeros(m)) for n, m in itertools.pairwise(LAYERS)]
     params = np.concatenate([array for layer in layers for array in layer]).astype(np.float32)
     return State(params, np.zeros_like(params), set())
 

@@ -102,7 +102,7 @@ class Informer(Generic[T]):
         return iter(self._objects.values())
 
     def get(self, uid: str) -> T | None:
-        """Return the object with this UID as last seen, or None."""
+        """Return the object with this UID as last observed, or None."""
         return self._objects.get(uid)
 
     async def run(self) -> None:

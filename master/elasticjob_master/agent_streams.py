@@ -28,7 +28,7 @@ class AgentStreams:
         self._send[uid] = send
 
     def close(self, uid: str, send: Send) -> bool:
-        """Forget a stream that has ended; tell whether it was the member's newest one."""
+        """Forget a stream that has ended; return whether it was the member's newest one."""
         newest = self._send.get(uid) is send
         if newest:
             del self._send[uid]

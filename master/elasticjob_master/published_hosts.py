@@ -18,7 +18,7 @@ class PublishedHosts(Broadcast[HostList]):
         self._role = role
 
     def update(self, members: Iterable[Member], *, settled: bool) -> bool:
-        """Publish the members if that is a change that can be taken in now; tell whether it was one."""
+        """Publish the members if they differ and a change is possible now; return whether they were published."""
         fresh = next_host_list(self.value, members, role=self._role, settled=settled)
         changed = fresh is not self.value
         if changed:

@@ -25,7 +25,7 @@ async def training(observer: JobObserver, size: int, *, beyond: int = 0) -> int:
 
 
 async def succeeded(observer: JobObserver) -> None:
-    """Wait for the job's success and the master's last word."""
+    """Wait for the job's success and the master's last status."""
 
     def over() -> bool:
         job = observer.job

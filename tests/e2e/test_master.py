@@ -1,4 +1,4 @@
-"""The master through what happens to it and to its members: killed, cut off, slowed down, stalled, held up."""
+"""The master through what happens to it and to its members: killed, cut off, slowed down, stalled, delayed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def trained(folder: Path) -> list[int]:
 
 
 async def training(observer: JobObserver, size: int, *, beyond: int = 0) -> int:
-    """Wait for a world of this size to get beyond a step, as the master tells it; return the step."""
+    """Wait for a world of this size to get beyond a step, as the master reports it; return the step."""
 
     def at_work() -> int | None:
         status = observer.status
@@ -119,11 +119,11 @@ async def test_a_master_killed_in_mid_training_costs_no_step_and_no_shard_is_los
         await observer.until("the job's success", over, seconds=SECONDS)
         steps = max(len(path.read_text().splitlines()) for path in folder.glob("trained-*"))
 
-        def last_word() -> bool:
+        def last_status_written() -> bool:
             progress = observer.job.status.progress if observer.job else None
             return progress is not None and progress.step == steps
 
-        await observer.until(f"step {steps}: no step lost or counted twice", last_word, seconds=SECONDS)
+        await observer.until(f"step {steps}: no step lost or counted twice", last_status_written, seconds=SECONDS)
         [ledger] = observer.status.datasets
     often = Counter(trained(folder))
     assert sorted(often) == list(range(total)), "a shard was lost"
@@ -133,7 +133,7 @@ async def test_a_master_killed_in_mid_training_costs_no_step_and_no_shard_is_los
 
 @dataclass
 class Wire:
-    """The way from the agents to the master, which can be cut: then nothing comes through and nobody is told."""
+    """The connection from the agents to the master, which can be cut: nothing comes through, without an error."""
 
     address: str
     to: str = ""
@@ -263,4 +263,4 @@ async def test_a_worker_much_slower_than_the_others_is_named_until_it_is_as_fast
         assert wait_for(sandbox, "Stragglers", False)["reason"] == "NoStragglers"
         await until_events(sandbox, "StragglersFound", "NoStragglers")
         assert observer.status.round == 1
-        assert workers(sandbox) == before, "a straggler is told, and left alone"
+        assert workers(sandbox) == before, "a straggler is reported, and left alone"

@@ -98,8 +98,8 @@ def groups(pid: int) -> str:
 
 
 def is_ours(process: psutil.Process) -> bool:
-    """Whether a process is the operator, and not what holds the pod's network."""
+    """Whether a process is the operator, and not the process that keeps the pod's network."""
     try:
-        return any(names.OPERATOR in word for word in process.cmdline())
+        return any(names.OPERATOR in argument for argument in process.cmdline())
     except psutil.Error:
         return False

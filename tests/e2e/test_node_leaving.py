@@ -108,7 +108,7 @@ def evict(sandbox: Sandbox, pod: str) -> None:
 
 
 def nothing_counted(user: KubectlUser) -> None:
-    """Assert that no restart was held against the job."""
+    """Assert that no restart was counted."""
     assert user.status()["replicaStatuses"]["worker"].get("restarts", 0) == 0, "who is asked to leave has not failed"
 
 
@@ -156,7 +156,7 @@ def taints(user: KubectlUser, node: str) -> set[str]:
 def seconds_from_end_to_successor(recorder: PodRecorder, job: str) -> float:
     """Return how long after the first pod's time to end the second one was created."""
     pods = [pod["metadata"] for _, pod in recorder.states(job)]
-    # The first state that tells it: force sets it anew.
+    # The first state that shows it: force sets it anew.
     first = next(pod for pod in pods if pod["name"] == f"{job}-worker-0" and "deletionTimestamp" in pod)
     second = next(pod for pod in pods if pod["name"] == f"{job}-worker-0-1")
     ends, created = (datetime.fromisoformat(text) for text in (first["deletionTimestamp"], second["creationTimestamp"]))

@@ -65,8 +65,8 @@ def test_an_image_that_cannot_be_pulled_fails_the_job_at_its_deadline_and_says_s
 
 def resolved(sandbox: Sandbox, name: str) -> str:
     """Return the address that worker 0 finds for a name; empty for none."""
-    words = ("exec", f"{_job(name)}-worker-0", "--", "python", "-c", RESOLVE, name)
-    answer = sandbox.kubectl(*words, check=False).split()
+    arguments = ("exec", f"{_job(name)}-worker-0", "--", "python", "-c", RESOLVE, name)
+    answer = sandbox.kubectl(*arguments, check=False).split()
     return answer[0] if len(answer) == 1 else ""
 
 

@@ -30,14 +30,16 @@ class Space:
     cluster: TargetCluster
     name: str
 
-    def command(self, *words: str) -> list[str | Path]:
+    def command(self, *arguments: str) -> list[str | Path]:
         """Return the command line of kubectl in the namespace."""
-        return self.cluster.command("-n", self.name, *words)
+        return self.cluster.command("-n", self.name, *arguments)
 
-    def kubectl(self, *words: str, body: Json | None = None, check: bool = True) -> str:
+    def kubectl(self, *arguments: str, body: Json | None = None, check: bool = True) -> str:
         text = json.dumps(body) if body else None
-        done = subprocess.run(self.command(*words), input=text, capture_output=True, text=True, timeout=60, check=False)
-        assert not check or done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}"
+        done = subprocess.run(
+            self.command(*arguments), input=text, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert not check or done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
         return done.stdout if check else done.stdout + done.stderr
 
     def pod(self, name: str, command: list[str] | None, *, spec: Json | None = None, **container: Any) -> None:
@@ -85,8 +87,8 @@ class Space:
         answer: Json = status["containerStatuses"][0]["state"]["terminated"]
         return answer
 
-    def logs(self, name: str, *words: str) -> str:
-        return self.kubectl("logs", name, *words)
+    def logs(self, name: str, *arguments: str) -> str:
+        return self.kubectl("logs", name, *arguments)
 
     def output(self, name: str, script: str, **more: Any) -> str:
         """Run a script to its end and return what it wrote."""
@@ -129,7 +131,7 @@ def condition(status: Json, kind: str) -> Json:
 
 
 def living(cookie: str) -> list[int]:
-    """The processes with a word on their command line."""
+    """The processes with a text on their command line."""
     found = []
     for process in psutil.process_iter(["cmdline", "status"]):
         if process.info["status"] != psutil.STATUS_ZOMBIE and cookie in (process.info["cmdline"] or ()):
@@ -349,11 +351,11 @@ def test_a_grpc_probe_asks_the_health_service(space: Space) -> None:
     assert "NOT_FOUND" in message_of_event(space, "unknown", "Unhealthy", "NOT_FOUND")
 
 
-def message_of_event(space: Space, name: str, reason: str, word: str) -> str:
-    """Wait for an event that has a word in its message."""
+def message_of_event(space: Space, name: str, reason: str, text: str) -> str:
+    """Wait for an event that has a text in its message."""
     found = wait_until(
-        f"an event {reason} with {word}",
-        lambda: [e["message"] for e in space.events(name) if e["reason"] == reason and word in e["message"]],
+        f"an event {reason} with {text}",
+        lambda: [e["message"] for e in space.events(name) if e["reason"] == reason and text in e["message"]],
         explain=lambda: str(space.events(name)),
     )
     return str(found[0])

@@ -25,8 +25,8 @@ async def test_the_documented_commands_work(sandbox: Sandbox, folder: Path) -> N
     sandbox.apply(digits(epochs=5000, checkpoints=folder))
     async with sandbox.observe("digits") as observer:
         await observer.until("a step of the training", lambda: observer.status.progress.step > 0, seconds=SECONDS)
-        for arguments, told in (("", "Training"), (" members", "STEP TIME"), (" history", "WorldFormed")):
-            assert told in run(sandbox, folder, f"elasticjob query digits{arguments}")
+        for arguments, text in (("", "Training"), (" members", "STEP TIME"), (" history", "WorldFormed")):
+            assert text in run(sandbox, folder, f"elasticjob query digits{arguments}")
         assert '"plans": []' in run(sandbox, folder, "elasticjob query digits plans -o json")
         access = [line for line in commands() if re.match(r"TOKEN=|kubectl get secret|MASTER=", line)]
         assert len(access) == 3

@@ -449,5 +449,5 @@ def in_force(user: KubectlUser, pod: str) -> Json:
 
 
 def failed_pods(user: KubectlUser) -> list[str]:
-    words = ("get", "pods", "-l", f"{names.LABEL_JOB_NAME}={user.job}", "--field-selector=status.phase=Failed")
-    return user.kubectl(*words, "-o", "jsonpath={.items[*].metadata.name}").split()
+    arguments = ("get", "pods", "-l", f"{names.LABEL_JOB_NAME}={user.job}", "--field-selector=status.phase=Failed")
+    return user.kubectl(*arguments, "-o", "jsonpath={.items[*].metadata.name}").split()

@@ -19,7 +19,7 @@ from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 
 from tests.support.agent_process import AGENT, agent_environment
 from tests.support.fuzz.bystanders import GROWTH, MEGABYTE, OPTIONS
-from tests.support.fuzz.random_messages import FLOATS, Nature
+from tests.support.fuzz.random_messages import FLOATS, RandomMessages
 from tests.support.master_process import run_master
 
 TRAIN = """
@@ -74,33 +74,33 @@ KEYS: dict[str, tuple[Any, ...]] = {
 """Never `"stoppable": true` and the like: that is said by the process itself, and whoever says it is believed."""
 
 
-def line(nature: Nature) -> bytes:
+def line(generator: RandomMessages) -> bytes:
     """Return a line, not always one."""
-    chance = nature.chance
-    if chance.random() < 0.1:
-        return chance.randbytes(int(2 ** chance.uniform(0, 12))) + b"\n"
-    if chance.random() < 0.1:
+    rng = generator.rng
+    if rng.random() < 0.1:
+        return rng.randbytes(int(2 ** rng.uniform(0, 12))) + b"\n"
+    if rng.random() < 0.1:
         return (
-            chance.choice((b"", b"[", b"[1]", b'"x"', b"null", b"{}", b"[" * 3000, b"{" * 70_000, b"1e999", b"NaN"))
+            rng.choice((b"", b"[", b"[1]", b'"x"', b"null", b"{}", b"[" * 3000, b"{" * 70_000, b"1e999", b"NaN"))
             + b"\n"
         )
     made: dict[str, Any] = {}
-    for key in chance.sample(sorted(KEYS), chance.randrange(1, 9)):
-        made[key] = _value(nature, key)
-    if chance.random() < 0.6:
-        made |= {"id": 1, "call": chance.choice(KEYS["call"])}
+    for key in rng.sample(sorted(KEYS), rng.randrange(1, 9)):
+        made[key] = _value(generator, key)
+    if rng.random() < 0.6:
+        made |= {"id": 1, "call": rng.choice(KEYS["call"])}
     data = json.dumps(made).encode()
-    return (nature.spoilt(data) if chance.random() < 0.1 else data) + b"\n"
+    return (generator.corrupted(data) if rng.random() < 0.1 else data) + b"\n"
 
 
-def _value(nature: Nature, key: str) -> Any:
-    chance = nature.chance
-    if chance.random() < 0.75:
-        return chance.choice(KEYS[key])
-    return chance.choice((None, False, nature.text(), chance.choice(FLOATS), chance.getrandbits(70), [], {}, [[[]]]))
+def _value(generator: RandomMessages, key: str) -> Any:
+    rng = generator.rng
+    if rng.random() < 0.75:
+        return rng.choice(KEYS[key])
+    return rng.choice((None, False, generator.text(), rng.choice(FLOATS), rng.getrandbits(70), [], {}, [[[]]]))
 
 
-async def throw(path: str, nature: Nature, inputs: int, answers: Counter[str]) -> None:
+async def send_inputs(path: str, generator: RandomMessages, inputs: int, answers: Counter[str]) -> None:
     """Write the lines over some connections at a time; some of them never read."""
     left = inputs
 
@@ -108,11 +108,11 @@ async def throw(path: str, nature: Nature, inputs: int, answers: Counter[str]) -
         nonlocal left
         while left > 0:
             reader, writer = await asyncio.open_unix_connection(path, limit=1 << 22)
-            reading = asyncio.create_task(_count(reader, answers)) if nature.chance.random() < 0.8 else None
+            reading = asyncio.create_task(_count(reader, answers)) if generator.rng.random() < 0.8 else None
             try:
-                for _ in range(nature.chance.randrange(1, 100)):
+                for _ in range(generator.rng.randrange(1, 100)):
                     left -= 1
-                    writer.write(line(nature))
+                    writer.write(line(generator))
                     await asyncio.wait_for(writer.drain(), SECONDS)
                 if reading is not None:
                     writer.write_eof()
@@ -148,23 +148,24 @@ async def test_no_line_on_the_socket_harms_the_agent_or_the_training(tmp_path: P
         try:
             async with grpc.aio.insecure_channel(f"{host}:{names.GRPC_PORT}") as channel:
                 await _step_beyond(channel, 5)
-                path, nature, answers = (tmp_path / "socket").read_text(), Nature(f"socket {seed}", {}), Counter[str]()
-                await throw(path, nature, inputs // 4, answers)
+                path, answers = (tmp_path / "socket").read_text(), Counter[str]()
+                generator = RandomMessages(f"socket {seed}", {})
+                await send_inputs(path, generator, inputs // 4, answers)
                 process = psutil.Process(agent.pid)
                 before = process.memory_info().rss
-                await throw(path, nature, inputs * 3 // 4, answers)
+                await send_inputs(path, generator, inputs * 3 // 4, answers)
                 grown = process.memory_info().rss - before
                 print(f"{inputs} lines: grown by {grown / MEGABYTE:.1f} MiB; {dict(answers)}")
                 assert grown <= GROWTH
                 assert answers["error"]
                 assert answers["result"]
-                told = (tmp_path / "agent.log").read_text(errors="replace")
-                assert "Traceback" not in told, told[-8000:]
+                logged = (tmp_path / "agent.log").read_text(errors="replace")
+                assert "Traceback" not in logged, logged[-8000:]
                 status = await JobServiceStub(channel).GetStatus(job_pb2.GetStatusRequest())
                 assert (status.round, status.world_size) == (1, 1), "the training was disturbed"
                 (tmp_path / "finish").touch()
                 async with asyncio.timeout(SECONDS):
-                    assert await agent.wait() == 0, told
+                    assert await agent.wait() == 0, logged
         finally:
             print((tmp_path / "agent.log").read_text(errors="replace")[-4000:])
             if agent.returncode is None:

@@ -14,7 +14,7 @@ from google.protobuf.descriptor import MethodDescriptor
 
 from tests.support.fuzz.attack import Attack, Metadata, methods
 from tests.support.fuzz.bystanders import GROWTH, LOG_PER_INPUT, MEGABYTE, rss, scene
-from tests.support.fuzz.random_messages import Nature
+from tests.support.fuzz.random_messages import RandomMessages
 from tests.support.master_process import TOKEN, Master
 
 PODS = tuple(f"pod-{number}" for number in range(40))
@@ -100,7 +100,7 @@ async def test_no_input_of_any_method_harms_the_master_or_an_agent_that_behaves(
 ) -> None:
     knowledge = Knowledge()
     async with scene(tmp_path, *options) as master, master.channel() as bad:
-        attack = Attack(bad, Nature(f"{seed} {options}", knowledge.by_field()), await methods(bad, ()))
+        attack = Attack(bad, RandomMessages(f"{seed} {options}", knowledge.by_field()), await methods(bad, ()))
         await thrown(attack, master, inputs=int(inputs * share), knowledge=knowledge)
 
 
@@ -130,7 +130,7 @@ async def test_without_the_token_nothing_but_a_health_check_is_answered(tmp_path
         for metadata in BAD_TOKENS:
             attack = Attack(
                 stranger,
-                Nature(f"stranger {metadata} {seed}", Knowledge().by_field()),
+                RandomMessages(f"stranger {metadata} {seed}", Knowledge().by_field()),
                 every,
                 metadata=metadata,
                 allowed=frozenset({grpc.StatusCode.UNAUTHENTICATED}),

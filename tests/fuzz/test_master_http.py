@@ -10,7 +10,7 @@ from pathlib import Path
 from elasticjob_api import names
 
 from tests.support.fuzz.bystanders import GROWTH, LOG_PER_INPUT, MEGABYTE, rss, scene
-from tests.support.fuzz.random_messages import Nature
+from tests.support.fuzz.random_messages import RandomMessages
 from tests.support.master_process import TOKEN, Master
 
 METHODS = ("GET", "GET", "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "CONNECT", "TRACE", "PRI", "get", "")
@@ -32,22 +32,22 @@ ANSWER_SECONDS = 0.05
 """How long an answer is waited for before the next input; most inputs are no whole request and get none."""
 
 
-def request(nature: Nature) -> bytes:
+def request(generator: RandomMessages) -> bytes:
     """Return something like an HTTP request."""
-    chance = nature.chance
-    if chance.random() < 0.1:
-        return chance.randbytes(int(2 ** chance.uniform(0, 12)))
-    wild = chance.random() < 0.5
-    path = "/" + nature.text() if wild and chance.random() < 0.2 else chance.choice(PATHS if wild else PATHS[:12])
-    version = chance.choice(("HTTP/1.1", "HTTP/1.0", "HTTP/2.0", "HTTP/9", "", "ICY")) if wild else "HTTP/1.1"
-    headers = chance.choices(HEADERS, k=chance.choice((0, 1, 2, 5, 200) if wild else (0, 1)))
-    method = chance.choice(METHODS if wild else METHODS[:8])
+    rng = generator.rng
+    if rng.random() < 0.1:
+        return rng.randbytes(int(2 ** rng.uniform(0, 12)))
+    wild = rng.random() < 0.5
+    path = "/" + generator.text() if wild and rng.random() < 0.2 else rng.choice(PATHS if wild else PATHS[:12])
+    version = rng.choice(("HTTP/1.1", "HTTP/1.0", "HTTP/2.0", "HTTP/9", "", "ICY")) if wild else "HTTP/1.1"
+    headers = rng.choices(HEADERS, k=rng.choice((0, 1, 2, 5, 200) if wild else (0, 1)))
+    method = rng.choice(METHODS if wild else METHODS[:8])
     made = "\r\n".join((f"{method} {path} {version}", "Host: master", *headers)).encode("utf-8", "replace")
-    made += b"\r\n\r\n" + (chance.choice(BODIES) if wild else b"")
-    return nature.spoilt(made) if chance.random() < 0.1 else made
+    made += b"\r\n\r\n" + (rng.choice(BODIES) if wild else b"")
+    return generator.corrupted(made) if rng.random() < 0.1 else made
 
 
-async def throw(port: int, nature: Nature, inputs: int, answers: Counter[str]) -> None:
+async def send_inputs(port: int, generator: RandomMessages, inputs: int, answers: Counter[str]) -> None:
     """Send the inputs over some connections at a time, new ones when they are closed."""
     left = inputs
 
@@ -56,9 +56,9 @@ async def throw(port: int, nature: Nature, inputs: int, answers: Counter[str]) -
         while left > 0:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             try:
-                for _ in range(nature.chance.randrange(1, 20)):
+                for _ in range(generator.rng.randrange(1, 20)):
                     left -= 1
-                    writer.write(request(nature))
+                    writer.write(request(generator))
                     await writer.drain()
                     try:
                         data = await asyncio.wait_for(reader.read(1 << 16), ANSWER_SECONDS)
@@ -77,11 +77,11 @@ async def throw(port: int, nature: Nature, inputs: int, answers: Counter[str]) -
     await asyncio.gather(*(some() for _ in range(TOGETHER)))
 
 
-async def survives(master: Master, port: int, nature: Nature, inputs: int) -> Counter[str]:
+async def check_survival(master: Master, port: int, generator: RandomMessages, inputs: int) -> Counter[str]:
     answers: Counter[str] = Counter()
-    await throw(port, nature, inputs // 4, answers)
+    await send_inputs(port, generator, inputs // 4, answers)
     before, log_before = rss(master), master.log.stat().st_size
-    await throw(port, nature, inputs * 3 // 4, answers)
+    await send_inputs(port, generator, inputs * 3 // 4, answers)
     grown, logged = rss(master) - before, master.log.stat().st_size - log_before
     print(f"{inputs} inputs: grown by {grown / MEGABYTE:.1f} MiB, log {logged}; {dict(answers)}")
     assert grown <= GROWTH
@@ -92,39 +92,39 @@ async def survives(master: Master, port: int, nature: Nature, inputs: int) -> Co
 async def test_no_bytes_on_the_http_port_harm_the_master_or_show_the_hosts(
     tmp_path: Path, inputs: int, seed: int
 ) -> None:
-    nature = Nature(f"http {seed}", {})
+    generator = RandomMessages(f"http {seed}", {})
     async with scene(tmp_path, "--insecure") as master:
-        answers = await survives(master, master.http_port, nature, inputs // 10)
+        answers = await check_survival(master, master.http_port, generator, inputs // 10)
     assert answers["200"], "no request was right"
     assert not [code for code in answers if code.startswith("5") and code not in ("501", "505")], answers
 
 
 async def test_no_bytes_on_the_grpc_port_harm_the_master(tmp_path: Path, inputs: int, seed: int) -> None:
     async with scene(tmp_path, "--insecure") as master:
-        await survives(master, master.grpc_port, _Http2(f"grpc {seed}"), inputs // 20)
+        await check_survival(master, master.grpc_port, _Http2(f"grpc {seed}"), inputs // 20)
 
 
 async def test_no_bytes_below_tls_harm_the_master(tmp_path: Path, inputs: int, seed: int) -> None:
     async with scene(tmp_path) as master:
         for number, port in enumerate((master.grpc_port, master.http_port)):
-            answers = await survives(master, port, Nature(f"tls {number} {seed}", {}), inputs // 40)
+            answers = await check_survival(master, port, RandomMessages(f"tls {number} {seed}", {}), inputs // 40)
             assert "200" not in answers
 
 
-class _Http2(Nature):
+class _Http2(RandomMessages):
     """Draws from bytes that begin as HTTP/2 does."""
 
     def __init__(self, seed: str) -> None:
         super().__init__(seed, {})
 
-    def spoilt(self, data: bytes) -> bytes:
+    def corrupted(self, data: bytes) -> bytes:
         preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-        frames = b"".join(self._frame() for _ in range(self.chance.randrange(6)))
-        return preface + frames + (super().spoilt(data) if self.chance.random() < 0.5 else b"")
+        frames = b"".join(self._frame() for _ in range(self.rng.randrange(6)))
+        return preface + frames + (super().corrupted(data) if self.rng.random() < 0.5 else b"")
 
     def _frame(self) -> bytes:
-        chance = self.chance
-        body = chance.choice((b"", chance.randbytes(chance.randrange(200)), names.TOKEN_METADATA.encode()))
-        length = len(body) if chance.random() < 0.9 else chance.getrandbits(24)
-        head = length.to_bytes(3, "big") + bytes([chance.randrange(12), chance.getrandbits(8)])
-        return head + chance.choice((0, 1, 3, chance.getrandbits(32))).to_bytes(4, "big") + body
+        rng = self.rng
+        body = rng.choice((b"", rng.randbytes(rng.randrange(200)), names.TOKEN_METADATA.encode()))
+        length = len(body) if rng.random() < 0.9 else rng.getrandbits(24)
+        head = length.to_bytes(3, "big") + bytes([rng.randrange(12), rng.getrandbits(8)])
+        return head + rng.choice((0, 1, 3, rng.getrandbits(32))).to_bytes(4, "big") + body

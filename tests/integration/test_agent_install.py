@@ -71,7 +71,7 @@ async def ending(fake_master: FakeMaster, run: Run, program: tuple[str, ...], *c
         await fake_master.order(exit=pb.Exit())
     finally:
         code, out, err = await agent.end()
-        print(f"--- the agent's last words ---\n{err}")
+        print(f"--- the agent's last output ---\n{err}")
     assert (exited.exit_code, code) == (0, 0)
     return str(out)
 

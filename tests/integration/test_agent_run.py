@@ -225,11 +225,11 @@ async def test_a_readiness_port_that_is_taken_is_logged_and_the_training_goes_on
     await fake_master.begin(1)
     assert (await fake_master.exited(1)).exit_code == 0
     await fake_master.order(exit=pb.Exit())
-    code, _, words = await agent.end()
+    code, _, err = await agent.end()
     taken.close()
     assert code == 0
-    assert "readiness cannot be told" in words
-    assert str(names.AGENT_READY_PORT) in words
+    assert "readiness cannot be told" in err
+    assert str(names.AGENT_READY_PORT) in err
 
 
 async def test_training_goes_on_while_the_master_is_away_and_nothing_it_did_is_lost(
@@ -385,7 +385,7 @@ async def test_garbage_on_the_socket_is_answered_and_harms_nothing(
     assert (await agent.end())[:2] == (0, "True\n" * 8)
 
 
-# --- what the library tells and asks --------------------------------------------------------------------------------
+# --- what the library reports and asks -----------------------------------------------------------------------------
 
 
 async def test_steps_and_the_seconds_of_ones_own_reach_the_master(
@@ -443,9 +443,9 @@ async def test_an_environment_beyond_the_kernels_bound_is_named_and_ends_the_mem
     assert "cannot run 'true': argument list too long: its environment has" in exited.message
     assert "TF_CONFIG with 140000; one variable can have 131061 of them" in exited.message
     await fake_master.order(exit=pb.Exit())
-    code, _, words = await agent.end()
+    code, _, err = await agent.end()
     assert (code, agent.termination) == (126, exited.message)
-    assert "Traceback" not in words
+    assert "Traceback" not in err
 
 
 async def test_the_largest_variable_the_message_names_can_be_used(fake_master: FakeMaster, run: Run) -> None:

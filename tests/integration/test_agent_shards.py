@@ -131,14 +131,14 @@ async def test_workers_and_masters_are_killed_and_every_shard_ends_done_or_faile
         path.write_text(f"line of {path}\n" * (100 * number + 3))
     (workers.files / "damaged.txt").write_bytes(b"\xff\xfe\n" * 12)
     total, failing = 2 * (1 + 21 + 41 + 61 + 81 + 3), 2 * 3
-    chance = random.Random(5)
+    rng = random.Random(5)
     for index in range(3):
         workers.start(index)
     for kills in range(3):
         async with master(workers, 3) as running:
             enough = total * (kills + 1) // 5
             await workers.until(f"{enough} shards are trained", lambda: len(workers.noted()) > enough)  # noqa: B023
-            victim = chance.randrange(3)
+            victim = rng.randrange(3)
             workers.kill(victim)
             workers.start(victim)
             await workers.until("training goes on", lambda: len(workers.noted()) > enough + 30)  # noqa: B023

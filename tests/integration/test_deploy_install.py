@@ -150,7 +150,7 @@ def test_the_manifests_are_what_the_chart_renders() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "message"),
     [
         ("replicas=two", "/replicas"),
         ("scope=Galaxy", "/scope"),
@@ -159,10 +159,10 @@ def test_the_manifests_are_what_the_chart_renders() -> None:
         ("metrics.serviceMonitor=maybe", "/metrics/serviceMonitor"),
     ],
 )
-def test_a_wrong_value_is_refused_by_name(tools: Tools, value: str, told: str) -> None:
+def test_a_wrong_value_is_refused_by_name(tools: Tools, value: str, message: str) -> None:
     with pytest.raises(AssertionError, match="values don't meet the specifications of the schema") as refusal:
         tools.helm("template", "elasticjob", str(CHART), "--kube-version", "1.36.0", "--set", value)
-    assert told in str(refusal.value)
+    assert message in str(refusal.value)
 
 
 @pytest.mark.parametrize("values", ["metrics.serviceMonitor=true", "networkPolicy.create=false", "replicas=0"])

@@ -63,7 +63,7 @@ async def account(cluster: Cluster, kube: Kube, tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def operator(kubeconfig: Path, log: Path, *arguments: str) -> AsyncIterator[None]:
-    """Run the operator as its Deployment does, without a word of what is admin's."""
+    """Run the operator as its Deployment does, with nothing of what is admin's."""
     environ = {**os.environ, "KUBECONFIG": str(kubeconfig)}
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(

@@ -69,8 +69,8 @@ async def test_training_that_hangs_is_started_anew_and_its_next_step_ends_the_st
         for number in (1, 2, 3):
             await step(agents, number)
         async with alive(agents):
-            told = await until("the stall is seen", progress(channel), lambda found: found.stalled_since)
-            assert told.stalled_since == told.last_report_time
+            published = await until("the stall is seen", progress(channel), lambda found: found.stalled_since)
+            assert published.stalled_since == published.last_report_time
             await until("all processes are started anew", lambda: all(agent.running == 2 for agent in agents))
         stops = [command for agent in agents for command in agent.commands if command.HasField("stop")]
         assert len(stops) == 2
@@ -97,8 +97,8 @@ async def test_a_new_master_knows_stall_and_stragglers_of_the_old_one(tmp_path: 
                 await step(agents, number, own=own)
                 return await progress(channel)()
 
-            told = await until("the straggler is seen", look, lambda found: found.stragglers)
-            assert list(told.stragglers) == [agents[2].name]
+            published = await until("the straggler is seen", look, lambda found: found.stragglers)
+            assert list(published.stragglers) == [agents[2].name]
             listed = await JobServiceStub(channel).GetMembers(job_pb2.GetMembersRequest())
             assert [member.straggler for member in listed.members] == [False, False, True]
             assert 0.08 < listed.members[2].step_seconds < 0.1

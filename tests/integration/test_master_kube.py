@@ -54,7 +54,7 @@ async def test_progress_is_written_and_at_rest_nothing_is(setting: Setting) -> N
         await asyncio.sleep(0)
         await until_step(channel, 9)
     job = await setting.job()
-    assert job["status"]["progress"]["steps"] == "9/9", "the last word is written at SIGTERM"
+    assert job["status"]["progress"]["steps"] == "9/9", "the last status is written at SIGTERM"
 
 
 async def test_pods_of_a_draining_plan_leave_and_the_others_go_on(setting: Setting) -> None:
@@ -77,7 +77,7 @@ async def test_pods_of_a_draining_plan_leave_and_the_others_go_on(setting: Setti
 
 
 async def test_a_migration_is_one_change_of_the_world_and_every_member_named_later_leaves_too(setting: Setting) -> None:
-    async def tell(*phases: str, draining: list[str]) -> None:
+    async def set_plan_status(*phases: str, draining: list[str]) -> None:
         moves = [
             {"role": "worker", "index": index, "replacement": index + 2, "phase": phase}
             for index, phase in enumerate(phases)
@@ -95,7 +95,7 @@ async def test_a_migration_is_one_change_of_the_world_and_every_member_named_lat
             "spec": {"jobName": JOB, "migratePods": [{"name": agent.name} for agent in agents]},
         }
         await setting.kube.create(SCALE_PLANS, setting.namespace, body)
-        await tell("Starting", "Starting", draining=[])
+        await set_plan_status("Starting", "Starting", draining=[])
         await until("the master knows the plan", lambda: "standing by: worker 2, worker 3" in master.log.read_text())
         agents += [await Agent(index).join(channel) for index in (2, 3)]
 
@@ -104,10 +104,10 @@ async def test_a_migration_is_one_change_of_the_world_and_every_member_named_lat
             return [member.state for member in found.members]
 
         joined = [*2 * [pb.MEMBER_STATE_TRAINING], *2 * [pb.MEMBER_STATE_WAITING]]
-        await until("the replacements are there and wait", states, lambda seen: seen == joined)
-        await tell("Draining", "Starting", draining=[agents[0].name])
+        await until("the replacements are there and wait", states, lambda current: current == joined)
+        await set_plan_status("Draining", "Starting", draining=[agents[0].name])
         await until("one change of the world", lambda: agents[0].ended.is_set() and agents[1].running == 2)
-        await tell("Done", "Draining", draining=[agents[1].name])
+        await set_plan_status("Done", "Draining", draining=[agents[1].name])
         await until("the second one's end", lambda: agents[1].ended.is_set())
         await until("a world of the replacements", lambda: agents[2].running == agents[3].running == 3)
 

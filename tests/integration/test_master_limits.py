@@ -82,10 +82,10 @@ async def test_when_open_files_run_out_those_who_are_connected_go_on_and_others_
         stub = JobServiceStub(channel)
         await stub.GetStatus(job_pb2.GetStatusRequest(), timeout=20)
         process.rlimit(psutil.RLIMIT_NOFILE, (process.num_fds() + 20, hard))
-        held = [await asyncio.open_connection("127.0.0.1", master.grpc_port) for _ in range(60)]
+        connections = [await asyncio.open_connection("127.0.0.1", master.grpc_port) for _ in range(60)]
         await until("no more files", lambda: b"File descriptor limit" in master.log.read_bytes())
         await stub.GetStatus(job_pb2.GetStatusRequest(), timeout=20)
-        for _, writer in held:
+        for _, writer in connections:
             writer.transport.abort()
         await JobServiceStub(late).GetStatus(job_pb2.GetStatusRequest(), timeout=20, wait_for_ready=True)
 
@@ -97,15 +97,15 @@ def _http(master: Master) -> Any:
 
 
 async def test_a_client_that_keeps_http_connections_open_keeps_nobody_out(master: Master) -> None:
-    held = [await _http(master) for _ in range(CONNECTIONS)]
+    connections = [await _http(master) for _ in range(CONNECTIONS)]
     for number in range(3):
         reader, writer = await _http(master)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: master\r\n\r\n")
         assert await asyncio.wait_for(reader.readline(), 20) == b"HTTP/1.1 200 OK\r\n"
         with contextlib.suppress(ConnectionError):
-            assert await asyncio.wait_for(held[number][0].read(), 20) == b"", "the oldest one is closed"
-        held.append((reader, writer))
-    for _, writer in held:
+            assert await asyncio.wait_for(connections[number][0].read(), 20) == b"", "the oldest one is closed"
+        connections.append((reader, writer))
+    for _, writer in connections:
         writer.transport.abort()
 
 

@@ -1,4 +1,4 @@
-"""The master tells of its job's ScalePlans, whoever made them, and notes in its history when they began and ended."""
+"""The master publishes its job's ScalePlans, whoever made them, and its history records when they began and ended."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ async def test_plans_are_published_and_recorded_once_even_across_a_masters_death
         assert plan.created > 1.7e9
         assert plan.completed == 0
         made = ("PlanMade", "bigger (Manual): more of them")
-        await until("the plan in the history", noted_by(stub), lambda seen: seen == [made])
-        await until("the plan in the stored history", kept_by(setting), lambda seen: "PlanMade" in seen)
+        await until("the plan in the history", recorded_by(stub), lambda reasons: reasons == [made])
+        await until("the plan in the stored history", kept_by(setting), lambda reasons: "PlanMade" in reasons)
         await master.kill()
     await end()
     async with setting.master() as master, master.channel() as channel:
         stub = JobServiceStub(channel)
         ended = ("PlanEnded", "bigger: Failed; no room")
-        await until("its end, seen by the next master", noted_by(stub), lambda seen: seen == [made, ended])
+        await until("its end, seen by the next master", recorded_by(stub), lambda reasons: reasons == [made, ended])
         [plan] = (await stub.GetPlans(job_pb2.GetPlansRequest())).plans
         assert (plan.phase, plan.message, plan.completed) == ("Failed", "no room", 1893456000.0)
 
@@ -60,7 +60,7 @@ def kept_by(setting: Setting) -> Any:
     return look
 
 
-def noted_by(stub: Any) -> Any:
+def recorded_by(stub: Any) -> Any:
     async def look() -> list[tuple[str, str]]:
         return await plan_events(stub)
 

@@ -51,42 +51,44 @@ async def test_every_watch_sends_the_present_then_the_change_and_ends_with_the_m
         "history": stub.WatchHistory(job_pb2.WatchHistoryRequest(), timeout=SECONDS),
         "plans": stub.WatchPlans(job_pb2.WatchPlansRequest(), timeout=SECONDS),
     }
-    told: dict[str, list[Any]] = {name: [await watch.read()] for name, watch in watches.items()}
-    assert told["status"][0].phase == job_pb2.JOB_PHASE_WAITING
-    assert told["members"][0].members == told["plans"][0].plans == []
-    assert told["progress"][0].eta_seconds == -1
-    assert [event.reason for event in told["history"][0].events] == ["MasterStarted"]
+    values: dict[str, list[Any]] = {name: [await watch.read()] for name, watch in watches.items()}
+    assert values["status"][0].phase == job_pb2.JOB_PHASE_WAITING
+    assert values["members"][0].members == values["plans"][0].plans == []
+    assert values["progress"][0].eta_seconds == -1
+    assert [event.reason for event in values["history"][0].events] == ["MasterStarted"]
 
     async def read(name: str) -> None:
         while (each := await watches[name].read()) is not grpc.aio.EOF:
-            told[name].append(each)
+            values[name].append(each)
 
     readers = [asyncio.create_task(read(name)) for name in watches]
     first, second = await world_of_two(channel)
     for agent in (first, second):
         await report(agent, 3)
-    await until("the step in two watches", lambda: told["progress"][-1].step == told["status"][-1].progress.step == 3)
-    await until("the step of both members", lambda: [member.step for member in told["members"][-1].members] == [3, 3])
-    await until("events", lambda: told["history"][-1].events)
+    await until(
+        "the step in two watches", lambda: values["progress"][-1].step == values["status"][-1].progress.step == 3
+    )
+    await until("the step of both members", lambda: [member.step for member in values["members"][-1].members] == [3, 3])
+    await until("events", lambda: values["history"][-1].events)
     master.process.terminate()
     await asyncio.wait_for(asyncio.gather(*readers), SECONDS)
-    assert [event.reason for each in told["history"] for event in each.events] == [
+    assert [event.reason for each in values["history"] for event in each.events] == [
         "MasterStarted", "MemberRegistered", "MemberRegistered", "WorldFormed",
-    ], "each event once, by a watch that tells only what is new"  # fmt: skip
-    assert len(told["plans"]) == 1, "what does not change is told once"
+    ], "each event once, by a watch that sends only what is new"  # fmt: skip
+    assert len(values["plans"]) == 1, "what does not change is sent once"
 
 
 async def test_a_watch_sends_at_most_one_value_a_second(channel: grpc.aio.Channel) -> None:
     first, _ = await world_of_two(channel)
-    began, told = time.monotonic(), 0
+    began, received = time.monotonic(), 0
     watch = aiter(JobServiceStub(channel).WatchProgress(job_pb2.WatchProgressRequest(), timeout=SECONDS))
     assert (await anext(watch)).step == 0
     for step in range(1, 90):
         await report(first, step)
         await asyncio.sleep(0.02)
     while (await anext(watch)).step < 89:
-        told += 1
-    assert told <= time.monotonic() - began
+        received += 1
+    assert received <= time.monotonic() - began
 
 
 async def test_progress_has_steps_per_second_and_the_remaining_time(channel: grpc.aio.Channel) -> None:
@@ -207,16 +209,16 @@ async def test_the_dashboard_runs_its_own_script_only_and_reads_with_the_token(
         assert (await get("/status", None))[0] == (await get("/status", "wrong"))[0] == 401
         status, headers, text = await get("/status", TOKEN)
         assert (status, headers["Cache-Control"]) == (200, "no-store")
-        told = json.loads(text)
-        assert (told["phase"], told["round"], told["worldSize"]) == ("training", 1, 2)
-        assert told["members"]["counts"] == {"training": 2}
-        assert [(member["pod"], member["rank"]) for member in told["members"]["list"]] == [
+        served = json.loads(text)
+        assert (served["phase"], served["round"], served["worldSize"]) == ("training", 1, 2)
+        assert served["members"]["counts"] == {"training": 2}
+        assert [(member["pod"], member["rank"]) for member in served["members"]["list"]] == [
             ("job-worker-0", 0), ("job-worker-1", 1),
         ]  # fmt: skip
-        assert [event["reason"] for event in told["events"]][-1] == "WorldFormed"
-        assert told["plans"] == told["datasets"] == []
+        assert [event["reason"] for event in served["events"]][-1] == "WorldFormed"
+        assert served["plans"] == served["datasets"] == []
         shown = set(re.findall(r"(?<![\w.])state\.(\w+)", page)) | set(re.findall(r"progress\.(\w+)", page))
-        assert shown <= {*told, *told["progress"]}, "the page reads only what is served"
+        assert shown <= {*served, *served["progress"]}, "the page reads only what is served"
 
 
 async def test_calls_are_counted_by_method_and_refusals_by_their_reason(

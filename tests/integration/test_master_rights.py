@@ -232,9 +232,9 @@ async def test_the_api_server_lists_no_right_that_the_documentation_does_not(rig
         "spec": {"namespace": rights.namespace},
     }
     path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
-    told = json.loads(await rights.kube.request("POST", path, body=body))["status"]
-    assert not told.get("evaluationError")
-    mine = {_row(rule) for rule in told["resourceRules"] if rule["apiGroups"][0] not in _EVERYBODYS}
+    review = json.loads(await rights.kube.request("POST", path, body=body))["status"]
+    assert not review.get("evaluationError")
+    mine = {_row(rule) for rule in review["resourceRules"] if rule["apiGroups"][0] not in _EVERYBODYS}
     assert mine == _documented()
 
 

@@ -108,8 +108,8 @@ async def test_a_master_that_ends_sends_the_last_status_to_its_watches(
     dataset = shards_pb2.CreateDatasetRequest(dataset="late", size=10, shard_size=5, epochs=1)
     await shards.CreateDataset(dataset)
     master.process.terminate()
-    told = [status async for status in watch]
-    assert [ledger.dataset for ledger in told[-1].datasets] == ["late"]
+    statuses = [status async for status in watch]
+    assert [ledger.dataset for ledger in statuses[-1].datasets] == ["late"]
     async with asyncio.timeout(20):
         assert await master.process.wait() == 0
 
@@ -118,12 +118,12 @@ async def test_hosts_are_pushed_when_they_change(master: Master, channel: grpc.a
     lists = aiter(DiscoveryServiceStub(channel).WatchHosts(discovery_pb2.WatchHostsRequest(), timeout=20))
     assert (await anext(lists)).hosts == []
     await world_of_two(channel)
-    seen = await anext(lists)
-    while len(seen.hosts) < 2:
-        seen = await anext(lists)
-    assert {(host.name, host.slots) for host in seen.hosts} == {("job-worker-0", 1), ("job-worker-1", 1)}
+    snapshot = await anext(lists)
+    while len(snapshot.hosts) < 2:
+        snapshot = await anext(lists)
+    assert {(host.name, host.slots) for host in snapshot.hosts} == {("job-worker-0", 1), ("job-worker-1", 1)}
     again = await DiscoveryServiceStub(channel).GetHosts(discovery_pb2.GetHostsRequest())
-    assert again == seen
+    assert again == snapshot
 
 
 async def test_http_speaks_horovods_grammar_and_wants_the_token(master: Master, channel: grpc.aio.Channel) -> None:
@@ -319,7 +319,7 @@ async def test_a_killed_master_comes_back_and_everything_goes_on(tmp_path: Path)
         done = shards_pb2.ReportShardsRequest(dataset="d", pod_uid=first.uid, done=[2, 3])
         assert (await ShardServiceStub(channel).ReportShards(done)).stale == []
         third = await Agent(2).join(channel)
-        # Round 2 may have begun and not been stored, so nobody is told that number again.
+        # Round 2 may have begun and not been stored, so that number is not used again.
         await until("the next round", lambda: {a.running for a in (first, second, third)} == {3})
         assert [len(agent.started) for agent in (first, second, third)] == [2, 2, 1]
 

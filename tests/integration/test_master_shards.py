@@ -77,8 +77,8 @@ async def test_a_stream_and_failed_shards_are_in_the_ledger(tmp_path: Path) -> N
         ledger = await stub.GetLedger(pb.GetLedgerRequest(dataset="d"))
         assert ledger == pb.Ledger(dataset="d", total=4, done=3, returned=1, failed=1)
         assert "data set d: 1 shards failed (2): cannot be read" in master.log.read_text()
-        code, told = await refusal(stub.ExtendDataset(pb.ExtendDatasetRequest(dataset="d", size=36)))
-        assert (code, told) == (grpc.StatusCode.INVALID_ARGUMENT, "size is 36, but d has ended with 35 samples")
+        code, details = await refusal(stub.ExtendDataset(pb.ExtendDatasetRequest(dataset="d", size=36)))
+        assert (code, details) == (grpc.StatusCode.INVALID_ARGUMENT, "size is 36, but d has ended with 35 samples")
 
 
 async def test_a_checkpoint_is_restored_by_the_process_that_runs_and_survives_the_master(tmp_path: Path) -> None:
@@ -98,8 +98,9 @@ async def test_a_checkpoint_is_restored_by_the_process_that_runs_and_survives_th
             request = pb.RestoreCheckpointRequest(dataset="d", state=state, round=round_, pod_uid=agent.uid)
             return stub.RestoreCheckpoint(request)
 
-        code, told = await refusal(restore(first, saved, 1))
-        assert (code, "runs no process of that round any more" in told) == (grpc.StatusCode.FAILED_PRECONDITION, True)
+        code, details = await refusal(restore(first, saved, 1))
+        assert code == grpc.StatusCode.FAILED_PRECONDITION
+        assert "runs no process of that round any more" in details
         assert (await refusal(restore(first, saved, 0)))[0] == grpc.StatusCode.INVALID_ARGUMENT
         assert (await refusal(restore(Agent(7), saved, 2)))[0] == grpc.StatusCode.UNAVAILABLE
         assert (await refusal(restore(first, b"nonsense", 2)))[0] == grpc.StatusCode.INVALID_ARGUMENT
@@ -126,8 +127,8 @@ async def test_a_process_that_has_ended_gets_no_shards_and_takes_none_from_the_n
         assert await lease(stub, first, 2) == [0, 1]
         second = await Agent(1).join(channel)
         await until("a new world", lambda: first.running == second.running == 2)
-        code, told = await refusal(lease(stub, first, 2, round_=1))
-        assert code == grpc.StatusCode.FAILED_PRECONDITION, told
+        code, details = await refusal(lease(stub, first, 2, round_=1))
+        assert code == grpc.StatusCode.FAILED_PRECONDITION, details
         assert await lease(stub, first, 2) == [0, 1]
         assert await report(stub, first, [], round_=1, returned=[0, 1]) == []
         assert await lease(stub, second, 1) == [2], "the first two are still at work"

@@ -48,11 +48,11 @@ async def test_bad_input_is_refused_with_field_value_and_bound_and_changes_nothi
     kube: Kube, scene: str, bad: Bad
 ) -> None:
     before = await _everything(kube, scene)
-    outcome, message = await (_edit if bad.resource is ELASTIC_JOBS else _request)(kube, scene, bad)
-    assert outcome in ("refused", "ScaleFailed", "Failed"), message
+    result, message = await (_edit if bad.resource is ELASTIC_JOBS else _request)(kube, scene, bad)
+    assert result in ("refused", "ScaleFailed", "Failed"), message
     assert [part for part in bad.names if part not in message] == [], message
     assert await _everything(kube, scene) == before
-    row = _row(bad, outcome, message)
+    row = _row(bad, result, message)
     assert row in DOCUMENT.read_text().splitlines(), f"docs/bad-input.md lacks the row\n{row}"
 
 
@@ -108,11 +108,11 @@ async def _everything(kube: Kube, namespace: str) -> Json:
     }
 
 
-def _row(bad: Bad, outcome: str, message: str) -> str:
+def _row(bad: Bad, result: str, message: str) -> str:
     """Return the row of the document."""
     asked = json.dumps(bad.spec)
     status = message.replace("|", "\\|")
-    return f"| {bad.id} | `{asked}` | {outcome} | `{status}` |"
+    return f"| {bad.id} | `{asked}` | {result} | `{status}` |"
 
 
 async def _with_kube(cluster: Cluster, what: Callable[[Kube, str], Awaitable[None]], namespace: str) -> None:

@@ -16,7 +16,7 @@ from elasticjob_kube.resources import LEASES
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
-from tests.support.chaos_proxy import REQUESTS, WATCHES, ChaosProxy, Seen, When, chaos_proxy
+from tests.support.chaos_proxy import REQUESTS, WATCHES, ChaosProxy, When, WriteRequest, chaos_proxy
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import end_operator, start_operator
 from tests.support.random_requests import Series, witness
@@ -54,7 +54,7 @@ class Deployment:
                 await self.kube.delete(LEASES, self.namespace, names.OPERATOR)
 
     def kill(self) -> bool:
-        """End the operator without warning; False when it has been killed already and this is its last word."""
+        """End the operator without warning; False when it has been killed already and this is its last log line."""
         if self.process is None or self.process.pid in self.killed:
             return False
         self.killed.add(self.process.pid)
@@ -82,16 +82,16 @@ async def deployed(kube: Kube, namespace: str, kubeconfig: Path, log: Path) -> A
 async def test_an_operator_killed_at_any_write_leaves_every_request_done_exactly_once(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
-    chance = random.Random(seeded("kills"))
+    rng = random.Random(seeded("kills"))
     async with (
         kubelet(kube, namespace, node=f"node-{namespace}"),
         witness(kube, namespace) as twins,
         chaos_proxy(cluster, tmp_path) as proxy,
         deployed(kube, namespace, proxy.kubeconfig, tmp_path / "log") as deployment,
     ):
-        series = Series(kube, namespace, chance)
+        series = Series(kube, namespace, rng)
         await series.begin()
-        killed = _kill_at_writes(proxy, deployment, chance)
+        killed = _kill_at_writes(proxy, deployment, rng)
         await series.run()
         await series.check()
         assert len(killed) == KILLS, killed
@@ -114,26 +114,26 @@ async def test_lost_delayed_and_refused_requests_and_cut_watches_change_nothing_
         await series.begin()
         await series.run()
         await until("every fault has happened", lambda: _happened(proxy))
-        proxy.chance = None
+        proxy.rng = None
         proxy.cut_watches()
         await series.check()
         assert twins == []
 
 
-def _kill_at_writes(proxy: ChaosProxy, deployment: Deployment, chance: random.Random) -> list[str]:
+def _kill_at_writes(proxy: ChaosProxy, deployment: Deployment, rng: random.Random) -> list[str]:
     """Kill the operator at some of the coming writes; before or after the server has done it, the answer is lost."""
     killed: list[str] = []
-    left = chance.randint(1, 8)
+    left = rng.randint(1, 8)
 
-    def on_write(seen: Seen, when: When) -> None:
+    def on_write(write: WriteRequest, when: When) -> None:
         nonlocal left
-        if len(killed) == KILLS or "/leases" in seen.path:
+        if len(killed) == KILLS or "/leases" in write.path:
             return
         left -= 1
         if left <= 0 and deployment.kill():
-            killed.append(f"{when} {seen.method} {seen.path}")
+            killed.append(f"{when} {write.method} {write.path}")
             print(f"killed {killed[-1]}")
-            left = chance.randint(2, 16)
+            left = rng.randint(2, 16)
 
     proxy.on_write = on_write
     return killed

@@ -62,6 +62,6 @@ async def test_what_the_master_finds_becomes_conditions_and_events_and_goes_agai
         async def all_reported() -> bool:
             return [found for found in await reasons() if found in wanted] == sorted(wanted)
 
-        await until("every change is told, and once", all_reported)
+        await until("every change is reported, and once", all_reported)
         progress = (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]["progress"]
-        assert progress == {"step": 8}, "the operator leaves the master's word alone"
+        assert progress == {"step": 8}, "the operator leaves the master's status alone"

@@ -10,7 +10,7 @@ from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_OUTS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
-from tests.support.chaos_proxy import ChaosProxy, Seen, When, chaos_proxy
+from tests.support.chaos_proxy import ChaosProxy, When, WriteRequest, chaos_proxy
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import job, made, operator, phase, says, worker_indices
 from tests.support.random_requests import witness
@@ -58,7 +58,7 @@ async def test_a_leader_frozen_beyond_its_lease_writes_nothing_when_it_goes_on(
             first.send_signal(signal.SIGCONT)
             async with asyncio.timeout(30):
                 assert await first.wait() == 1
-            assert [(seen.method, seen.path) for seen in proxy.writes[before:]] == []
+            assert [(write.method, write.path) for write in proxy.writes[before:]] == []
             assert await says(first_log, "another operator may be leading")
             await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
             assert await worker_indices(kube, namespace) == list(range(5))
@@ -73,8 +73,8 @@ async def _scale_out(
     await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
     struck = asyncio.Event()
 
-    def on_write(seen: Seen, when: When) -> None:
-        if when == "after" and seen.path.endswith("/pods") and not struck.is_set():
+    def on_write(write: WriteRequest, when: When) -> None:
+        if when == "after" and write.path.endswith("/pods") and not struck.is_set():
             leading.send_signal(number)
             struck.set()
 

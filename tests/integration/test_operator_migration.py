@@ -102,8 +102,8 @@ async def test_deleting_a_scale_out_that_is_executed_brings_the_job_back(
 
         async def back() -> bool:
             found: Json = (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]
-            held = found["replicaStatuses"]["worker"]["indices"]
-            return bool(held == "0-1" and "currentPlan" not in found and await gone())
+            indices = found["replicaStatuses"]["worker"]["indices"]
+            return bool(indices == "0-1" and "currentPlan" not in found and await gone())
 
         async def gone() -> bool:
             try:

@@ -1,7 +1,7 @@
 """Clusters older than 1.33, which cannot resize a running pod: members are replaced instead.
 
-The API server of the embedded cluster is told to be one of 1.33 without the feature, the oldest that it can be; to the
-operator that is the same as 1.30 to 1.32: there is no such subresource.
+The API server of the embedded cluster is configured as one of 1.33 without the feature, the oldest that it can be; to
+the operator that is the same as 1.30 to 1.32: there is no such subresource.
 """
 
 from __future__ import annotations

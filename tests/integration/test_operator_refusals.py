@@ -46,7 +46,7 @@ async def test_a_quota_used_up_in_mid_scale_out_is_named_by_the_plan_and_other_j
             assert part in plan["message"], plan
         assert len(plan["createdPods"]) == 1
 
-        # There is no room for one more: the other job is still held to its size, and shrinks at once when asked to.
+        # There is no room for one more: the other job still has to have its size, and shrinks at once when asked to.
         less = made(SCALE_PLANS, "less", jobName="modest", replicaResourceSpecs={"worker": {"replicas": 1}})
         await kube.create(SCALE_PLANS, namespace, less)
         await phase(kube, namespace, SCALE_PLANS, "less", "Succeeded")

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("default")  # those frameworks warn of t
 
 
 @pytest.fixture
-def _pace(monkeypatch: pytest.MonkeyPatch) -> None:
+def _report_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_agent_connection, "REPORT_SECONDS", 0.0)
 
 
@@ -34,7 +34,7 @@ def check_stop(agent: FakeAgent) -> int:
     return last
 
 
-@pytest.mark.usefixtures("_pace")
+@pytest.mark.usefixtures("_report_every_step")
 def test_keras_stops_in_mid_epoch_and_goes_on_from_its_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,7 +77,7 @@ def test_keras_needs_an_agreement_among_many(monkeypatch: pytest.MonkeyPatch) ->
         ElasticJob(save=lambda step: None)
 
 
-@pytest.mark.usefixtures("_pace")
+@pytest.mark.usefixtures("_report_every_step")
 def test_a_hugging_face_trainer_saves_stops_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
@@ -121,7 +121,7 @@ def test_a_hugging_face_trainer_saves_stops_and_goes_on(tmp_path: Path, monkeypa
         assert agent.reports[-1]["total"] == 40
 
 
-@pytest.mark.usefixtures("_pace")
+@pytest.mark.usefixtures("_report_every_step")
 def test_lightning_saves_stops_in_spite_of_min_epochs_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,7 @@ When = Literal["before", "after"]
 
 
 @dataclass
-class Seen:
+class WriteRequest:
     """A write that reached the proxy; `status` is the server's answer, 0 when there was none."""
 
     method: str
@@ -49,18 +49,18 @@ class ChaosProxy:
 
     Attributes:
         kubeconfig: leads through the proxy.
-        chance: decides about faults; None: all is well.
+        rng: draws the faults; None: there are none.
         writes: every write, in order of arrival.
         on_write: called with every write, before and after the server is asked; for what shall happen at that moment.
         deaf: while set, no watch begins.
         delay: seconds that every POST of a pod takes longer; unset: none.
-        oldest: watches from a version before this one are told that it is too old.
+        oldest: watches from a version before this one are refused, as too old.
     """
 
     kubeconfig: Path
-    chance: random.Random | None = None
-    writes: list[Seen] = field(default_factory=list)
-    on_write: Callable[[Seen, When], None] | None = None
+    rng: random.Random | None = None
+    writes: list[WriteRequest] = field(default_factory=list)
+    on_write: Callable[[WriteRequest, When], None] | None = None
     deaf: bool = False
     delay: float = 0.0
     oldest: int = 0
@@ -81,10 +81,10 @@ class ChaosProxy:
         if request.query.get("watch", "") in ("1", "true"):
             return await self._watch(request)
         fault = self._draw(REQUESTS)
-        seen = Seen(request.method, request.path)
+        write = WriteRequest(request.method, request.path)
         if request.method != "GET":
-            self.writes.append(seen)
-            self._tell(seen, "before")
+            self.writes.append(write)
+            self._call_on_write(write, "before")
         if fault == "lost before":
             return _lost(request)
         if fault == "slow":
@@ -96,9 +96,9 @@ class ChaosProxy:
         body = await request.read()
         async with self._send(request, body) as answer:
             data = await answer.read()
-        seen.status = answer.status
+        write.status = answer.status
         if request.method != "GET":
-            self._tell(seen, "after")
+            self._call_on_write(write, "after")
         if fault == "lost after":
             return _lost(request)
         return web.Response(status=answer.status, headers=_passed(answer.headers), body=data)
@@ -119,7 +119,7 @@ class ChaosProxy:
             return response
         self._watches.add(transport)
         try:
-            async with asyncio.timeout(None if self.chance is None else self.chance.uniform(0.5, WATCH_SECONDS)):
+            async with asyncio.timeout(None if self.rng is None else self.rng.uniform(0.5, WATCH_SECONDS)):
                 async with self._send(request, b"") as answer:
                     if answer.status != 200:
                         return web.Response(status=answer.status, body=await answer.read())
@@ -147,11 +147,11 @@ class ChaosProxy:
 
     def _draw(self, bag: dict[Fault, int]) -> Fault:
         """Draw from a bag that is filled anew when it is empty: so every fault happens, in an order of the seed's."""
-        if self.chance is None:
+        if self.rng is None:
             return "none"
         left = self._bags.setdefault(id(bag), [])
         if not left:
-            left += self.chance.sample(list(bag), sum(bag.values()), counts=list(bag.values()))
+            left += self.rng.sample(list(bag), sum(bag.values()), counts=list(bag.values()))
         fault = left.pop()
         if fault != "none":
             self._count(fault)
@@ -160,9 +160,9 @@ class ChaosProxy:
     def _count(self, fault: str) -> None:
         self.faults[fault] = self.faults.get(fault, 0) + 1
 
-    def _tell(self, seen: Seen, when: When) -> None:
+    def _call_on_write(self, write: WriteRequest, when: When) -> None:
         if self.on_write is not None:
-            self.on_write(seen, when)
+            self.on_write(write, when)
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ SECONDS = 20.0
 
 @dataclass
 class Agent:
-    """An agent by hand: registered and connected, its process runs as it is told."""
+    """An agent by hand: registered and connected, it acts on the master's commands without a real process."""
 
     index: int
     incarnation: int = 0
@@ -53,13 +53,13 @@ class Agent:
             slots=1,
         )
 
-    async def join(self, channel: grpc.aio.Channel, *, obey: bool = True) -> Agent:
-        """Register, open the stream, and from then on do what the master says (or only listen)."""
+    async def join(self, channel: grpc.aio.Channel, *, follow_commands: bool = True) -> Agent:
+        """Register, open the stream, and from then on follow the master's commands (or only record them)."""
         stub = AgentServiceStub(channel)
         await stub.Register(self.registration(), timeout=SECONDS, wait_for_ready=True)
         self.stream = stub.Connect()
         await self.send(hello=pb.Hello(pod_uid=self.uid, running_round=self.running))
-        self.task = asyncio.create_task(self._listen(self.stream, obey))
+        self.task = asyncio.create_task(self._listen(self.stream, follow_commands))
         return self
 
     async def send(self, **message: Any) -> None:
@@ -67,16 +67,16 @@ class Agent:
         async with self.sending:
             await self.stream.write(pb.AgentMessage(**message))
 
-    async def _listen(self, stream: Any, obey: bool) -> None:
+    async def _listen(self, stream: Any, follow_commands: bool) -> None:
         try:
             async for command in stream:
                 self.commands.append(command)
-                if obey:
-                    await self._obey(command)
+                if follow_commands:
+                    await self._follow_command(command)
         except grpc.aio.AioRpcError:
             return
 
-    async def _obey(self, command: pb.MasterMessage) -> None:
+    async def _follow_command(self, command: pb.MasterMessage) -> None:
         kind = command.WhichOneof("command")
         if kind == "start":
             self.running = command.start.world.round

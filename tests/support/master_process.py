@@ -68,7 +68,7 @@ async def run_master(
     ports: tuple[int, int] = (0, 0),
     address: str = "127.0.0.1",
 ) -> AsyncIterator[Master]:
-    """Start a master and wait until it serves; SIGTERM it in the end, and require that it goes in peace."""
+    """Start a master and wait until it serves; SIGTERM it in the end, and require exit code 0."""
     certificate, key = certificates()
     environment = {
         **os.environ,

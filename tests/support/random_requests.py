@@ -35,7 +35,7 @@ class Series:
 
     kube: Kube
     namespace: str
-    chance: random.Random
+    rng: random.Random
     jobs: tuple[str, ...] = ("alpha", "beta")
     asked: dict[str, dict[tuple[str, str], int]] = field(default_factory=dict)
     failures: Counter[str] = field(default_factory=Counter)
@@ -63,9 +63,9 @@ class Series:
                 *(("fail", n) for n in (2, 3)),
             )
         ]
-        self.chance.shuffle(steps)
+        self.rng.shuffle(steps)
         for name, what, number in steps:
-            await asyncio.sleep(self.chance.uniform(0, 0.3))
+            await asyncio.sleep(self.rng.uniform(0, 0.3))
             if what in ("vanish", "fail"):
                 await self._kill(name, number, fails=what == "fail")
             else:

@@ -26,7 +26,7 @@ async def kubeconfig_of(account: str, cluster: Cluster, kube: Kube, namespace: s
 
 
 async def not_forbidden(session: Kube, attempts: Iterable[tuple[str, str, str, Any]]) -> list[str]:
-    """Try requests, each given in words and as method, path and body; return those not answered with 403."""
+    """Try requests, each given as a description, method, path and body; return those not answered with 403."""
     found = []
     for what, method, path, body in attempts:
         content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"

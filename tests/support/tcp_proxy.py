@@ -1,4 +1,4 @@
-"""A wire between two TCP ends that can be cut: nothing gets through any more, and neither end is told."""
+"""A TCP proxy whose connections can be cut: nothing gets through any more, and neither end gets an error."""
 
 from __future__ import annotations
 

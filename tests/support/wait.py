@@ -1,7 +1,7 @@
 """Waiting for what can only be found out by looking again and again: `until` in coroutines, `wait_until` elsewhere.
 
-Both take what is waited for in words, a function that looks, and one that says whether the result is it. They return
-that result; when the time is over, the test fails with the last result and what `explain` returns.
+Both take a description of what is waited for, a function that looks, and one that says whether the result is it. They
+return that result; when the time is over, the test fails with the last result and what `explain` returns.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class JobObserver:
         plans: ScalePlans of the job by name.
         hosts: `name:slots` as host discovery lists them now.
         status: as the master last reported it.
-        registered_at: by pod name, when the master was first seen to list it as a member; of `time.monotonic`.
+        registered_at: by pod name, when the master first listed it as a member; of `time.monotonic`.
         listed_at: by pod name, when host discovery first listed it; of `time.monotonic`.
     """
 

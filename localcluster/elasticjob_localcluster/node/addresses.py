@@ -16,7 +16,7 @@ _SPAN = 254
 
 
 class NetworkIdentity(NamedTuple):
-    """A pod's name in the network; `instance` tells apart pods that claim one name at the same time."""
+    """A pod's name in the network; `instance` distinguishes pods that claim one name at the same time."""
 
     namespace: str
     subdomain: str

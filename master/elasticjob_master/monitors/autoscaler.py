@@ -21,7 +21,7 @@ from elasticjob_master.monitors.view import JobView
 log = logging.getLogger(__name__)
 
 _HORIZON = 3600.0
-"""Seconds of training that a change can pay in, when the training does not tell how long it will take."""
+"""Seconds of training that a change can pay in, when the training does not report how long it will take."""
 _USAGE_SAMPLES = 20
 """In one measurement, at least."""
 _LONGEST_USAGE_PAUSE = 15.0

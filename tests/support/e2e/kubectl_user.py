@@ -43,8 +43,8 @@ class KubectlUser:
 
     def wait(self, what: str, path: str, value: str) -> None:
         """`kubectl wait` until a field has a value; fail with the object and the job's state."""
-        words = ("wait", f"--for=jsonpath={{{path}}}={value}", what, f"--timeout={SECONDS:.0f}s")
-        answer = self.kubectl(*words, check=False)
+        arguments = ("wait", f"--for=jsonpath={{{path}}}={value}", what, f"--timeout={SECONDS:.0f}s")
+        answer = self.kubectl(*arguments, check=False)
         if "condition met" not in answer:
             found = self.kubectl("get", what, "-o", "yaml", check=False)
             pytest.fail(f"{what}: {path} never became {value}\n{found}{self.overview()}")

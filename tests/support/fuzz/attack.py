@@ -17,7 +17,7 @@ from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from tests.support.fuzz.random_messages import Nature
+from tests.support.fuzz.random_messages import RandomMessages
 
 CONNECT = "elasticjob.v1.AgentService.Connect"
 UNARY_SECONDS = 20.0
@@ -55,7 +55,7 @@ class Attack:
     """
 
     channel: grpc.aio.Channel
-    nature: Nature
+    generator: RandomMessages
     methods: list[MethodDescriptor]
     metadata: Metadata = ()
     allowed: frozenset[grpc.StatusCode] | None = None
@@ -64,22 +64,22 @@ class Attack:
     problems: list[str] = field(default_factory=list)
 
     async def run(self, inputs: int) -> None:
-        """Throw this many more."""
+        """Send this many more inputs."""
         end = self.sent + inputs
         await asyncio.gather(*(self._some(end) for _ in range(TOGETHER)))
 
     async def _some(self, end: int) -> None:
         while self.sent < end and len(self.problems) < 20:
-            method = self.nature.chance.choice(self.methods)
+            method = self.generator.rng.choice(self.methods)
             if method.client_streaming:
                 await self._stream(method)
             else:
                 self.sent += 1
                 await self._ask(method)
 
-    def _draw(self, method: MethodDescriptor, *, spoil: float = 0.3) -> bytes:
-        data = self.nature.message(method.input_type).SerializeToString()
-        return self.nature.spoilt(data) if self.nature.chance.random() < spoil else data
+    def _draw(self, method: MethodDescriptor, *, corrupt_share: float = 0.3) -> bytes:
+        data = self.generator.message(method.input_type).SerializeToString()
+        return self.generator.corrupted(data) if self.generator.rng.random() < corrupt_share else data
 
     async def _ask(self, method: MethodDescriptor) -> None:
         path, data = f"/{method.containing_service.full_name}/{method.name}", self._draw(method)
@@ -87,9 +87,9 @@ class Attack:
             watching: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = self.channel.unary_stream(path)
             watch = watching(data, timeout=WATCH_SECONDS, metadata=self.metadata)
             try:
-                told = await watch.read()
-                if isinstance(told, bytes):
-                    self._judge(method, data, Code.OK, answer=told)
+                received = await watch.read()
+                if isinstance(received, bytes):
+                    self._judge(method, data, Code.OK, answer=received)
                     watch.cancel()
                 else:
                     self._judge(method, data, await watch.code(), details=await watch.details())
@@ -105,18 +105,18 @@ class Attack:
 
     async def _stream(self, method: MethodDescriptor) -> None:
         """Send some messages on one stream; now and then it breaks off."""
-        path, chance = f"/{method.containing_service.full_name}/{method.name}", self.nature.chance
+        path, rng = f"/{method.containing_service.full_name}/{method.name}", self.generator.rng
         talking: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = self.channel.stream_stream(path)
         stream = talking(timeout=UNARY_SECONDS, metadata=self.metadata)
         reading = asyncio.create_task(_drain(stream))
-        messages = [self._draw(method, spoil=0.02) for _ in range(chance.randrange(1, 60))]
-        if method.full_name == CONNECT and chance.random() < 0.9:
+        messages = [self._draw(method, corrupt_share=0.02) for _ in range(rng.randrange(1, 60))]
+        if method.full_name == CONNECT and rng.random() < 0.9:
             messages[0] = await self._greeting(method)
         try:
             for data in messages:
                 await stream.write(data)
                 self.sent += 1
-            if chance.random() < 0.1:
+            if rng.random() < 0.1:
                 stream.cancel()
             else:
                 await stream.done_writing()
@@ -132,10 +132,10 @@ class Attack:
     async def _greeting(self, method: MethodDescriptor) -> bytes:
         """Return a hello; of a member, if the server takes the registration that is drawn."""
         register = next(each for each in self.methods if each.name == "Register")
-        made: Any = self.nature.message(register.input_type)
+        made: Any = self.generator.message(register.input_type)
         hello: Any = message_factory.GetMessageClass(method.input_type)()
         hello.hello.pod_uid = made.pod_uid
-        hello.hello.running_round = self.nature.chance.choice((0, 0, 0, 1, 2**64 - 1))
+        hello.hello.running_round = self.generator.rng.choice((0, 0, 0, 1, 2**64 - 1))
         path = f"/{register.containing_service.full_name}/{register.name}"
         data = made.SerializeToString()
         self.sent += 1
@@ -152,7 +152,7 @@ class Attack:
     ) -> None:  # fmt: skip
         self.answers[method.full_name, code.name] += 1
         wrong = code in _NEVER if self.allowed is None else code not in self.allowed
-        # A watch tells nothing until there is news, nor does a long wait; nothing else may be left without an answer.
+        # A watch and a long wait send nothing until something changes; nothing else may be left without an answer.
         watch = method.server_streaming and not method.client_streaming
         if code is Code.DEADLINE_EXCEEDED and details == "Deadline Exceeded" and not watch:
             wrong = wrong or not _asks_to_wait(method, data)

@@ -48,7 +48,7 @@ def rss(master: Master) -> int:
 
 @asynccontextmanager
 async def unharmed(master: Master, channel: grpc.aio.Channel) -> AsyncIterator[None]:
-    """Let things happen, and see that the master is the same as before and has told of no error of its own."""
+    """Check after the block that the master is the same process as before and has logged no error of its own."""
     start = master.log.stat().st_size
     yield
     assert master.process.returncode is None, master.log.read_text()
@@ -58,9 +58,9 @@ async def unharmed(master: Master, channel: grpc.aio.Channel) -> AsyncIterator[N
     assert status.master_starts == 1
     with master.log.open("rb") as log:
         log.seek(start)
-        told = log.read()
-    for word in (b"Traceback", b" ERROR ", b"never retrieved", b"never awaited"):
-        assert word not in told, told[-8000:].decode(errors="replace")
+        logged = log.read()
+    for text in (b"Traceback", b" ERROR ", b"never retrieved", b"never awaited"):
+        assert text not in logged, logged[-8000:].decode(errors="replace")
 
 
 @asynccontextmanager
@@ -107,7 +107,7 @@ async def _alone_again(channel: grpc.aio.Channel, agents: list[Agent]) -> None:
     """Whoever else had joined has gone: the next world is theirs."""
     world = pb.World()
 
-    async def at_peace() -> bool:
+    async def world_is_theirs() -> bool:
         nonlocal world
         for agent in agents:
             await agent.heartbeat()
@@ -116,4 +116,4 @@ async def _alone_again(channel: grpc.aio.Channel, agents: list[Agent]) -> None:
             agent.running == world.round for agent in agents
         )
 
-    await until("a world of these agents alone", at_peace)
+    await until("a world of these agents alone", world_is_theirs)

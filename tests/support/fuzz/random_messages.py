@@ -1,4 +1,4 @@
-"""Random messages: well-formed ones with every kind of value, made from their descriptors, and spoilt bytes.
+"""Random messages: well-formed ones with every kind of value, made from their descriptors, and corrupted bytes.
 
 What is drawn depends on the seed only, so a failure can be repeated.
 """
@@ -30,52 +30,56 @@ _INTEGERS: Mapping[int, tuple[int, int]] = {
 }
 
 Known = Mapping[str, Callable[[], Sequence[Any]]]
-"""By a field's name: values that mean something to the one who is asked, so that inputs get deeper than the checks."""
+"""By a field's name: values that exist in the server under test, so that some inputs pass its checks."""
 
 
-class Nature:
-    """Draws inputs."""
+class RandomMessages:
+    """Draws messages, texts and damaged bytes from a seeded generator.
+
+    Attributes:
+        rng: the generator; tests draw from it too, so that one seed repeats everything.
+    """
 
     def __init__(self, seed: int | str, known: Known) -> None:
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self._known = known
-        self._care = 0.75
+        self._known_share = 0.75
 
     def message(self, kind: Descriptor, *, depth: int = 0) -> Message:
         """Return a well-formed message; every other one makes sense in most of its fields."""
-        chance, made = self.chance, message_factory.GetMessageClass(kind)()
+        rng, made = self.rng, message_factory.GetMessageClass(kind)()
         if depth == 0:
-            self._care = chance.choice((0.75, 0.98))
-        chosen = {oneof.name: chance.choice(oneof.fields) for oneof in kind.oneofs}
+            self._known_share = rng.choice((0.75, 0.98))
+        chosen = {oneof.name: rng.choice(oneof.fields) for oneof in kind.oneofs}
         for field in kind.fields:
             if field.containing_oneof is not None and chosen[field.containing_oneof.name] is not field:
                 continue
-            if chance.random() < 0.85:
+            if rng.random() < 0.85:
                 self._fill(made, field, depth)
         return made
 
-    def spoilt(self, data: bytes) -> bytes:
+    def corrupted(self, data: bytes) -> bytes:
         """Return bytes near those of a message, or far from them."""
-        chance, kind = self.chance, self.chance.randrange(6)
+        rng, kind = self.rng, self.rng.randrange(6)
         if kind == 0 or not data:
-            return chance.randbytes(int(2 ** chance.uniform(0, 12)))
-        at = chance.randrange(len(data))
+            return rng.randbytes(int(2 ** rng.uniform(0, 12)))
+        at = rng.randrange(len(data))
         if kind == 1:
             return data[:at]
         if kind == 2:
-            return data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :]
+            return data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :]
         if kind == 3:
-            return data[:at] + chance.randbytes(chance.randrange(1, 9)) + data[at:]
+            return data[:at] + rng.randbytes(rng.randrange(1, 9)) + data[at:]
         if kind == 4:
             return data[at:] + data + data[:at]
-        return data + b"\x0a" * chance.randrange(1, 300)
+        return data + b"\x0a" * rng.randrange(1, 300)
 
     def text(self) -> str:
         """Return a text."""
-        if self.chance.random() < 0.9:
-            return self.chance.choice(TEXTS)
-        return "".join(chr(self.chance.choice((self.chance.randrange(32, 127), self.chance.randrange(1, 0xD7FF))))
-                       for _ in range(self.chance.randrange(40)))  # fmt: skip
+        if self.rng.random() < 0.9:
+            return self.rng.choice(TEXTS)
+        return "".join(chr(self.rng.choice((self.rng.randrange(32, 127), self.rng.randrange(1, 0xD7FF))))
+                       for _ in range(self.rng.randrange(40)))  # fmt: skip
 
     def _fill(self, made: Message, field: FieldDescriptor, depth: int) -> None:
         kind = field.message_type
@@ -98,23 +102,23 @@ class Nature:
             setattr(made, field.name, self._scalar(field))
 
     def _count(self) -> int:
-        return self.chance.choice((0, 1, 1, 2, 3, 3, 70)) if self.chance.random() < 0.99 else 3000
+        return self.rng.choice((0, 1, 1, 2, 3, 3, 70)) if self.rng.random() < 0.99 else 3000
 
     def _scalar(self, field: FieldDescriptor) -> Any:
-        chance = self.chance
+        rng = self.rng
         known = self._known[field.name]() if field.name in self._known else ()
-        if known and chance.random() < self._care:
-            return chance.choice(known)
+        if known and rng.random() < self._known_share:
+            return rng.choice(known)
         if field.type == FieldDescriptor.TYPE_STRING:
             return self.text()
         if field.type == FieldDescriptor.TYPE_BYTES:
-            return chance.randbytes(int(2 ** chance.uniform(0, 14)))
+            return rng.randbytes(int(2 ** rng.uniform(0, 14)))
         if field.type == FieldDescriptor.TYPE_BOOL:
-            return chance.random() < 0.5
+            return rng.random() < 0.5
         if field.type == FieldDescriptor.TYPE_DOUBLE:
-            some = struct.unpack("<d", chance.randbytes(8))[0]
-            return chance.choice((*FLOATS, some, chance.uniform(0, 100)))
+            some = struct.unpack("<d", rng.randbytes(8))[0]
+            return rng.choice((*FLOATS, some, rng.uniform(0, 100)))
         least, most = _INTEGERS[field.type]
         near = (0, 1, 2, 3, 10, 2**31, 2**53, 2**53 + 1, most - 1, most, least)
-        drawn = chance.choice((*near, chance.getrandbits(chance.randrange(1, 64)), chance.randrange(100)))
+        drawn = rng.choice((*near, rng.getrandbits(rng.randrange(1, 64)), rng.randrange(100)))
         return min(max(drawn, least), most)

@@ -238,8 +238,8 @@ def job_body(replicas: int, least: int, most: int | None, **spec: Any) -> Json:
     }
 
 
-def pick(chance: random.Random, items: list[Any]) -> Any:
-    return items[chance.randrange(len(items))]
+def pick(rng: random.Random, items: list[Any]) -> Any:
+    return items[rng.randrange(len(items))]
 
 
 def _void(_: object) -> None:

@@ -34,15 +34,15 @@ class ClusterReactions:
             does not get the command to drain, and that training ends by itself.
     """
 
-    def __init__(self, kube: FakeKube, chance: random.Random, note: Callable[..., None]) -> None:
-        self.kube, self.chance, self.note = kube, chance, note
+    def __init__(self, kube: FakeKube, rng: random.Random, note: Callable[..., None]) -> None:
+        self.kube, self.rng, self.note = kube, rng, note
         self.on_lost_node: set[str] = set()
         self.undisturbed = False
-        self.speed = chance.choice((0.2, 1.0, 5.0))
-        self.unschedulable_rate = chance.choice((0.0, 0.0, 0.3))
-        self.ignored_drains = chance.choice((0.0, 0.2, 1.0))
-        self.finishing_rate = chance.choice((0.0, 0.0, 0.02))
-        self.resize_results = chance.choice((("InForce",), RESIZE_RESULTS))
+        self.speed = rng.choice((0.2, 1.0, 5.0))
+        self.unschedulable_rate = rng.choice((0.0, 0.0, 0.3))
+        self.ignored_drains = rng.choice((0.0, 0.2, 1.0))
+        self.finishing_rate = rng.choice((0.0, 0.0, 0.02))
+        self.resize_results = rng.choice((("InForce",), RESIZE_RESULTS))
         self._collection_scheduled = False
         self._drains_handled: set[tuple[str, str]] = set()
 
@@ -70,7 +70,7 @@ class ClusterReactions:
             self._collect_soon()
 
     def _after_random_delay(self, what: Callable[..., None], *args: Any) -> None:
-        self._after(self.chance.random() ** 2 * (1.0 if self.undisturbed else 5.0 * self.speed), what, *args)
+        self._after(self.rng.random() ** 2 * (1.0 if self.undisturbed else 5.0 * self.speed), what, *args)
 
     def _after(self, seconds: float, what: Callable[..., None], *args: Any) -> None:
         asyncio.get_running_loop().call_later(seconds, what, *args)
@@ -84,13 +84,13 @@ class ClusterReactions:
         if pod is None or is_terminating(pod) or pod["status"].get("phase") != "Pending":
             return
         nodes = [node["metadata"]["name"] for node in self.kube.all(NODES) if not node["spec"]]
-        if not nodes or (self.chance.random() < self.unschedulable_rate and not self.undisturbed):
+        if not nodes or (self.rng.random() < self.unschedulable_rate and not self.undisturbed):
             condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
             if pod["status"].get("conditions") != [condition]:
                 self.kube.set_status(PODS, name, conditions=[condition])
             self._after(30.0, self._start, name, uid)
             return
-        pod["spec"]["nodeName"] = self.chance.choice(nodes)
+        pod["spec"]["nodeName"] = self.rng.choice(nodes)
         resources = pod["spec"]["containers"][0].get("resources", {})
         running = [{"name": pod["spec"]["containers"][0]["name"], "resources": resources, "state": {"running": {}}}]
         self.kube.set_status(PODS, name, phase="Running", conditions=[], podIP="10.0.0.1", containerStatuses=running)
@@ -100,13 +100,13 @@ class ClusterReactions:
         pod = self._pod(name, uid)
         if pod is not None and not is_terminating(pod) and pod["status"].get("phase") == "Running":
             self.kube.set_status(PODS, name, conditions=[{"type": "Ready", "status": "True"}])
-            if self.chance.random() < self.finishing_rate and not self.undisturbed:
-                self._after(self.chance.uniform(1, 100), self.end, name, uid, "Succeeded", 0, "Completed")
+            if self.rng.random() < self.finishing_rate and not self.undisturbed:
+                self._after(self.rng.uniform(1, 100), self.end, name, uid, "Succeeded", 0, "Completed")
 
     def _end_terminating(self, name: str, uid: str) -> None:
         if name in self.on_lost_node or self._pod(name, uid) is None:
             return
-        if self.chance.random() < 0.3:
+        if self.rng.random() < 0.3:
             self.end(name, uid, "Failed", names.EXIT_DRAINED, "Error")
             self._after_random_delay(self._remove, name, uid)
         else:
@@ -126,8 +126,8 @@ class ClusterReactions:
             if pod is None or (name, plan["metadata"]["uid"]) in self._drains_handled:
                 continue
             self._drains_handled.add((name, plan["metadata"]["uid"]))
-            if self.undisturbed or self.chance.random() >= self.ignored_drains:
-                code = 0 if self.chance.random() < self.finishing_rate else names.EXIT_DRAINED
+            if self.undisturbed or self.rng.random() >= self.ignored_drains:
+                code = 0 if self.rng.random() < self.finishing_rate else names.EXIT_DRAINED
                 phase = "Failed" if code else "Succeeded"
                 self._after_random_delay(
                     self.end, name, pod["metadata"]["uid"], phase, code, "Error" if code else "Completed"
@@ -147,7 +147,7 @@ class ClusterReactions:
         container = pod["spec"]["containers"][0]
         if pod["status"]["containerStatuses"][0].get("resources") == container.get("resources", {}):
             return
-        how = self.chance.choice(self.resize_results)
+        how = self.rng.choice(self.resize_results)
         kept = [c for c in pod["status"].get("conditions", ()) if not c["type"].startswith("PodResize")]
         self.note("kubelet: resize of", name, "is", how)
         if how == "InForce":
@@ -164,7 +164,7 @@ class ClusterReactions:
     def _collect_soon(self) -> None:
         if not self._collection_scheduled:
             self._collection_scheduled = True
-            self._after(self.chance.uniform(0, 8), self._collect)
+            self._after(self.rng.uniform(0, 8), self._collect)
 
     def _collect(self) -> None:
         """The garbage collector: delete what has no owner any more."""
@@ -197,16 +197,16 @@ class ClusterReactions:
 
     async def disturb_pods(self) -> None:
         """Let something happen to random pods: they fail, vanish, lose their node, are deleted or get unready."""
-        chance = self.chance
+        rng = self.rng
         pods = [pod for pod in self.kube.all(PODS) if owners(pod) and is_live(pod)]
         if not pods:
             return
-        victims = chance.sample(pods, min(len(pods), chance.choice((1, 1, 1, 2, 9))))
-        number = chance.random()
+        victims = rng.sample(pods, min(len(pods), rng.choice((1, 1, 1, 2, 9))))
+        number = rng.random()
         for pod in victims:
             name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
             if number < 0.5:
-                phase, code, reason = chance.choice(POD_ENDS)
+                phase, code, reason = rng.choice(POD_ENDS)
                 self.note("cluster: end of", name, phase, code, reason)
                 self.end(name, uid, phase, code, reason)
             elif number < 0.6:
@@ -215,7 +215,7 @@ class ClusterReactions:
             elif number < 0.7:
                 self.note("cluster: the node of", name, "is lost")
                 self.on_lost_node.add(name)
-                if chance.random() < 0.5 and not is_terminating(pod):
+                if rng.random() < 0.5 and not is_terminating(pod):
                     self.kube.mark_deleted(PODS, name)
             elif number < 0.8 and not is_terminating(pod):
                 self.note("user: deletion of", name)
@@ -224,12 +224,12 @@ class ClusterReactions:
                 self.note("cluster: eviction of", name, "is announced")
                 target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
                 self.kube.set_status(PODS, name, conditions=[*pod["status"].get("conditions", ()), target])
-                self._after(chance.uniform(0, 60), self._evict, name, uid)
+                self._after(rng.uniform(0, 60), self._evict, name, uid)
             elif number < 0.88 and "nodeName" in pod["spec"]:
                 self._announce_node_removal(pod["spec"]["nodeName"])
             elif number < 0.95 and pod["status"].get("phase") == "Running":
                 self.kube.set_status(PODS, name, conditions=[])
-                self._after(chance.uniform(1, 30), self._get_ready, name, uid)
+                self._after(rng.uniform(1, 30), self._get_ready, name, uid)
 
     def _evict(self, name: str, uid: str) -> None:
         pod = self._pod(name, uid)
@@ -238,14 +238,14 @@ class ClusterReactions:
 
     def _announce_node_removal(self, node: str) -> None:
         """Cordon or taint a node as if it were about to go; later it goes, or stays after all."""
-        taint = {"key": self.chance.choice(("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"))}
+        taint = {"key": self.rng.choice(("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"))}
         self.note("cluster:", node, "is leaving")
-        leaving = self.chance.choice(({"unschedulable": True}, {"taints": [taint]}))
+        leaving = self.rng.choice(({"unschedulable": True}, {"taints": [taint]}))
         self.kube.edit(NODES, node, lambda spec: spec.update(leaving))
-        self._after(self.chance.uniform(1, 120), self._end_node_removal, node)
+        self._after(self.rng.uniform(1, 120), self._end_node_removal, node)
 
     def _end_node_removal(self, node: str) -> None:
-        if not self.undisturbed and self.chance.random() < 0.5:
+        if not self.undisturbed and self.rng.random() < 0.5:
             self.note("cluster:", node, "goes with its pods")
             for pod in self.kube.all(PODS):
                 if pod["spec"].get("nodeName") == node:
@@ -262,7 +262,7 @@ class ClusterReactions:
             self.kube.set_status(PODS, name, phase="Failed", reason="NodeLost", conditions=[], containerStatuses=[])
             return
         evicted = phase == "Evicted"
-        terminated = {"exitCode": code, "reason": reason, "message": self.chance.choice(("", "out of luck"))}
+        terminated = {"exitCode": code, "reason": reason, "message": self.rng.choice(("", "out of luck"))}
         first = pod["spec"]["containers"][0]["name"]
         self.kube.set_status(
             PODS,

@@ -60,7 +60,7 @@ class Network:
     """The network between operators and the API server: all watch events so far, and the present faults."""
 
     kube: FakeKube
-    chance: random.Random
+    rng: random.Random
     faults: Faults
     trace: Callable[..., None]
     events: dict[Resource, list[tuple[int, float, WatchEvent]]] = field(default_factory=lambda: defaultdict(list))
@@ -92,7 +92,7 @@ class FaultySession:
     """The part of `Kube` that the operator uses, over a network on which requests and answers get lost."""
 
     def __init__(self, network: Network, owner: Client) -> None:
-        self._network, self._kube, self._chance, self._owner = network, network.kube, network.chance, owner
+        self._network, self._kube, self._rng, self._owner = network, network.kube, network.rng, owner
 
     def low_priority(self) -> FaultySession:
         return self
@@ -129,7 +129,7 @@ class FaultySession:
         self, resource: Resource, namespace: str | None = None, *, resource_version: str = "", **_: Any
     ) -> AsyncIterator[WatchEvent]:
         """Yield changes in their order, late, some twice, until the connection breaks."""
-        events, chance, loop = self._network.events[resource], self._chance, asyncio.get_running_loop()
+        events, rng, loop = self._network.events[resource], self._rng, asyncio.get_running_loop()
         position = bisect_right(events, int(resource_version), key=lambda entry: entry[0])
         while True:
             while position < len(events):
@@ -137,34 +137,34 @@ class FaultySession:
                 position += 1
                 faults = self._network.faults
                 if resource in faults.delayed_kinds:
-                    delay = since + chance.random() ** 3 * faults.watch_delay - loop.time()
+                    delay = since + rng.random() ** 3 * faults.watch_delay - loop.time()
                     if delay > 0:
                         await asyncio.sleep(delay)
-                if chance.random() < faults.broken_watch_rate:
+                if rng.random() < faults.broken_watch_rate:
                     self._network.trace("watch of", resource.plural, "breaks")
-                    if chance.random() < 0.5:
+                    if rng.random() < 0.5:
                         raise Expired(410, "Expired", "too old resource version")
                     raise TryLater(0, "ClientError", "connection reset")
                 yield event
-                if chance.random() < faults.repeated_event_rate:
+                if rng.random() < faults.repeated_event_rate:
                     yield event
             await self._network.wait_for_more()
 
     async def _call(
         self, verb: str, resource: Resource, name: str, execute: Callable[[], Coroutine[Any, Any, Any]]
     ) -> Any:
-        loop, chance, faults = asyncio.get_running_loop(), self._chance, self._network.faults
+        loop, rng, faults = asyncio.get_running_loop(), self._rng, self._network.faults
         answer: asyncio.Future[Any] = loop.create_future()
         if self._owner.dead:
             return await answer
         fault = self._fault(verb, resource, faults, loop.time())
-        lost = fault is None and chance.random() < faults.lost_answer_rate
+        lost = fault is None and rng.random() < faults.lost_answer_rate
 
         def arrive(*, late: bool = False) -> None:
             if self._owner.dead and verb == "create" and self._owner.superseded:
                 return
             if self._owner.dead and verb != "create" and not late:
-                loop.call_later(chance.choice((0.0, 5.0, 20.0)), partial(arrive, late=True))
+                loop.call_later(rng.choice((0.0, 5.0, 20.0)), partial(arrive, late=True))
                 return
             if self._owner.dead:
                 self._network.trace(verb, name, "of a dead operator arrives")
@@ -187,7 +187,7 @@ class FaultySession:
                 self._network.trace(
                     verb, resource.plural, name, "->", type(error).__name__, error.status, error.message
                 )
-            pause = chance.choice((0.1, 30.0)) if lost else chance.random() * faults.latency
+            pause = rng.choice((0.1, 30.0)) if lost else rng.random() * faults.latency
             loop.call_later(pause, back, result, error)
 
         def back(result: Any, error: KubeError | None) -> None:
@@ -198,20 +198,20 @@ class FaultySession:
             else:
                 answer.set_result(result)
 
-        loop.call_later(chance.random() ** 2 * faults.latency, arrive)
+        loop.call_later(rng.random() ** 2 * faults.latency, arrive)
         if verb not in ("get", "list"):
             self._owner.on_write()
         return await answer
 
     def _fault(self, verb: str, resource: Resource, faults: Faults, now: float) -> KubeError | None:
-        chance = self._chance
+        rng = self._rng
         if now < faults.denied_until and resource in faults.denied_kinds and verb in ("create", "patch"):
             what = "exceeded quota: pods, requested: pods=1" if resource == PODS else "admission webhook says no"
             return Refused(403, "Forbidden", what)
-        if verb != "get" and verb != "list" and chance.random() < faults.conflict_rate:
+        if verb != "get" and verb != "list" and rng.random() < faults.conflict_rate:
             return Conflict(409, "Conflict", "the object has been modified")
-        if chance.random() < faults.error_rate:
-            status = chance.choice((0, 429, 500, 503))
+        if rng.random() < faults.error_rate:
+            status = rng.choice((0, 429, 500, 503))
             return TryLater(status, "", f"status {status}", 1.0 if status == 429 else None)
         return None
 

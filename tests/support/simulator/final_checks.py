@@ -65,13 +65,13 @@ def _check_job(kube: FakeKube, job: Json, pods: list[Json]) -> None:
     assert all(is_ready(pod) for pod in live)
     for role, spec in job["spec"]["replicaSpecs"].items():
         replica = status["replicaStatuses"][role]
-        held, done = parsed(replica.get("indices", "")), parsed(replica.get("succeededIndices", ""))
-        wanted = held - done - {index for other, index in _lost(job) if other == role}
+        members, done = parsed(replica.get("indices", "")), parsed(replica.get("succeededIndices", ""))
+        wanted = members - done - {index for other, index in _lost(job) if other == role}
         found = {int(index) for other, index in here if other == role}
         assert found == wanted, f"{role}: pods of {sorted(found)}, wanted {sorted(wanted)}"
-        assert replica.get("desired", 0) == len(held)
+        assert replica.get("desired", 0) == len(members)
         assert replica.get("ready", 0) == replica.get("active", 0) == len(found), f"{role} is shown as {replica}"
-        _check_size(kube, job, role, spec.get("replicas", 1), len(held))
+        _check_size(kube, job, role, spec.get("replicas", 1), len(members))
 
 
 def _lost(job: Json) -> set[tuple[str, int]]:
@@ -84,9 +84,11 @@ def _lost(job: Json) -> set[tuple[str, int]]:
     }
 
 
-def _check_size(kube: FakeKube, job: Json, role: str, asked: int, held: int) -> None:
+def _check_size(kube: FakeKube, job: Json, role: str, asked: int, members: int) -> None:
     """The job has the size of its spec, or the plan for the latest edit of the spec says why not."""
     name = f"{job['metadata']['name']}-spec-{job['metadata']['generation']}"
     plan = kube.objects.get((SCALE_PLANS, name))
     said = plan["status"].get("phase") if plan is not None else None
-    assert asked == held or said not in (None, "Succeeded"), f"{role}: {asked} asked for, {held} held ({name}: {said})"
+    assert asked == members or said not in (None, "Succeeded"), (
+        f"{role}: {asked} asked for, {members} in its status ({name}: {said})"
+    )

@@ -88,7 +88,7 @@ class PlanInvariants:
             return  # the spec has the plan's size already, or was edited
         for role, text in status.get("before", {}).items():
             members = job["status"]["replicaStatuses"][role].get("indices", "")
-            assert parsed(members) == parsed(text), f"{role} {members} is held after the cancelled plan, not {text}"
+            assert parsed(members) == parsed(text), f"{role} {members} after the cancelled plan, not {text}"
 
     def _is_wanted(self, plan: Json) -> bool:
         """Whether an owner of the plan exists: deleting its ScaleIn or ScaleOut cancels it."""
@@ -113,7 +113,7 @@ class PlanInvariants:
         assert not others, f"{name} begins while {others} run"
         for role, text in status.get("before", {}).items():
             members = parsed(job["status"]["replicaStatuses"][role].get("indices", ""))
-            assert parsed(text) == members, f"{name} begins at {role} {text}, but the job is held to {sorted(members)}"
+            assert parsed(text) == members, f"{name} begins at {role} {text}, but the job has {sorted(members)}"
 
     def check_scaler(self, before: Json | None, after: Json | None, actor: Any) -> None:
         if actor is None or before is None:

@@ -66,7 +66,7 @@ class PodInvariants:
         assert status.get("phase") not in FINISHED_JOB_PHASES, f"{name} is created for a job that has ended"
         if role != names.ROLE_MASTER:
             members = parsed(status["replicaStatuses"][role].get("indices", ""))
-            assert int(index) in members, f"{name} is created, but the job is held to {role} {sorted(members)}"
+            assert int(index) in members, f"{name} is created, but the job's members are {role} {sorted(members)}"
 
     def _check_deleted(self, before: Json, after: Json | None, job: Json) -> None:
         """A live pod may be deleted only if it is no member's, and by force only after its time to terminate."""
@@ -87,7 +87,7 @@ class PodInvariants:
             return
         assert role != names.ROLE_MASTER, f"the healthy master {name} is deleted"
         members = parsed(status["replicaStatuses"][role].get("indices", ""))
-        assert int(index) not in members, f"{name} is deleted, but the job is held to {role} {sorted(members)}"
+        assert int(index) not in members, f"{name} is deleted, but the job's members are {role} {sorted(members)}"
 
     def _count_terminations(self, before: Json | None, after: Json | None, uid: str, role: str) -> None:
         """Count the terminations that the operator may count, each at most once."""

@@ -40,16 +40,16 @@ class History:
     """The history of one seed."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.loop = VirtualLoop()
         self.kube = FakeKube(now=self.loop.time)
         self.invariants = Invariants(self.loop.time)
         self.faults = Faults()
         self.trace: deque[tuple[Any, ...]] = deque(maxlen=4000)
-        self.network = Network(self.kube, self.chance, self.faults, self.note)
+        self.network = Network(self.kube, self.rng, self.faults, self.note)
         self.kube.on_change = self._on_change
-        self.reactions = ClusterReactions(self.kube, self.chance, self.note)
-        self.users = Users(self.kube, self.chance, self.note)
+        self.reactions = ClusterReactions(self.kube, self.rng, self.note)
+        self.users = Users(self.kube, self.rng, self.note)
         self.processes: list[OperatorProcess] = []
         self.last_change = 0.0
         self.lines_shown = _LINES_SHOWN
@@ -58,8 +58,8 @@ class History:
         with _without_logs_and_random_secrets():
             self.loop.run(self._main())
 
-    def note(self, *words: Any) -> None:
-        self.trace.append((self.loop.time(), *words))
+    def note(self, *parts: Any) -> None:
+        self.trace.append((self.loop.time(), *parts))
 
     def last_lines(self) -> str:
         """Return the last lines of the history, for the message of a failed test."""
@@ -69,14 +69,14 @@ class History:
     # --- the course of a history ------------------------------------------------------------------------------------
 
     async def _main(self) -> None:
-        chance = self.chance
+        rng = self.rng
         self._change_faults()
         await self.reactions.create_nodes()
         await self.users.apply_job()
         self._start_operator()
-        pause = chance.choice((0.5, 4.0, 15.0))
-        for _ in range(chance.randrange(3, 70)):
-            await asyncio.sleep(chance.expovariate(1 / pause))
+        pause = rng.choice((0.5, 4.0, 15.0))
+        for _ in range(rng.randrange(3, 70)):
+            await asyncio.sleep(rng.expovariate(1 / pause))
             await self._random_event()
         self.note("--- the faults stop")
         await self._stop_faults()
@@ -92,11 +92,11 @@ class History:
         check_final_state(self.kube, self.loop.time())
 
     async def _random_event(self) -> None:
-        number = self.chance.random()
+        number = self.rng.random()
         if number < 0.06:
             self._kill_at_next_write()
         elif number < 0.08:
-            self._replace_operator(wait=self.chance.choice((0.0, LEASE_SECONDS)))
+            self._replace_operator(wait=self.rng.choice((0.0, LEASE_SECONDS)))
         elif number < 0.16:
             self._change_faults()
         elif number < 0.45:
@@ -105,21 +105,19 @@ class History:
             await self.users.act()
 
     def _change_faults(self) -> None:
-        chance, faults, now = self.chance, self.faults, self.loop.time()
-        bad = chance.random() < 0.6
-        faults.latency = chance.choice((0.01, 0.5, 3.0)) if bad else 0.02
-        faults.error_rate = chance.choice((0.0, 0.1, 0.5)) if bad else 0.0
-        faults.lost_answer_rate = chance.choice((0.0, 0.2, 0.6)) if bad else 0.0
-        faults.conflict_rate = chance.choice((0.0, 0.1)) if bad else 0.0
-        faults.watch_delay = chance.choice((0.0, 2.0, 20.0)) if bad else 0.05
-        faults.delayed_kinds = frozenset(kind for kind in (*CUSTOM, PODS, NODES) if chance.random() < 0.6)
-        faults.broken_watch_rate = chance.choice((0.0, 0.05, 0.3)) if bad else 0.0
-        faults.repeated_event_rate = chance.choice((0.0, 0.3)) if bad else 0.0
-        faults.denied_until = now + chance.uniform(5, 90) if chance.random() < 0.1 else 0.0
-        faults.denied_kinds = chance.choice(
-            ((PODS,), (PODS,), (ELASTIC_JOBS,), (SCALE_PLANS,), (SCALE_INS, SCALE_OUTS))
-        )
-        faults.no_resize = chance.random() < 0.2
+        rng, faults, now = self.rng, self.faults, self.loop.time()
+        bad = rng.random() < 0.6
+        faults.latency = rng.choice((0.01, 0.5, 3.0)) if bad else 0.02
+        faults.error_rate = rng.choice((0.0, 0.1, 0.5)) if bad else 0.0
+        faults.lost_answer_rate = rng.choice((0.0, 0.2, 0.6)) if bad else 0.0
+        faults.conflict_rate = rng.choice((0.0, 0.1)) if bad else 0.0
+        faults.watch_delay = rng.choice((0.0, 2.0, 20.0)) if bad else 0.05
+        faults.delayed_kinds = frozenset(kind for kind in (*CUSTOM, PODS, NODES) if rng.random() < 0.6)
+        faults.broken_watch_rate = rng.choice((0.0, 0.05, 0.3)) if bad else 0.0
+        faults.repeated_event_rate = rng.choice((0.0, 0.3)) if bad else 0.0
+        faults.denied_until = now + rng.uniform(5, 90) if rng.random() < 0.1 else 0.0
+        faults.denied_kinds = rng.choice(((PODS,), (PODS,), (ELASTIC_JOBS,), (SCALE_PLANS,), (SCALE_INS, SCALE_OUTS)))
+        faults.no_resize = rng.random() < 0.2
         self.note(
             "faults", *(f"{name}={value}" for name, value in vars(faults).items() if value and name != "delayed_kinds")
         )
@@ -131,7 +129,7 @@ class History:
 
     def _kill_at_next_write(self) -> None:
         """Kill the operator when it has just sent a write, which may or may not be executed."""
-        wait = self.chance.choice((0.0, 0.0, LEASE_SECONDS))
+        wait = self.rng.choice((0.0, 0.0, LEASE_SECONDS))
         self.processes[-1].on_write = lambda: self._replace_operator(wait=wait)
 
     def _replace_operator(self, *, wait: float) -> None:
@@ -200,14 +198,14 @@ def _without_logs_and_random_secrets() -> Iterator[None]:
 
 
 def _line(entry: tuple[Any, ...]) -> str:
-    time, *words = entry
-    if len(words) == 5 and isinstance(words[1], Resource):
-        kind, resource, name, raw, actor = words
+    time, *parts = entry
+    if len(parts) == 5 and isinstance(parts[1], Resource):
+        kind, resource, name, raw, actor = parts
         if resource not in (PODS, ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS):
             return ""
         who = f"operator {actor.number}" if actor is not None else "world"
         return f"{time - START:8.2f} {who}: {kind} {resource.kind} {name} {_brief(resource, msgspec.json.decode(raw))}"
-    return f"{time - START:8.2f} {' '.join(str(word) for word in words)}"
+    return f"{time - START:8.2f} {' '.join(str(part) for part in parts)}"
 
 
 def _brief(resource: Resource, item: dict[str, Any]) -> str:

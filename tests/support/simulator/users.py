@@ -25,15 +25,15 @@ Json = dict[str, Any]
 class Users:
     """Everybody who writes to the cluster except the operator and what reacts to it."""
 
-    def __init__(self, kube: FakeKube, chance: random.Random, note: Callable[..., None]) -> None:
-        self.kube, self.chance, self.note = kube, chance, note
+    def __init__(self, kube: FakeKube, rng: random.Random, note: Callable[..., None]) -> None:
+        self.kube, self.rng, self.note = kube, rng, note
         self._applied = 0
         self._body = self._random_job()
         self._roles: list[str] = list(self._body["spec"]["replicaSpecs"])
 
     def _random_job(self) -> Json:
-        chance = self.chance
-        framework, roles = chance.choice(
+        rng = self.rng
+        framework, roles = rng.choice(
             (
                 ("jax", ("worker",)),
                 ("jax", ("worker",)),
@@ -41,35 +41,35 @@ class Users:
                 ("tensorflow", ("chief", "worker")),
             )
         )
-        policy: Json = {"backoffLimit": chance.choice((1, 10, 1000, 1000, 1000))}
-        policy |= chance.choice(({}, {"startPolicy": "AllReady"}))
-        policy |= chance.choice(({}, {"cleanPodPolicy": "All"}, {"cleanPodPolicy": "None"}))
-        policy |= chance.choice(({}, {}, {}, {"ttlSecondsAfterFinished": chance.choice((0, 60))}))
-        policy |= chance.choice(
+        policy: Json = {"backoffLimit": rng.choice((1, 10, 1000, 1000, 1000))}
+        policy |= rng.choice(({}, {"startPolicy": "AllReady"}))
+        policy |= rng.choice(({}, {"cleanPodPolicy": "All"}, {"cleanPodPolicy": "None"}))
+        policy |= rng.choice(({}, {}, {}, {"ttlSecondsAfterFinished": rng.choice((0, 60))}))
+        policy |= rng.choice(
             ({},) * 9 + ({"activeDeadlineSeconds": 200}, {"pendingDeadlineSeconds": 40}, {"suspend": True})
         )
-        policy |= chance.choice(({}, {"planHistoryLimit": chance.choice((0, 1, 3))}))
+        policy |= rng.choice(({}, {"planHistoryLimit": rng.choice((0, 1, 3))}))
         specs = {role: self._random_role(role) for role in roles}
-        limits = chance.choice(({}, {}, {"cpu": "8"}))
+        limits = rng.choice(({}, {}, {"cpu": "8"}))
         spec: Json = {"framework": framework, "runPolicy": policy, "replicaSpecs": specs}
-        spec["autoscaling"] = {"resourceLimits": limits} | chance.choice(({}, {}, {"resize": "Replace"}))
-        spec["master"] = {"restartLimit": chance.choice((0, 1000, 1000, 1000))}
-        spec["master"] |= chance.choice(({}, {"podForceDeleteSeconds": 10}))
+        spec["autoscaling"] = {"resourceLimits": limits} | rng.choice(({}, {}, {"resize": "Replace"}))
+        spec["master"] = {"restartLimit": rng.choice((0, 1000, 1000, 1000))}
+        spec["master"] |= rng.choice(({}, {"podForceDeleteSeconds": 10}))
         return {**job_body(1, 1, None), "spec": spec}
 
     def _random_role(self, role: str) -> Json:
-        chance = self.chance
-        size = 1 if role == "chief" else chance.randrange(1, 6)
-        spec: Json = job_body(size, chance.randrange(0, size + 1), size + chance.randrange(0, 5))["spec"]
+        rng = self.rng
+        size = 1 if role == "chief" else rng.randrange(1, 6)
+        spec: Json = job_body(size, rng.randrange(0, size + 1), size + rng.randrange(0, 5))["spec"]
         found: Json = spec["replicaSpecs"]["worker"]
-        found |= {"restartLimit": chance.choice((0, 3, 1000, 1000, 1000)), "drainSeconds": chance.choice((0, 5, 30))}
-        found |= chance.choice(({}, {}, {"podForceDeleteSeconds": chance.choice((0, 20))}))
-        found |= chance.choice(({},) * 5 + ({"completion": {"minSucceeded": 1}}, {"completion": {"minFailed": 2}}))
+        found |= {"restartLimit": rng.choice((0, 3, 1000, 1000, 1000)), "drainSeconds": rng.choice((0, 5, 30))}
+        found |= rng.choice(({}, {}, {"podForceDeleteSeconds": rng.choice((0, 20))}))
+        found |= rng.choice(({},) * 5 + ({"completion": {"minSucceeded": 1}}, {"completion": {"minFailed": 2}}))
         rule = {
-            "action": chance.choice(("Ignore", "Restart", "RestartWithMoreMemory", "FailJob")),
-            "exitCodes": [chance.choice((1, 3))],
+            "action": rng.choice(("Ignore", "Restart", "RestartWithMoreMemory", "FailJob")),
+            "exitCodes": [rng.choice((1, 3))],
         }
-        found |= chance.choice(({},) * 5 + ({"restartRules": [rule]},))
+        found |= rng.choice(({},) * 5 + ({"restartRules": [rule]},))
         return found
 
     async def apply_job(self) -> None:
@@ -79,10 +79,10 @@ class Users:
 
     async def act(self) -> None:
         """Do one random act; if no job runs, most often that is to start one."""
-        if self.chance.random() < 0.5 and await self._ensure_running_job():
+        if self.rng.random() < 0.5 and await self._ensure_running_job():
             return
         job = self.kube.objects.get((ELASTIC_JOBS, JOB), {})
-        if job.get("status", {}).get("currentPlan") and self.chance.random() < 0.1:
+        if job.get("status", {}).get("currentPlan") and self.rng.random() < 0.1:
             self._edit_replicas()
             return
         acts: tuple[tuple[float, Callable[[], Any]], ...] = (
@@ -91,7 +91,7 @@ class Users:
             (0.2, self._delete_job), (3, self.apply_job), (0.5, self._occupy_name), (0.5, self._replace_with_copy),
             (0.2, self._unknown_job),
         )  # fmt: skip
-        (act,) = self.chance.choices([act for _, act in acts], [weight for weight, _ in acts])
+        (act,) = self.rng.choices([act for _, act in acts], [weight for weight, _ in acts])
         done = act()
         if done is not None:
             await done
@@ -113,7 +113,7 @@ class Users:
         for (resource, name), item in list(self.kube.objects.items()):
             if resource == SERVICES and not owners(item):
                 self.kube.remove(resource, name)
-        if self.chance.random() < 0.8:
+        if self.rng.random() < 0.8:
             self._resume()
 
     # --- requests -----------------------------------------------------------------------------------------------------
@@ -126,71 +126,71 @@ class Users:
         await self.kube.create(resource, NAMESPACE, {**body, "spec": {"jobName": JOB, **spec}})
 
     async def _scale_out(self) -> None:
-        timeout = self.chance.choice((5, 60))
-        await self._apply(SCALE_OUTS, count=self.chance.randrange(1, 4), role=self._role(), timeoutSeconds=timeout)
+        timeout = self.rng.choice((5, 60))
+        await self._apply(SCALE_OUTS, count=self.rng.randrange(1, 4), role=self._role(), timeoutSeconds=timeout)
 
     async def _scale_in(self) -> None:
-        wanted: Json = {"count": self.chance.randrange(1, 3), "role": self._role()}
-        if self.chance.random() < 0.6:
-            pods = self._some_pods(self.chance.randrange(1, 3))
+        wanted: Json = {"count": self.rng.randrange(1, 3), "role": self._role()}
+        if self.rng.random() < 0.6:
+            pods = self._some_pods(self.rng.randrange(1, 3))
             wanted = {"podNames": [p["metadata"]["name"] for p in pods] or ["nobody"], "role": self._role(pods)}
-        await self._apply(SCALE_INS, **wanted, timeoutSeconds=self.chance.choice((5, 60)))
+        await self._apply(SCALE_INS, **wanted, timeoutSeconds=self.rng.choice((5, 60)))
 
     async def _scale_plan(self) -> None:
-        chance = self.chance
-        forms = chance.sample(("counts", "resources", "create", "remove", "migrate"), chance.choice((1, 1, 1, 2, 3)))
+        rng = self.rng
+        forms = rng.sample(("counts", "resources", "create", "remove", "migrate"), rng.choice((1, 1, 1, 2, 3)))
         spec: Json = {
-            "source": chance.choice(("Manual", "Manual", "Auto")),
-            "timeoutSeconds": chance.choice((5, 30, 90)),
+            "source": rng.choice(("Manual", "Manual", "Auto")),
+            "timeoutSeconds": rng.choice((5, 30, 90)),
         }
-        spec |= chance.choice(({}, {"onTimeout": "Rollback"}))
-        spec |= chance.choice(({}, {}, {"drainSeconds": chance.choice((0, 15))}))
+        spec |= rng.choice(({}, {"onTimeout": "Rollback"}))
+        spec |= rng.choice(({}, {}, {"drainSeconds": rng.choice((0, 15))}))
         by_role: Json = {}
         if "counts" in forms:
-            by_role.setdefault(self._role(), {})["replicas"] = chance.randrange(0, 8)
+            by_role.setdefault(self._role(), {})["replicas"] = rng.randrange(0, 8)
         if "resources" in forms:
             by_role.setdefault(self._role(), {})["resource"] = self._resource()
         spec |= {"replicaResourceSpecs": by_role} if by_role else {}
         if "create" in forms:
-            wishes: list[Json] = [{"role": self._role()} for _ in range(chance.randrange(1, 4))]
+            wishes: list[Json] = [{"role": self._role()} for _ in range(rng.randrange(1, 4))]
             for wish in wishes:
-                wish |= chance.choice(({}, {}, {}, {"index": chance.randrange(0, 12)}, {"resource": self._resource()}))
+                wish |= rng.choice(({}, {}, {}, {"index": rng.randrange(0, 12)}, {"resource": self._resource()}))
             spec["createPods"] = wishes
         if "remove" in forms:
-            spec["removePods"] = [self._some_member() for _ in range(chance.randrange(1, 3))]
+            spec["removePods"] = [self._some_member() for _ in range(rng.randrange(1, 3))]
         if "migrate" in forms:
-            moves = [self._some_member() for _ in range(chance.randrange(1, 3))]
-            spec["migratePods"] = [move | chance.choice(({}, {"resource": self._resource()})) for move in moves]
+            moves = [self._some_member() for _ in range(rng.randrange(1, 3))]
+            spec["migratePods"] = [move | rng.choice(({}, {"resource": self._resource()})) for move in moves]
         await self._apply(SCALE_PLANS, **spec)
 
     async def _unknown_job(self) -> None:
-        await self._apply(self.chance.choice((SCALE_OUTS, SCALE_INS)), jobName="nosuch", count=1)
+        await self._apply(self.rng.choice((SCALE_OUTS, SCALE_INS)), jobName="nosuch", count=1)
 
     def _resource(self) -> Json:
-        wanted: Json = self.chance.choice(({"cpu": "1500m"}, {"cpu": "1"}, {"memory": "2Gi"}, {"nvidia.com/gpu": 1}))
+        wanted: Json = self.rng.choice(({"cpu": "1500m"}, {"cpu": "1"}, {"memory": "2Gi"}, {"nvidia.com/gpu": 1}))
         return wanted
 
     def _role(self, pods: list[Json] | None = None) -> str:
         if pods and pod_role(pods[0]) in self._roles:
             return pod_role(pods[0])
-        return self.chance.choice((*self._roles, *self._roles, "worker", "evaluator")[: 2 * len(self._roles) + 1])
+        return self.rng.choice((*self._roles, *self._roles, "worker", "evaluator")[: 2 * len(self._roles) + 1])
 
     def _some_pods(self, number: int) -> list[Json]:
-        odd = self.chance.random() < 0.1
+        odd = self.rng.random() < 0.1
         pods = [
             p
             for p in self.kube.all(PODS)
             if odd or (pod_role(p) in self._roles and is_live(p) and not is_terminating(p))
         ]
-        return self.chance.sample(pods, min(number, len(pods)))
+        return self.rng.sample(pods, min(number, len(pods)))
 
     def _some_member(self) -> Json:
         pods = self._some_pods(1)
-        if pods and self.chance.random() < 0.6:
+        if pods and self.rng.random() < 0.6:
             return {"name": pods[0]["metadata"]["name"]}
-        if pods and self.chance.random() < 0.8:
+        if pods and self.rng.random() < 0.8:
             return {"role": self._role(pods), "index": int(pod_index(pods[0]) or 0)}
-        return {"role": self._role(), "index": self.chance.randrange(0, 6)}
+        return {"role": self._role(), "index": self.rng.randrange(0, 6)}
 
     # --- edits --------------------------------------------------------------------------------------------------------
 
@@ -199,22 +199,22 @@ class Users:
             self.kube.edit(ELASTIC_JOBS, JOB, edit)
 
     def _edit_replicas(self) -> None:
-        role = self.chance.choice(self._roles)
+        role = self.rng.choice(self._roles)
 
         def edit(spec: Json) -> None:
             found = spec["replicaSpecs"][role]
-            found["replicas"] = self.chance.randint(found["minReplicas"], found["maxReplicas"])
+            found["replicas"] = self.rng.randint(found["minReplicas"], found["maxReplicas"])
             self.note("user: scale", role, "to", found["replicas"])
 
         self._edit(edit)
 
     def _edit_bounds(self) -> None:
-        role = self.chance.choice(self._roles)
+        role = self.rng.choice(self._roles)
 
         def edit(spec: Json) -> None:
             found = spec["replicaSpecs"][role]
-            found["minReplicas"] = self.chance.randint(0, found["replicas"])
-            found["maxReplicas"] = found["replicas"] + self.chance.randrange(0, 4)
+            found["minReplicas"] = self.rng.randint(0, found["replicas"])
+            found["maxReplicas"] = found["replicas"] + self.rng.randrange(0, 4)
             self.note("user: bounds of", role, found["minReplicas"], found["maxReplicas"])
 
         self._edit(edit)
@@ -237,25 +237,25 @@ class Users:
             if self.kube.objects[resource, name].get("status", {}).get("phase") in ("Draining", "Executing", "Scaling")
         ]
         if items:
-            resource, name = self.chance.choice(running if running and self.chance.random() < 0.4 else items)
+            resource, name = self.rng.choice(running if running and self.rng.random() < 0.4 else items)
             self.note("user: delete", name)
             self.kube.remove(resource, name)
 
     def _delete_job(self) -> None:
         job = self.kube.objects.get((ELASTIC_JOBS, JOB))
         if job is not None and not is_terminating(job):
-            foreground = self.chance.random() < 0.4
+            foreground = self.rng.random() < 0.4
             self.note("user: delete the job,", "foreground" if foreground else "background")
             (self.kube.mark_deleted if foreground else self.kube.remove)(ELASTIC_JOBS, JOB)
 
     async def _occupy_name(self) -> None:
         """Create an object with a name that the job may need."""
-        role, index = self.chance.choice(self._roles), self.chance.randrange(0, 6)
-        name = self.chance.choice((
-            f"{JOB}-{role}-{index}", f"{JOB}-{role}-{index}-{self.chance.randrange(1, 9)}", f"{JOB}-master-1",
+        role, index = self.rng.choice(self._roles), self.rng.randrange(0, 6)
+        name = self.rng.choice((
+            f"{JOB}-{role}-{index}", f"{JOB}-{role}-{index}-{self.rng.randrange(1, 9)}", f"{JOB}-master-1",
         ))  # fmt: skip
         resource = PODS
-        if self.chance.random() < 0.2:
+        if self.rng.random() < 0.2:
             resource, name = SERVICES, f"{JOB}-master"
         if (resource, name) not in self.kube.objects:
             self.note("user: squats on", name)
@@ -266,7 +266,7 @@ class Users:
         pods = [pod for pod in self.kube.all(PODS) if owners(pod)]
         old = [pod for pod in pods if not is_live(pod) or is_terminating(pod)]
         if pods:
-            pod = self.chance.choice(old or pods)
+            pod = self.rng.choice(old or pods)
             self.note("user: replaces", pod["metadata"]["name"])
             self.kube.remove(PODS, pod["metadata"]["name"])
             await self._create_foreign(PODS, pod["metadata"]["name"], pod["metadata"]["labels"])

@@ -113,11 +113,11 @@ def test_what_cannot_be_shown_is_left_out_and_does_not_end_the_training(
 
 
 @pytest.mark.parametrize(
-    ("fields", "word"),
+    ("fields", "name"),
     [({"samples": -1}, "samples=-1"), ({"samples": float("nan")}, "samples=nan"), ({"compute_seconds": -2}, "=-2")],
 )
-def test_a_number_that_makes_no_sense_is_named(fields: dict[str, float], word: str) -> None:
-    with pytest.raises(ValueError, match=word):
+def test_a_number_that_makes_no_sense_is_named(fields: dict[str, float], name: str) -> None:
+    with pytest.raises(ValueError, match=name):
         elasticjob.report_step(1, **fields)  # type: ignore[arg-type]
 
 

@@ -56,4 +56,4 @@ def test_every_machines_code_does_the_same(machine: str, tmp_path: Path) -> None
         pytest.skip(f"needs Debian's package qemu-user-static, which runs programs for {machine}")
     program = made(tmp_path, machine, sys.executable, "-c", SHOW, "one")
     output = ascii([["one", "two", ""], [("!D_A", "x"), ("LC_ALL", "C.UTF-8"), ("LD", "y")]])
-    assert run(*[str(word) for word in emulator], program, "two", "", LD_A="x", LD="y") == output
+    assert run(*[str(argument) for argument in emulator], program, "two", "", LD_A="x", LD="y") == output

@@ -31,14 +31,14 @@ def test_alone_it_is_rank_0_of_1_and_never_stops() -> None:
 @given(st.integers(1, 60), st.integers(1, 20), st.integers(1, 3), st.integers(1, 9))
 def test_alone_every_sample_is_given_out_once_an_epoch(size: int, part: int, epochs: int, prefetch: int) -> None:
     shards = elasticjob.shards("data", size=size, shard_size=part, epochs=epochs, prefetch=prefetch)
-    seen: Counter[tuple[int, int]] = Counter()
+    trained: Counter[tuple[int, int]] = Counter()
     count = 0
     for shard in shards:
-        seen.update((shard.epoch, sample) for sample in range(shard.start, shard.end))
+        trained.update((shard.epoch, sample) for sample in range(shard.start, shard.end))
         shards.done(shard)
         count += 1
     assert count == len(shards)
-    assert seen == {(epoch, sample): 1 for epoch in range(epochs) for sample in range(size)}
+    assert trained == {(epoch, sample): 1 for epoch in range(epochs) for sample in range(size)}
     assert shards.finished
 
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 
 @given(st.binary(max_size=5000), st.lists(st.integers(0, 5000), max_size=10))
-def test_the_tail_is_the_same_however_the_output_is_split(words: bytes, cuts: list[int]) -> None:
+def test_the_tail_is_the_same_however_the_output_is_split(output: bytes, cuts: list[int]) -> None:
     whole, pieces = Tail(), Tail()
-    whole.add(words)
-    borders = [0, *sorted(min(cut, len(words)) for cut in cuts), len(words)]
+    whole.add(output)
+    borders = [0, *sorted(min(cut, len(output)) for cut in cuts), len(output)]
     for start, end in itertools.pairwise(borders):
-        pieces.add(words[start:end])
+        pieces.add(output[start:end])
     assert whole.text() == pieces.text()
     assert len(whole.text().encode()) <= 3 * TAIL_BYTES  # a broken character becomes one of three bytes
 

@@ -124,9 +124,9 @@ def test_a_reading_that_fails_is_ignored_and_the_next_one_counts() -> None:
             raise OSError("too many open files")
         return number
 
-    sampler, seen = Sampler(read, name="sampler", unknown=0), set[int]()
-    while max(seen, default=0) < 3:
-        seen.add(sampler.latest())
+    sampler, read_values = Sampler(read, name="sampler", unknown=0), set[int]()
+    while max(read_values, default=0) < 3:
+        read_values.add(sampler.latest())
         time.sleep(0.001)
 
 
@@ -151,14 +151,14 @@ int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory) {
     ("init", "rates", "expected"),
     [
         (0, 0, GpuUsage(65, 130 << 30)),
-        (0, 3, GpuUsage(0, 130 << 30)),  # a part of a GPU: its utilization is not told
+        (0, 3, GpuUsage(0, 130 << 30)),  # a part of a GPU: its utilization is not reported
         (0, 999, GpuUsage()),
         (9, 0, GpuUsage()),
     ],
 )
 def test_gpus_are_read_through_the_drivers_library(tmp_path: Path, init: int, rates: int, expected: GpuUsage) -> None:
     source, library = tmp_path / "nvml.c", tmp_path / "libnvml.so"
-    # A structure that a refused call has not filled tells nothing.
+    # A structure that a refused call has not filled has no meaning.
     text = NVML % {"init": init, "rates": rates}
     source.write_text(text if rates == 0 else text.replace("rates->gpu = *(int *)device;", "rates->gpu = 0;"))
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)

@@ -1,4 +1,4 @@
-"""What each framework is told of a world: consistent between all members, whatever the world looks like."""
+"""The environment that each framework gets for a world: consistent between all members, for every world."""
 
 from __future__ import annotations
 
@@ -34,30 +34,30 @@ def test_every_variable_is_a_text_without_line_breaks(framework: str, data: st.D
 
 @given(worlds("jax"))
 def test_jax_ranks_are_unique_and_all_meet_at_rank_0(world: list[Peer]) -> None:
-    told = environments("jax", world)
-    assert [int(one["JAX_PROCESS_ID"]) for one in told] == list(range(len(world)))
-    assert {one["JAX_NUM_PROCESSES"] for one in told} == {str(len(world))}
-    assert {one["JAX_COORDINATOR_ADDRESS"].rpartition(":")[0] for one in told} == {world[0].address}
+    variables = environments("jax", world)
+    assert [int(one["JAX_PROCESS_ID"]) for one in variables] == list(range(len(world)))
+    assert {one["JAX_NUM_PROCESSES"] for one in variables} == {str(len(world))}
+    assert {one["JAX_COORDINATOR_ADDRESS"].rpartition(":")[0] for one in variables} == {world[0].address}
 
 
 @given(worlds("pytorch"))
 def test_pytorch_ranks_are_unique_and_all_meet_at_rank_0(world: list[Peer]) -> None:
-    told = environments("pytorch", world)
-    assert [int(one["RANK"]) for one in told] == list(range(len(world)))
-    assert {(one["MASTER_ADDR"], one["MASTER_PORT"], one["WORLD_SIZE"]) for one in told} == {
+    variables = environments("pytorch", world)
+    assert [int(one["RANK"]) for one in variables] == list(range(len(world)))
+    assert {(one["MASTER_ADDR"], one["MASTER_PORT"], one["WORLD_SIZE"]) for one in variables} == {
         (world[0].address, "29500", str(len(world)))
     }
 
 
 @given(worlds("tensorflow"))
 def test_tensorflow_tasks_are_unique_without_holes_and_find_themselves_in_the_cluster(world: list[Peer]) -> None:
-    told = [json.loads(one["TF_CONFIG"]) for one in environments("tensorflow", world)]
-    tasks = [(one["task"]["type"], one["task"]["index"]) for one in told]
+    variables = [json.loads(one["TF_CONFIG"]) for one in environments("tensorflow", world)]
+    tasks = [(one["task"]["type"], one["task"]["index"]) for one in variables]
     assert len(set(tasks)) == len(world)
     for role in {peer.role for peer in world}:
         assert sorted(index for kind, index in tasks if kind == role) == list(range(sum(p.role == role for p in world)))
-    for peer, one in zip(world, told, strict=True):
-        assert one["cluster"] == told[0]["cluster"]
+    for peer, one in zip(world, variables, strict=True):
+        assert one["cluster"] == variables[0]["cluster"]
         if peer.role == "evaluator":
             assert "evaluator" not in one["cluster"]
         else:
@@ -67,14 +67,14 @@ def test_tensorflow_tasks_are_unique_without_holes_and_find_themselves_in_the_cl
 
 @given(worlds("mxnet"))
 def test_mxnet_members_agree_on_the_scheduler_and_on_the_counts(world: list[Peer]) -> None:
-    told = environments("mxnet", world)
-    shared = {tuple(sorted((k, v) for k, v in one.items() if k != "DMLC_ROLE")) for one in told}
+    variables = environments("mxnet", world)
+    shared = {tuple(sorted((k, v) for k, v in one.items() if k != "DMLC_ROLE")) for one in variables}
     assert len(shared) == 1
-    assert [one["DMLC_ROLE"] for one in told] == [peer.role for peer in world]
-    assert int(told[0]["DMLC_NUM_WORKER"]) == sum(peer.role == "worker" for peer in world)
-    assert int(told[0]["DMLC_NUM_SERVER"]) == sum(peer.role == "server" for peer in world)
+    assert [one["DMLC_ROLE"] for one in variables] == [peer.role for peer in world]
+    assert int(variables[0]["DMLC_NUM_WORKER"]) == sum(peer.role == "worker" for peer in world)
+    assert int(variables[0]["DMLC_NUM_SERVER"]) == sum(peer.role == "server" for peer in world)
     schedulers = {peer.address for peer in world if peer.role == "scheduler"} or {world[0].address}
-    assert told[0]["DMLC_PS_ROOT_URI"] in schedulers
+    assert variables[0]["DMLC_PS_ROOT_URI"] in schedulers
 
 
 @given(worlds("horovod"))

@@ -64,7 +64,7 @@ def event(kind: str, uid: str, version: int, **labels: Any) -> Json:
     return {"type": kind, "object": thing(uid, version, **labels)}
 
 
-async def seen(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+async def informer_versions(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Run an informer until every script is used up; return the versions it has, by UID."""
     monkeypatch.setattr(informers, "_BACK_OFF_SECONDS", (0.0, 0.001))
     cache: dict[str, int] = {}
@@ -94,30 +94,30 @@ async def test_an_object_that_cannot_be_read_hides_no_other_and_does_not_end_the
     bad = event("MODIFIED", "a", 5, bad=7)
     collection = Collection([bad, event("ADDED", "b", 6), event("ADDED", "c", 7, bad=7)])
     collection.items = [thing("a", 1), thing("z", 1, bad=7)]
-    assert await seen(collection, monkeypatch) == {"a": 1, "b": 6}
+    assert await informer_versions(collection, monkeypatch) == {"a": 1, "b": 6}
 
 
 async def test_an_object_that_cannot_be_read_is_still_there_and_can_go(monkeypatch: pytest.MonkeyPatch) -> None:
     collection = Collection([event("ADDED", "a", 2), event("ADDED", "b", 3), Expired(410, "Expired", "")], [])
     collection.watches[1] = [event("DELETED", "b", 9, bad=7)]
     collection.items, collection.version = [thing("a", 4, bad=7), thing("b", 3)], "5"
-    assert await seen(collection, monkeypatch) == {"a": 2}
+    assert await informer_versions(collection, monkeypatch) == {"a": 2}
 
 
 async def test_old_news_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     collection = Collection(
         [event("ADDED", "a", 5), event("MODIFIED", "a", 4), event("DELETED", "b", 8), event("ADDED", "b", 7)]
     )
-    assert await seen(collection, monkeypatch) == {"a": 5}
+    assert await informer_versions(collection, monkeypatch) == {"a": 5}
 
 
 async def test_a_broken_watch_goes_on_and_an_expired_one_lists_again(monkeypatch: pytest.MonkeyPatch) -> None:
     collection = Collection([event("ADDED", "a", 2), Refused(403, "Forbidden", "")], [event("ADDED", "b", 3)], [])
-    assert await seen(collection, monkeypatch) == {"a": 2, "b": 3}
+    assert await informer_versions(collection, monkeypatch) == {"a": 2, "b": 3}
     assert collection.lists == 1
     collection = Collection([event("ADDED", "a", 2), Expired(410, "Expired", "")])
     collection.version = "9"
-    assert await seen(collection, monkeypatch) == {}
+    assert await informer_versions(collection, monkeypatch) == {}
     assert collection.lists > 1
 
 
@@ -133,5 +133,5 @@ async def test_watches_that_end_at_once_are_not_begun_again_without_a_pause(
         await sleep(0)
 
     monkeypatch.setattr(asyncio, "sleep", slept)
-    await seen(Collection(*([list(end)] * 5)), monkeypatch)
+    await informer_versions(Collection(*([list(end)] * 5)), monkeypatch)
     assert pauses == [0.0, 0.001, 0.001, 0.001, 0.001]

@@ -61,7 +61,7 @@ def test_kubeconfigs_are_complete_and_private(pki: Path, tmp_path: Path) -> None
 def test_only_the_api_server_listens_and_only_on_loopback() -> None:
     commands = [components.etcd_command(PROGRAMS), *components.controller_commands(PROGRAMS).values()]
     for command in commands:
-        assert not [word for word in command if "://" in word and "unix://" not in word]
+        assert not [argument for argument in command if "://" in argument and "unix://" not in argument]
         assert command[0].endswith("etcd") or "--secure-port=0" in command
     assert "--bind-address=127.0.0.1" in components.api_server_command(PROGRAMS, 1)
 

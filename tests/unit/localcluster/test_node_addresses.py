@@ -38,12 +38,12 @@ def test_live_pods_never_share_an_address(pods: list[tuple[NetworkIdentity, obje
 
 def test_two_names_whose_addresses_collide_get_different_ones() -> None:
     addresses = AddressPool()
-    seen: dict[str, int] = {}
+    owners: dict[str, int] = {}
     collided = False
     for number in range(20_000):  # enough for a collision in a space of 16 million
         identity = NetworkIdentity("n", "", f"pod-{number}")
-        collided |= derive_address(identity) in seen
-        assert seen.setdefault(addresses.address_of(identity), number) == number
+        collided |= derive_address(identity) in owners
+        assert owners.setdefault(addresses.address_of(identity), number) == number
     assert collided
 
 

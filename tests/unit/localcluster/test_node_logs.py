@@ -64,11 +64,11 @@ async def test_a_follower_sees_every_line_once_also_across_files(
     monkeypatch.setattr(container_logs, "LIMIT", 1000)
     log = ContainerLog(tmp_path / "log")
     log.write(b"before\n")
-    seen: list[bytes] = []
+    lines: list[bytes] = []
 
     async def follow() -> None:
         async for line in log.follow(LogOptions()):
-            seen.append(line)
+            lines.append(line)
 
     reader = asyncio.create_task(follow())
     for number in range(100):
@@ -77,7 +77,7 @@ async def test_a_follower_sees_every_line_once_also_across_files(
             await asyncio.sleep(0)
     log.close()
     await asyncio.wait_for(reader, 5)
-    assert seen == [b"before\n"] + [b"line %d\n" % number for number in range(100)]
+    assert lines == [b"before\n"] + [b"line %d\n" % number for number in range(100)]
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=30), st.sets(st.integers(2, 31), max_size=4))

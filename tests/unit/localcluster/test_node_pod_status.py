@@ -76,13 +76,13 @@ def status(main: list[ContainerStatus], pod: Pod = POD, now: float = 0.0, **more
 @given(STATES, st.floats(0, 2e9))
 def test_the_status_does_not_change_with_time_alone(record: ContainerStatus, later: float) -> None:
     first = status([record])
-    seen = Pod(metadata=POD.metadata, spec=POD.spec, status=first)
-    assert status([record], seen, later) == first
+    pod = Pod(metadata=POD.metadata, spec=POD.spec, status=first)
+    assert status([record], pod, later) == first
 
 
 def test_only_the_condition_that_changed_gets_a_new_time() -> None:
-    seen = Pod(metadata=POD.metadata, spec=POD.spec, status=status([replace(of(RUNNING), ready=False)]))
-    after = {item["type"]: item for item in status([of(RUNNING)], seen, 60.0)["conditions"]}  # type: ignore[attr-defined]
+    pod = Pod(metadata=POD.metadata, spec=POD.spec, status=status([replace(of(RUNNING), ready=False)]))
+    after = {item["type"]: item for item in status([of(RUNNING)], pod, 60.0)["conditions"]}  # type: ignore[attr-defined]
     assert after["Ready"]["status"] == "True"
     assert after["Ready"]["lastTransitionTime"] == "1970-01-01T00:01:00Z"
     assert after["Initialized"]["lastTransitionTime"] == "1970-01-01T00:00:00Z"
@@ -103,14 +103,14 @@ def test_a_readiness_gate_delays_ready_only() -> None:
 
 def test_a_condition_of_a_finished_resize_is_removed() -> None:
     during = status([of(RUNNING)], resize={"PodResizePending": ("Deferred", "full")})
-    seen = Pod(metadata=POD.metadata, spec=POD.spec, status=during)
-    assert {"$patch": "delete", "type": "PodResizePending"} in status([of(RUNNING)], seen)["conditions"]  # type: ignore[operator]
+    pod = Pod(metadata=POD.metadata, spec=POD.spec, status=during)
+    assert {"$patch": "delete", "type": "PodResizePending"} in status([of(RUNNING)], pod)["conditions"]  # type: ignore[operator]
 
 
 @given(STATES)
 def test_a_new_node_knows_what_the_api_remembers_and_counts_the_running_as_lost(record: ContainerStatus) -> None:
-    seen = Pod(metadata=POD.metadata, spec=POD.spec, status=status([record]))
-    known = last_known_status(seen, {"name": "c"}, now=5.0)
+    pod = Pod(metadata=POD.metadata, spec=POD.spec, status=status([record]))
+    known = last_known_status(pod, {"name": "c"}, now=5.0)
     assert (known.restart_count, known.last_terminated) == (record.restart_count, record.last_terminated)
     if isinstance(record.state, Running):
         assert known.terminated is not None

@@ -13,50 +13,50 @@ from elasticjob_master.server.services.stream import CONCURRENT_WRITES, AgentStr
 SECONDS = 20.0
 
 
-class Wire:
-    """The transport of one stream, played: tells what it is given to tell, and takes writes when it is open."""
+class FakeTransport:
+    """A fake transport of one stream: `read` returns what is put into `incoming`; `write` blocks unless `reads`."""
 
     def __init__(self, *, reads: bool = True) -> None:
         self.written: list[bytes] = []
-        self.told: asyncio.Queue[Any] = asyncio.Queue()
+        self.incoming: asyncio.Queue[Any] = asyncio.Queue()
         self._reads = asyncio.Event()
         if reads:
             self._reads.set()
 
     async def read(self) -> Any:
-        return await self.told.get()
+        return await self.incoming.get()
 
     async def write(self, message: bytes) -> None:
         await self._reads.wait()
         self.written.append(message)
 
 
-def opened(wire: Any, turns: asyncio.Semaphore) -> tuple[AgentStream, asyncio.Task[None], list[pb.AgentMessage]]:
-    stream, taken = AgentStream(wire, turns), list[pb.AgentMessage]()
+def opened(transport: Any, turns: asyncio.Semaphore) -> tuple[AgentStream, asyncio.Task[None], list[pb.AgentMessage]]:
+    stream, taken = AgentStream(transport, turns), list[pb.AgentMessage]()
     return stream, asyncio.create_task(stream.serve(taken.append)), taken
 
 
 async def test_the_master_ends_a_stream_after_what_it_has_sent_before() -> None:
-    wire = Wire()
-    stream, serving, _ = opened(wire, asyncio.Semaphore(CONCURRENT_WRITES))
+    transport = FakeTransport()
+    stream, serving, _ = opened(transport, asyncio.Semaphore(CONCURRENT_WRITES))
     for number in range(5):
         stream.send(partial(bytes, [number]))
     stream.send(None)
     async with asyncio.timeout(SECONDS):
         await serving
-    assert wire.written == [bytes([number]) for number in range(5)]
+    assert transport.written == [bytes([number]) for number in range(5)]
 
 
 async def test_an_agent_that_ends_its_stream_still_receives_what_was_sent() -> None:
-    wire = Wire()
-    stream, serving, taken = opened(wire, asyncio.Semaphore(CONCURRENT_WRITES))
+    transport = FakeTransport()
+    stream, serving, taken = opened(transport, asyncio.Semaphore(CONCURRENT_WRITES))
     hello = pb.AgentMessage(hello=pb.Hello(pod_uid="uid-0"))
-    wire.told.put_nowait(hello)
-    wire.told.put_nowait(grpc.aio.EOF)
+    transport.incoming.put_nowait(hello)
+    transport.incoming.put_nowait(grpc.aio.EOF)
     stream.send(lambda: b"last")
     async with asyncio.timeout(SECONDS):
         await serving
-    assert wire.written == [b"last"]
+    assert transport.written == [b"last"]
     assert taken == [hello]
 
 
@@ -67,10 +67,10 @@ async def test_agents_that_do_not_read_keep_nobody_else_waiting_for_ever() -> No
         rendered.append(number)
         return b"world"
 
-    deaf = [opened(Wire(reads=False), turns) for _ in range(2 * CONCURRENT_WRITES)]
-    wire = Wire()
-    last, serving, _ = opened(wire, turns)
-    for number, (stream, _, _) in enumerate(deaf):
+    not_reading = [opened(FakeTransport(reads=False), turns) for _ in range(2 * CONCURRENT_WRITES)]
+    transport = FakeTransport()
+    last, serving, _ = opened(transport, turns)
+    for number, (stream, _, _) in enumerate(not_reading):
         stream.send(partial(render, number))
     last.send(lambda: b"world")
     last.send(None)
@@ -79,14 +79,14 @@ async def test_agents_that_do_not_read_keep_nobody_else_waiting_for_ever() -> No
     assert len(rendered) == CONCURRENT_WRITES, "no more copies of a world than that are in memory at the beginning"
     async with asyncio.timeout(SECONDS):
         await serving
-    assert wire.written == [b"world"]
-    for _, each, _ in deaf:
+    assert transport.written == [b"world"]
+    for _, each, _ in not_reading:
         each.cancel()
-    await asyncio.gather(*(each for _, each, _ in deaf), return_exceptions=True)
+    await asyncio.gather(*(each for _, each, _ in not_reading), return_exceptions=True)
 
 
 async def test_a_stream_ends_when_its_agent_cannot_be_written_to() -> None:
-    class Broken(Wire):
+    class Broken(FakeTransport):
         async def write(self, message: bytes) -> None:
             raise grpc.aio.UsageError("the call is over")
 

@@ -95,7 +95,7 @@ def test_the_end_of_a_plan_is_learned_from_once() -> None:
         job.scaling.plan_ended(unmet)
     assert (job.scaling.autoscaler.memory.had, job.scaling.autoscaler.memory.pause) == (5, 600.0)
     job.scaling.plan_ended(replace(unmet, number=2, reached_size=1))
-    assert job.scaling.autoscaler.memory.had == 5, "an older plan tells nothing new"
+    assert job.scaling.autoscaler.memory.had == 5, "an older plan changes nothing"
     job.controller.plans.use_number(4)
     job.scaling.plan_ended(replace(unmet, number=4, requested_size=None))
     assert job.scaling.autoscaler.memory.resources_at > 0

@@ -41,20 +41,20 @@ def test_it_is_found_on_curves_drawn_at_random(number: int) -> None:
     check(run(drawn(number), number))
 
 
-def check(outcome: SearchResult) -> None:
-    told = f"best {outcome.best}, {outcome.sizes}\n" + "\n".join(outcome.reasons)
-    assert outcome.ratio >= 0.95, told
-    assert outcome.excess <= MOST_EXCESS, told
-    assert outcome.reversals <= 1, told
-    assert max(outcome.plans) <= MOST_PLANS, told
+def check(result: SearchResult) -> None:
+    summary = f"best {result.best}, {result.sizes}\n" + "\n".join(result.reasons)
+    assert result.ratio >= 0.95, summary
+    assert result.excess <= MOST_EXCESS, summary
+    assert result.reversals <= 1, summary
+    assert max(result.plans) <= MOST_PLANS, summary
 
 
 @pytest.mark.parametrize("case", some_of(hard_cases(), every=3))
 def test_with_much_noise_it_still_settles_near_the_best_size(case: Case) -> None:
-    outcome = run(case)
-    assert outcome.ratio >= 0.95, (outcome.best, outcome.sizes)
-    assert outcome.reversals <= 1, outcome.sizes
-    assert max(outcome.plans) <= MOST_PLANS, outcome.sizes
+    result = run(case)
+    assert result.ratio >= 0.95, (result.best, result.sizes)
+    assert result.reversals <= 1, result.sizes
+    assert max(result.plans) <= MOST_PLANS, result.sizes
 
 
 @settings(max_examples=25)
@@ -79,31 +79,31 @@ def test_whatever_the_curve_it_stays_in_bounds_turns_at_most_once_and_settles(
         noise=noise,
         seconds=20_000.0,
     )
-    outcome = run(case)  # the simulation itself asserts that no plan leaves the bounds
-    assert outcome.reversals <= 1, outcome.sizes
-    assert max(outcome.plans) <= MOST_PLANS, outcome.sizes
+    result = run(case)  # the simulation itself asserts that no plan leaves the bounds
+    assert result.reversals <= 1, result.sizes
+    assert max(result.plans) <= MOST_PLANS, result.sizes
 
 
 def test_pods_that_cannot_be_had_are_asked_for_seldom() -> None:
     [case] = [case for case in cases() if case.name == "20 pods to be had"]
-    outcome = run(case)
-    assert outcome.sizes[-1][-1] == 20
-    retries = sum("grow to" in reason for reason in outcome.reasons) - 4
+    result = run(case)
+    assert result.sizes[-1][-1] == 20
+    retries = sum("grow to" in reason for reason in result.reasons) - 4
     assert 1 <= retries <= 9, "after 10 minutes, then after twice as long each time, up to 6 hours"
 
 
 def test_a_drift_that_nothing_can_be_gained_from_costs_one_search_only() -> None:
     [case] = [case for case in cases() if case.name == "drift: a neighbour takes half"]
-    outcome = run(case)
-    assert len(outcome.sizes) == 2, outcome.sizes
-    assert outcome.sizes[1][0] >= 0.95 * 64
-    assert outcome.sizes[1][-1] >= 0.95 * 64, outcome.sizes
+    result = run(case)
+    assert len(result.sizes) == 2, result.sizes
+    assert result.sizes[1][0] >= 0.95 * 64
+    assert result.sizes[1][-1] >= 0.95 * 64, result.sizes
 
 
 def test_servers_get_cpu_for_as_long_as_more_workers_make_use_of_it() -> None:
     [case] = [case for case in cases() if case.name == "PS-bound, CPU to be had"]
-    outcome = run(case)
-    assert outcome.sizes[-1][-1] >= 50, (outcome.sizes, outcome.reasons)
+    result = run(case)
+    assert result.sizes[-1][-1] >= 50, (result.sizes, result.reasons)
 
 
 @pytest.mark.parametrize(("sizes", "turns"), [([1, 2, 4], 0), ([1, 2, 4, 3], 1), ([4, 2, 4, 2], 2), ([4, 4, 2], 0)])

@@ -46,7 +46,7 @@ def test_the_last_minutes_are_recorded_in_seconds_and_the_first_day_in_hours() -
 
 @settings(max_examples=20)
 @given(st.lists(st.floats(-1e9, 1e10), max_size=60), st.integers(1, 8), st.integers(0, 400))
-def test_samples_are_bounded_and_in_order_whatever_the_clock_does(moments: list[float], times: int, seen: int) -> None:
+def test_samples_are_bounded_and_in_order_whatever_the_clock_does(moments: list[float], times: int, after: int) -> None:
     moments = moments * times
     history = History()
     sampled(history, moments)
@@ -55,7 +55,7 @@ def test_samples_are_bounded_and_in_order_whatever_the_clock_does(moments: list[
     assert numbers == sorted(set(numbers))
     if moments:
         assert history.samples()[-1].step == len(moments) - 1
-    assert [sample.number for sample in history.samples(after=seen)] == [each for each in numbers if each > seen]
+    assert [sample.number for sample in history.samples(after=after)] == [each for each in numbers if each > after]
 
 
 def test_a_job_at_rest_adds_no_samples() -> None:
@@ -70,18 +70,18 @@ MESSAGES = st.text(max_size=3).map(lambda text: 100 * text) | st.integers(0, 5).
 
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.sampled_from("abcdefgh"), MESSAGES), max_size=60), st.integers(1, 8))
-def test_events_are_bounded_ordered_and_none_is_lost_before_that(told: list[tuple[str, str]], times: int) -> None:
-    told = told * times
+def test_events_are_bounded_ordered_and_none_is_lost_before_that(added: list[tuple[str, str]], times: int) -> None:
+    added = added * times
     history = History()
-    for moment, (reason, message) in enumerate(told):
+    for moment, (reason, message) in enumerate(added):
         history.add_event(reason, message, float(moment))
     events = history.events()
     assert len(events) <= MOST_EVENTS
     assert [event.number for event in events] == sorted({event.number for event in events})
     assert all(len(event.message.encode()) <= LONGEST_MESSAGE and event.message.isprintable() for event in events)
-    assert history.event_totals == Counter(reason for reason, _ in told)
-    if len(told) <= MOST_EVENTS:
-        assert sum(event.times for event in events) == len(told)
+    assert history.event_totals == Counter(reason for reason, _ in added)
+    if len(added) <= MOST_EVENTS:
+        assert sum(event.times for event in events) == len(added)
 
 
 def test_a_thousand_registrations_do_not_push_out_the_one_stall() -> None:
@@ -98,10 +98,10 @@ def test_a_thousand_registrations_do_not_push_out_the_one_stall() -> None:
 def test_the_same_again_is_counted_and_published_as_new() -> None:
     history = History()
     history.add_event("MemberLost", "job-worker-3", 1.0)
-    seen = history.number
+    after = history.number
     for moment in (2.0, 3.0):
         history.add_event("MemberLost", "job-worker-3", moment)
-    [event] = history.events(after=seen)
+    [event] = history.events(after=after)
     assert (event.text(), event.time) == ("job-worker-3 (3 times)", 3.0)
     assert len(history.events()) == 1
 

@@ -178,8 +178,8 @@ def test_what_is_wrong_with_the_training_is_written_within_the_bounds_of_the_sch
     assert progress_status(progress, 0.0, unfit={"j-worker-1": "no GPU"}) == {"unfit": {"j-worker-1": "no GPU"}}
     progress.add_report("a", Report(1, 5, seconds=1.0), now=0.0, wall=60.0)
     pods = [f"j-worker-{n:03}" for n in range(200)]
-    told = progress_status(progress, 0.0, stalled_since=60.0, stragglers=pods, unfit=dict.fromkeys(pods, "x" * 5000))
-    assert (told["step"], told["stalledSince"]) == (5, "1970-01-01T00:01:00Z")
-    assert told["stragglers"] == list(told["unfit"]) == pods[:100]
-    assert len(told["unfit"][pods[0]]) == 1024
-    msgspec.convert(told, elasticjob.Progress)
+    written = progress_status(progress, 0.0, stalled_since=60.0, stragglers=pods, unfit=dict.fromkeys(pods, "x" * 5000))
+    assert (written["step"], written["stalledSince"]) == (5, "1970-01-01T00:01:00Z")
+    assert written["stragglers"] == list(written["unfit"]) == pods[:100]
+    assert len(written["unfit"][pods[0]]) == 1024
+    msgspec.convert(written, elasticjob.Progress)

@@ -92,18 +92,18 @@ def test_of_a_state_that_is_too_large_the_least_needed_is_left_out_first_and_the
         == stored_state.encode_within(whole, size)
         == stored_state.EncodedState(stored_state.encode(whole))
     )
-    seen = []
+    left_out = []
     for largest in range(size - 1, 5_000, -500):
         kept = stored_state.encode_within(whole, largest)
         assert len(kept.data) <= largest
         decoded = stored_state.decode(kept.data)
         assert decoded.ledgers == whole.ledgers
         assert decoded.progress.step == 7
-        if kept.left_out not in seen:
-            seen.append(kept.left_out)
+        if kept.left_out not in left_out:
+            left_out.append(kept.left_out)
     with pytest.raises(stored_state.StateTooLarge, match=r"100 is the most that is stored .*1 data sets"):
         stored_state.encode_within(whole, 100)
-    assert seen == [("samples",), ("samples", "events"), ("samples", "events", "metrics")]
+    assert left_out == [("samples",), ("samples", "events"), ("samples", "events", "metrics")]
 
 
 async def test_a_state_that_does_not_fit_is_reported_and_not_taken_for_stored() -> None:
@@ -119,14 +119,14 @@ async def test_a_state_that_does_not_fit_is_reported_and_not_taken_for_stored() 
 
 
 async def test_ten_thousand_members_with_leases_fit_into_a_config_map() -> None:
-    controller, chance = Controller(framework="jax", sizes={}), random.Random(1)
+    controller, rng = Controller(framework="jax", sizes={}), random.Random(1)
     ledger = controller.ledgers.declare(Dataset("d", 10**7, 10))
     for index in range(10_000):
-        uid = str(uuid.UUID(int=chance.getrandbits(128)))
-        node = f"node-{chance.randrange(1250)}"
+        uid = str(uuid.UUID(int=rng.getrandbits(128)))
+        node = f"node-{rng.randrange(1250)}"
         address = f"10.{index >> 16}.{index >> 8 & 255}.{index & 255}"
         controller.members.add(Identity(f"job-worker-{index}", uid, "worker", index, 0, address, node), 0.0)
-        ledger.lease(uid, 4, uuid.UUID(int=chance.getrandbits(128)).hex)
+        ledger.lease(uid, 4, uuid.UUID(int=rng.getrandbits(128)).hex)
     uids = tuple(member.uid for member in controller.members)
     controller.rendezvous.restore(phase="training", process_round=1, world=uids, finished=False, now=0.0)
     largest = ConfigMapStore.largest

@@ -164,7 +164,7 @@ def test_a_check_is_sent_again_to_an_agent_that_comes_back_and_not_to_one_that_t
     assert [type(c) for c in job.advance()] == [Check]
     job.rendezvous.connected(first.uid, job.now, running_round=4)
     job.advance()
-    assert first.node_check.stage == "none", "it trains already, as a restarted master has just been told"
+    assert first.node_check.stage == "none", "it trains already, as a restarted master has just learned"
 
 
 def test_a_wish_taken_back_lets_all_go() -> None:

@@ -18,9 +18,9 @@ def plan(number: int, phase: PlanPhase | None) -> ScalePlan:
 
 def test_too_many_plans_lose_the_oldest_finished_ones() -> None:
     known = [plan(0, None), plan(1, "Draining"), *(plan(number, "Failed") for number in range(2, MOST_PLANS + 10))]
-    told = summaries(reversed(known))
+    listed = summaries(reversed(known))
     latest = range(12, MOST_PLANS + 10)
-    assert [each.name for each in told] == ["p0", "p1", *(f"p{number}" for number in latest)]
-    assert [each.phase for each in told[:3]] == ["Pending", "Draining", "Failed"]
-    assert told[1].completed == 0
-    assert told[2].completed == told[2].created == 1893456000 + 12 * 60
+    assert [each.name for each in listed] == ["p0", "p1", *(f"p{number}" for number in latest)]
+    assert [each.phase for each in listed[:3]] == ["Pending", "Draining", "Failed"]
+    assert listed[1].completed == 0
+    assert listed[2].completed == listed[2].created == 1893456000 + 12 * 60

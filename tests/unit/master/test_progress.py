@@ -24,9 +24,9 @@ class Member:
     def train(self, step_seconds: Iterable[float]) -> None:
         """Finish a step after each of these times."""
         for seconds in step_seconds:
-            self.tell(1, seconds)
+            self.report(1, seconds)
 
-    def tell(self, steps: int, seconds: float, *, late: float = 0.0) -> None:
+    def report(self, steps: int, seconds: float, *, late: float = 0.0) -> None:
         """Report some steps together, a while after they are done."""
         self.step += steps
         self.now += seconds + late
@@ -44,35 +44,35 @@ class Member:
     st.lists(st.tuples(st.integers(1, 100), st.floats(0, 60)), min_size=1, max_size=30),
 )
 def test_however_reports_are_merged_and_delayed_a_steady_rate_is_measured_as_it_is(
-    pace: float, reports: list[tuple[int, float]]
+    step_seconds: float, reports: list[tuple[int, float]]
 ) -> None:
     member = Member()
     for steps, late in reports:
-        member.tell(steps, steps * pace, late=late)
+        member.report(steps, steps * step_seconds, late=late)
     now = member.now
-    assert member.progress.samples_per_second(now) == pytest.approx(SAMPLES / pace)
-    assert member.progress.steps_per_second(now) == pytest.approx(1 / pace)
-    assert member.progress.eta_seconds(now) == pytest.approx((1_000_000 - member.step) * pace)
+    assert member.progress.samples_per_second(now) == pytest.approx(SAMPLES / step_seconds)
+    assert member.progress.steps_per_second(now) == pytest.approx(1 / step_seconds)
+    assert member.progress.eta_seconds(now) == pytest.approx((1_000_000 - member.step) * step_seconds)
 
 
 @given(st.floats(0.01, 2.0), st.floats(15.0, 100_000.0), st.integers(2, 50), st.integers(0, 50))
 def test_a_pause_changes_neither_the_rate_nor_the_time_to_go(
-    pace: float, pause: float, before: int, after: int
+    step_seconds: float, pause: float, before: int, after: int
 ) -> None:
     member = Member()
-    member.train([pace] * before)
-    member.train([pause + pace])
-    member.train([pace] * after)
-    assert member.rate == pytest.approx(SAMPLES / pace)
+    member.train([step_seconds] * before)
+    member.train([pause + step_seconds])
+    member.train([step_seconds] * after)
+    assert member.rate == pytest.approx(SAMPLES / step_seconds)
     eta = member.progress.eta_seconds(member.now)
-    assert eta == pytest.approx((1_000_000 - member.step) * pace)
+    assert eta == pytest.approx((1_000_000 - member.step) * step_seconds)
 
 
 @given(st.floats(0.01, 2.0), st.floats(20.0, 5000.0), st.integers(1, 20))
-def test_a_slow_first_step_is_forgotten_with_the_second(pace: float, compiling: float, more: int) -> None:
+def test_a_slow_first_step_is_forgotten_with_the_second(step_seconds: float, compiling: float, more: int) -> None:
     member = Member()
-    member.train([compiling, *[pace] * more])
-    assert member.rate == pytest.approx(SAMPLES / pace)
+    member.train([compiling, *[step_seconds] * more])
+    assert member.rate == pytest.approx(SAMPLES / step_seconds)
 
 
 @given(st.floats(0.01, 10.0), st.floats(0.01, 10.0))
@@ -97,7 +97,7 @@ def test_a_rate_that_is_much_lower_is_learned_with_its_second_report() -> None:
 def test_the_rate_is_never_beyond_what_was_reported(times: list[float]) -> None:
     member = Member()
     for seconds in times:
-        member.tell(1, seconds)
+        member.report(1, seconds)
         if member.rate:
             assert SAMPLES / max(times) * 0.999 <= member.rate <= SAMPLES / min(times) * 1.001
 
@@ -114,7 +114,7 @@ def test_a_burst_of_reports_without_their_seconds_is_no_spike() -> None:
     progress = Progress()
     for second in range(30):
         progress.add_report("a", Report(1, second + 1, 0, SAMPLES), now=float(second), wall=0.0)
-    for step in range(31, 51):  # twenty seconds of a cut network, told at once
+    for step in range(31, 51):  # twenty seconds of a cut network, reported at once
         progress.add_report("a", Report(1, step, 0, SAMPLES), now=49.0, wall=0.0)
     assert progress.samples_per_second(49.0) <= SAMPLES * 1.1
 
@@ -122,15 +122,15 @@ def test_a_burst_of_reports_without_their_seconds_is_no_spike() -> None:
 def test_only_a_step_that_is_new_to_its_member_counts_as_finished() -> None:
     progress = Progress()
 
-    def told(uid: str, step: int, process_round: int = 1) -> bool:
+    def counts(uid: str, step: int, process_round: int = 1) -> bool:
         return progress.add_report(uid, Report(process_round, step, seconds=1.0), now=1.0, wall=1.0)
 
-    assert not told("a", 0), "it has only begun"
-    assert told("a", 1)
-    assert not told("a", 1), "the same again"
-    assert told("b", 1), "a member with a count of its own"
-    assert told("a", 1, 2), "a world that went back to its checkpoint"
-    assert not told("b", 2, 1), "what is left of the world before"
+    assert not counts("a", 0), "it has only begun"
+    assert counts("a", 1)
+    assert not counts("a", 1), "the same again"
+    assert counts("b", 1), "a member with a count of its own"
+    assert counts("a", 1, 2), "a world that went back to its checkpoint"
+    assert not counts("b", 2, 1), "what is left of the world before"
 
 
 def test_the_rate_is_the_sum_over_members_and_a_burst_counts_as_the_time_it_stands_for() -> None:

@@ -77,7 +77,7 @@ class Worlds(RuleBasedStateMachine):
             self.job.advance()
 
     @rule(number=st.integers(0, 9))
-    def told_by_node_to_leave(self, number: int) -> None:
+    def node_shuts_down(self, number: int) -> None:
         agent = self.pick(number, [a for a in self.job.alive() if a.connected])
         if agent:
             agent.draining = True
@@ -104,7 +104,7 @@ class Worlds(RuleBasedStateMachine):
     def teardown(self) -> None:
         job = self.job
         job.calm()
-        self.finished = self.finished or job.rendezvous.finished_at is not None  # told with the stream that came back
+        self.finished = self.finished or job.rendezvous.finished_at is not None  # reported when the stream came back
         present = [m.uid for m in job.members if m.available]
         state = f"{job.rendezvous.phase} round {job.rendezvous.round} world {job.rendezvous.world} present {present}"
         assert all(not agent.draining or agent.ended for agent in job.alive()), state

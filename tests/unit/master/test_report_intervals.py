@@ -48,36 +48,36 @@ def test_more_agents_never_report_more_often(fewer: int, more: int, lost: float)
 
 
 def test_only_a_change_by_more_than_half_is_sent() -> None:
-    told = intervals_for(2_000, lost=30)
-    assert not differ_much(told, told)
-    assert not differ_much(told, intervals_for(2_900, lost=30))
-    assert differ_much(told, intervals_for(3_100, lost=30))
-    assert differ_much(intervals_for(3_100, lost=30), told)
-    assert differ_much(told, intervals_for(2_000, lost=3))
+    last = intervals_for(2_000, lost=30)
+    assert not differ_much(last, last)
+    assert not differ_much(last, intervals_for(2_900, lost=30))
+    assert differ_much(last, intervals_for(3_100, lost=30))
+    assert differ_much(intervals_for(3_100, lost=30), last)
+    assert differ_much(last, intervals_for(2_000, lost=3))
 
 
 @given(st.lists(SIZES, min_size=2, max_size=50))
 def test_nobodys_intervals_differ_by_more_than_half_from_the_current_ones(sizes: list[int]) -> None:
-    told = intervals_for(sizes[0], lost=30)
+    last = intervals_for(sizes[0], lost=30)
     for agents in sizes:
         now = intervals_for(agents, lost=30)
-        if differ_much(told, now):
-            told = now
-        assert now.heartbeat / 1.5 <= told.heartbeat <= now.heartbeat * 1.5
-        assert now.report / 1.5 <= told.report <= now.report * 1.5
+        if differ_much(last, now):
+            last = now
+        assert now.heartbeat / 1.5 <= last.heartbeat <= now.heartbeat * 1.5
+        assert now.report / 1.5 <= last.report <= now.report * 1.5
 
 
 async def test_who_is_there_already_gets_new_intervals_when_many_more_have_come() -> None:
     controller = Controller(framework="jax", sizes={"worker": RoleSize(1000, 1000)})
-    told: list[Command] = []
-    join(controller, 0, told.append)
+    sent: list[Command] = []
+    join(controller, 0, sent.append)
     assert controller.intervals == Intervals(2.0, 0.2)
     for index in range(1, 400):
         join(controller, index, lambda _: None)
     async with asyncio.timeout(20):
-        while not told:
+        while not sent:
             await asyncio.sleep(0.005)
-    assert told == [Configure("uid-0", 2.0, 0.4)]
+    assert sent == [Configure("uid-0", 2.0, 0.4)]
 
 
 def join(controller: Controller, index: int, send: Callable[[Command], None]) -> None:

@@ -17,7 +17,7 @@ class Workers:
     """Workers that report once a second; how long their steps take is said every time."""
 
     def __init__(self, count: int, *, alone: bool = False) -> None:
-        """Make some; `alone`: they tell what they work by themselves, and all wait for the slowest."""
+        """Make some; `alone`: they report the time of their own work, and all wait for the slowest."""
         self.alone, self.now, self.round = alone, 0.0, 1
         self.changes = 0
         self.members = [

@@ -159,22 +159,22 @@ def test_a_store_that_fails_is_tried_once_a_second_and_then_all_is_stored() -> N
     virtual(main())
 
 
-WISHES = st.lists(st.tuples(st.floats(0, 3), st.booleans(), st.floats(0, 0.05)), max_size=60)
+REQUESTS = st.lists(st.tuples(st.floats(0, 3), st.booleans(), st.floats(0, 0.05)), max_size=60)
 
 
-@given(WISHES)
+@given(REQUESTS)
 def test_in_no_time_there_are_more_writes_than_the_budget_and_one_in_a_pause(
-    wishes: list[tuple[float, bool, float]],
+    requests: list[tuple[float, bool, float]],
 ) -> None:
-    pace, at, writes = WriteBudget(pause=PAUSE, burst=BURST), 5.0, list[float]()
-    for idle, waited_for, snapshot_seconds in wishes:
+    budget, at, writes = WriteBudget(pause=PAUSE, burst=BURST), 5.0, list[float]()
+    for idle, waited_for, snapshot_seconds in requests:
         at += idle
-        at += pace.seconds_until_write(at, waited_for=waited_for)
-        assert pace.seconds_until_write(at, waited_for=waited_for) <= 1e-9
+        at += budget.seconds_until_write(at, waited_for=waited_for)
+        assert budget.seconds_until_write(at, waited_for=waited_for) <= 1e-9
         if writes:
             assert at - writes[-1] >= TOGETHER_SECONDS - 1e-9
         writes.append(at)
-        pace.record_write(at, snapshot_seconds=snapshot_seconds)
+        budget.record_write(at, snapshot_seconds=snapshot_seconds)
     for first in range(len(writes)):
         for last in range(first, len(writes)):
             assert last - first + 1 <= BURST + (writes[last] - writes[first]) / PAUSE + 1e-6
@@ -182,6 +182,6 @@ def test_in_no_time_there_are_more_writes_than_the_budget_and_one_in_a_pause(
 
 @given(st.floats(0, 10), st.booleans())
 def test_taking_snapshots_has_a_tenth_of_the_time_at_most(snapshot_seconds: float, waited_for: bool) -> None:
-    pace = WriteBudget(pause=PAUSE, burst=math.inf)
-    pace.record_write(100.0, snapshot_seconds=snapshot_seconds)
-    assert pace.seconds_until_write(100.0, waited_for=waited_for) >= 9 * snapshot_seconds - 1e-6
+    budget = WriteBudget(pause=PAUSE, burst=math.inf)
+    budget.record_write(100.0, snapshot_seconds=snapshot_seconds)
+    assert budget.seconds_until_write(100.0, waited_for=waited_for) >= 9 * snapshot_seconds - 1e-6

@@ -68,13 +68,13 @@ POLICY = {"pendingDeadlineSeconds": 30}
 
 @pytest.mark.parametrize("role", ["worker", "master"])
 @pytest.mark.parametrize(
-    ("status", "words"), [(UNSCHEDULABLE, "Unschedulable: 0/1"), (NO_IMAGE, "ImagePullBackOff: no such image")]
+    ("status", "reason"), [(UNSCHEDULABLE, "Unschedulable: 0/1"), (NO_IMAGE, "ImagePullBackOff: no such image")]
 )
-def test_a_pod_that_stays_pending_fails_the_job_with_its_message(status: Json, words: str, role: str) -> None:
+def test_a_pod_that_stays_pending_fails_the_job_with_its_message(status: Json, reason: str, role: str) -> None:
     waiting = pending("b", created=START + 10, role=role, **status)
     assert due(POLICY, pending("a", created=START), waiting, now=START + 5) == (None, 25.0)
     message, _ = due(POLICY, waiting, now=START + 40)
-    assert message == f"spec.runPolicy.pendingDeadlineSeconds: b is Pending for more than 30 s: {words}"
+    assert message == f"spec.runPolicy.pendingDeadlineSeconds: b is Pending for more than 30 s: {reason}"
 
 
 def test_a_pod_the_job_can_do_without_does_not_fail_it() -> None:

@@ -114,7 +114,7 @@ def test_there_are_examples_for_every_row() -> None:
 
 
 def _how(row: DefaultRule) -> str:
-    """A row's conditions in words."""
+    """A row's conditions as text."""
     rule = row.rule
     parts = [
         f"reason {', '.join(f'`{reason}`' for reason in rule.reasons)}" if rule.reasons else "",
@@ -205,7 +205,7 @@ def test_any_text_is_a_pattern_or_is_refused(pattern: str, message: str) -> None
     assert classify(pod(1, message=message), [RestartRule(action="Ignore", message_pattern=pattern)]).action
 
 
-# --- words for people -----------------------------------------------------------------------------------------------
+# --- messages for people -------------------------------------------------------------------------------------------
 
 
 def test_the_termination_message_of_the_container_is_shown() -> None:
@@ -273,7 +273,7 @@ def test_a_kubelet_whose_clock_is_ahead_does_not_make_anybody_wait_longer() -> N
 
 
 @pytest.mark.parametrize(
-    ("template", "most", "has", "memory", "words"),
+    ("template", "most", "has", "memory", "text"),
     [
         (
             {"limits": {"memory": "1Gi"}},
@@ -290,10 +290,10 @@ def test_a_kubelet_whose_clock_is_ahead_does_not_make_anybody_wait_longer() -> N
     ],
 )
 def test_memory_is_doubled_up_to_its_limit(
-    template: dict[str, Any], most: str | None, has: dict[str, Any], memory: str | None, words: str
+    template: dict[str, Any], most: str | None, has: dict[str, Any], memory: str | None, text: str
 ) -> None:
     body = {"template": {"spec": {"containers": [{"name": "train", "resources": template}]}}, "maxMemory": most}
     killed = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "train", "resources": has}]}}
     increased, note = increased_memory(msgspec.convert(body, ReplicaSpec), msgspec.convert(killed, Pod))
     assert increased.get("memory") == memory
-    assert words in note
+    assert text in note

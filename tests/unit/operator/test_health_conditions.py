@@ -123,7 +123,7 @@ async def test_with_the_jobs_suspension_the_conditions_end_and_no_event_says_tha
     await cluster.settle()
     for kind in ("Stalled", "Stragglers"):
         assert cluster.condition(kind) == ("False", "Suspended", "spec.runPolicy.suspend is true")
-    await cluster.report(step=7)  # the master's last words
+    await cluster.report(step=7)  # the master's last report
     cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["runPolicy"].update(suspend=False))
     await cluster.settle()
     assert cluster.condition("Stalled") == ("False", "Resumed", "")

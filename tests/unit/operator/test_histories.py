@@ -267,37 +267,37 @@ def resized(size: int) -> Callable[[Json], None]:
     return lambda spec: spec["replicaSpecs"]["worker"].update(replicas=size)
 
 
-async def history(cluster: Cluster, chance: random.Random, steps: int) -> None:
+async def history(cluster: Cluster, rng: random.Random, steps: int) -> None:
     """Faults, requests and crashes in a random order."""
     await cluster.start()
     for step in range(steps):
-        event = chance.randrange(10)
+        event = rng.randrange(10)
         pods = [p["metadata"]["name"] for p in cluster.kube.all(PODS) if p["status"]["phase"] in ("Pending", "Running")]
         if event == 0:
-            await cluster.apply(SCALE_OUTS, f"out{step}", count=chance.randrange(1, 4))
+            await cluster.apply(SCALE_OUTS, f"out{step}", count=rng.randrange(1, 4))
         elif event == 1:
-            await cluster.apply(SCALE_INS, f"in{step}", count=chance.randrange(1, 3))
+            await cluster.apply(SCALE_INS, f"in{step}", count=rng.randrange(1, 3))
         elif event == 2 and pods:
-            await cluster.apply(SCALE_INS, f"named{step}", podNames=[pick(chance, pods)])
+            await cluster.apply(SCALE_INS, f"named{step}", podNames=[pick(rng, pods)])
         elif event == 3:
-            size = chance.randrange(1, 7)
-            source = pick(chance, ["Auto", "Manual"])
+            size = rng.randrange(1, 7)
+            source = pick(rng, ["Auto", "Manual"])
             await cluster.apply(
                 SCALE_PLANS, f"plan{step}", source=source, replicaResourceSpecs={"worker": {"replicas": size}}
             )
         elif event == 4:
-            size = chance.randrange(1, 7)
+            size = rng.randrange(1, 7)
             cluster.kube.edit(ELASTIC_JOBS, "job", resized(size))
         elif event == 5 and pods:
             # Deleted by a user: gone at once, or for a while still there with its processes.
-            (cluster.kube.remove if chance.random() < 0.5 else cluster.kube.mark_deleted)(PODS, pick(chance, pods))
+            (cluster.kube.remove if rng.random() < 0.5 else cluster.kube.mark_deleted)(PODS, pick(rng, pods))
         elif event == 6 and pods:
-            name = pick(chance, pods)
-            cluster.end(name, pick(chance, [143, 143, 1]))
+            name = pick(rng, pods)
+            cluster.end(name, pick(rng, [143, 143, 1]))
         elif event == 7:
-            cluster.kube.crash_in = chance.randrange(1, 12)
+            cluster.kube.crash_in = rng.randrange(1, 12)
         await cluster.run_operator()
-        if chance.random() < 0.7:
+        if rng.random() < 0.7:
             cluster.run_pods()
     cluster.kube.crash_in = None
     await cluster.settle()
@@ -309,8 +309,8 @@ def test_any_history_of_faults_ends_with_exactly_the_desired_pods(seed: int, siz
     cluster = Cluster(replicas=size, worker={"restartLimit": 100}, runPolicy={"backoffLimit": 1000})
     asyncio.run(history(cluster, random.Random(seed), steps))
     cluster.check_final_state()
-    spec, held = cluster.job().spec.replica_specs["worker"], cluster.job().status.replica_statuses["worker"]
-    assert spec.replicas == held.desired
+    spec, replica = cluster.job().spec.replica_specs["worker"], cluster.job().status.replica_statuses["worker"]
+    assert spec.replicas == replica.desired
 
 
 SCENARIO_WRITES = 45

@@ -192,7 +192,7 @@ async def test_without_the_definition_the_job_says_which_one_and_starts_when_it_
     before = cluster.kube.raw[ELASTIC_JOBS, JOB]
     with pytest.raises(Retry):
         await cluster.operator.reconciler.reconcile(KEY)
-    assert cluster.kube.raw[ELASTIC_JOBS, JOB] == before, "told once"
+    assert cluster.kube.raw[ELASTIC_JOBS, JOB] == before, "reported once"
     monkeypatch.setattr(cluster.kube, "create", create)
     await cluster.settle()
     cluster.check_final_state()

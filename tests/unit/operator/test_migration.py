@@ -15,7 +15,7 @@ from tests.support.simulator.nodes import Nodes, Resizes, index_of, refuse_resiz
 MORE_CPU = {"replicaResourceSpecs": {"worker": {"resource": {"cpu": "2"}}}}
 
 
-def held(cluster: Cluster) -> tuple[int, str]:
+def size_and_indices(cluster: Cluster) -> tuple[int, str]:
     replica = cluster.job().status.replica_statuses["worker"]
     return replica.desired, replica.indices
 
@@ -35,7 +35,7 @@ async def test_a_migrated_member_leaves_when_its_replacement_is_ready() -> None:
     assert nodes.plan("m")["migrations"][0] | {"since": ""} == {
         "role": "worker", "index": 0, "replacement": 2, "phase": "Starting", "since": "",
     }  # fmt: skip
-    assert held(cluster) == (2, "0-2"), "the surplus pod is held, and not counted"
+    assert size_and_indices(cluster) == (2, "0-2"), "the surplus pod is a member, and not counted"
     assert not nodes.plan("m").get("drainingPods"), "nobody leaves before the replacement is ready"
     await nodes.until(lambda: nodes.plan("m").get("drainingPods") == ["job-worker-0"])
     assert nodes.plan("m")["phase"] == "Draining"
@@ -47,7 +47,7 @@ async def test_a_migrated_member_leaves_when_its_replacement_is_ready() -> None:
     assert "forcedPods" not in status
     assert "drainingPods" not in status
     assert nodes.requests("cpu") == {"job-worker-1": "1", "job-worker-2": "2"}
-    assert held(cluster) == (2, "1-2")
+    assert size_and_indices(cluster) == (2, "1-2")
     assert cluster.job().spec.replica_specs["worker"].replicas == 2
     cluster.check_final_state()
     cluster.kube.remove(PODS, "job-worker-2")
@@ -95,7 +95,7 @@ async def test_a_migration_of_which_nothing_comes_fails_and_touches_nothing() ->
     await nodes.settle()
     assert nodes.plan("m")["phase"] == "Failed"
     assert nodes.live_pods() == before
-    assert held(nodes.cluster) == (2, "0-1")
+    assert size_and_indices(nodes.cluster) == (2, "0-1")
     nodes.cluster.check_final_state()
 
 
@@ -124,7 +124,7 @@ async def test_a_plan_changes_the_size_first_and_then_migrates() -> None:
     assert nodes.plan("mix")["migrations"][0]["phase"] == "Pending"
     await nodes.settle()
     assert nodes.plan("mix")["phase"] == "Succeeded"
-    assert held(cluster) == (4, "2-5")
+    assert size_and_indices(cluster) == (4, "2-5")
     assert nodes.requests("cpu")["job-worker-5"] == "3"
     assert nodes.requests("memory")["job-worker-3"] == "2Gi"
     assert cluster.job().spec.replica_specs["worker"].replicas == 4
@@ -179,7 +179,7 @@ async def rolled(nodes: Nodes, spec: dict[str, Any]) -> None:
     assert (most, least) == (4, 3)
     assert not old & set(nodes.live_pods())
     assert set(nodes.requests("cpu").values()) == {"2"}
-    assert held(cluster)[0] == 3
+    assert size_and_indices(cluster)[0] == 3
     cluster.check_final_state()
     cluster.kube.remove(PODS, nodes.live_pods()[0])
     await nodes.settle()
@@ -227,7 +227,7 @@ async def test_a_replacement_that_has_finished_its_work_already_takes_over() -> 
     await nodes.settle()
     assert nodes.plan("m")["phase"] == "Succeeded"
     assert nodes.plan("m")["removedPods"] == ["job-worker-0"]
-    assert held(nodes.cluster) == (2, "1-2")
+    assert size_and_indices(nodes.cluster) == (2, "1-2")
 
 
 async def test_a_member_that_finishes_while_its_replacement_starts_is_not_a_failure() -> None:
@@ -239,7 +239,7 @@ async def test_a_member_that_finishes_while_its_replacement_starts_is_not_a_fail
     await nodes.settle()
     assert nodes.plan("m")["phase"] == "Succeeded"
     assert nodes.plan("m")["migrations"][0]["message"] == "the member has finished its work"
-    assert held(nodes.cluster) == (2, "0-1")
+    assert size_and_indices(nodes.cluster) == (2, "0-1")
 
 
 async def test_a_replacement_that_vanishes_is_made_again_and_so_is_a_member_that_waits_for_it() -> None:
@@ -270,7 +270,7 @@ async def test_a_job_suspended_in_the_middle_of_a_migration_comes_back_with_its_
     assert cluster.kube.all(PODS) == []
     cluster.kube.edit(ELASTIC_JOBS, "job", lambda spec: spec["runPolicy"].update(suspend=False))
     await nodes.settle()
-    assert held(cluster) == (2, "0-1")
+    assert size_and_indices(cluster) == (2, "0-1")
     cluster.check_final_state()
 
 
@@ -280,7 +280,7 @@ async def test_a_second_plan_waits_for_the_migration_and_counts_from_the_true_si
     await nodes.run_operator()
     await nodes.cluster.apply(SCALE_OUTS, "more", count=1)
     await nodes.settle()
-    assert held(nodes.cluster) == (3, "0-2")
+    assert size_and_indices(nodes.cluster) == (3, "0-2")
     assert nodes.cluster.job().spec.replica_specs["worker"].replicas == 3
 
 
@@ -297,7 +297,7 @@ def surely_migrated(nodes: Nodes, count: int) -> None:
     status = nodes.plan("p")
     assert status["phase"] == "Succeeded", status
     assert [move["phase"] for move in status["migrations"]] == ["Done"] * count
-    assert held(nodes.cluster)[0] == 3
+    assert size_and_indices(nodes.cluster)[0] == 3
     assert len(nodes.live_pods()) == 3
     assert sorted(nodes.requests("cpu").values()) == ["1"] * (3 - count) + ["2"] * count
     assert nodes.cluster.job().spec.replica_specs["worker"].replicas == 3

@@ -181,10 +181,10 @@ async def test_a_job_that_does_not_run_is_not_scaled(how: str) -> None:
     await nodes.cluster.apply(SCALE_INS, "in", count=1)
     await nodes.cluster.apply(SCALE_PLANS, "plan", migratePods=[{"name": "job-worker-0"}])
     await nodes.settle()
-    words = "spec.jobName: ElasticJob 'job' " + ("has ended (Succeeded)" if how == "finished" else "is suspended")
+    message = "spec.jobName: ElasticJob 'job' " + ("has ended (Succeeded)" if how == "finished" else "is suspended")
     for resource, name in ((SCALE_OUTS, "out"), (SCALE_INS, "in"), (SCALE_PLANS, "plan")):
         assert status_of(nodes, resource, name)["phase"] in ("ScaleFailed", "Failed")
-        assert status_of(nodes, resource, name)["message"] == words
+        assert status_of(nodes, resource, name)["message"] == message
 
 
 async def test_what_names_a_job_that_does_not_exist_is_refused() -> None:
@@ -227,23 +227,23 @@ async def test_a_removed_pod_that_does_not_end_is_reported_and_its_index_not_use
     await nodes.cluster.apply(SCALE_PLANS, "less", timeoutSeconds=20, drainSeconds=4, **plan_of(worker={"replicas": 2}))
     await nodes.settle()
     assert nodes.plan("less")["phase"] == "PartiallySucceeded"
-    words = "after timeoutSeconds 20: 1 of 1 removed pods have not gone: job-worker-2"
-    assert nodes.plan("less")["message"] == words
+    message = "after timeoutSeconds 20: 1 of 1 removed pods have not gone: job-worker-2"
+    assert nodes.plan("less")["message"] == message
     await nodes.cluster.apply(SCALE_OUTS, "more", count=1)
     await nodes.settle()
     assert "job-worker-3" in nodes.live_pods()
     assert size(nodes) == (3, 3)
 
 
-WORDS = [
+REASONS = [
     ("Unschedulable", "Unschedulable: 0/3 nodes are available"),
     ("quota", "exceeded quota: pods=3"),
     ("image", "ImagePullBackOff: no such image"),
 ]
 
 
-@pytest.mark.parametrize(("cause", "words"), WORDS)
-async def test_a_plan_that_reaches_only_a_part_says_how_many_and_why(cause: str, words: str) -> None:
+@pytest.mark.parametrize(("cause", "reason"), REASONS)
+async def test_a_plan_that_reaches_only_a_part_says_how_many_and_why(cause: str, reason: str) -> None:
     nodes = await started(replicas=2, most=20)
     if cause == "quota":
         limit_pods(nodes.cluster, 3)
@@ -261,7 +261,7 @@ async def test_a_plan_that_reaches_only_a_part_says_how_many_and_why(cause: str,
     plan = nodes.plan("p")
     assert plan["phase"] == "PartiallySucceeded"
     named = ", ".join(f"worker {index}" for index in range(3, 13))
-    assert plan["message"] == f"after timeoutSeconds 30: 13 of 14 new members are not ready: {named}, … ({words})"
+    assert plan["message"] == f"after timeoutSeconds 30: 13 of 14 new members are not ready: {named}, … ({reason})"
     assert size(nodes) == (16, 16), "Keep: they stay wanted"
 
 

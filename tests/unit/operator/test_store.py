@@ -30,7 +30,7 @@ def owner(uid: str) -> Json:
     return {"apiVersion": names.API_VERSION, "kind": "ElasticJob", "name": "job", "uid": uid}
 
 
-def seen_job(store: Store) -> ElasticJob:
+def observed_job(store: Store) -> ElasticJob:
     template = {"spec": {"containers": [{"name": "train", "image": "train:1", "command": ["train"]}]}}
     spec = {"framework": "jax", "replicaSpecs": {"worker": {"template": template}}}
     store.update(ELASTIC_JOBS, "ADDED", stored("ElasticJob", "job", "new", 1, spec))
@@ -40,7 +40,7 @@ def seen_job(store: Store) -> ElasticJob:
 
 
 @pytest.mark.parametrize(
-    ("metadata", "seen"),
+    ("metadata", "observed"),
     [
         ({}, True),
         ({"ownerReferences": [owner("new")]}, True),
@@ -50,16 +50,16 @@ def seen_job(store: Store) -> ElasticJob:
         ({"ownerReferences": [{**owner("somebody"), "kind": "ScaleOut"}]}, True),
     ],
 )
-def test_a_plan_of_an_earlier_job_of_that_name_is_not_the_new_ones(metadata: Json, seen: bool) -> None:
+def test_a_plan_of_an_earlier_job_of_that_name_is_not_the_new_ones(metadata: Json, observed: bool) -> None:
     store = Store()
-    job = seen_job(store)
+    job = observed_job(store)
     store.update(SCALE_PLANS, "ADDED", plan(**metadata))
-    assert [item.metadata.name for item in store.observed(job).plans] == ["plan"] * seen
+    assert [item.metadata.name for item in store.observed(job).plans] == ["plan"] * observed
 
 
 def test_default_limits_are_those_of_all_limit_ranges_of_the_namespace_that_are_there() -> None:
     store = Store()
-    job = seen_job(store)
+    job = observed_job(store)
     memory, cpu = limit_range("a", memory="1Gi"), limit_range("b", cpu="1")
     for each in (memory, cpu, limit_range("c", namespace="elsewhere", storage="1Gi")):
         store.update_limit_range(None, each)

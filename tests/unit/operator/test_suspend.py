@@ -92,14 +92,14 @@ async def test_a_job_suspended_in_the_middle_of_a_change_comes_back_with_one_siz
     assert status_of(cluster)["phase"] == "Suspended"
     ends = {plan["metadata"]["name"]: plan["status"]["phase"] for plan in cluster.kube.all(SCALE_PLANS)}
     assert set(ends.values()) <= {"Cancelled", "Failed", "Succeeded"}
-    held = cluster.job().status.replica_statuses["worker"]
-    assert held.desired in ((3, size) if write > 6 else (3,)), "the size of before, or what the last step has stored"
-    assert held.desired == cluster.job().spec.replica_specs["worker"].replicas
+    replica = cluster.job().status.replica_statuses["worker"]
+    assert replica.desired in ((3, size) if write > 6 else (3,)), "the size of before, or what the last step has stored"
+    assert replica.desired == cluster.job().spec.replica_specs["worker"].replicas
     set_suspend(cluster, False)
     await cluster.settle()
     cluster.check_final_state()
-    assert len(pod_names(cluster)) == held.desired
-    assert cluster.job().spec.replica_specs["worker"].replicas == held.desired
+    assert len(pod_names(cluster)) == replica.desired
+    assert cluster.job().spec.replica_specs["worker"].replicas == replica.desired
 
 
 @pytest.mark.parametrize("crash", range(1, 12))

@@ -39,7 +39,7 @@ class Model:
                 self.place[shard] = place
 
     def end(self, worker: str, shard: int, place: str) -> bool:
-        """End a shard as the account must; tells whether it counts."""
+        """End a shard as the ledger must; return whether it counts."""
         where = self.place.get(shard)
         if where in ("done", "failed"):
             return True
@@ -56,7 +56,7 @@ class History:
     """One history."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.members = Members()
         for index, worker in enumerate(WORKERS):
             self.members.add(Identity(worker, worker, "worker", index), 0.0)
@@ -64,24 +64,24 @@ class History:
         self.round = 1
         self.rounds = dict.fromkeys(WORKERS, 1)
         self.processes = dict.fromkeys(WORKERS, 0)
-        self.held: dict[str, set[int]] = {worker: set() for worker in WORKERS}
+        self.leased: dict[str, set[int]] = {worker: set() for worker in WORKERS}
         self.repeated: list[Callable[[], None]] = []
         self.checkpoints: list[tuple[bytes, Model]] = [(b"", Model())]
         self.requests = 0
-        self.told: list[str] = []
+        self.events: list[str] = []
         self.store()
 
     def dataset(self) -> Dataset:
-        chance = self.chance
-        shard_size, kind = chance.randint(1, 5), chance.random()
+        rng = self.rng
+        shard_size, kind = rng.randint(1, 5), rng.random()
         if kind < 0.25:
-            return Dataset("d", chance.randint(0, 60), shard_size, streamed=True)
-        parts = tuple(chance.randint(0, 30) for _ in range(chance.randint(1, 5))) if kind < 0.5 else ()
-        size = sum(parts) if parts else chance.randint(1, 150)
+            return Dataset("d", rng.randint(0, 60), shard_size, streamed=True)
+        parts = tuple(rng.randint(0, 30) for _ in range(rng.randint(1, 5))) if kind < 0.5 else ()
+        size = sum(parts) if parts else rng.randint(1, 150)
         if not size:
             return Dataset("d", 7, shard_size)
-        shuffle, seed = chance.random() < 0.6, chance.getrandbits(64)
-        return Dataset("d", size, shard_size, chance.randint(1, 3), shuffle, seed, parts, "x" if parts else "")
+        shuffle, seed = rng.random() < 0.6, rng.getrandbits(64)
+        return Dataset("d", size, shard_size, rng.randint(1, 3), shuffle, seed, parts, "x" if parts else "")
 
     # --- what the master does ----------------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class History:
         self.stored = (kept, self.model.copy(), dict(self.processes))
 
     def kill_the_master(self) -> None:
-        """The next one knows what was stored last; the agents tell it which processes have ended since."""
+        """The next one knows what was stored last; the agents report which processes have ended since."""
         kept, model, processes = self.stored
         self.model = model.copy()
         self.ledger = restore_ledger(stored_state.decode(kept).ledgers[0], self.members)
@@ -102,8 +102,8 @@ class History:
     # --- what workers do ---------------------------------------------------------------------------------------------
 
     def lease(self) -> None:
-        worker, count = self.worker(), self.chance.randint(1, 12)
-        most = self.chance.choice((3, 10, 1000))
+        worker, count = self.worker(), self.rng.randint(1, 12)
+        most = self.rng.choice((3, 10, 1000))
         self.requests += 1
         name = f"r{self.requests}"
         room = max(0, min(count, most - len(self.model.at(worker))))
@@ -112,10 +112,10 @@ class History:
         assert len(given) == expected
         assert given.isdisjoint(self.model.place), "a shard is handed out that is not waiting"
         self.model.move(given, worker)
-        if self.chance.random() < 0.3:  # the answer is lost: the request is repeated, maybe to the next master
-            if self.chance.random() < 0.3:
+        if self.rng.random() < 0.3:  # the answer is lost: the request is repeated, maybe to the next master
+            if self.rng.random() < 0.3:
                 self.store()
-            if self.chance.random() < 0.5:
+            if self.rng.random() < 0.5:
                 self.kill_the_master()
             known = given & self.model.at(worker)
             again = {shard.id for shard in self.ledger.lease(worker, count, name, most=most)}
@@ -123,21 +123,21 @@ class History:
                 assert again == known, "a repeated request gets what it got"
             self.model.move(again, worker)
             given = again
-        self.held[worker] |= given
+        self.leased[worker] |= given
 
     def finish(self) -> None:
         self.end("done")
 
     def fail(self) -> None:
-        if self.chance.random() < 0.3:
+        if self.rng.random() < 0.3:
             self.end("failed")
 
     def end(self, how: str) -> None:
         worker = self.worker()
-        shards = self.some(self.held[worker])
-        self.held[worker] -= shards
+        shards = self.some(self.leased[worker])
+        self.leased[worker] -= shards
         self.report(worker, shards, how, self.rounds[worker])
-        if self.chance.random() < 0.3:  # the answer is lost: the agent repeats it, now or much later
+        if self.rng.random() < 0.3:  # the answer is lost: the agent repeats it, now or much later
             round_ = self.rounds[worker]
             self.repeated.append(lambda: self.report(worker, shards, how, round_))
 
@@ -149,7 +149,7 @@ class History:
             return
         stale = {shard for shard in ids if not self.model.end(worker, shard, how)}
         assert set(self.ledger.report(worker, done, [], failed, round_=round_)) == stale
-        if self.chance.random() < 0.1:
+        if self.rng.random() < 0.1:
             self.killed_before_the_answer(worker, shards, how, round_)
         else:
             self.store()  # and only now it is answered
@@ -157,31 +157,31 @@ class History:
     def killed_before_the_answer(self, worker: str, shards: set[int], how: str, round_: int) -> None:
         self.kill_the_master()
         if self.rounds[worker] == round_:
-            self.held[worker] |= shards & self.model.at(worker)
+            self.leased[worker] |= shards & self.model.at(worker)
         self.repeated.append(lambda: self.report(worker, shards, how, round_))
 
     def repeat(self) -> None:
         if self.repeated:
-            self.repeated.pop(self.chance.randrange(len(self.repeated)))()
+            self.repeated.pop(self.rng.randrange(len(self.repeated)))()
 
     def give_back(self) -> None:
         worker = self.worker()
-        shards = self.some(self.held[worker])
-        self.held[worker] -= shards
+        shards = self.some(self.leased[worker])
+        self.leased[worker] -= shards
         self.ledger.report(worker, [], sorted(shards))
         self.model.move(shards & self.model.at(worker), None)
         self.store()
 
     def kill_a_worker(self) -> None:
         worker = self.worker()
-        trained = self.some(self.held[worker])
+        trained = self.some(self.leased[worker])
         round_ = self.rounds[worker]
-        if self.chance.random() < 0.5:  # its agent still has a report to deliver
+        if self.rng.random() < 0.5:  # its agent still has a report to deliver
             self.repeated.append(lambda: self.report(worker, trained, "done", round_))
         self.end_process(worker)
 
     def end_process(self, worker: str) -> None:
-        self.held[worker] = set()
+        self.leased[worker] = set()
         self.processes[worker] += 1
         self.release(worker)
 
@@ -192,8 +192,8 @@ class History:
     def grow(self) -> None:
         dataset = self.ledger.dataset
         if dataset.streamed:
-            size = dataset.size if dataset.ended else dataset.size + self.chance.randint(0, 20)
-            self.ledger.extend(size, final=self.chance.random() < 0.1)
+            size = dataset.size if dataset.ended else dataset.size + self.rng.randint(0, 20)
+            self.ledger.extend(size, final=self.rng.random() < 0.1)
             self.store()
         else:
             with pytest.raises(BadRequest, match="not declared as streamed"):
@@ -207,33 +207,33 @@ class History:
 
     def restore(self) -> None:
         """A new world begins from a checkpoint of the model; all its processes say so."""
-        if self.chance.random() < 0.6:
+        if self.rng.random() < 0.6:
             return
         self.round += 1
         for worker in WORKERS:
             self.end_process(worker)
             self.rounds[worker] = self.round
-        held_back, model = self.chance.choice(self.checkpoints[-3:])
-        self.ledger.restore(held_back, self.round)
+        saved, model = self.rng.choice(self.checkpoints[-3:])
+        self.ledger.restore(saved, self.round)
         self.model = model.copy()
         self.store()
-        if self.chance.random() < 0.3:
+        if self.rng.random() < 0.3:
             self.lease()
-        if self.chance.random() < 0.3:
+        if self.rng.random() < 0.3:
             self.kill_the_master()
-        self.ledger.restore(held_back, self.round)  # by the next process: changes nothing
+        self.ledger.restore(saved, self.round)  # by the next process: changes nothing
         with pytest.raises(NotCurrent):
             self.ledger.restore(b"another one", self.round)
         with pytest.raises(NotCurrent):
-            self.ledger.restore(held_back, self.round - 1)
+            self.ledger.restore(saved, self.round - 1)
 
-    # --- chance and truth --------------------------------------------------------------------------------------------
+    # --- choices and checks -------------------------------------------------------------------------------------------
 
     def worker(self) -> str:
-        return self.chance.choice(WORKERS)
+        return self.rng.choice(WORKERS)
 
     def some(self, shards: set[int]) -> set[int]:
-        return {shard for shard in sorted(shards) if self.chance.random() < 0.7}
+        return {shard for shard in sorted(shards) if self.rng.random() < 0.7}
 
     def check(self) -> None:
         account, place = self.ledger.account(), list(self.model.place.values())
@@ -244,15 +244,15 @@ class History:
         assert account.waiting == account.total - len(place) >= 0
         assert self.ledger.finished == (done + failed == account.total and not self.ledger.dataset.growing)
         for worker in WORKERS:
-            assert self.held[worker] >= self.model.at(worker), "a shard is leased to somebody who does not know it"
+            assert self.leased[worker] >= self.model.at(worker), "a shard is leased to somebody who does not know it"
 
     def play(self) -> None:
         events = [self.lease, self.finish, self.fail, self.repeat, self.give_back, self.kill_a_worker, self.grow]
         events += [self.save, self.restore, self.store, self.kill_the_master]
         weights = (9, 8, 2, 4, 1, 2, 2, 2, 2, 2, 2)
         for _ in range(EVENTS):
-            event = self.chance.choices(events, weights)[0]
-            self.told.append(event.__name__)
+            event = self.rng.choices(events, weights)[0]
+            self.events.append(event.__name__)
             event()
             self.check()
         self.finish_everything()
@@ -281,31 +281,30 @@ def test_in_any_history_every_shard_ends_done_or_failed_exactly_once(thorough: b
         try:
             history.play()
         except Exception as error:
-            error.add_note(f"history {seed} of {history.ledger.dataset}: {' '.join(history.told)}")
+            error.add_note(f"history {seed} of {history.ledger.dataset}: {' '.join(history.events)}")
             raise
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_a_million_shards_and_thousands_of_leases_are_stored_in_little(shuffle: bool) -> None:
-    """1,000 workers hold 64 shards each and finish them in no order, as late as the window of their leases allows."""
-    chance = random.Random(7)
+    """1,000 workers lease 64 shards each and finish them in no order, as late as the window of their leases allows."""
+    rng = random.Random(7)
     members = Members()
-    workers = [f"{chance.getrandbits(128):032x}" for _ in range(1000)]
+    workers = [f"{rng.getrandbits(128):032x}" for _ in range(1000)]
     for index, worker in enumerate(workers):
         members.add(Identity(worker, worker, "worker", index), 0.0)
     ledger = Ledger(Dataset("imagenet", 10_000_000, 1, epochs=90, shuffle=shuffle, seed=3))
-    held = {
-        worker: [shard.id for shard in ledger.lease(worker, 64, f"{chance.getrandbits(128):032x}")]
-        for worker in workers
+    leased = {
+        worker: [shard.id for shard in ledger.lease(worker, 64, f"{rng.getrandbits(128):032x}")] for worker in workers
     }
     for _ in range(8000):
-        worker = chance.choice(workers)
-        chance.shuffle(held[worker])
-        count = chance.randint(1, 32)
-        finished, held[worker] = held[worker][:count], held[worker][count:]
+        worker = rng.choice(workers)
+        rng.shuffle(leased[worker])
+        count = rng.randint(1, 32)
+        finished, leased[worker] = leased[worker][:count], leased[worker][count:]
         ledger.report(worker, finished)
-        again = ledger.lease(worker, 64 - len(held[worker]), f"{chance.getrandbits(128):032x}")
-        held[worker] += [shard.id for shard in again]
+        again = ledger.lease(worker, 64 - len(leased[worker]), f"{rng.getrandbits(128):032x}")
+        leased[worker] += [shard.id for shard in again]
     for worker in workers[:100]:
         ledger.release(worker)
     kept = stored_state.encode(stored_state.StoredState(ledgers=[store_ledger(ledger)]))

@@ -3,7 +3,7 @@
 One formula covers the common cases. A single member trains at `level`. Beyond the `knee` a shared resource (serial
 work, parameter servers, input) limits the throughput, gradually (`sharpness` 1 is Amdahl's law) or abruptly (a hard
 limit). `congestion` is communication that grows with the square of the size, so that too many members are slower than
-fewer. A few measurements cannot tell these cases apart, so all curves are kept, weighted by how well they fit.
+fewer. A few measurements cannot distinguish these cases, so all curves are kept, weighted by how well they fit.
 """
 
 from __future__ import annotations

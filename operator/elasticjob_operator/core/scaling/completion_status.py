@@ -45,13 +45,13 @@ def partial_result(
     total = len(plan.spec.migrate_pods) or len(failed) + len(migration.done(status))
     problems = [
         status.message,
-        progress_messages.shortfall(
+        progress_messages.not_reached_message(
             [f"{move.role} {move.index}" for move in failed],
             total,
             "members are not replaced",
             (move.message for move in failed),
         ),
-        progress_messages.shortfall(
+        progress_messages.not_reached_message(
             [f"{pod.role} {pod.index}" for pod in left_out],
             sum(len(members.counted[role]) for role in resize.resources_by_role(plan)),
             "members keep the resources they had",

@@ -131,9 +131,8 @@ def _execute(observed: Observed, plan: ScalePlan, result: ScalingResult, members
     elif migration.in_progress(plan.status):
         _migrate(observed, plan, result, now)
     elif gone := _not_gone(observed, members):
-        _wait_or_time_out(
-            plan, result, members, [], progress_messages.shortfall(gone, len(gone), "removed pods have not gone"), now
-        )
+        why = progress_messages.not_reached_message(gone, len(gone), "removed pods have not gone")
+        _wait_or_time_out(plan, result, members, [], why, now)
     elif resizes.pending:
         result.requeue_after = _RESIZE_CHECK_SECONDS
     elif resizes.impossible:

@@ -28,7 +28,7 @@ def not_ready(observed: Observed, members: Indices) -> list[MemberKey]:
     ]
 
 
-def shortfall(not_reached: Sequence[str], total: int, what: str, reasons: Iterable[str] = ()) -> str:
+def not_reached_message(not_reached: Sequence[str], total: int, what: str, reasons: Iterable[str] = ()) -> str:
     """Return such as `2 of 4 new members are not ready: worker 1, worker 2 (Unschedulable: no node)`."""
     if not not_reached:
         return ""
@@ -40,7 +40,7 @@ def shortfall(not_reached: Sequence[str], total: int, what: str, reasons: Iterab
 def not_ready_message(observed: Observed, not_reached: Sequence[MemberKey], total: int) -> str:
     """Return which of the new members are not ready, and why."""
     names = [f"{role} {index}" for role, index in not_reached]
-    return shortfall(
+    return not_reached_message(
         names, total, "new members are not ready", (why_not_ready(observed, *member) for member in not_reached)
     )
 
