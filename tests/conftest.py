@@ -93,13 +93,13 @@ async def namespace(kube: Kube) -> AsyncIterator[str]:
     created = await kube.create(NAMESPACES, None, {"metadata": {"generateName": "test-"}})
     name: str = created["metadata"]["name"]
     try:
-        await furnished(kube, name)
+        await wait_for_defaults(kube, name)
         yield name
     finally:
         await kube.delete(NAMESPACES, None, name)
 
 
-async def furnished(kube: Kube, namespace: str) -> None:
+async def wait_for_defaults(kube: Kube, namespace: str) -> None:
     """Wait until a new namespace has what Kubernetes puts into each; without the account no pod is taken."""
     for resource, needed in ((SERVICE_ACCOUNTS, "default"), (CONFIG_MAPS, "kube-root-ca.crt")):
         await until(f"{resource.kind} {needed}", partial(there, kube, resource, namespace, needed))

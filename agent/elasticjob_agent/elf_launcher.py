@@ -86,7 +86,7 @@ MACHINES = tuple(_MACHINES)
 def launcher(machine: str, command: Sequence[str]) -> bytes:
     """Return an executable that becomes `command`, with the arguments it is given itself after it."""
     number, code = _MACHINES[machine]
-    texts = [word.encode() + b"\0" for word in command]
+    texts = [argument.encode() + b"\0" for argument in command]
     begin = _BASE + _HEADERS + len(code) + 8 * (len(texts) + 1)
     addresses = [begin + sum(map(len, texts[:position])) for position in range(len(texts))]
     words = struct.pack(f"<{len(texts) + 1}Q", *reversed(addresses), 0)  # pushed one by one, so the last comes first

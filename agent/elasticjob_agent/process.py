@@ -109,7 +109,7 @@ class TrainingProcess:
         return (128 - code if code < 0 else code), self._tail.text()
 
     def ended(self, code: int) -> None:
-        """Record the exit code, found by whoever reaped the process."""
+        """Record the exit code, which was found when the process was reaped."""
         self._popen.returncode = code
         self._end.set_result(code)
 

@@ -63,9 +63,9 @@ def recorded(state: Path) -> dict[str, ProcessIdentity]:
     """Return the recorded processes by name, alive or not."""
     result = {}
     for path in sorted((state / "pids").glob("*")):
-        words = path.read_text().split()
-        if len(words) == 2 and all(word.isdecimal() for word in words):
-            result[path.name] = ProcessIdentity(int(words[0]), int(words[1]))
+        fields = path.read_text().split()
+        if len(fields) == 2 and all(field.isdecimal() for field in fields):
+            result[path.name] = ProcessIdentity(int(fields[0]), int(fields[1]))
     return result
 
 

@@ -1,4 +1,4 @@
-"""The host list that is published to whoever follows it."""
+"""The host list that is published to its watchers."""
 
 from __future__ import annotations
 

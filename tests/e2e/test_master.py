@@ -132,17 +132,17 @@ async def test_a_master_killed_in_mid_training_costs_no_step_and_no_shard_is_los
 
 
 @dataclass
-class Wire:
-    """The connection from the agents to the master, which can be cut: nothing comes through, without an error."""
+class CuttableProxy:
+    """A proxy between the agents and the master that can be cut: then nothing comes through, without an error."""
 
     address: str
     to: str = ""
-    whole: asyncio.Event = field(default_factory=asyncio.Event)
+    connected: asyncio.Event = field(default_factory=asyncio.Event)
 
     @asynccontextmanager
-    async def laid(self) -> AsyncIterator[None]:
-        """Lie there while in the block."""
-        self.whole.set()
+    async def run(self) -> AsyncIterator[None]:
+        """Serve while in the block."""
+        self.connected.set()
         tasks: set[asyncio.Task[None]] = set()
 
         def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -160,7 +160,7 @@ class Wire:
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ends = [writer]
         try:
-            await self.whole.wait()
+            await self.connected.wait()
             there, away = await asyncio.open_connection(self.to, names.GRPC_PORT)
             ends.append(away)
             await asyncio.gather(self._pass(reader, away), self._pass(there, writer))
@@ -172,34 +172,34 @@ class Wire:
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(1 << 16):
-            await self.whole.wait()
+            await self.connected.wait()
             writer.write(data)
             await writer.drain()
         writer.close()
 
 
-@pytest.mark.embedded_only("the wire that is cut is an address of the loopback range")
+@pytest.mark.embedded_only("the proxy that is cut has an address of the loopback range")
 async def test_a_network_that_is_cut_for_twenty_seconds_costs_nothing(sandbox: Sandbox, folder: Path) -> None:
-    wire = Wire("127.255.0.7")
-    host = {"name": names.service_host_env(names.master_service(NAME)), "value": wire.address}
-    async with wire.laid(), sandbox.observe(NAME) as observer:
-        wire.whole.clear()
+    proxy = CuttableProxy("127.255.0.7")
+    host = {"name": names.service_host_env(names.master_service(NAME)), "value": proxy.address}
+    async with proxy.run(), sandbox.observe(NAME) as observer:
+        proxy.connected.clear()
         sandbox.apply(steady(folder, workers=2, env=[host]))
         address = await observer.until(
             "the master's address",
             lambda: observer.job.status.master_address if observer.job else None,
             seconds=SECONDS,
         )
-        wire.to = address.rpartition(":")[0]
-        wire.whole.set()
+        proxy.to = address.rpartition(":")[0]
+        proxy.connected.set()
         step = await training(observer, 2, beyond=20)
         before = workers(sandbox)
-        wire.whole.clear()
+        proxy.connected.clear()
         cut_at, there = time.monotonic(), len(trained(folder))
         await members(sandbox, agent_pb2.MEMBER_STATE_SUSPECTED, agent_pb2.MEMBER_STATE_SUSPECTED)
         assert len(trained(folder)) > there, "training did not go on without the master"
         await asyncio.sleep(CUT_SECONDS - (time.monotonic() - cut_at))
-        wire.whole.set()
+        proxy.connected.set()
         await members(sandbox, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
         await training(observer, 2, beyond=step)
         assert observer.status.round == 1, "the world was formed anew"

@@ -82,7 +82,7 @@ def test_on_a_lost_node_no_worker_gets_a_second_pod_before_its_role_allows_to_fo
     patient, patients = start_job(sandbox, jobs["patient"])
     node = forced.get("pod/forced-worker-0")["spec"]["nodeName"]
     with record_pods(sandbox, tmp_path) as recorder:
-        with standing_still(forced, kubelet, node):
+        with suspended_kubelet(forced, kubelet, node):
             forced.until(
                 "a successor by force",
                 lambda: {pod["metadata"]["name"] for _, pod in recorder.states("forced")} > set(before),
@@ -133,10 +133,10 @@ def lost_soon(job: Json) -> Json:
 
 
 @contextmanager
-def standing_still(user: KubectlUser, kubelet: psutil.Process, node: str) -> Iterator[None]:
-    """Let the kubelet stand still while in the block; the node is Ready again afterwards, and evicts nobody."""
+def suspended_kubelet(user: KubectlUser, kubelet: psutil.Process, node: str) -> Iterator[None]:
+    """Send the kubelet SIGSTOP while in the block; the node is Ready again afterwards, and evicts nobody."""
     # When all nodes that count are lost, Kubernetes takes itself for cut off and evicts nobody; with none that counts,
-    # it evicts. Without the label there is a race of milliseconds, between the eviction and that thought.
+    # it evicts. Without the label there is a race of milliseconds, between the eviction and that decision.
     user.kubectl("label", f"node/{node}", f"{NOT_COUNTED}=true")
     kubelet.send_signal(signal.SIGSTOP)
     try:

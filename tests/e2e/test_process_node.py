@@ -1,4 +1,4 @@
-"""The process node's promises, on a real control plane, as kubectl sees them."""
+"""What the process node guarantees, on a real control plane, by kubectl."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.e2e.target_cluster import TargetCluster
 from tests.support.wait import wait_until
 
 Json = dict[str, Any]
-pytestmark = pytest.mark.embedded_only("these are the promises of the process node")
+pytestmark = pytest.mark.embedded_only("these are guarantees of the process node")
 
 
 @dataclass
@@ -131,7 +131,7 @@ def condition(status: Json, kind: str) -> Json:
 
 
 def living(cookie: str) -> list[int]:
-    """The processes with a text on their command line."""
+    """Return the processes that have this argument on their command line."""
     found = []
     for process in psutil.process_iter(["cmdline", "status"]):
         if process.info["status"] != psutil.STATUS_ZOMBIE and cookie in (process.info["cmdline"] or ()):

@@ -1,4 +1,4 @@
-"""How many inputs are thrown at the master and at the agent, and which."""
+"""How many inputs the fuzz tests send to the master and to the agent, and which."""
 
 import pytest
 

@@ -13,7 +13,7 @@ from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from google.protobuf.descriptor import MethodDescriptor
 
 from tests.support.fuzz.attack import Attack, Metadata, methods
-from tests.support.fuzz.bystanders import GROWTH, LOG_PER_INPUT, MEGABYTE, rss, scene
+from tests.support.fuzz.bystanders import GROWTH, LOG_PER_INPUT, MEGABYTE, master_with_bystanders, rss
 from tests.support.fuzz.random_messages import RandomMessages
 from tests.support.master_process import TOKEN, Master
 
@@ -61,8 +61,8 @@ class Knowledge:
         }
 
 
-async def thrown(attack: Attack, master: Master, *, inputs: int, knowledge: Knowledge) -> None:
-    """Throw the inputs; after a part of them, when every pool and cache is filled, memory may not grow for more."""
+async def check_inputs(attack: Attack, master: Master, *, inputs: int, knowledge: Knowledge) -> None:
+    """Send the inputs; after a part of them, when every pool and cache is filled, memory may not grow for more."""
     await attack.run(inputs // 4)
     log_before = master.log.stat().st_size
     grown = await growth(attack, master, inputs=inputs * 3 // 4, knowledge=knowledge)
@@ -99,9 +99,9 @@ async def test_no_input_of_any_method_harms_the_master_or_an_agent_that_behaves(
     tmp_path: Path, inputs: int, seed: int, options: tuple[str, ...], share: float
 ) -> None:
     knowledge = Knowledge()
-    async with scene(tmp_path, *options) as master, master.channel() as bad:
+    async with master_with_bystanders(tmp_path, *options) as master, master.channel() as bad:
         attack = Attack(bad, RandomMessages(f"{seed} {options}", knowledge.by_field()), await methods(bad, ()))
-        await thrown(attack, master, inputs=int(inputs * share), knowledge=knowledge)
+        await check_inputs(attack, master, inputs=int(inputs * share), knowledge=knowledge)
 
 
 BAD_TOKENS: tuple[Metadata, ...] = (
@@ -125,11 +125,15 @@ async def test_without_the_token_nothing_but_a_health_check_is_answered(tmp_path
     def closed(each: MethodDescriptor) -> bool:
         return each.full_name != "grpc.health.v1.Health.Check"
 
-    async with scene(tmp_path) as master, master.channel() as good, master.channel(None) as stranger:
+    async with (
+        master_with_bystanders(tmp_path) as master,
+        master.channel() as good,
+        master.channel(None) as unauthenticated,
+    ):
         every = [method for method in await methods(good, ()) if closed(method)]
         for metadata in BAD_TOKENS:
             attack = Attack(
-                stranger,
+                unauthenticated,
                 RandomMessages(f"stranger {metadata} {seed}", Knowledge().by_field()),
                 every,
                 metadata=metadata,
@@ -138,4 +142,4 @@ async def test_without_the_token_nothing_but_a_health_check_is_answered(tmp_path
             await attack.run(inputs // 10 // len(BAD_TOKENS))
             assert not attack.problems, "\n".join(attack.problems)
         members = await JobServiceStub(good).GetMembers(job_pb2.GetMembersRequest())
-        assert len(members.members) == 2, "a stranger has become a member"
+        assert len(members.members) == 2, "somebody without the token has become a member"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from elasticjob_api import names
 
-from tests.support.fuzz.bystanders import GROWTH, LOG_PER_INPUT, MEGABYTE, rss, scene
+from tests.support.fuzz.bystanders import GROWTH, LOG_PER_INPUT, MEGABYTE, master_with_bystanders, rss
 from tests.support.fuzz.random_messages import RandomMessages
 from tests.support.master_process import TOKEN, Master
 
@@ -93,19 +93,19 @@ async def test_no_bytes_on_the_http_port_harm_the_master_or_show_the_hosts(
     tmp_path: Path, inputs: int, seed: int
 ) -> None:
     generator = RandomMessages(f"http {seed}", {})
-    async with scene(tmp_path, "--insecure") as master:
+    async with master_with_bystanders(tmp_path, "--insecure") as master:
         answers = await check_survival(master, master.http_port, generator, inputs // 10)
     assert answers["200"], "no request was right"
     assert not [code for code in answers if code.startswith("5") and code not in ("501", "505")], answers
 
 
 async def test_no_bytes_on_the_grpc_port_harm_the_master(tmp_path: Path, inputs: int, seed: int) -> None:
-    async with scene(tmp_path, "--insecure") as master:
+    async with master_with_bystanders(tmp_path, "--insecure") as master:
         await check_survival(master, master.grpc_port, _Http2(f"grpc {seed}"), inputs // 20)
 
 
 async def test_no_bytes_below_tls_harm_the_master(tmp_path: Path, inputs: int, seed: int) -> None:
-    async with scene(tmp_path) as master:
+    async with master_with_bystanders(tmp_path) as master:
         for number, port in enumerate((master.grpc_port, master.http_port)):
             answers = await check_survival(master, port, RandomMessages(f"tls {number} {seed}", {}), inputs // 40)
             assert "200" not in answers

@@ -19,7 +19,7 @@ from elasticjob_api.v1 import agent_pb2, job_pb2, job_pb2_grpc
 
 from tests.support.agent_process import AGENT, agent_environment
 from tests.support.master_process import TOKEN, Master, certificates, run_master
-from tests.support.tcp_proxy import Wire, wire
+from tests.support.tcp_proxy import CuttableProxy, cuttable_proxy
 from tests.support.wait import until
 
 STANDALONE = ("--standalone", "--framework=custom", "--min=2", "--workers=2")
@@ -39,10 +39,10 @@ for step in itertools.count(1):
 
 @dataclass
 class Job:
-    """A master behind a wire, and two agents that train."""
+    """A master behind a proxy whose connections can be cut, and two agents that train."""
 
     master: Master
-    wire: Wire
+    proxy: CuttableProxy
     agents: list[asyncio.subprocess.Process]
     folder: Path
     job: job_pb2_grpc.JobServiceAsyncStub
@@ -91,7 +91,8 @@ async def job(tmp_path: Path) -> AsyncIterator[Job]:
     script.write_text(TRAINING)
     async with AsyncExitStack() as stack:
         master = await stack.enter_async_context(run_master(tmp_path, *STANDALONE))
-        cable = await stack.enter_async_context(wire(host, names.GRPC_PORT, to=("127.0.0.1", master.grpc_port)))
+        target = ("127.0.0.1", master.grpc_port)
+        proxy = await stack.enter_async_context(cuttable_proxy(host, names.GRPC_PORT, to=target))
         channel = await stack.enter_async_context(master.channel())
         agents = []
         for index in range(2):
@@ -102,7 +103,7 @@ async def job(tmp_path: Path) -> AsyncIterator[Job]:
                 process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=log, stderr=log)
             stack.push_async_callback(_end, process)
             agents.append(process)
-        running = Job(master, cable, agents, tmp_path, job_pb2_grpc.JobServiceStub(channel))
+        running = Job(master, proxy, agents, tmp_path, job_pb2_grpc.JobServiceStub(channel))
         await until("both processes train", lambda: len(running.trainings()) == 2)
         await running.wait_for_steps()
         yield running
@@ -117,14 +118,14 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 async def test_a_network_that_is_cut_for_20_seconds_costs_nothing(job: Job) -> None:
     before = (await job.progress()).step
     cut_at = time.monotonic()
-    job.wire.cut()
+    job.proxy.cut()
     await job.wait_for_states(agent_pb2.MEMBER_STATE_SUSPECTED, agent_pb2.MEMBER_STATE_SUSPECTED)
     assert len(job.trainings()) == 2
     await asyncio.sleep(cut_at + 20 - time.monotonic())
-    job.wire.mend()
-    mended = time.monotonic()
+    job.proxy.restore()
+    restored_at = time.monotonic()
     await job.wait_for_states(agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
-    sys.stdout.write(f"back {time.monotonic() - mended:.1f} s after the network\n")
+    sys.stdout.write(f"back {time.monotonic() - restored_at:.1f} s after the network\n")
     await job.wait_for_steps()
     await job.check_nothing_happened()
     assert (await job.progress()).step > before + 100, "the training did not go on in the meantime"

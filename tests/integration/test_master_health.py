@@ -46,7 +46,7 @@ async def step(agents: list[Agent], number: int, *, own: dict[int, float] | None
 
 @asynccontextmanager
 async def alive(agents: list[Agent]) -> AsyncIterator[None]:
-    """Say all the time that the agents live."""
+    """Send heartbeats of the agents all the time."""
 
     async def beat() -> None:
         while True:

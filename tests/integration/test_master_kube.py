@@ -186,7 +186,7 @@ async def test_a_plan_that_a_killed_master_made_is_known_to_the_next_and_its_end
 
         await until("the plan is known to the second master", known, bool)
         log = master.log.read_bytes()
-        assert log.count(b"was made before") == log.count(b"was not fulfilled") == 1, "it has been judged already"
+        assert log.count(b"was made before") == log.count(b"was not fulfilled") == 1, "it is processed once"
 
 
 async def test_memory_that_is_nearly_used_up_becomes_a_plan_with_the_numbers(setting: Setting) -> None:

@@ -24,8 +24,8 @@ HOLD = "elasticjob-tests/hold"
 
 
 @pytest.fixture(scope="module")
-def scene(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A namespace with a running, a suspended and a finished job, a stranger's pod, and an operator at work."""
+def prepared_namespace(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A namespace with a running, a suspended and a finished job, a foreign pod, and an operator at work."""
     namespace = "bad-input"  # it is named in messages
     log = tmp_path_factory.mktemp("bad-input") / "log"
     command: list[str | Path] = [OPERATOR, "--kubeconfig", cluster.kubeconfig, "--namespace", namespace]
@@ -45,13 +45,13 @@ def scene(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.mark.parametrize("bad", CASES, ids=lambda bad: bad.id)
 async def test_bad_input_is_refused_with_field_value_and_bound_and_changes_nothing(
-    kube: Kube, scene: str, bad: Bad
+    kube: Kube, prepared_namespace: str, bad: Bad
 ) -> None:
-    before = await _everything(kube, scene)
-    result, message = await (_edit if bad.resource is ELASTIC_JOBS else _request)(kube, scene, bad)
+    before = await _everything(kube, prepared_namespace)
+    result, message = await (_edit if bad.resource is ELASTIC_JOBS else _request)(kube, prepared_namespace, bad)
     assert result in ("refused", "ScaleFailed", "Failed"), message
     assert [part for part in bad.names if part not in message] == [], message
-    assert await _everything(kube, scene) == before
+    assert await _everything(kube, prepared_namespace) == before
     row = _row(bad, result, message)
     assert row in DOCUMENT.read_text().splitlines(), f"docs/bad-input.md lacks the row\n{row}"
 

@@ -19,7 +19,7 @@ from elasticjob_localcluster.cluster import Cluster
 from tests.support.chaos_proxy import REQUESTS, WATCHES, ChaosProxy, When, WriteRequest, chaos_proxy
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import end_operator, start_operator
-from tests.support.random_requests import Series, witness
+from tests.support.random_requests import Series, record_twins
 from tests.support.wait import until
 
 KILLS = 6
@@ -85,7 +85,7 @@ async def test_an_operator_killed_at_any_write_leaves_every_request_done_exactly
     rng = random.Random(seeded("kills"))
     async with (
         kubelet(kube, namespace, node=f"node-{namespace}"),
-        witness(kube, namespace) as twins,
+        record_twins(kube, namespace) as twins,
         chaos_proxy(cluster, tmp_path) as proxy,
         deployed(kube, namespace, proxy.kubeconfig, tmp_path / "log") as deployment,
     ):
@@ -106,7 +106,7 @@ async def test_lost_delayed_and_refused_requests_and_cut_watches_change_nothing_
     seed = seeded("faults")
     async with (
         kubelet(kube, namespace, node=f"node-{namespace}"),
-        witness(kube, namespace) as twins,
+        record_twins(kube, namespace) as twins,
         chaos_proxy(cluster, tmp_path, seed) as proxy,
         deployed(kube, namespace, proxy.kubeconfig, tmp_path / "log"),
     ):

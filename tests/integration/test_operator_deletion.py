@@ -123,14 +123,14 @@ async def test_what_was_deleted_while_no_watch_was_open_is_not_carried_out(
         await phase(kube, namespace, SCALE_OUTS, "first", "Scaling")
         await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "second", jobName="one", count=2))
         await phase(kube, namespace, SCALE_OUTS, "second", "Pending")
-        proxy.deaf = True
+        proxy.refuses_watches = True
         proxy.cut_watches()
         await kube.delete(SCALE_OUTS, namespace, "second")
         await kube.delete(ELASTIC_JOBS, namespace, "two", propagation="Background")
         new = await kube.create(ELASTIC_JOBS, namespace, job("two", replicas=3))
         # The versions that the watches knew are too old: everything is listed again, and no list shows a deletion.
         proxy.oldest = int((await kube.list(ELASTIC_JOBS, namespace))["metadata"]["resourceVersion"])
-        proxy.deaf = False
+        proxy.refuses_watches = False
         async with kubelet(kube, namespace):
             await phase(kube, namespace, SCALE_OUTS, "first", "ScaleSucceeded", seconds=60)
             await until(

@@ -13,7 +13,7 @@ from elasticjob_localcluster.cluster import Cluster
 from tests.support.chaos_proxy import ChaosProxy, When, WriteRequest, chaos_proxy
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import job, made, operator, phase, says, worker_indices
-from tests.support.random_requests import witness
+from tests.support.random_requests import record_twins
 from tests.support.wait import until
 
 LEASE = ("--lease-seconds", "3")
@@ -24,7 +24,7 @@ async def test_a_leader_killed_in_mid_plan_is_followed_by_the_one_that_waits(
 ) -> None:
     first_log, second_log = tmp_path / "first", tmp_path / "second"
     async with (
-        witness(kube, namespace) as twins,
+        record_twins(kube, namespace) as twins,
         kubelet(kube, namespace, node=f"node-{namespace}"),
         chaos_proxy(cluster, tmp_path) as proxy,
         operator(proxy.kubeconfig, namespace, first_log, *LEASE) as first,
@@ -44,7 +44,7 @@ async def test_a_leader_frozen_beyond_its_lease_writes_nothing_when_it_goes_on(
 ) -> None:
     first_log, second_log = tmp_path / "first", tmp_path / "second"
     async with (
-        witness(kube, namespace) as twins,
+        record_twins(kube, namespace) as twins,
         kubelet(kube, namespace, node=f"node-{namespace}"),
         chaos_proxy(cluster, tmp_path) as proxy,
         operator(proxy.kubeconfig, namespace, first_log, *LEASE) as first,

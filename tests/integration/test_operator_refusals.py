@@ -140,7 +140,7 @@ async def _denied(kube: Kube, namespace: str, job_name: str) -> AsyncIterator[No
 
 
 async def _denies(kube: Kube, namespace: str, job_name: str) -> bool:
-    """Try it with a pod that is thrown away."""
+    """Try it with a pod that is deleted again."""
     labels = {names.LABEL_JOB_NAME: job_name, names.LABEL_ROLE: "worker"}
     pod = {"metadata": {"name": "probe", "labels": labels}, "spec": {"containers": [{"name": "c", "image": "c:1"}]}}
     try:

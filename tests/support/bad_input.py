@@ -9,8 +9,8 @@ from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE
 
 Json = dict[str, Any]
 RUNNING, SUSPENDED, FINISHED = "train", "paused", "done"
-"""Jobs of the scene. The first has workers 0-3, of which train-worker-1 is leaving, at least 2 and at most 6, each with
-cpu 100m, and together not more than cpu 500m."""
+"""Jobs that the test prepares. The first has workers 0-3, of which train-worker-1 is leaving, at least 2 and at most
+6, each with cpu 100m, and together not more than cpu 500m."""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class ChaosProxy:
         rng: draws the faults; None: there are none.
         writes: every write, in order of arrival.
         on_write: called with every write, before and after the server is asked; for what shall happen at that moment.
-        deaf: while set, no watch begins.
+        refuses_watches: while set, no watch begins.
         delay: seconds that every POST of a pod takes longer; unset: none.
         oldest: watches from a version before this one are refused, as too old.
     """
@@ -61,7 +61,7 @@ class ChaosProxy:
     rng: random.Random | None = None
     writes: list[WriteRequest] = field(default_factory=list)
     on_write: Callable[[WriteRequest, When], None] | None = None
-    deaf: bool = False
+    refuses_watches: bool = False
     delay: float = 0.0
     oldest: int = 0
     faults: dict[str, int] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class ChaosProxy:
 
     async def _watch(self, request: web.BaseRequest) -> web.StreamResponse:
         fault = self._draw(WATCHES)
-        if self.deaf or fault == "lost before":
+        if self.refuses_watches or fault == "lost before":
             return _lost(request)
         if fault in ("429", "500", "503"):
             return _refusal(int(fault))
@@ -146,7 +146,7 @@ class ChaosProxy:
         )
 
     def _draw(self, bag: dict[Fault, int]) -> Fault:
-        """Draw from a bag that is filled anew when it is empty: so every fault happens, in an order of the seed's."""
+        """Draw from a bag that is refilled when it is empty: so every fault happens, in an order of the seed's."""
         if self.rng is None:
             return "none"
         left = self._bags.setdefault(id(bag), [])

@@ -90,7 +90,7 @@ class Agent:
             self.ended.set()
 
     async def heartbeat(self) -> None:
-        """Say that it lives."""
+        """Send a heartbeat."""
         await self.send(heartbeat=pb.Heartbeat(usage=pb.ResourceUsage(cpu_cores=0.5, memory_bytes=1000)))
 
     async def leave(self) -> None:

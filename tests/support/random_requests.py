@@ -149,7 +149,7 @@ class Series:
 
 
 @asynccontextmanager
-async def witness(kube: Kube, namespace: str) -> AsyncIterator[list[str]]:
+async def record_twins(kube: Kube, namespace: str) -> AsyncIterator[list[str]]:
     """Watch all pods; yield a list that gets an entry whenever a member has two live pods."""
     twins_found: list[str] = []
     alive: dict[str, Pod] = {}

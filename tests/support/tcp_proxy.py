@@ -7,30 +7,30 @@ import contextlib
 from collections.abc import AsyncIterator
 
 
-class Wire:
-    """Forwards all connections of one port, while it is whole."""
+class CuttableProxy:
+    """Forwards all connections of one port, unless it is cut."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = host, port
-        self._whole = asyncio.Event()
-        self._whole.set()
+        self._connected = asyncio.Event()
+        self._connected.set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def cut(self) -> None:
         """Let nothing through."""
-        self._whole.clear()
+        self._connected.clear()
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """Let everything through again, also what was sent meanwhile."""
-        self._whole.set()
+        self._connected.set()
 
-    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Forward a new connection, both ways."""
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
         with contextlib.suppress(OSError, asyncio.CancelledError):
-            await self._whole.wait()
+            await self._connected.wait()
             there_reader, there_writer = await asyncio.open_connection(*self._target)
             await asyncio.gather(self._forward(reader, there_writer), self._forward(there_reader, writer))
         self._tasks.discard(task)
@@ -38,13 +38,13 @@ class Wire:
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while data := await reader.read(65536):
-                await self._whole.wait()
+                await self._connected.wait()
                 writer.write(data)
                 await writer.drain()
         except OSError:
             pass
         finally:
-            await self._whole.wait()  # the end of a connection does not get through either
+            await self._connected.wait()  # the end of a connection does not get through either
             writer.close()
 
     async def end(self) -> None:
@@ -55,10 +55,10 @@ class Wire:
 
 
 @contextlib.asynccontextmanager
-async def wire(host: str, port: int, *, to: tuple[str, int]) -> AsyncIterator[Wire]:
-    """Forward a port."""
-    made = Wire(*to)
-    server = await asyncio.start_server(made.carry, host, port)
+async def cuttable_proxy(host: str, port: int, *, to: tuple[str, int]) -> AsyncIterator[CuttableProxy]:
+    """Run a proxy that forwards a port while in the block."""
+    made = CuttableProxy(*to)
+    server = await asyncio.start_server(made.serve, host, port)
     try:
         yield made
     finally:

@@ -34,7 +34,7 @@ class Kubectl:
             stderr=asyncio.subprocess.STDOUT,
         )
         output, _ = await process.communicate()
-        shown = " ".join(f"'{word}'" if "{" in word else word for word in arguments)
+        shown = " ".join(f"'{argument}'" if "{" in argument else argument for argument in arguments)
         self.timeline.command(f"kubectl {shown}", output.decode(errors="replace"))
         if process.returncode:
             raise NotObserved(f"kubectl {shown}: exit code {process.returncode}")

@@ -55,7 +55,7 @@ def exit_from_wait_status(status: int, at: float) -> Exit:
 
 
 def find_executable(name: str, search: str, directory: Path) -> str:
-    """Return the file that a command's first word stands for.
+    """Return the file that a command's first argument names.
 
     Raises:
         StartError: when there is none, or it must not be executed.

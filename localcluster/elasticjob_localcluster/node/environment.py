@@ -85,8 +85,8 @@ def environment(container: Json, inputs: EnvironmentInputs) -> dict[str, str]:
 
 def command_line(container: Json, variables: Mapping[str, str]) -> list[str]:
     """Return command and arguments with their references replaced."""
-    words = [*(container.get("command") or ()), *(container.get("args") or ())]
-    return [expand(word, variables.get) for word in words]
+    arguments = [*(container.get("command") or ()), *(container.get("args") or ())]
+    return [expand(argument, variables.get) for argument in arguments]
 
 
 def expand(text: str, value_of: Callable[[str], str | None]) -> str:

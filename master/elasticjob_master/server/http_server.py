@@ -70,7 +70,7 @@ class HttpServer:
         await self._runner.cleanup()
 
     def _admit(self) -> asyncio.Protocol:
-        """Serve a new connection; for one too many the oldest ends: whoever only holds them keeps nobody out."""
+        """Serve a new connection; for one too many the oldest is closed, so that idle clients keep nobody out."""
         server = self._runner.server
         assert server is not None
         if len(server.connections) >= MOST_CONNECTIONS:

@@ -24,7 +24,7 @@ _SHARD_STATES = ("done", "leased", "waiting", "failed")
 
 @dataclass(frozen=True)
 class CallCounts:
-    """Numbers of gRPC calls since this master's start; what a stranger names does not become a key."""
+    """Numbers of gRPC calls since this master's start; methods that do not exist do not become keys."""
 
     taken: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=lambda: Counter(token=0, method=0))

@@ -1,1 +1,1 @@
-"""What the operator decides, from what it has observed and the time: no input or output, no clock, no chance."""
+"""What the operator decides, from what it has observed and the time: no input or output, no clock, no randomness."""

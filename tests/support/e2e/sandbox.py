@@ -18,7 +18,7 @@ from elasticjob_cli.demo.timeline import Timeline
 from elasticjob_kube.session import Json, Kube, connect
 from rich.console import Console
 
-from tests.conftest import furnished
+from tests.conftest import wait_for_defaults
 from tests.support.e2e import images
 from tests.support.e2e.operators import Operator, run_operator
 from tests.support.e2e.target_cluster import TargetCluster
@@ -84,7 +84,7 @@ async def new_sandbox(cluster: TargetCluster) -> AsyncIterator[Sandbox]:
         with run_operator(cluster, namespace) as operator:
             sandbox = Sandbox(cluster, kube, namespace, operator)
             sandbox.kubectl("create", "namespace", namespace)
-            await furnished(kube, namespace)
+            await wait_for_defaults(kube, namespace)
             try:
                 yield sandbox
             finally:

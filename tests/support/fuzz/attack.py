@@ -1,4 +1,4 @@
-"""Throws drawn inputs at every method a server says it has, and judges the answers."""
+"""Sends random inputs to every method that a server lists, and checks the answers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def methods(channel: grpc.aio.Channel, metadata: Metadata) -> list[MethodD
 
 @dataclass
 class Attack:
-    """Inputs thrown over one channel.
+    """Random inputs sent over one channel.
 
     Attributes:
         allowed: the only statuses that may be answered; None: any but those of an unexpected error.
@@ -89,19 +89,19 @@ class Attack:
             try:
                 received = await watch.read()
                 if isinstance(received, bytes):
-                    self._judge(method, data, Code.OK, answer=received)
+                    self._check_answer(method, data, Code.OK, answer=received)
                     watch.cancel()
                 else:
-                    self._judge(method, data, await watch.code(), details=await watch.details())
+                    self._check_answer(method, data, await watch.code(), details=await watch.details())
             except grpc.aio.AioRpcError as error:
-                self._judge(method, data, error.code(), details=error.details())
+                self._check_answer(method, data, error.code(), details=error.details())
             return
         try:
             asking: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(path)
             answer = await asking(data, timeout=UNARY_SECONDS, metadata=self.metadata)
-            self._judge(method, data, Code.OK, answer=answer)
+            self._check_answer(method, data, Code.OK, answer=answer)
         except grpc.aio.AioRpcError as error:
-            self._judge(method, data, error.code(), details=error.details())
+            self._check_answer(method, data, error.code(), details=error.details())
 
     async def _stream(self, method: MethodDescriptor) -> None:
         """Send some messages on one stream; now and then it breaks off."""
@@ -127,7 +127,7 @@ class Attack:
         if details in _OURS:
             self.answers[method.full_name, "broken off"] += 1
         else:
-            self._judge(method, b"|".join(messages), code, details=details)
+            self._check_answer(method, b"|".join(messages), code, details=details)
 
     async def _greeting(self, method: MethodDescriptor) -> bytes:
         """Return a hello; of a member, if the server takes the registration that is drawn."""
@@ -141,12 +141,12 @@ class Attack:
         self.sent += 1
         try:
             await self.channel.unary_unary(path)(data, timeout=UNARY_SECONDS, metadata=self.metadata)
-            self._judge(register, data, Code.OK)
+            self._check_answer(register, data, Code.OK)
         except grpc.aio.AioRpcError as error:
-            self._judge(register, data, error.code(), details=error.details())
+            self._check_answer(register, data, error.code(), details=error.details())
         return bytes(hello.SerializeToString())
 
-    def _judge(
+    def _check_answer(
         self, method: MethodDescriptor, data: bytes, code: grpc.StatusCode, *, details: str | None = "",
         answer: bytes | None = None,
     ) -> None:  # fmt: skip

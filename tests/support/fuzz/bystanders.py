@@ -1,4 +1,4 @@
-"""Two agents that behave while others do not: their streams stay, they are in every world, their account is exact."""
+"""Two agents that behave while others do not: their streams stay, they are in every world, their ledger is exact."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.wait import until
 OPTIONS = ("--standalone", "--framework=custom", "--min=1", "--workers=2")
 MEGABYTE = 2**20
 GROWTH = 16 * MEGABYTE
-"""What the limits let be kept of it all; a few hundred bytes kept of each of 100,000 inputs are more."""
+"""What the limits allow to be kept of all inputs; a few hundred bytes kept of each of 100,000 inputs are more."""
 LOG_PER_INPUT = 400
 """Bytes: a line each."""
 DATASET = "the-bystanders-own"
@@ -31,12 +31,12 @@ NEWEST = 2**32 - 1
 
 
 @asynccontextmanager
-async def scene(folder: Path, *options: str) -> AsyncIterator[Master]:
-    """Run a master with two agents that behave; in the end, all three are as they were."""
+async def master_with_bystanders(folder: Path, *options: str) -> AsyncIterator[Master]:
+    """Run a master with two agents that behave; check in the end that all three are as they were."""
     async with (
         run_master(folder, *OPTIONS, *options, f"--state-file={folder / 'state'}") as master,
         master.channel() as channel,
-        unharmed(master, channel),
+        check_unharmed(master, channel),
         bystanders(channel),
     ):
         yield master
@@ -47,7 +47,7 @@ def rss(master: Master) -> int:
 
 
 @asynccontextmanager
-async def unharmed(master: Master, channel: grpc.aio.Channel) -> AsyncIterator[None]:
+async def check_unharmed(master: Master, channel: grpc.aio.Channel) -> AsyncIterator[None]:
     """Check after the block that the master is the same process as before and has logged no error of its own."""
     start = master.log.stat().st_size
     yield
@@ -100,11 +100,11 @@ async def bystanders(channel: grpc.aio.Channel) -> AsyncIterator[list[Agent]]:
         assert all(agent.uid in [m.pod_uid for m in start.world.members[:2]] for start in agent.started), "oldest first"
     ledger = await shards.GetLedger(shards_pb2.GetLedgerRequest(dataset=DATASET))
     assert len(done) <= ledger.done <= len(done) + 3, "the account is not exact"
-    await _alone_again(channel, agents)
+    await _wait_until_alone(channel, agents)
 
 
-async def _alone_again(channel: grpc.aio.Channel, agents: list[Agent]) -> None:
-    """Whoever else had joined has gone: the next world is theirs."""
+async def _wait_until_alone(channel: grpc.aio.Channel, agents: list[Agent]) -> None:
+    """Wait for a world of these agents alone: all others that had joined have gone."""
     world = pb.World()
 
     async def world_is_theirs() -> bool:

@@ -109,7 +109,7 @@ class SimulatedRendezvous:
             elif agent.connected:
                 agent.inbox.append(command)
 
-    def silence(self, agent: SimulatedAgent, seconds: float) -> list[Command]:
+    def advance_without_heartbeats_of(self, agent: SimulatedAgent, seconds: float) -> list[Command]:
         """Advance the time, in which all agents but one send heartbeats; return the commands."""
         self.now += seconds
         for member in self.members:
@@ -158,7 +158,7 @@ class SimulatedRendezvous:
             case Exit():
                 self.kill(agent)
 
-    def calm(self) -> None:
+    def run_until_quiet(self) -> None:
         """Advance until nothing happens any more, with all agents connected and handling their commands."""
         for _ in range(400):
             self.advance(0.25)
@@ -178,6 +178,6 @@ class SimulatedRendezvous:
 def world_of(count: int, **options: int) -> tuple[SimulatedRendezvous, list[SimulatedAgent]]:
     job = SimulatedRendezvous(minimum=1, desired=options.get("desired", count))
     agents = [job.join(index) for index in range(count)]
-    job.calm()
+    job.run_until_quiet()
     assert job.rendezvous.phase == "training"
     return job, agents

@@ -152,10 +152,10 @@ class Users:
             by_role.setdefault(self._role(), {})["resource"] = self._resource()
         spec |= {"replicaResourceSpecs": by_role} if by_role else {}
         if "create" in forms:
-            wishes: list[Json] = [{"role": self._role()} for _ in range(rng.randrange(1, 4))]
-            for wish in wishes:
-                wish |= rng.choice(({}, {}, {}, {"index": rng.randrange(0, 12)}, {"resource": self._resource()}))
-            spec["createPods"] = wishes
+            requested: list[Json] = [{"role": self._role()} for _ in range(rng.randrange(1, 4))]
+            for member in requested:
+                member |= rng.choice(({}, {}, {}, {"index": rng.randrange(0, 12)}, {"resource": self._resource()}))
+            spec["createPods"] = requested
         if "remove" in forms:
             spec["removePods"] = [self._some_member() for _ in range(rng.randrange(1, 3))]
         if "migrate" in forms:

@@ -33,7 +33,7 @@ def measured(*rates: tuple[int, float], windows: int = 4) -> ScalingMemory:
     return ScalingMemory(rates=dict(rates), weights=weights, asked=rates[-1][0])
 
 
-def situation(size: int, low: int = 1, high: int = 64, **more: Any) -> ScalingInputs:
+def scaling_inputs(size: int, low: int = 1, high: int = 64, **more: Any) -> ScalingInputs:
     return dataclasses.replace(ScalingInputs(role="worker", size=size, bounds=Bounds(low, high)), **more)
 
 
@@ -41,22 +41,22 @@ def situation(size: int, low: int = 1, high: int = 64, **more: Any) -> ScalingIn
 
 
 def test_with_one_size_known_it_doubles_and_at_the_bound_it_tries_half() -> None:
-    assert decide(measured((4, 400.0)), situation(4)).size == 8
-    assert decide(measured((4, 400.0)), situation(4, high=6)).size == 6
-    halved = decide(measured((6, 600.0)), situation(6, high=6))
+    assert decide(measured((4, 400.0)), scaling_inputs(4)).size == 8
+    assert decide(measured((4, 400.0)), scaling_inputs(4, high=6)).size == 6
+    halved = decide(measured((6, 600.0)), scaling_inputs(6, high=6))
     assert halved.size == 3
     assert "allows no more than 6" in halved.reason
 
 
 @pytest.mark.parametrize(("third", "target"), [(300.0, 5), (210.0, 2)])
 def test_two_measured_sizes_decide_both_ways(third: float, target: int) -> None:
-    decision = decide(measured((2, 200.0), (3, third)), situation(3, high=5))
+    decision = decide(measured((2, 200.0), (3, third)), scaling_inputs(3, high=5))
     assert decision.size == target
     assert "2 members: 200.0 samples/s, 3 members:" in decision.reason
 
 
 def test_the_reason_contains_the_numbers() -> None:
-    assert decide(measured((2, 200.0), (3, 210.0)), situation(3, high=5)).reason == (
+    assert decide(measured((2, 200.0), (3, 210.0)), scaling_inputs(3, high=5)).reason == (
         "2 members: 200.0 samples/s, 3 members: 210.0 samples/s; by the fitted curve the last member adds 9% of an "
         "average one, below minMarginalEfficiency 50%; a larger size is better with a likelihood of 0%, a smaller one "
         "with 88%: back to 2, 200.4 samples/s expected"
@@ -66,31 +66,31 @@ def test_the_reason_contains_the_numbers() -> None:
 def test_the_best_size_between_two_measured_ones_is_found() -> None:
     """A hard bound at 12 between 8 and 16, when smaller sizes have shown that all is linear below."""
     memory = replace(measured((2, 200.0), (4, 400.0), (8, 800.0), (16, 1200.0)), heading=1, moves=3)
-    decision = decide(memory, situation(16))
+    decision = decide(memory, scaling_inputs(16))
     assert decision.size in (11, 12, 13)
     assert decision.memory.turned
 
 
 def test_a_size_is_measured_again_while_it_is_not_clear_what_to_do() -> None:
     memory = replace(measured((4, 400.0), (8, 560.0), windows=1), heading=1, moves=1)
-    first = decide(memory, situation(8))
+    first = decide(memory, scaling_inputs(8))
     assert first.changes_nothing
     assert "measuring 8 again" in first.reason
 
 
 def test_a_rescale_that_does_not_pay_in_the_time_left_is_not_made() -> None:
     memory = replace(measured((4, 400.0)), costs=(60.0,))
-    assert decide(memory, situation(4, horizon=600.0)).size == 8
-    refused = decide(memory, situation(4, horizon=100.0))
+    assert decide(memory, scaling_inputs(4, horizon=600.0)).size == 8
+    refused = decide(memory, scaling_inputs(4, horizon=100.0))
     assert refused.changes_nothing
     assert "a rescale costs 60 s" in refused.reason
 
 
 def test_what_has_settled_stays_and_somebody_elses_size_opens_the_question_again() -> None:
     memory = replace(measured((2, 200.0), (4, 400.0)), settled=4, reference=400.0)
-    assert decide(memory, situation(4)).changes_nothing
+    assert decide(memory, scaling_inputs(4)).changes_nothing
     memory = with_measurement(adjusted_to(memory, size=8, setting=""), 8, Measurement(800.0))
-    assert decide(memory, situation(8)).size == 16
+    assert decide(memory, scaling_inputs(8)).size == 16
 
 
 def test_another_setting_makes_old_rates_worthless() -> None:
@@ -116,7 +116,7 @@ def test_a_lasting_change_opens_the_question_again_and_a_short_one_does_not() ->
     memory = with_measurement(memory, 4, Measurement(200.0))
     assert memory.settled is None
     assert memory.measured_rates() == {4: MeasuredRate(200.0, 3)}
-    assert decide(memory, situation(4)).size == 2, "after a loss it looks downwards first"
+    assert decide(memory, scaling_inputs(4)).size == 2, "after a loss it looks downwards first"
 
 
 def test_only_so_many_sizes_are_remembered() -> None:
@@ -182,12 +182,12 @@ def test_after_a_plan_that_was_not_fulfilled_growth_is_tried_again_after_a_growi
     memory, pauses, wall = measured((4, 400.0)), [], 1_000.0
     for _ in range(8):
         memory = pending.after_unfulfilled_plan(memory, 4, wall)
-        waiting = decide(memory, situation(4, wall=wall + memory.pause - 1))
+        waiting = decide(memory, scaling_inputs(4, wall=wall + memory.pause - 1))
         assert waiting.changes_nothing
         assert "no more than 4 could be had" in waiting.reason
         pauses.append(memory.pause)
         wall = memory.retry_at
-        again = decide(memory, situation(4, wall=wall))
+        again = decide(memory, scaling_inputs(4, wall=wall))
         assert again.size == 8
         memory = again.memory
     assert pauses[:3] == [600.0, 1200.0, 2400.0]
@@ -215,7 +215,7 @@ def used(memory: int, limit: int, tight: float, **more: float) -> RoleUsage:
 def resources(role: RoleUsage, *, settled: bool = False, **more: Any) -> ScalingDecision:
     memory = measured((2, 200.0), (4, 400.0))
     memory = replace(memory, settled=4, reference=400.0) if settled else memory
-    return decide(memory, situation(4, roles={"worker": role}, **more))
+    return decide(memory, scaling_inputs(4, roles={"worker": role}, **more))
 
 
 def test_memory_that_is_nearly_used_up_for_most_of_the_time_grows_before_a_member_is_killed() -> None:
@@ -246,8 +246,8 @@ def test_what_nobody_uses_is_given_back_once_the_size_has_settled_and_if_it_pays
 def test_after_a_failed_plan_for_resources_none_is_made_for_an_hour() -> None:
     memory = pending.after_failed_resource_plan(measured((2, 200.0), (4, 400.0)), 1_000.0)
     roles = {"worker": used(950, 1024, 0.8)}
-    assert not decide(memory, situation(4, roles=roles, wall=4_599.0)).resources
-    assert decide(memory, situation(4, roles=roles, wall=4_600.0)).resources
+    assert not decide(memory, scaling_inputs(4, roles=roles, wall=4_599.0)).resources
+    assert decide(memory, scaling_inputs(4, roles=roles, wall=4_600.0)).resources
 
 
 def test_the_share_is_that_of_the_container_that_trains() -> None:
@@ -272,7 +272,7 @@ def test_the_share_is_that_of_the_container_that_trains() -> None:
 
 def served(*loads: float, **more: Any) -> ScalingInputs:
     uses = tuple(MemberUsage(f"job-ps-{n}", cpu=4.0 * load, cpu_request=4.0) for n, load in enumerate(loads))
-    return situation(4, roles={"ps": RoleUsage(uses)}, servers=("ps",), **more)
+    return scaling_inputs(4, roles={"ps": RoleUsage(uses)}, servers=("ps",), **more)
 
 
 def test_when_all_servers_are_hot_the_role_gets_more_cpu_and_a_single_hot_one_is_migrated() -> None:

@@ -16,18 +16,18 @@ from tests.support.master.simulated_agents import MINIMUM, SimulatedAgent, Simul
 
 
 class Worlds(RuleBasedStateMachine):
-    """Any history: the promises about worlds hold at every moment, and calm brings a formed world."""
+    """Any history: the invariants of worlds hold at every moment, and once events end, a world is formed."""
 
     in_process_elastic = False
 
-    @initialize(desired=st.integers(MINIMUM, 4), present=st.integers(0, 4), calm=st.booleans())
-    def begin(self, desired: int, present: int, calm: bool) -> None:
+    @initialize(desired=st.integers(MINIMUM, 4), present=st.integers(0, 4), quiet=st.booleans())
+    def begin(self, desired: int, present: int, quiet: bool) -> None:
         self.job = SimulatedRendezvous(desired=desired, rules=Rules(in_process_elastic=self.in_process_elastic))
         self.finished = False
         for index in range(present):
             self.job.join(index)
-        if calm:
-            self.job.calm()
+        if quiet:
+            self.job.run_until_quiet()
 
     def pick(self, number: int, agents: list[SimulatedAgent]) -> SimulatedAgent | None:
         return agents[number % len(agents)] if agents else None
@@ -103,7 +103,7 @@ class Worlds(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         job = self.job
-        job.calm()
+        job.run_until_quiet()
         self.finished = self.finished or job.rendezvous.finished_at is not None  # reported when the stream came back
         present = [m.uid for m in job.members if m.available]
         state = f"{job.rendezvous.phase} round {job.rendezvous.round} world {job.rendezvous.world} present {present}"
@@ -158,7 +158,7 @@ def test_joins_that_come_together_make_one_new_world() -> None:
     job.join(2)
     job.advance(0.3)
     job.join(3)
-    job.calm()
+    job.run_until_quiet()
     assert job.rendezvous.round == before + 1
     assert len(job.rendezvous.world) == 4
 
@@ -169,7 +169,7 @@ def test_a_drained_member_stops_with_the_others_and_leaves() -> None:
     job.advance()
     assert [type(agent.inbox[0]) for agent in agents] == [Stop, Drain, Stop]
     assert all(c.grace_seconds > 0 for a in agents for c in a.inbox if isinstance(c, (Stop, Drain)))
-    job.calm()
+    job.run_until_quiet()
     assert job.rendezvous.world == ("0.0", "2.0")
     assert job.members.get("1.0") is None
 
@@ -179,11 +179,11 @@ def test_a_migrated_member_and_its_replacement_change_places_in_one_change_of_th
     before = job.rendezvous.round
     job.rendezvous.set_standby(frozenset({("worker", 2)}))
     job.join(2)
-    job.calm()
+    job.run_until_quiet()
     assert job.rendezvous.round == before, "training was interrupted before the old member left"
     job.rendezvous.set_standby(frozenset())
     job.rendezvous.set_draining({agents[1].identity.pod_name: 10.0}, job.now)
-    job.calm()
+    job.run_until_quiet()
     assert job.rendezvous.round == before + 1
     assert job.rendezvous.world == ("0.0", "2.0")
 
@@ -193,7 +193,7 @@ def test_who_stands_by_takes_the_place_of_one_that_is_lost_meanwhile() -> None:
     job.rendezvous.set_standby(frozenset({("worker", 2)}))
     job.join(2)
     job.end_process(agents[1], 1, asked=False)
-    job.calm()
+    job.run_until_quiet()
     assert job.rendezvous.world == ("0.0", "2.0")
 
 
@@ -202,7 +202,7 @@ def test_an_agreed_stop_is_no_success_even_if_the_agent_had_not_heard_of_it() ->
     job.rendezvous.set_draining({agents[1].identity.pod_name: 10.0}, job.now)
     job.advance()
     job.end_process(agents[0], 0, asked=False)
-    job.calm()
+    job.run_until_quiet()
     assert job.rendezvous.finished_at is None
     assert job.rendezvous.world == ("0.0",)
 
@@ -215,7 +215,7 @@ def test_the_others_of_a_crashed_world_are_stopped_at_once_and_only_the_first_to
     assert isinstance(agents[1].inbox[0], Exit)
     assert agents[0].inbox[0] == Stop("0.0", 1, 0.0)
     assert not agents[2].ended
-    job.calm()
+    job.run_until_quiet()
     assert job.rendezvous.world == ("0.0", "2.0")
 
 
@@ -230,7 +230,7 @@ def test_members_that_a_forgotten_world_had_lost_already_do_not_break_it() -> No
         agent.running = 2
         job.connect(agent)
     assert agents[0].inbox[0] == Stop("0.0", 2, Timing().stop), "nobody is killed for the absence of the third"
-    job.calm()
+    job.run_until_quiet()
     assert (rendezvous.round, rendezvous.world) == (4, ("0.0", "1.0")), "a number nobody can have had yet"
 
 
@@ -238,7 +238,7 @@ def test_a_crash_beside_a_lost_member_is_not_blamed_on_the_crashed() -> None:
     job, agents = world_of(3)
     job.kill(agents[0])
     job.end_process(agents[1], 134, asked=False)
-    job.calm()
+    job.run_until_quiet()
     assert job.rendezvous.world == ("1.0", "2.0")
     assert not agents[1].ended
 
@@ -247,7 +247,7 @@ def test_a_newer_incarnation_takes_the_place_of_a_silent_one_at_once() -> None:
     job, agents = world_of(2)
     agents[1].ended = True  # its node is gone: no end of the stream is seen
     job.join(1)
-    job.calm()
+    job.run_until_quiet()
     assert job.rendezvous.world == ("0.0", "1.1")
 
 
@@ -264,7 +264,7 @@ def test_a_short_absence_changes_nothing() -> None:
     job.disconnect(agents[0])
     job.advance(9.0)
     job.connect(agents[0])
-    job.calm()
+    job.run_until_quiet()
     assert job.rendezvous.round == 1
     assert agents[0].starts == [1]
 
@@ -277,7 +277,7 @@ def test_a_long_absence_makes_a_world_without_it_and_another_with_it() -> None:
         job.handle_command(agents[1])
     job.advance(1.0)
     assert (job.rendezvous.round, job.rendezvous.world) == (2, ("1.0",))
-    job.calm()
+    job.run_until_quiet()
     assert (job.rendezvous.round, job.rendezvous.world) == (3, ("1.0", "0.0"))
 
 
@@ -287,7 +287,7 @@ def test_a_start_that_got_lost_with_its_stream_is_sent_again() -> None:
     job.handle_command(agents[1])
     job.disconnect(agents[0])
     job.connect(agents[0])
-    job.calm()
+    job.run_until_quiet()
     assert job.rendezvous.round == 1
     assert [agent.starts for agent in agents] == [[1], [1]]
 
@@ -302,7 +302,7 @@ def test_a_world_without_a_member_whose_start_got_lost_is_made_anew(how: str) ->
     if how == "leaves":
         job.rendezvous.member_leaving("0.0", job.now)
     job.kill(agents[0])
-    job.calm()
+    job.run_until_quiet()
     assert job.rendezvous.world == ("1.0",)
     assert agents[1].starts == [1, 2]
 
@@ -311,7 +311,7 @@ def test_a_process_that_ended_without_a_report_makes_a_new_world() -> None:
     job, agents = world_of(2)
     job.disconnect(agents[0])
     agents[0].running = 0
-    job.calm()
+    job.run_until_quiet()
     assert [agent.running for agent in agents] == [2, 2]
 
 
@@ -321,7 +321,7 @@ def test_a_draining_process_that_fails_is_no_crash() -> None:
     job.advance()
     job.end_process(agents[1], 134, asked=False)
     assert isinstance(agents[1].inbox[0], Drain)
-    job.calm()
+    job.run_until_quiet()
     assert job.rendezvous.world == ("0.0",)
 
 
@@ -340,7 +340,7 @@ def test_members_that_leave_a_finishing_job_change_no_world() -> None:
     job, agents = world_of(3)
     job.end_process(agents[0], 0, asked=False)
     job.rendezvous.set_draining({agents[2].identity.pod_name: 5.0}, job.now)
-    job.calm()
+    job.run_until_quiet()
     assert job.rendezvous.round == 1
     assert agents[1].running == 1
 
@@ -349,10 +349,10 @@ def test_who_comes_when_the_others_have_finished_finishes_alone() -> None:
     job, agents = world_of(2)
     job.end_process(agents[0], 0, asked=False)
     late = job.join(2)
-    job.calm()
+    job.run_until_quiet()
     assert late.running == 0, "the finishing world still runs"
     job.end_process(agents[1], 0, asked=False)
-    job.calm()
+    job.run_until_quiet()
     assert job.rendezvous.world == ("2.0",)
     assert late.running == 2
 
@@ -373,7 +373,7 @@ def test_a_restarted_master_goes_on_with_the_world_it_finds() -> None:
     job.advance(1.0)
     for agent in agents:
         job.connect(agent)
-    job.calm()
+    job.run_until_quiet()
     assert job.rendezvous.round == 1
     assert [agent.starts for agent in agents] == [[1], [1], [1]]
 
@@ -385,7 +385,7 @@ def test_a_master_without_memory_uses_no_round_twice() -> None:
     job.rendezvous.sizes = {"worker": RoleSize(1, 2)}
     for agent in agents:
         agent.connected = False
-    job.calm()
+    job.run_until_quiet()
     assert job.rendezvous.round == 2
     assert [agent.running for agent in agents] == [2, 2]
 

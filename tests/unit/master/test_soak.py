@@ -12,19 +12,19 @@ from tests.support.master.simulated_job import SHARDS, SimulatedJob
 from tests.support.master.virtual_time import VirtualLoop
 
 EVENTS = 12
-CALM_SECONDS = 240
+STABLE_SECONDS = 240
 END_SECONDS = 2000
 
 
 async def live(job: SimulatedJob) -> None:
-    """Let things happen to a job, then let it calm down, then let it come to its end."""
+    """Inject faults into a job, then wait until it is stable, then let it finish."""
     job.start_master()
     job.scale(3)
     await asyncio.sleep(15)
     for _ in range(EVENTS):
         job.inject_fault()
         await asyncio.sleep(job.rng.choice((0.0, 0.05, 0.3, 1.0, 3.0, 12.0)))
-    await asyncio.sleep(CALM_SECONDS)
+    await asyncio.sleep(STABLE_SECONDS)
     assert job.master is not None
     controller = job.master.controller
     rendezvous = controller.rendezvous

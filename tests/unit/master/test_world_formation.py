@@ -20,7 +20,7 @@ def member(number: int, node: str) -> Member:
 
 
 @st.composite
-def crowds(draw: st.DrawFn) -> tuple[list[Member], list[str]]:
+def members_and_last_world(draw: st.DrawFn) -> tuple[list[Member], list[str]]:
     """Members, oldest first, and a last world of some of them and of some that are gone."""
     nodes = draw(st.lists(st.sampled_from(["", "a", "b", "c"]), max_size=12))
     members = [member(number, node) for number, node in enumerate(nodes)]
@@ -28,7 +28,7 @@ def crowds(draw: st.DrawFn) -> tuple[list[Member], list[str]]:
     return members, inside
 
 
-@given(crowds())
+@given(members_and_last_world())
 def test_survivors_keep_their_ranks_order_and_everybody_is_in_the_world_once(
     crowd: tuple[list[Member], list[str]],
 ) -> None:
@@ -40,7 +40,7 @@ def test_survivors_keep_their_ranks_order_and_everybody_is_in_the_world_once(
     assert world == world_formation.rank_order(last, members), "the same facts make the same world"
 
 
-@given(crowds())
+@given(members_and_last_world())
 def test_joiners_of_one_node_are_side_by_side(crowd: tuple[list[Member], list[str]]) -> None:
     members, last = crowd
     nodes = {m.uid: m.identity.node_name for m in members}
@@ -74,7 +74,7 @@ def test_who_comes_long_after_one_that_left_again_is_waited_for_as_if_it_were_th
     job.advance(0.3)
     assert job.rendezvous.phase == "training", "others may follow"
     job.join(4)
-    job.calm()
+    job.run_until_quiet()
     assert job.rendezvous.round == 2, "both came into one world"
     assert len(job.rendezvous.world) == 4
 
@@ -105,7 +105,7 @@ def test_a_restart_kills_all_processes_at_once_and_starts_the_same_members_anew(
     job.rendezvous.restart_training()
     job.advance()
     assert [agent.inbox[0] for agent in agents] == [Stop(a.identity.pod_uid, 1, 0.0) for a in agents]
-    job.calm()
+    job.run_until_quiet()
     assert (job.rendezvous.round, job.rendezvous.world) == (2, ("0.0", "1.0", "2.0"))
     assert [agent.starts for agent in agents] == [[1, 2]] * 3
 
@@ -113,9 +113,9 @@ def test_a_restart_kills_all_processes_at_once_and_starts_the_same_members_anew(
 def test_a_restart_reaches_also_processes_that_adapt_to_changes() -> None:
     job = SimulatedRendezvous(minimum=1, desired=2, rules=Rules(in_process_elastic=True))
     agents = [job.join(0), job.join(1)]
-    job.calm()
+    job.run_until_quiet()
     job.rendezvous.restart_training()
-    job.calm()
+    job.run_until_quiet()
     assert (job.rendezvous.round, job.rendezvous.phase) == (2, "training")
     assert [agent.starts for agent in agents] == [[1, 2]] * 2
 
@@ -124,7 +124,7 @@ def test_a_restart_that_fails_one_process_more_blames_nobody() -> None:
     job, agents = world_of(2)
     job.rendezvous.restart_training()
     job.end_process(agents[0], 134, asked=False)
-    job.calm()
+    job.run_until_quiet()
     assert not agents[0].ended
     assert job.rendezvous.world == ("0.0", "1.0")
 
@@ -133,7 +133,7 @@ def test_a_silent_member_is_suspected_after_a_third_of_the_time_and_trains_on() 
     job, agents = world_of(2)
     quiet = job.members.get("1.0")
     assert quiet is not None
-    job.silence(agents[1], 4.0)
+    job.advance_without_heartbeats_of(agents[1], 4.0)
     assert (quiet.state, job.rendezvous.phase) == ("suspected", "training")
     job.advance(1.0)
     assert quiet.state == "training", "it has been heard of again"
@@ -141,10 +141,10 @@ def test_a_silent_member_is_suspected_after_a_third_of_the_time_and_trains_on() 
 
 def test_an_open_but_silent_stream_has_three_times_the_timeout_of_one_that_is_gone_but_no_more() -> None:
     job, agents = world_of(2)
-    job.silence(agents[1], 29.0)
+    job.advance_without_heartbeats_of(agents[1], 29.0)
     assert job.rendezvous.in_world("1.0")
     assert job.rendezvous.phase == "training"
-    removed = job.silence(agents[1], 31.0)
+    removed = job.advance_without_heartbeats_of(agents[1], 31.0)
     assert MemberRemoved("1.0") in removed
 
 
@@ -158,7 +158,7 @@ def test_a_member_that_is_away_for_a_while_is_suspected_and_stays_what_it_was() 
     job.advance(5.0)
     assert (away.state, job.rendezvous.round) == ("suspected", 1)
     job.connect(agents[1])
-    job.calm()
+    job.run_until_quiet()
     assert (away.state, job.rendezvous.round) == ("training", 1)
 
 

@@ -71,8 +71,8 @@ async def test_the_members_of_one_plan_migrate_all_at_once_and_free_indices_are_
 async def test_a_replacement_that_does_not_get_ready_is_taken_back_and_the_member_stays() -> None:
     nodes = await started(replicas=2)
     nodes.stuck = lambda pod: "0/3 nodes are available" if index_of(pod) == 2 else ""
-    wishes = [{"name": "job-worker-0"}, {"name": "job-worker-1"}]
-    await nodes.cluster.apply(SCALE_PLANS, "m", timeoutSeconds=20, migratePods=wishes)
+    members = [{"name": "job-worker-0"}, {"name": "job-worker-1"}]
+    await nodes.cluster.apply(SCALE_PLANS, "m", timeoutSeconds=20, migratePods=members)
     await nodes.settle()
     status = nodes.plan("m")
     assert status["phase"] == "PartiallySucceeded"
@@ -293,7 +293,7 @@ async def history(fault: str, write: int, spec: dict[str, Any], resizes: Resizes
     return nodes
 
 
-def surely_migrated(nodes: Nodes, count: int) -> None:
+def check_migrated(nodes: Nodes, count: int) -> None:
     status = nodes.plan("p")
     assert status["phase"] == "Succeeded", status
     assert [move["phase"] for move in status["migrations"]] == ["Done"] * count
@@ -325,7 +325,7 @@ async def test_a_migration_is_carried_on_whatever_write_the_operator_dies_at(fau
     writes = await writes_of(TWO, "InPlace")
     assert writes > 12
     for write in range(1, writes + 1):
-        surely_migrated(await history(fault, write, TWO, "InPlace"), 2)
+        check_migrated(await history(fault, write, TWO, "InPlace"), 2)
 
 
 @pytest.mark.parametrize("fault", ["crash_in", "lose_answer_in"])
@@ -333,7 +333,7 @@ async def test_a_rolling_change_is_carried_on_whatever_write_the_operator_dies_a
     writes = await writes_of(MORE_CPU, "Infeasible")
     assert writes > 25
     for write in range(1, writes + 1):
-        surely_migrated(await history(fault, write, MORE_CPU, "Infeasible"), 3)
+        check_migrated(await history(fault, write, MORE_CPU, "Infeasible"), 3)
 
 
 async def writes_of(spec: dict[str, Any], resizes: Resizes) -> int:

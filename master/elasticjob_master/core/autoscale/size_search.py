@@ -155,8 +155,8 @@ def _move(
     after = replace(memory, asked=target, heading=heading, turned=turned, moves=memory.moves + 1)
     bound = f", bounded by {bounds.limit}" if grows and target == bounds.maximum < 2 * size else ""
     expected = f"{fitted.rate(target):.1f} samples/s expected" if len(memory.rates) > 1 else "to see what they add"
-    word = "grow to" if grows else "back to" if target in memory.rates else "shrink to"
-    return ScalingDecision(f"{facts}: {word} {target}{bound}, {expected}", after, size=target)
+    action = "grow to" if grows else "back to" if target in memory.rates else "shrink to"
+    return ScalingDecision(f"{facts}: {action} {target}{bound}, {expected}", after, size=target)
 
 
 def _settle(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, facts: str) -> ScalingDecision:
@@ -173,9 +173,9 @@ def _marginal_text(fitted: CurveFit, now: ScalingInputs) -> str:
     """Return a text: what the last member adds by the fitted curve, compared with the objective."""
     before = max(1, now.size - 1)
     gain = before * (fitted.rate(before + 1) / fitted.rate(before) - 1)
-    word = "at least" if gain >= now.objective else "below"
+    comparison = "at least" if gain >= now.objective else "below"
     last_member = f"by the fitted curve the last member adds {gain:.0%} of an average one"
-    return f"{last_member}, {word} minMarginalEfficiency {now.objective:.0%}"
+    return f"{last_member}, {comparison} minMarginalEfficiency {now.objective:.0%}"
 
 
 def _compared_text(memory: ScalingMemory, size: int) -> str:

@@ -96,7 +96,7 @@ def restore_member(stored: StoredMember, now: float) -> Member:
 
 
 def _node_check(stored: StoredMember) -> NodeCheckState:
-    """Return a check that was judged; one that was not begins anew, and the agent answers at once what it knows."""
+    """Return a check that had a result; one without begins again, and the agent answers at once with what it knows."""
     match stored.check:
         case "passed" | "failed":
             return NodeCheckState(stored.check, seconds=stored.check_seconds, problem=stored.check_problem)

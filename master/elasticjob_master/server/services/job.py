@@ -93,13 +93,13 @@ class JobService(JobServiceServicer):
     async def WatchHistory(self, request: pb.WatchHistoryRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
         last_number = -1
 
-        def news(fresh: bool) -> pb.History | None:
+        def new_history(fresh: bool) -> pb.History | None:
             nonlocal last_number
             history, before = self._controller.history, last_number
             last_number = history.number
             return protobuf.history(history.samples(before), history.events(before)) if last_number != before else None
 
-        await self._watch(context, news)
+        await self._watch(context, new_history)
 
     async def GetPlans(self, request: pb.GetPlansRequest, context: Any) -> pb.PlanList:  # noqa: D102
         return self._plans()
