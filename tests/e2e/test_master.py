@@ -44,7 +44,7 @@ def trained(folder: Path) -> list[int]:
 
 
 async def training(observer: JobObserver, size: int, *, beyond: int = 0) -> int:
-    """Wait for a world of this size to get beyond a step, as the master reports it; return the step."""
+    """Wait until a world of this size is beyond a step, as the master reports it; return the step."""
 
     def at_work() -> int | None:
         status = observer.status

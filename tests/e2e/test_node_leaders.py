@@ -82,7 +82,7 @@ def kill(sandbox: Sandbox, home: str, pod: str) -> None:
     """
     if sandbox.cluster.is_here():
         uid = sandbox.cluster.kubectl("-n", home, "get", "pod", pod, "-o", "jsonpath={.metadata.uid}")
-        inside = [process for process in psutil.process_iter() if uid in groups(process.pid) and is_ours(process)]
+        inside = [process for process in psutil.process_iter() if uid in groups(process.pid) and is_operator(process)]
         assert inside, f"no process of pod {pod} found"
         for process in inside:
             process.send_signal(signal.SIGKILL)
@@ -97,7 +97,7 @@ def groups(pid: int) -> str:
         return ""
 
 
-def is_ours(process: psutil.Process) -> bool:
+def is_operator(process: psutil.Process) -> bool:
     """Whether a process is the operator, and not the process that keeps the pod's network."""
     try:
         return any(names.OPERATOR in argument for argument in process.cmdline())

@@ -48,7 +48,7 @@ def test_an_evicted_worker_drains_first_and_is_replaced_and_nothing_is_counted(
         user.until("its end", lambda: evicted in recorder.terminations("evicted"))
         assert recorder.terminations("evicted")[evicted]["exitCode"] == names.EXIT_DRAINED
         recorder.assert_one_pod_per_index("evicted")
-    nothing_counted(user)
+    assert_no_restart_counted(user)
     wait_for_progress(user)
 
 
@@ -68,7 +68,7 @@ def test_a_job_goes_on_when_its_only_node_is_drained_and_comes_back(sandbox: San
         user.until("their ends", lambda: set(before) <= set(recorder.terminations("drained")))
         assert {recorder.terminations("drained")[name]["exitCode"] for name in before} == {names.EXIT_DRAINED}
         recorder.assert_one_pod_per_index("drained")
-    nothing_counted(user)
+    assert_no_restart_counted(user)
     wait_for_progress(user)
 
 
@@ -76,7 +76,7 @@ def test_on_a_lost_node_no_worker_gets_a_second_pod_before_its_role_allows_to_fo
     sandbox: Sandbox, cluster: TargetCluster, tmp_path: Path
 ) -> None:
     kubelet = kubelet_of(cluster)
-    jobs = {name: lost_soon(counting_job(name)) for name in ("forced", "patient")}
+    jobs = {name: evicted_at_once(counting_job(name)) for name in ("forced", "patient")}
     jobs["forced"]["spec"]["replicaSpecs"]["worker"]["podForceDeleteSeconds"] = FORCE_SECONDS
     forced, before = start_job(sandbox, jobs["forced"])
     patient, patients = start_job(sandbox, jobs["patient"])
@@ -94,7 +94,7 @@ def test_on_a_lost_node_no_worker_gets_a_second_pod_before_its_role_allows_to_fo
             assert "deletionTimestamp" in patient.get("pod/patient-worker-0")["metadata"]
         for user in (forced, patient):
             user.until("a successor at work", partial(user.at_rest, 1))
-            nothing_counted(user)
+            assert_no_restart_counted(user)
         recorder.assert_one_pod_per_index("forced")
         recorder.assert_one_pod_per_index("patient")
     wait_for_progress(patient)
@@ -107,7 +107,7 @@ def evict(sandbox: Sandbox, pod: str) -> None:
     sandbox.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(body))
 
 
-def nothing_counted(user: KubectlUser) -> None:
+def assert_no_restart_counted(user: KubectlUser) -> None:
     """Assert that no restart was counted."""
     assert user.status()["replicaStatuses"]["worker"].get("restarts", 0) == 0, "who is asked to leave has not failed"
 
@@ -123,8 +123,8 @@ def kubelet_of(cluster: TargetCluster) -> psutil.Process:
     return found[0]
 
 
-def lost_soon(job: Json) -> Json:
-    """Let a job's workers be evicted as soon as their node is called lost, not 5 minutes after."""
+def evicted_at_once(job: Json) -> Json:
+    """Let a job's workers be evicted as soon as their node is marked as lost, not 5 minutes later."""
     lost = [{"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1} for key in sorted(LOST)]
     worker = job["spec"]["replicaSpecs"]["worker"]
     worker["drainSeconds"] = 1

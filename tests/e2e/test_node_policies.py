@@ -99,7 +99,7 @@ def test_defaults_of_a_limit_range_are_no_difference_to_act_on(sandbox: Sandbox)
     limits = {"cpu": "500m", "memory": "256Mi"}
     limit_by_default(sandbox, defaultRequest={"cpu": "20m", "memory": "128Mi"}, default=limits)
     user, before = start_job(sandbox, counting_job("plain", replicas=2, resources={}))
-    assert {name: asked(user, name)["limits"] for name in before} == dict.fromkeys(before, limits)
+    assert {name: resources_of(user, name)["limits"] for name in before} == dict.fromkeys(before, limits)
     stays_at_rest(user)
     # A plan changes what it names, and the limit that came by default is no bound to it.
     wanted = {"cpu": "600m"}
@@ -110,7 +110,7 @@ def test_defaults_of_a_limit_range_are_no_difference_to_act_on(sandbox: Sandbox)
     user.kubectl("delete", "pod", gone)
     user.until("a successor", lambda: user.at_rest(2) and gone not in user.pods())
     (new,) = set(user.pods()) - set(before)
-    assert {asked(user, new)[kind]["cpu"] for kind in ("requests", "limits")} == {"600m"}
+    assert {resources_of(user, new)[kind]["cpu"] for kind in ("requests", "limits")} == {"600m"}
     stays_at_rest(user)
 
 
@@ -129,7 +129,7 @@ def stays_at_rest(user: KubectlUser) -> None:
     assert written() == before
 
 
-def asked(user: KubectlUser, pod: str) -> Json:
+def resources_of(user: KubectlUser, pod: str) -> Json:
     """Return the resources of a pod's container."""
     resources: Json = user.get(f"pod/{pod}")["spec"]["containers"][0]["resources"]
     return resources

@@ -463,7 +463,7 @@ def test_memory_can_be_resized_in_place_and_the_new_limit_holds(space: Space, tm
     assert main(status) == started
     assert status["observedGeneration"] == space.get("grower")["metadata"]["generation"]
     (tmp_path / "go").touch()
-    pid = wait_until("the process has grown", lambda: grown(script))
+    pid = wait_until("the process has grown", lambda: pid_of_large_process(script))
     # A limit below what is used is not enforced by killing: it waits, and says so.
     resize(space, "grower", limits={"memory": "80Mi"}, requests={"memory": "80Mi"})
     status = space.until("grower", lambda status: condition(status, "PodResizeInProgress").get("reason") == "Error")
@@ -471,7 +471,7 @@ def test_memory_can_be_resized_in_place_and_the_new_limit_holds(space: Space, tm
     assert psutil.pid_exists(pid)
 
 
-def grown(script: str) -> int:
+def pid_of_large_process(script: str) -> int:
     for process in psutil.process_iter(["cmdline", "memory_info"]):
         if (
             process.info["cmdline"]

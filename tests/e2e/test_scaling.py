@@ -136,8 +136,8 @@ def test_a_plan_changes_cpu_and_memory_of_running_pods_in_place(user: KubectlUse
     assert user.pods() == before, "a pod was replaced"
     assert sorted(status["resizedPods"]) == sorted(before)
     for name in before:
-        assert in_force(user, name)["requests"] == wanted
-        assert in_force(user, name)["limits"]["memory"] == wanted["memory"]
+        assert allocated_resources(user, name)["requests"] == wanted
+        assert allocated_resources(user, name)["limits"]["memory"] == wanted["memory"]
 
 
 def test_a_plan_adds_a_member_with_resources_of_its_own(user: KubectlUser) -> None:
@@ -147,7 +147,7 @@ def test_a_plan_adds_a_member_with_resources_of_its_own(user: KubectlUser) -> No
     user.runs_with(3)
     (new,) = set(user.pods()) - set(before)
     assert status["createdPods"] == [new]
-    assert in_force(user, new)["requests"] == wanted
+    assert allocated_resources(user, new)["requests"] == wanted
 
 
 def test_a_plan_removes_members_by_name_and_by_index(user: KubectlUser) -> None:
@@ -169,7 +169,7 @@ def test_a_plan_migrates_a_member_which_stays_until_its_replacement_is_ready(use
     user.runs_with(2)
     (new,) = set(user.pods()) - set(before)
     assert old not in user.pods()
-    assert in_force(user, new)["requests"] == wanted
+    assert allocated_resources(user, new)["requests"] == wanted
     assert [(m["role"], m["index"], m["phase"]) for m in status["migrations"]] == [("worker", index(old), "Done")]
     assert (status["createdPods"], status["removedPods"]) == ([new], [old])
     assert not status.get("drainingPods")
@@ -187,7 +187,7 @@ def test_workers_that_may_not_be_resized_in_place_are_replaced_one_by_one(user: 
     user.runs_with(2)
     resizing(user, "InPlaceOrReplace")
     assert not set(before) & set(user.pods())
-    assert {in_force(user, name)["requests"]["cpu"] for name in user.pods()} == {"15m"}
+    assert {allocated_resources(user, name)["requests"]["cpu"] for name in user.pods()} == {"15m"}
     assert sorted(status["removedPods"]) == sorted(before)
     changes = user.worlds()[worlds:]
     assert [size for size, _ in changes] == [2, 2], "one change of the world for each, and never fewer members"
@@ -198,7 +198,7 @@ def test_resources_that_no_node_has_are_refused_with_the_clusters_message_and_no
     user: KubectlUser,
 ) -> None:
     before = user.begin(2)
-    resources = {name: in_force(user, name) for name in before}
+    resources = {name: allocated_resources(user, name) for name in before}
     wish = {"worker": {"resource": {"cpu": "1000"}}}
     user.request("ScalePlan", "too-big", replicaResourceSpecs=wish, timeoutSeconds=2)
     user.wait("sp/too-big", ".status.phase", "Failed")
@@ -207,7 +207,7 @@ def test_resources_that_no_node_has_are_refused_with_the_clusters_message_and_no
     assert "Insufficient cpu" in message
     user.runs_with(2)
     assert user.pods() == before
-    assert {name: in_force(user, name) for name in before} == resources
+    assert {name: allocated_resources(user, name) for name in before} == resources
 
 
 @pytest.mark.embedded_only("it counts the CPUs that the process node is said to have")
@@ -215,7 +215,7 @@ def test_a_resize_that_the_node_has_room_for_once_is_done_once_and_the_plan_says
     user: KubectlUser,
 ) -> None:
     before = user.begin(2)
-    had = {name: in_force(user, name)["requests"]["cpu"] for name in before}
+    had = {name: allocated_resources(user, name)["requests"]["cpu"] for name in before}
     wish = {"worker": {"resource": {"cpu": "40"}}}  # the node has 64
     user.request("ScalePlan", "too-full", replicaResourceSpecs=wish, timeoutSeconds=2)
     user.wait("sp/too-full", ".status.phase", "PartiallySucceeded")
@@ -225,7 +225,7 @@ def test_a_resize_that_the_node_has_room_for_once_is_done_once_and_the_plan_says
     user.runs_with(2)
     assert user.pods() == before
     (resized,) = status["resizedPods"]
-    has = {name: in_force(user, name)["requests"]["cpu"] for name in before}
+    has = {name: allocated_resources(user, name)["requests"]["cpu"] for name in before}
     assert has == {**had, resized: "40"}
     user.create("ScalePlan", "smaller", replicaResourceSpecs={"worker": {"resource": {"cpu": "20m"}}})
 
@@ -243,7 +243,7 @@ def test_a_plan_of_several_forms_is_one_step(user: KubectlUser) -> None:
     )
     user.runs_with(3)
     assert set(before) & set(user.pods()) == {kept}
-    assert {in_force(user, name)["requests"]["cpu"] for name in user.pods()} == {"25m"}
+    assert {allocated_resources(user, name)["requests"]["cpu"] for name in user.pods()} == {"25m"}
 
 
 def test_kubectl_get_shows_jobs_plans_and_requests(user: KubectlUser) -> None:
@@ -442,7 +442,7 @@ def index(pod: str) -> int:
     return int(pod.split("-worker-")[1].split("-")[0])
 
 
-def in_force(user: KubectlUser, pod: str) -> Json:
+def allocated_resources(user: KubectlUser, pod: str) -> Json:
     """Return the resources that the node reports for the training container."""
     resources: Json = user.status(f"pod/{pod}")["containerStatuses"][0]["resources"]
     return resources

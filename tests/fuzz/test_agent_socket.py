@@ -1,4 +1,4 @@
-"""The socket on which the training process talks to its agent, under lines of every kind, beside one that behaves."""
+"""The socket on which the training process talks to its agent, under lines of every kind, beside a well-behaved one."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ KEYS: dict[str, tuple[Any, ...]] = {
 
 
 def line(generator: RandomMessages) -> bytes:
-    """Return a line, not always one."""
+    """Return a random line, well-formed or not."""
     rng = generator.rng
     if rng.random() < 0.1:
         return rng.randbytes(int(2 ** rng.uniform(0, 12))) + b"\n"

@@ -1,4 +1,4 @@
-"""Every method of the master under random bytes and random messages, beside agents that behave."""
+"""Every method of the master under random bytes and random messages, beside well-behaved agents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DATASETS = ("d", "e", "text", "stream")
 
 
 class Knowledge:
-    """What somebody who has the token, and wants to do harm, can find out."""
+    """What an attacker with the token can find out."""
 
     def __init__(self) -> None:
         self.rounds: Sequence[int] = (1,)
@@ -81,7 +81,7 @@ async def check_inputs(attack: Attack, master: Master, *, inputs: int, knowledge
 
 
 async def growth(attack: Attack, master: Master, *, inputs: int, knowledge: Knowledge) -> int:
-    """Throw inputs; return by how many bytes the master has grown meanwhile."""
+    """Send inputs; return by how many bytes the master has grown meanwhile."""
     before = rss(master)
     for _ in range(5):
         await attack.run(inputs // 5)

@@ -46,7 +46,7 @@ async def setting(cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path) 
 
 @pytest_asyncio.fixture
 async def fake_master() -> AsyncIterator[FakeMaster]:
-    """A master that a test plays, on an address that no other test has."""
+    """A master whose commands a test sends by hand, on an address that no other test has."""
     number = os.getpid() % 60_000
     host = f"127.{77 + next(_fake_masters) % 100}.{number // 250}.{number % 250 + 1}"
     fake = FakeMaster(host)  # type: ignore[abstract]
@@ -57,7 +57,7 @@ async def fake_master() -> AsyncIterator[FakeMaster]:
 
 @pytest_asyncio.fixture
 async def run(fake_master: FakeMaster, tmp_path: Path) -> AsyncIterator[agent_process.Run]:
-    """What starts agents of the fake master."""
+    """A function that starts agents of the fake master."""
     async with agent_process.agents(fake_master.host, tmp_path) as start:
         yield start
 

@@ -46,10 +46,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def nowhere(installed: Path, tmp_path: Path) -> tuple[str, ...]:
+def in_empty_root(installed: Path, tmp_path: Path) -> tuple[str, ...]:
     """Return a command that starts another one where there is nothing but the installed agent, /proc and /dev.
 
-    It runs as a user who can write nowhere but to /dev/shm.
+    It runs as a user who can write only to /dev/shm.
     """
     if os.geteuid() != 0:
         pytest.skip("needs root: only root can change its root directory")
@@ -79,16 +79,18 @@ async def ending(fake_master: FakeMaster, run: Run, program: tuple[str, ...], *c
 async def test_an_installed_agent_runs_a_command_where_there_is_nothing_else(
     fake_master: FakeMaster,
     run: Run,
-    nowhere: tuple[str, ...],
+    in_empty_root: tuple[str, ...],
     installed: Path,
 ) -> None:
     script = "import os, ssl; print(sorted(os.listdir('/')), os.path.exists('/bin/sh'))"
-    program = (*nowhere, str(installed / "bin" / "elasticjob-agent"))
+    program = (*in_empty_root, str(installed / "bin" / "elasticjob-agent"))
     out = await ending(fake_master, run, program, str(installed / "bin" / "python3"), "-c", script)
     assert out == f"{sorted({'dev', 'proc', installed.parts[1]})} False\n"
 
 
-def test_every_module_of_the_agent_loads_where_there_is_nothing_else(nowhere: tuple[str, ...], installed: Path) -> None:
+def test_every_module_of_the_agent_loads_where_there_is_nothing_else(
+    in_empty_root: tuple[str, ...], installed: Path
+) -> None:
     modules = [path.stem for path in Path(elasticjob_agent.__path__[0]).glob("[a-z]*.py")]
     script = (
         f"import importlib\nfor name in {modules}: importlib.import_module('elasticjob_agent.' + name)\n"
@@ -96,7 +98,7 @@ def test_every_module_of_the_agent_loads_where_there_is_nothing_else(nowhere: tu
         "ctypes.CDLL('libgcc_s.so.1')\n"
         "print([line for line in open('/proc/self/maps') if '/' in line and '/agent/' not in line])"
     )
-    command = [*nowhere, str(installed / "bin" / "python3"), "-I", "-S", "-c", script]
+    command = [*in_empty_root, str(installed / "bin" / "python3"), "-I", "-S", "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("[]\n", ""), "something is loaded from outside, or not to be had"
 

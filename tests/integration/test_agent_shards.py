@@ -119,7 +119,7 @@ async def ledger(channel: grpc.aio.Channel, dataset: str) -> pb.Ledger:
     return answer
 
 
-def in_model(path: Path) -> int:
+def shards_in_checkpoint(path: Path) -> int:
     """Return how many shards a checkpoint contains."""
     return len(path.read_bytes().split(b"\n", 1)[0].split()) if path.exists() else 0
 
@@ -162,7 +162,7 @@ async def test_a_model_that_is_taken_back_to_its_checkpoint_has_every_shard_once
         workers.start(0)
         for kills in range(3):
             enough = 30 + 40 * kills
-            await workers.until(f"{enough} shards are in the model", lambda: in_model(model) >= enough)  # noqa: B023
+            await workers.until(f"{enough} shards are in the model", lambda: shards_in_checkpoint(model) >= enough)  # noqa: B023
             workers.kill(0)
             workers.start(0)
         await workers.finished()

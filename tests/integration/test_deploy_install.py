@@ -60,7 +60,7 @@ async def served(kube: Kube) -> None:
         await wait_for_crds(kube, None)
 
 
-async def nothing_new(tools: Tools, before: set[str]) -> None:
+async def wait_for_no_new_objects(tools: Tools, before: set[str]) -> None:
     """Wait until the cluster has no other objects than before."""
 
     async def left() -> bool:
@@ -86,7 +86,7 @@ async def test_kustomize_installs_what_a_restricted_namespace_admits_and_deletin
     await served(kube)
     await kube.create(ELASTIC_JOBS, "default", job())
     tools.kubectl("delete", "-k", str(DEPLOY / "base"), "--timeout=90s")
-    await nothing_new(tools, before)
+    await wait_for_no_new_objects(tools, before)
 
 
 async def test_applying_again_changes_nothing(kube: Kube, tools: Tools) -> None:
@@ -123,7 +123,7 @@ async def test_helm_installs_upgrades_the_definitions_and_keeps_them_and_the_job
     assert await there(kube, ELASTIC_JOBS, "default", "job")
     tools.kubectl("delete", "namespace", "helm", "--timeout=60s")
     tools.kubectl("delete", "-f", str(DEPLOY.parent / "crds"), "--timeout=60s")
-    await nothing_new(tools, before)
+    await wait_for_no_new_objects(tools, before)
 
 
 def test_helm_and_kustomize_install_the_same(tools: Tools) -> None:

@@ -41,7 +41,7 @@ async def test_plans_are_published_and_recorded_once_even_across_a_masters_death
         assert plan.completed == 0
         made = ("PlanMade", "bigger (Manual): more of them")
         await until("the plan in the history", recorded_by(stub), lambda reasons: reasons == [made])
-        await until("the plan in the stored history", kept_by(setting), lambda reasons: "PlanMade" in reasons)
+        await until("the plan in the stored history", stored_by(setting), lambda reasons: "PlanMade" in reasons)
         await master.kill()
     await end()
     async with setting.master() as master, master.channel() as channel:
@@ -52,7 +52,7 @@ async def test_plans_are_published_and_recorded_once_even_across_a_masters_death
         assert (plan.phase, plan.message, plan.completed) == ("Failed", "no room", 1893456000.0)
 
 
-def kept_by(setting: Setting) -> Any:
+def stored_by(setting: Setting) -> Any:
     async def look() -> list[str]:
         found = await setting.kube.get(CONFIG_MAPS, setting.namespace, names.state_config_map(JOB))
         return [event.reason for event in decode(base64.b64decode(found["binaryData"]["state"])).events]

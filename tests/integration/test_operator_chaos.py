@@ -113,7 +113,7 @@ async def test_lost_delayed_and_refused_requests_and_cut_watches_change_nothing_
         series = Series(kube, namespace, random.Random(seed))
         await series.begin()
         await series.run()
-        await until("every fault has happened", lambda: _happened(proxy))
+        await until("every fault has happened", lambda: _every_fault_occurred(proxy))
         proxy.rng = None
         proxy.cut_watches()
         await series.check()
@@ -143,5 +143,5 @@ async def _ended(deployment: Deployment) -> bool:
     return len(deployment.ends) >= KILLS
 
 
-async def _happened(proxy: ChaosProxy) -> bool:
+async def _every_fault_occurred(proxy: ChaosProxy) -> bool:
     return {*REQUESTS, *WATCHES, "watch cut"} - {"none"} <= set(proxy.faults)

@@ -86,7 +86,7 @@ async def disruptions(kube: Kube, namespace: str) -> list[Json]:
     return plans
 
 
-def uncounted(status: Json) -> bool:
+def has_no_restart(status: Json) -> bool:
     return not status["replicaStatuses"]["worker"].get("restarts")
 
 
@@ -103,7 +103,7 @@ async def test_a_member_on_a_cordoned_node_is_drained_and_replaced_uncounted(
             assert f"node {nodes[0]}" in plan["spec"]["reason"]
             assert plan["status"]["removedPods"] == ["job-worker-0"]
             assert "forcedPods" not in plan["status"], "it was drained"
-            assert uncounted(await settled(kube, namespace, 2))
+            assert has_no_restart(await settled(kube, namespace, 2))
             assert await workers(kube, namespace) == ["job-worker-1", "job-worker-2"]
             assert (await kube.get(ELASTIC_JOBS, namespace, "job"))["spec"]["replicaSpecs"]["worker"]["replicas"] == 2
 
@@ -146,7 +146,7 @@ async def test_a_pod_marked_for_disruption_is_drained_before_it_is_taken_away(
         (plan,) = await disruptions(kube, namespace)
         assert (plan["status"]["phase"], plan["status"]["removedPods"]) == ("Succeeded", ["job-worker-1"]), plan
         assert "PreemptionByScheduler" in plan["spec"]["reason"]
-        assert uncounted(await settled(kube, namespace, 2))
+        assert has_no_restart(await settled(kube, namespace, 2))
 
 
 async def test_an_evicted_member_is_replaced_and_is_no_failure_of_the_job(
@@ -167,7 +167,7 @@ async def test_an_evicted_member_is_replaced_and_is_no_failure_of_the_job(
             await until("the evicted member is replaced", replaced)
             plans = (await kube.list(SCALE_PLANS, namespace))["items"]
             assert len(plans) <= 1, plans
-            assert uncounted(await settled(kube, namespace, 2))
+            assert has_no_restart(await settled(kube, namespace, 2))
 
 
 async def test_without_the_right_to_read_nodes_the_operator_says_so_and_works(

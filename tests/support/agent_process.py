@@ -1,4 +1,4 @@
-"""The agent as a process of its own, below it a real command: its environment, and what tests ask of it."""
+"""The agent as a process of its own, below it a real command: its environment, and what tests read from it."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class AgentProcess:
 
 @asynccontextmanager
 async def agents(master: str, folder: Path) -> AsyncIterator[Run]:
-    """Yield what starts agents of the master at this address; those that still run at the end are ended."""
+    """Yield a function that starts agents of the master at this address; those that still run at the end are ended."""
     started: list[AgentProcess] = []
 
     async def start(*command: str, program: tuple[str, ...] = (AGENT, "run", "--"), **more: str) -> AgentProcess:

@@ -33,7 +33,7 @@ class Bad:
 
     @property
     def id(self) -> str:
-        """How the test is called."""
+        """The name of the test."""
         return f"{self.resource.kind}: {self.what}"
 
 

@@ -1,4 +1,4 @@
-"""An unreliable way to the API server: every fault a network and an overloaded server have, by the numbers of a seed.
+"""An unreliable proxy to the API server: every fault of a network and an overloaded server, drawn from a seed.
 
 Between it and the operator it is plain HTTP, so that it can cut in anywhere; to the API server it is TLS. Answers are
 passed on as they are, watches line by line.
@@ -77,7 +77,7 @@ class ChaosProxy:
             transport.abort()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Pass a request on, or not."""
+        """Forward a request, or inject a fault."""
         if request.query.get("watch", "") in ("1", "true"):
             return await self._watch(request)
         fault = self._draw(REQUESTS)

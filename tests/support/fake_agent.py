@@ -82,7 +82,7 @@ class FakeAgent:
 def fake_agent(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *, stop_at: int | None = None, reads: bool = True
 ) -> Iterator[FakeAgent]:
-    """Be the agent of this process, which opens a new connection."""
+    """Run a fake agent of this process, which opens a new connection to it."""
     path = folder / "agent.sock"
     agent = FakeAgent(path, stop_at=stop_at, reads=reads)
     monkeypatch.setenv("ELASTICJOB_SOCKET", str(path))

@@ -59,7 +59,7 @@ class LocalJob:
         return "".join(f"== {path.name}\n{path.read_text()}" for path in sorted(self.folder.glob("*.log")))
 
     def wait(self, what: str, condition: Callable[[], object]) -> None:
-        """Wait until something is so."""
+        """Wait until a condition is true."""
         wait_until(what, condition, seconds=SECONDS, explain=self.log)
 
     def wait_for_line(self, pattern: str) -> None:

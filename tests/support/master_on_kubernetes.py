@@ -50,7 +50,7 @@ class Setting:
         await self.kube.patch(ELASTIC_JOBS, self.namespace, JOB, body, subresource=subresource)
 
     async def set_desired(self, count: int) -> None:
-        """Say what the operator says."""
+        """Set the desired size in the job's status, as the operator does."""
         status = {"replicaStatuses": {"worker": {"desired": count, "indices": f"0-{count - 1}"}}}
         await self.patch_job({"status": status}, "status")
 

@@ -1,4 +1,4 @@
-"""Service accounts put to the test: a kubeconfig with an account's own token, and what the API server lets it do."""
+"""Service accounts for tests of rights: a kubeconfig with an account's own token, and what the API server forbids."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class TargetCluster:
 
     @cached_property
     def reader(self) -> Reader:
-        """What looks at its objects."""
+        """A reader of its objects."""
         return Reader(self.kubeconfig)
 
     def command(self, *arguments: str) -> list[str | Path]:

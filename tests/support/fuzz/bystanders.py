@@ -1,4 +1,4 @@
-"""Two agents that behave while others do not: their streams stay, they are in every world, their ledger is exact."""
+"""Two well-behaved agents beside bad ones: their streams stay, they are in every world, their ledger is exact."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NEWEST = 2**32 - 1
 
 @asynccontextmanager
 async def master_with_bystanders(folder: Path, *options: str) -> AsyncIterator[Master]:
-    """Run a master with two agents that behave; check in the end that all three are as they were."""
+    """Run a master with two well-behaved agents; check in the end that all three are as they were."""
     async with (
         run_master(folder, *OPTIONS, *options, f"--state-file={folder / 'state'}") as master,
         master.channel() as channel,
@@ -65,7 +65,7 @@ async def check_unharmed(master: Master, channel: grpc.aio.Channel) -> AsyncIter
 
 @asynccontextmanager
 async def bystanders(channel: grpc.aio.Channel) -> AsyncIterator[list[Agent]]:
-    """Let two agents train and lease shards while in the block; then see what has become of them."""
+    """Let two agents train and lease shards while in the block; then check their state."""
     agents = [await Agent(index, NEWEST).join(channel) for index in (0, 1)]
     await until("a world of two", lambda: all(agent.running for agent in agents))
     shards, first = ShardServiceStub(channel), agents[0]

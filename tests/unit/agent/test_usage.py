@@ -36,7 +36,7 @@ def group(folder: Path, files: dict[str, str], pids: str = f"{PID}\n") -> None:
         (folder / name).write_text(text)
 
 
-def own(tmp_path: Path, membership: str) -> cgroup.Container | None:
+def container_of(tmp_path: Path, membership: str) -> cgroup.Container | None:
     path = tmp_path / "membership"
     path.write_text(membership)
     return cgroup.own_container(tmp_path / "mounts", path, PID)
@@ -47,7 +47,7 @@ def test_cgroup_v2_is_read_at_the_mount_of_a_container_and_at_the_path_the_kerne
     tmp_path: Path, membership: str
 ) -> None:
     group(tmp_path / "mounts" / membership[4:].strip(), {**MEMORY_2, **CPU_2})
-    container = own(tmp_path, membership)
+    container = container_of(tmp_path, membership)
     assert container is not None
     assert (container.memory_bytes(), container.cpu_seconds(), container.memory_kills()) == (700, 2.5, 3)
 
@@ -56,7 +56,9 @@ def test_cgroup_v2_is_read_at_the_mount_of_a_container_and_at_the_path_the_kerne
 def test_cgroup_v1_is_read_from_its_two_groups(tmp_path: Path, inside: str) -> None:
     group(tmp_path / "mounts" / "memory" / inside, MEMORY_1)
     group(tmp_path / "mounts" / "cpuacct" / inside, CPU_1)
-    container = own(tmp_path, "9:name=systemd:/x\n4:memory:/kubepods/pod1\n2:cpu,cpuacct:/kubepods/pod1\n0::/\n")
+    container = container_of(
+        tmp_path, "9:name=systemd:/x\n4:memory:/kubepods/pod1\n2:cpu,cpuacct:/kubepods/pod1\n0::/\n"
+    )
     assert container is not None
     assert (container.memory_bytes(), container.cpu_seconds(), container.memory_kills()) == (700, 2.5, 3)
 
@@ -69,7 +71,7 @@ def test_an_account_that_others_share_or_that_is_not_whole_is_not_taken(
     tmp_path: Path, files: dict[str, str], pids: str
 ) -> None:
     group(tmp_path / "mounts", files, pids)
-    assert own(tmp_path, "0::/\n") is None
+    assert container_of(tmp_path, "0::/\n") is None
 
 
 def test_the_meter_returns_the_growth_of_cpu_seconds_and_the_working_set(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ LIMITS: dict[str, tuple[int, ...]] = {
 }
 
 
-def shown(value: int) -> str:
+def with_unit(value: int) -> str:
     for unit, size in (("MiB", 2**20), ("KiB", 2**10)):
         if value >= 32 * 2**10 and value % size == 0 and value not in (ledgers.MOST_LEASES,):
             return f"{value // size} {unit}"
@@ -59,18 +59,18 @@ def test_the_limits_in_the_documentation_are_those_of_the_code() -> None:
     table = DOCUMENT.read_text().partition("<!-- limits -->")[2].partition("<!-- /limits -->")[0]
     documented = {line.split("|")[1].strip(): line.split("|")[2].strip() for line in table.strip().splitlines()}
     for what, values in LIMITS.items():
-        assert documented[what] == "; ".join(shown(value) for value in values)
+        assert documented[what] == "; ".join(with_unit(value) for value in values)
     largest = ConfigMapStore.largest
     assert largest is not None
-    assert documented["Stored state"] == f"{shown(largest)}, compressed"
+    assert documented["Stored state"] == f"{with_unit(largest)}, compressed"
 
 
 def identity(index: int, incarnation: int = 0) -> Identity:
     return Identity(f"job-worker-{index}-{incarnation}", f"uid-{index}-{incarnation}", "worker", index, incarnation)
 
 
-def noise(size: int) -> str:
-    """Return text that does not become smaller."""
+def incompressible(size: int) -> str:
+    """Return text that compression does not make smaller."""
     return random.Random(size).randbytes(size // 2).hex()
 
 
@@ -78,9 +78,9 @@ def full() -> stored_state.StoredState:
     """Return a state whose parts are large, the ones that are least needed most of all."""
     return stored_state.StoredState(
         samples=[Sample(number, float(number), 1, 1, number, random.Random(number).random()) for number in range(3000)],
-        events=[Event(1, 1.0, "Told", noise(20_000))],
-        progress=StoredProgress(step=7, metrics={noise(10_000): 1.0}),
-        ledgers=[stored_state.StoredLedger("d", 10, 1, 1, parts_digest=noise(4_000))],
+        events=[Event(1, 1.0, "Told", incompressible(20_000))],
+        progress=StoredProgress(step=7, metrics={incompressible(10_000): 1.0}),
+        ledgers=[stored_state.StoredLedger("d", 10, 1, 1, parts_digest=incompressible(4_000))],
     )
 
 

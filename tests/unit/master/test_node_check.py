@@ -202,7 +202,7 @@ def test_what_was_found_and_reported_outlives_the_master() -> None:
     assert (after.keyvalue.addition_results(), after.barriers.passed_counts()) == ({"request": 7}, {"b": 2})
 
 
-def ring(count: int, broken: set[int]) -> list[Member]:
+def members_after_check(count: int, broken: set[int]) -> list[Member]:
     """Return members that each have connected to the next two; nobody reaches a broken one, and it reaches nobody."""
     members = [
         Member(Identity(f"p{n}", f"u{n}", "worker", n, 0, f"a{n}"), n, disconnected_since=None) for n in range(count)
@@ -219,7 +219,7 @@ def ring(count: int, broken: set[int]) -> list[Member]:
 @given(st.integers(3, 12), st.data())
 def test_a_node_nobody_reaches_is_found_and_no_other(count: int, data: st.DataObject) -> None:
     broken = data.draw(st.integers(0, count - 1))
-    members = ring(count, {broken})
+    members = members_after_check(count, {broken})
     node_check.evaluate_group(members, members)
     assert [m.node_check.stage == "failed" for m in members] == [n == broken for n in range(count)]
 
@@ -229,7 +229,7 @@ def test_whoever_is_broken_somebody_is_left_and_all_connections_among_the_fit_wo
     count: int, data: st.DataObject
 ) -> None:
     broken = set(data.draw(st.lists(st.integers(0, count - 1), unique=True, max_size=count)))
-    members = ring(count, broken)
+    members = members_after_check(count, broken)
     node_check.evaluate_group(members, members)
     fit = [m for m in members if m.node_check.stage == "passed"]
     assert len(fit) >= 1
@@ -240,14 +240,14 @@ def test_whoever_is_broken_somebody_is_left_and_all_connections_among_the_fit_wo
 
 
 def test_of_two_that_do_not_reach_each_other_the_younger_is_to_blame() -> None:
-    members = ring(2, {0, 1})
+    members = members_after_check(2, {0, 1})
     node_check.evaluate_group(members, members)
     assert [m.node_check.stage for m in members] == ["passed", "failed"]
     assert members[1].node_check.problem == "2 of 2 connections between its node and other members failed"
 
 
 def test_members_at_work_are_never_to_blame() -> None:
-    members = ring(2, set())
+    members = members_after_check(2, set())
     worker, newcomer = members
     worker.node_check = NodeCheckState("passed", seconds=0.1)
     newcomer.node_check = NodeCheckState("answered", peers=("a0",), unreached=("a0",), seconds=0.1)

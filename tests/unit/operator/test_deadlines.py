@@ -16,7 +16,7 @@ START = 1_800_000_000.0
 Json = dict[str, Any]
 
 
-def due(
+def deadline_result(
     policy: Json, *pods: Json, now: float, ready: int = 0, running: bool = False
 ) -> tuple[str | None, float | None]:
     """What is due for a job of two workers, of which one is enough, when so many of them are ready."""
@@ -46,12 +46,12 @@ def pending(name: str, *, created: float, role: str = "worker", **status: Any) -
 
 
 def test_without_a_deadline_nothing_is_due() -> None:
-    assert due({}, pending("a", created=START), now=START + 1e6) == (None, None)
+    assert deadline_result({}, pending("a", created=START), now=START + 1e6) == (None, None)
 
 
 def test_a_job_is_not_active_for_longer_than_its_deadline() -> None:
-    assert due({"activeDeadlineSeconds": 60}, now=START + 20) == (None, 40.0)
-    message, _ = due({"activeDeadlineSeconds": 60}, now=START + 60)
+    assert deadline_result({"activeDeadlineSeconds": 60}, now=START + 20) == (None, 40.0)
+    message, _ = deadline_result({"activeDeadlineSeconds": 60}, now=START + 60)
     assert message == "spec.runPolicy.activeDeadlineSeconds: active for more than 60 s"
 
 
@@ -72,20 +72,20 @@ POLICY = {"pendingDeadlineSeconds": 30}
 )
 def test_a_pod_that_stays_pending_fails_the_job_with_its_message(status: Json, reason: str, role: str) -> None:
     waiting = pending("b", created=START + 10, role=role, **status)
-    assert due(POLICY, pending("a", created=START), waiting, now=START + 5) == (None, 25.0)
-    message, _ = due(POLICY, waiting, now=START + 40)
+    assert deadline_result(POLICY, pending("a", created=START), waiting, now=START + 5) == (None, 25.0)
+    message, _ = deadline_result(POLICY, waiting, now=START + 40)
     assert message == f"spec.runPolicy.pendingDeadlineSeconds: b is Pending for more than 30 s: {reason}"
 
 
 def test_a_pod_the_job_can_do_without_does_not_fail_it() -> None:
     late = pending("b", created=START, **UNSCHEDULABLE)
-    assert due(POLICY, late, now=START + 99, ready=1) == (None, None)
-    assert due(POLICY, late, now=START + 99, ready=1, running=True) == (None, None)
-    assert due(POLICY, late, now=START + 99, ready=0, running=True)[0] is not None
+    assert deadline_result(POLICY, late, now=START + 99, ready=1) == (None, None)
+    assert deadline_result(POLICY, late, now=START + 99, ready=1, running=True) == (None, None)
+    assert deadline_result(POLICY, late, now=START + 99, ready=0, running=True)[0] is not None
 
 
 def test_a_job_that_starts_with_all_its_members_needs_every_one_of_them_until_then() -> None:
     late = pending("b", created=START, **UNSCHEDULABLE)
     policy = POLICY | {"startPolicy": "AllReady"}
-    assert due(policy, late, now=START + 99, ready=1)[0] is not None
-    assert due(policy, late, now=START + 99, ready=1, running=True) == (None, None)
+    assert deadline_result(policy, late, now=START + 99, ready=1)[0] is not None
+    assert deadline_result(policy, late, now=START + 99, ready=1, running=True) == (None, None)

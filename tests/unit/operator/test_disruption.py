@@ -97,7 +97,7 @@ def spec_of(observed: Observed) -> Json:
     return dict(created.body["spec"])
 
 
-def planned(observed: Observed) -> ScalePlan:
+def drain_plan(observed: Observed) -> ScalePlan:
     """Return the plan as the API server would have it."""
     (created,) = plans_for_disruptions(observed)
     return msgspec.convert(created.body, ScalePlan)
@@ -110,9 +110,9 @@ def test_all_members_concerned_are_in_one_plan_that_says_why_and_keeps_what_was_
     assert spec["removePods"] == [{"name": "job-worker-0"}, {"name": "job-worker-1"}]
     assert spec["createPods"] == [{}, {"resource": {"memory": "4Gi"}}], "a role is left out where it is the default"
     assert spec["reason"].startswith("node n1: the node is cordoned")
-    assert planned(observed).metadata.name == planned(observed).metadata.name
-    assert planned(observed).metadata.name.startswith("job-disruption-")
-    assert len(planned(observed).metadata.name) == len("job-disruption-") + 10
+    assert drain_plan(observed).metadata.name == drain_plan(observed).metadata.name
+    assert drain_plan(observed).metadata.name.startswith("job-disruption-")
+    assert len(drain_plan(observed).metadata.name) == len("job-disruption-") + 10
 
 
 def test_a_pod_that_is_the_target_of_a_disruption_is_concerned_wherever_it_runs() -> None:
@@ -142,11 +142,11 @@ def test_nobody_else_is_concerned() -> None:
 
 
 def test_a_pod_gets_one_notice_whatever_becomes_of_its_plan() -> None:
-    first = planned(observe(pod(0), n1=CORDONED))
+    first = drain_plan(observe(pod(0), n1=CORDONED))
     for phase in ("Pending", "Draining", "Succeeded", "Failed", "Cancelled"):
         plan = msgspec.structs.replace(first, status=msgspec.convert({"phase": phase}, type(first.status)))
         assert plans_for_disruptions(observe(pod(0), plans=(plan,), n1=CORDONED)) == []
-        later = planned(observe(pod(0), pod(1), plans=(plan,), n1=CORDONED))
+        later = drain_plan(observe(pod(0), pod(1), plans=(plan,), n1=CORDONED))
         assert [wish.name for wish in later.spec.remove_pods] == ["job-worker-1"]
         assert later.metadata.name != first.metadata.name
 
@@ -184,13 +184,13 @@ def test_more_members_than_a_plan_can_list_get_several_plans() -> None:
     replica = msgspec.structs.replace(everyone.job.status.replica_statuses["worker"], indices="0-1499")
     status = msgspec.structs.replace(everyone.job.status, replica_statuses={"worker": replica})
     job = msgspec.structs.replace(everyone.job, status=status)
-    first = planned(Observed(job=job, pods=everyone.pods, leaving_nodes={"n1": CORDONED}))
-    rest = planned(Observed(job=job, pods=everyone.pods, plans=(first,), leaving_nodes={"n1": CORDONED}))
+    first = drain_plan(Observed(job=job, pods=everyone.pods, leaving_nodes={"n1": CORDONED}))
+    rest = drain_plan(Observed(job=job, pods=everyone.pods, plans=(first,), leaving_nodes={"n1": CORDONED}))
     assert (len(first.spec.remove_pods), len(rest.spec.remove_pods)) == (1000, 500)
 
 
 def test_at_its_turn_a_plan_leaves_out_the_pods_that_have_gone_with_what_was_to_replace_them() -> None:
-    plan = planned(observe(pod(0), pod(1), pod(2), n1=CORDONED))
+    plan = drain_plan(observe(pod(0), pod(1), pod(2), n1=CORDONED))
     rest = disruption.without_gone_pods(observe(pod(1), pod(2, phase="Failed")), plan)
     assert [wish.name for wish in rest.spec.remove_pods] == ["job-worker-1"]
     assert [wish.resource.memory for wish in rest.spec.create_pods] == ["4Gi"]

@@ -113,7 +113,7 @@ def test_there_are_examples_for_every_row() -> None:
     assert len(EXAMPLES) == len(DEFAULT_RULES)
 
 
-def _how(row: DefaultRule) -> str:
+def _conditions_text(row: DefaultRule) -> str:
     """A row's conditions as text."""
     rule = row.rule
     parts = [
@@ -128,7 +128,7 @@ def _how(row: DefaultRule) -> str:
 
 
 def test_the_documented_table_is_the_one_in_force() -> None:
-    table = [f"| {_how(row)} | {row.rule.action} | {row.explanation} |" for row in DEFAULT_RULES]
+    table = [f"| {_conditions_text(row)} | {row.rule.action} | {row.explanation} |" for row in DEFAULT_RULES]
     lines = DOC.read_text().splitlines()
     begin = lines.index("| How the pod ended | What is done | Why |")
     documented = [line for line in lines[begin + 2 :] if line.startswith("|")][: len(table)]

@@ -135,7 +135,7 @@ async def test_a_plan_changes_the_size_first_and_then_migrates() -> None:
 async def test_what_cannot_be_resized_in_place_is_replaced_one_by_one(resizes: Resizes) -> None:
     nodes = await started(replicas=3, least=3, most=3)
     nodes.resizes = resizes
-    await rolled(nodes, MORE_CPU)
+    await check_rolling_replacement(nodes, MORE_CPU)
     expected = "has not resized it within 30 s" if resizes == "Silent" else "no room on the node"
     assert all(expected in move["message"] for move in nodes.plan("p")["migrations"])
 
@@ -144,21 +144,22 @@ async def test_a_resize_that_the_api_server_refuses_does_not_wait_for_the_time_o
     nodes = await started(replicas=3, least=3, most=3)
     refuse_resizes(nodes.cluster)
     began = nodes.cluster.now
-    await rolled(nodes, MORE_CPU)
+    await check_rolling_replacement(nodes, MORE_CPU)
     assert nodes.cluster.now - began < 100, "not to the plan's time-out of 600 s"
     assert all("resizing is disabled" in move["message"] for move in nodes.plan("p")["migrations"])
 
 
 async def test_a_job_that_wants_replacement_gets_it_and_gpus_always_do() -> None:
     nodes = await started(replicas=3, least=3, most=3, autoscaling={"resize": "Replace"})
-    await rolled(nodes, MORE_CPU)
+    await check_rolling_replacement(nodes, MORE_CPU)
     nodes = await started(replicas=3, least=3, most=3)
-    await rolled(nodes, {"replicaResourceSpecs": {"worker": {"resource": {"cpu": "2", "nvidia.com/gpu": 1}}}})
+    with_gpu = {"replicaResourceSpecs": {"worker": {"resource": {"cpu": "2", "nvidia.com/gpu": 1}}}}
+    await check_rolling_replacement(nodes, with_gpu)
     limits = nodes.cluster.kube.pods()[0]["spec"]["containers"][0]["resources"]["limits"]
     assert limits == {"nvidia.com/gpu": 1}, "Kubernetes wants a limit for what cannot be overcommitted"
 
 
-async def rolled(nodes: Nodes, spec: dict[str, Any]) -> None:
+async def check_rolling_replacement(nodes: Nodes, spec: dict[str, Any]) -> None:
     """Run a plan that replaces three members; check that there is at most one more pod, and never a ready one less."""
     cluster, old = nodes.cluster, set(nodes.live_pods())
     most, least = 0, 3

@@ -20,8 +20,8 @@ from tests.support.simulator.cluster import DEFAULTS, JOB, NAMESPACE, Cluster
 Json = dict[str, Any]
 
 
-def stuck(cluster: Cluster, name: str, *, grace: int | None = None) -> None:
-    """A pod on a node that does not answer: it is to end, and nothing happens."""
+def make_stuck(cluster: Cluster, name: str, *, grace: int | None = None) -> None:
+    """Mark a pod as deleted, on a node that does not answer: it does not terminate."""
     found = cluster.kube.objects[PODS, name]
     found["metadata"]["deletionTimestamp"] = format_time(cluster.now)
     if grace is not None:
@@ -37,7 +37,7 @@ async def without_kubelet(cluster: Cluster, seconds: int) -> None:
 async def test_a_member_on_a_lost_node_is_not_replaced_unless_the_user_gives_it_up() -> None:
     cluster = new_cluster(replicas=2)
     await cluster.start()
-    stuck(cluster, "job-worker-1")
+    make_stuck(cluster, "job-worker-1")
     await without_kubelet(cluster, 1000)
     assert pod_names(cluster) == ["job-worker-0", "job-worker-1"]
 
@@ -45,7 +45,7 @@ async def test_a_member_on_a_lost_node_is_not_replaced_unless_the_user_gives_it_
 async def test_a_member_on_a_lost_node_is_given_up_after_the_time_the_user_says() -> None:
     cluster = new_cluster(replicas=2, worker={"podForceDeleteSeconds": 60})
     await cluster.start()
-    stuck(cluster, "job-worker-1")
+    make_stuck(cluster, "job-worker-1")
     await without_kubelet(cluster, 56)
     assert pod_names(cluster) == ["job-worker-0", "job-worker-1"]
     await without_kubelet(cluster, 10)
@@ -55,7 +55,7 @@ async def test_a_member_on_a_lost_node_is_given_up_after_the_time_the_user_says(
 async def test_a_master_on_a_lost_node_is_given_up_after_two_minutes() -> None:
     cluster = new_cluster(replicas=1)
     await cluster.start()
-    stuck(cluster, "job-master")
+    make_stuck(cluster, "job-master")
     await without_kubelet(cluster, 110)
     assert pod_names(cluster, names.ROLE_MASTER) == ["job-master"]
     await without_kubelet(cluster, 20)
@@ -65,7 +65,7 @@ async def test_a_master_on_a_lost_node_is_given_up_after_two_minutes() -> None:
 async def test_a_pod_with_a_finalizer_is_not_forced_again_and_again() -> None:
     cluster = new_cluster(replicas=2, worker={"podForceDeleteSeconds": 60})
     await cluster.start()
-    stuck(cluster, "job-worker-1", grace=0)
+    make_stuck(cluster, "job-worker-1", grace=0)
     await without_kubelet(cluster, 100)
     assert pod_names(cluster) == ["job-worker-0", "job-worker-1"]
     writes = cluster.kube.writes
