@@ -205,7 +205,7 @@ def _available_members(job: JobView) -> list[Member]:
 
 
 def _is_steady(job: JobView, scaling: JobScaling, available: list[Member]) -> bool:
-    """Tell whether the whole job trains at its size and everything is in place."""
+    """Return whether the whole job trains at its size and everything is in place."""
     rendezvous = job.rendezvous
     if rendezvous.phase != "training" or rendezvous.confirmed_at is None or job.members.disconnected:
         return False

@@ -81,7 +81,7 @@ class HistoryView(Protocol):
     """What has been recorded; see `History`."""
 
     def has_event(self, reason: str, message: str, /) -> bool:
-        """Tell whether an event is recorded."""
+        """Return whether an event is recorded."""
 
 
 class JobView(Protocol):

@@ -69,7 +69,7 @@ _OPEN_TO_ALL = "/grpc.health.v1.Health/Check"
 
 
 def authorized(shown: str | bytes | None, token: str | None) -> bool:
-    """Tell whether a caller's `authorization` is the job's token; compared in constant time."""
+    """Return whether a caller's `authorization` is the job's token; compared in constant time."""
     if token is None:
         return True
     given = shown.encode() if isinstance(shown, str) else shown or b""

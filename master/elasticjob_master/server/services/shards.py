@@ -113,7 +113,7 @@ class ShardService(ShardServiceServicer):
             )
 
     def _runs(self, uid: str, round_: int) -> bool:
-        """Tell whether the process of a round, if one is named, is the one that runs on a member."""
+        """Return whether the process of a round, if one is named, is the one that runs on a member."""
         member = self._controller.members.get(uid)
         return not round_ or (member is not None and member.process_round == round_)
 
