@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 from elasticjob_operator.core.model.patches import difference
-from elasticjob_operator.core.model.plan import free_indices
+from elasticjob_operator.core.scaling.member_selection import free_indices
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
 from dataclasses import dataclass
-from itertools import count
 
 from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.indices import parse_indices
@@ -56,8 +54,3 @@ def member_resources(status: ElasticJobStatus, role: str, index: int) -> Quantit
     """Return the resources that finished plans have set for a member; they override those of its template."""
     replica = status.replica_statuses[role]
     return {**replica.resources, **replica.resources_by_index.get(str(index), {})}
-
-
-def free_indices(used: Container[int]) -> Iterator[int]:
-    """Yield the indices that are not used, the lowest first."""
-    return (index for index in count() if index not in used)

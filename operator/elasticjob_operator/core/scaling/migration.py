@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from elasticjob_operator.core.model.actions import shortest_wait
 from elasticjob_operator.core.model.observed import Observed, Pod
-from elasticjob_operator.core.model.plan import free_indices
 from elasticjob_operator.core.scaling import drain, progress_messages
+from elasticjob_operator.core.scaling.member_selection import free_indices
 from elasticjob_operator.core.scaling.plan_membership import PlanMembership
 
 _PodsByMember = defaultdict[tuple[str, int], list[Pod]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import islice
 
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.indices import parse_indices
@@ -20,9 +19,9 @@ from elasticjob_operator.core.model.plan import (
     ResolvedPlan,
     as_quantities,
     current_indices,
-    free_indices,
 )
 from elasticjob_operator.core.scaling.limits import check_resources, check_size
+from elasticjob_operator.core.scaling.member_selection import free_indices, with_size
 
 
 def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> ResolvedPlan:
@@ -47,7 +46,7 @@ def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> ResolvedPl
                     f"{field}.replicas: {entry.replicas} is below the {more} members that spec.createPods adds"
                 )
             used = taken[role] | targets[role]
-            targets[role] = _with_size(targets[role], entry.replicas, used=used, keep=created[role])
+            targets[role] = with_size(targets[role], entry.replicas, used=used, keep=created[role])
         if wanted := _checked_quantities(entry.resource, f"{field}.resource"):
             resources[role] = wanted
     migrations = _migrated(job, pods, plan, targets, taken, by_index)
@@ -70,14 +69,6 @@ def member_of(job: ElasticJob, by_name: Mapping[str, Pod], name: str, field: str
     if pod.terminating or pod.index not in parse_indices(job.status.replica_statuses[pod.role].indices):
         raise PlanRefused(f"{field}: {name!r} is leaving already")
     return pod.role, pod.index
-
-
-def _with_size(indices: frozenset[int], replicas: int, *, used: frozenset[int], keep: frozenset[int]) -> frozenset[int]:
-    """Return the indices grown by the lowest free ones, or shrunk by the highest that are not in `keep`."""
-    surplus = len(indices) - replicas
-    if surplus <= 0:
-        return indices | frozenset(islice(free_indices(used), -surplus))
-    return indices - frozenset(sorted(indices - keep, reverse=True)[:surplus])
 
 
 def _removed(job: ElasticJob, pods: Sequence[Pod], entries: Sequence[PodToRemove], before: Indices) -> Indices:
