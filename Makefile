@@ -23,11 +23,12 @@ unit integration: $(READY)
 # On the embedded cluster, or on the cluster of KUBECONFIG (docs/testing.md). TESTS="file ..." runs these files only.
 e2e: $(READY)
 	$(BIN)/python -m pytest $(or $(TESTS),tests/e2e) \
-		$(if $(KUBECONFIG),--kubeconfig=$(KUBECONFIG) --durations=0 --durations-min=5,$(PARALLEL))
+		$(if $(KUBECONFIG),--kubeconfig=$(KUBECONFIG) --thorough --durations=0 --durations-min=5,$(PARALLEL))
 
-# The full number of random histories and inputs; `make test` runs fewer, enough to show a regression.
+# What `make test` leaves out: slow tests, and random histories and inputs in their full number.
 thorough: $(READY)
 	$(BIN)/python -m pytest $(PARALLEL) tests/unit tests/fuzz --thorough
+	$(BIN)/python -m pytest $(PARALLEL) tests/integration tests/e2e --thorough -m thorough
 
 # Random histories of a job under every fault; meant to run nightly.
 simulate: $(READY)

@@ -26,7 +26,7 @@ settings.load_profile("elasticjob")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--thorough", action="store_true", help="random histories and inputs in their full number: make thorough"
+        "--thorough", action="store_true", help="also slow tests; random histories and inputs in their full number"
     )
     parser.addoption(
         "--kubeconfig", default=None, help="run the end-to-end tests on this cluster, not on an embedded one"

@@ -178,6 +178,7 @@ class CuttableProxy:
         writer.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.embedded_only("the proxy that is cut has an address of the loopback range")
 async def test_a_network_that_is_cut_for_twenty_seconds_costs_nothing(sandbox: Sandbox, folder: Path) -> None:
     proxy = CuttableProxy("127.255.0.7")
@@ -208,6 +209,7 @@ async def test_a_network_that_is_cut_for_twenty_seconds_costs_nothing(sandbox: S
         assert set(often.values()) == {1}, "a shard was trained twice"
 
 
+@pytest.mark.thorough
 async def test_an_agent_that_stands_still_for_a_while_is_suspected_and_nothing_is_done_to_it(
     sandbox: Sandbox, folder: Path
 ) -> None:
@@ -246,6 +248,7 @@ async def test_a_stalled_training_is_reported_and_restarted(sandbox: Sandbox, fo
         assert workers(sandbox) == before, "the processes are started anew, not the pods"
 
 
+@pytest.mark.thorough
 async def test_a_worker_much_slower_than_the_others_is_named_until_it_is_as_fast(
     sandbox: Sandbox, folder: Path
 ) -> None:

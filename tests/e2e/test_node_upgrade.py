@@ -24,6 +24,8 @@ from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.scaling_jobs import job
 from tests.support.e2e.target_cluster import TargetCluster
 
+pytestmark = pytest.mark.thorough
+
 EARLIER = "adb2c59"
 """The commit that the earlier version is made from; docs/upgrade.md says what may change since."""
 

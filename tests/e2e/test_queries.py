@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.e2e.sandbox import Sandbox, digits
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "queries.md"
@@ -21,6 +23,7 @@ CURL = (
 """The document's line with another address than a forwarded one."""
 
 
+@pytest.mark.thorough
 async def test_the_documented_commands_work(sandbox: Sandbox, folder: Path) -> None:
     sandbox.apply(digits(epochs=5000, checkpoints=folder))
     async with sandbox.observe("digits") as observer:

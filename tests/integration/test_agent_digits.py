@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from elasticjob_api import names
 
 from tests.support.local_job import LocalJob
+
+pytestmark = pytest.mark.thorough
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EPOCHS = 100

@@ -22,6 +22,8 @@ from tests.support.master_process import TOKEN, Master, certificates, run_master
 from tests.support.tcp_proxy import CuttableProxy, cuttable_proxy
 from tests.support.wait import until
 
+pytestmark = pytest.mark.thorough
+
 STANDALONE = ("--standalone", "--framework=custom", "--min=2", "--workers=2")
 LOST_SECONDS = 30
 TRAINING = """

@@ -24,6 +24,8 @@ from tests.support.agent_process import AGENT, agent_environment
 from tests.support.master_process import TOKEN, Master, certificates, run_master
 from tests.support.wait import until
 
+pytestmark = pytest.mark.thorough
+
 SCRIPT = str(Path(__file__).parents[1] / "support" / "shard_training.py")
 SECONDS = 60
 

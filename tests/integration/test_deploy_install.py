@@ -23,6 +23,8 @@ from tests.support.deploy_tools import DEPLOY, SYSTEM, Tools, manifests
 from tests.support.operator_process import job, there
 from tests.support.wait import until
 
+pytestmark = pytest.mark.thorough
+
 CHART = DEPLOY / "chart"
 JOBS = "elasticjobs.elasticjob.dev"
 

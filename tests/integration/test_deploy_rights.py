@@ -41,6 +41,8 @@ from tests.support.operator_process import OPERATOR, end_operator, job, made, ph
 from tests.support.service_accounts import kubeconfig_of, not_forbidden
 from tests.support.wait import until
 
+pytestmark = pytest.mark.thorough
+
 _RBAC = ("rbac.authorization.k8s.io", "v1")
 CLUSTER_ROLES = Resource(*_RBAC, "clusterroles", "ClusterRole", namespaced=False)
 CLUSTER_ROLE_BINDINGS = Resource(*_RBAC, "clusterrolebindings", "ClusterRoleBinding", namespaced=False)

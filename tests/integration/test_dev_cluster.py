@@ -21,6 +21,8 @@ from elasticjob_localcluster.state_directory import cache_dir
 
 from tests.support.wait import wait_until
 
+pytestmark = pytest.mark.thorough
+
 COMMAND = [sys.executable, "-m", "elasticjob_cli.main", "dev"]
 
 

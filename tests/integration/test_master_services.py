@@ -58,6 +58,7 @@ async def test_an_agent_whose_node_shuts_down_leaves_without_an_error(channel: g
     assert [member.pod_name for member in members.members] == [first.name]
 
 
+@pytest.mark.thorough
 async def test_a_replacement_takes_over_and_the_broken_world_is_stopped_at_once(channel: grpc.aio.Channel) -> None:
     first, second = await world_of_two(channel)
     await second.leave()

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from elasticjob_api import names
 from elasticjob_kube.errors import NotFound
 from elasticjob_kube.resources import LEASES
@@ -21,6 +22,8 @@ from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import end_operator, start_operator
 from tests.support.random_requests import Series, record_twins
 from tests.support.wait import until
+
+pytestmark = pytest.mark.thorough
 
 KILLS = 6
 

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 from elasticjob_api import names
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
@@ -89,6 +90,7 @@ async def test_every_way_to_change_the_size_works_and_the_spec_follows(
         assert spec["replicaSpecs"]["worker"]["replicas"] == 2
 
 
+@pytest.mark.thorough
 async def test_a_second_operator_waits_and_takes_over_when_the_first_ends(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import signal
 from pathlib import Path
 
+import pytest
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_OUTS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
@@ -15,6 +16,8 @@ from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import job, made, operator, phase, says, worker_indices
 from tests.support.random_requests import record_twins
 from tests.support.wait import until
+
+pytestmark = pytest.mark.thorough
 
 LEASE = ("--lease-seconds", "3")
 

@@ -25,6 +25,8 @@ from tests.conftest import REPOSITORY
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import job, made, operator, phase, workers
 
+pytestmark = pytest.mark.thorough
+
 _OLD = "--emulated-version=1.33 --feature-gates=InPlacePodVerticalScaling=false"
 
 

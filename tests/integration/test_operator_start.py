@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from elasticjob_localcluster.cluster import up
 from elasticjob_localcluster.crds import apply_crds
 
 from tests.support.wait import until
+
+pytestmark = pytest.mark.thorough
 
 REPOSITORY = Path(__file__).parents[2]
 SECONDS = 30.0

@@ -7,6 +7,7 @@ import copy
 import json
 from pathlib import Path
 
+import pytest
 from elasticjob_kube.resources import CRDS, ELASTIC_JOBS, PODS, SCALE_PLANS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
@@ -14,6 +15,8 @@ from elasticjob_localcluster.cluster import Cluster
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import Json, job, made, operator, phase, says, workers
 from tests.support.wait import until
+
+pytestmark = pytest.mark.thorough
 
 
 async def test_another_operator_and_changed_definitions_restart_no_pod(
