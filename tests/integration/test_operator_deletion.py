@@ -70,9 +70,9 @@ async def test_a_job_created_again_under_its_name_at_once_has_nothing_of_the_old
             await kube.create(ELASTIC_JOBS, namespace, job(replicas=3))
             await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
         await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=2))
-        status = await phase(kube, namespace, SCALE_OUTS, "more", "Scaling")
-        await phase(kube, namespace, SCALE_PLANS, status["plan"], "Executing")
-        await kube.patch(SCALE_PLANS, namespace, status["plan"], {"metadata": {"finalizers": [HOLD]}})
+        plan_name = (await phase(kube, namespace, SCALE_OUTS, "more", "Scaling"))["plan"]
+        await phase(kube, namespace, SCALE_PLANS, plan_name, "Executing")
+        await kube.patch(SCALE_PLANS, namespace, plan_name, {"metadata": {"finalizers": [HOLD]}})
         # Its pods have a node on which nobody ends them: they and the plan stay while the new job begins.
         await kube.delete(ELASTIC_JOBS, namespace, "job", propagation="Background")
         new = await kube.create(ELASTIC_JOBS, namespace, job(replicas=2))
@@ -83,8 +83,8 @@ async def test_a_job_created_again_under_its_name_at_once_has_nothing_of_the_old
             status = (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]
             assert (status["replicaStatuses"]["worker"]["desired"], status.get("currentPlan")) == (2, None)
             (plan,) = (await kube.list(SCALE_PLANS, namespace))["items"]
-            assert plan["metadata"]["name"] == status["plan"]
-            await kube.patch(SCALE_PLANS, namespace, status["plan"], {"metadata": {"finalizers": None}})
+            assert plan["metadata"]["name"] == plan_name
+            await kube.patch(SCALE_PLANS, namespace, plan_name, {"metadata": {"finalizers": None}})
 
 
 async def test_conditions_of_others_survive_every_status_the_operator_writes(
