@@ -78,12 +78,13 @@ async def settled(kube: Kube, namespace: str, size: int) -> Json:
 async def disruptions(kube: Kube, namespace: str) -> list[Json]:
     """Return the plans of source Disruption once all of them have ended."""
 
-    async def ended() -> list[Json]:
-        plans = [p for p in (await kube.list(SCALE_PLANS, namespace))["items"] if p["spec"]["source"] == "Disruption"]
-        return plans if all("completionTime" in plan.get("status", {}) for plan in plans) else []
+    async def plans() -> list[Json]:
+        return [p for p in (await kube.list(SCALE_PLANS, namespace))["items"] if p["spec"]["source"] == "Disruption"]
 
-    plans: list[Json] = await until("the notices have been dealt with", ended)
-    return plans
+    def ended(found: list[Json]) -> bool:
+        return bool(found) and all("completionTime" in plan.get("status", {}) for plan in found)
+
+    return await until("the notices have been dealt with", plans, ended)
 
 
 def has_no_restart(status: Json) -> bool:
