@@ -15,7 +15,7 @@ from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_api.v1.shards_pb2_grpc import ShardServiceStub
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.support.grpc_agent import Agent
+from tests.support.grpc_agent import SECONDS, Agent
 from tests.support.master_process import Master, run_master
 from tests.support.wait import until
 
@@ -72,9 +72,10 @@ async def bystanders(channel: grpc.aio.Channel) -> AsyncIterator[list[Agent]]:
     declared = shards_pb2.CreateDatasetRequest(dataset=DATASET, size=10**6, shard_size=1, epochs=1)
     await shards.CreateDataset(declared)
     done: set[int] = set()
+    stopped = asyncio.Event()
 
     async def work() -> None:
-        while True:
+        while not stopped.is_set():
             for agent in agents:
                 await agent.heartbeat()
             lease = shards_pb2.LeaseShardsRequest(dataset=DATASET, pod_uid=first.uid, count=3)
@@ -90,9 +91,10 @@ async def bystanders(channel: grpc.aio.Channel) -> AsyncIterator[list[Agent]]:
     try:
         yield agents
         assert not working.done(), working.exception()
+        stopped.set()  # not cancelled: grpc ends a stream whose write is cancelled
+        await asyncio.wait_for(working, SECONDS)
     finally:
         working.cancel()
-        await asyncio.wait({working})
     for agent in agents:
         assert agent.task is not None
         if agent.task.done():
