@@ -11,6 +11,8 @@ from elasticjob_cli.demo.observer import JobObserver
 
 from tests.support.e2e.sandbox import Sandbox, digits
 
+pytestmark = pytest.mark.thorough
+
 SECONDS = 180.0
 
 
@@ -64,7 +66,6 @@ async def test_training_goes_on_through_kill_9_of_the_operator_and_of_the_master
         )
 
 
-@pytest.mark.thorough
 async def test_a_killed_worker_is_replaced_under_its_index_by_a_new_name_and_training_goes_on(
     sandbox: Sandbox, folder: Path
 ) -> None:
@@ -79,7 +80,6 @@ async def test_a_killed_worker_is_replaced_under_its_index_by_a_new_name_and_tra
         assert observer.job.status.replica_statuses["worker"].restarts == 0, "a deletion is not a failure"
 
 
-@pytest.mark.thorough
 async def test_deleting_a_job_in_the_middle_of_training_leaves_no_object_behind(sandbox: Sandbox, folder: Path) -> None:
     kinds = "ej,sp,scalein,scaleout,pods,services,secrets,configmaps,serviceaccounts,roles,rolebindings,endpointslices"
     before = set(sandbox.kubectl("get", kinds, "-o", "name").split())

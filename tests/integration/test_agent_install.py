@@ -19,6 +19,8 @@ from elasticjob_api.v1 import agent_pb2 as pb
 from tests.support.agent_process import AGENT, Run
 from tests.support.fake_master import FakeMaster
 
+pytestmark = pytest.mark.thorough
+
 GIVEN = {
     "PATH": "/usr/bin:/bin",
     "LD_PRELOAD": "/not/there.so",

@@ -192,6 +192,7 @@ async def test_operator_and_master_each_keep_their_part_of_the_status(kube: Kube
     assert stored["status"] == status | {"progress": {"step": 7}}
 
 
+@pytest.mark.thorough
 async def test_what_is_kept_of_every_one_of_ten_thousand_members_is_stored_once(kube: Kube, namespace: str) -> None:
     await kube.create(ELASTIC_JOBS, namespace, job())
     members = [str(index) for index in range(10_000)]

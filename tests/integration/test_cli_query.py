@@ -24,6 +24,8 @@ from elasticjob_operator.certificates import new_job_secrets
 
 from tests.support.service_accounts import kubeconfig_of
 
+pytestmark = pytest.mark.thorough
+
 BIN = Path(sys.executable).parent
 JOB = "digits"
 SECONDS = 30
@@ -125,7 +127,6 @@ async def test_a_running_job_is_shown_with_its_members_and_shards(
         assert (found["datasets"][0]["total"], found["datasets"][0]["leased"]) == ("10", "3")
 
 
-@pytest.mark.thorough
 async def test_a_watch_ends_with_the_job(kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]) -> None:
     port = free_port()
     await set_job_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{port}")
@@ -148,7 +149,6 @@ async def test_a_watch_ends_with_the_job(kube: Kube, cluster: Cluster, job: str,
     assert "Succeeded" in errors.decode()
 
 
-@pytest.mark.thorough
 async def test_an_unreachable_master_comes_with_the_way_to_forward_its_port(
     kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
 ) -> None:
@@ -159,7 +159,6 @@ async def test_an_unreachable_master_comes_with_the_way_to_forward_its_port(
     assert f"elasticjob query {JOB} -n {job} --address 127.0.0.1:50051" in errors
 
 
-@pytest.mark.thorough
 async def test_a_given_address_is_used_in_place_of_the_status(
     kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
 ) -> None:
@@ -171,7 +170,6 @@ async def test_a_given_address_is_used_in_place_of_the_status(
     assert f"{JOB}-worker-0" in text
 
 
-@pytest.mark.thorough
 async def test_members_progress_history_and_plans_are_asked_for_by_name(
     kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
 ) -> None:
@@ -194,7 +192,6 @@ async def test_members_progress_history_and_plans_are_asked_for_by_name(
     assert "nonsense" in errors
 
 
-@pytest.mark.thorough
 async def test_a_watched_history_adds_what_is_new(
     kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
 ) -> None:
@@ -220,7 +217,6 @@ async def test_a_watched_history_adds_what_is_new(
     ]
 
 
-@pytest.mark.thorough
 async def test_the_master_of_another_job_is_not_taken_for_this_one(
     kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
 ) -> None:

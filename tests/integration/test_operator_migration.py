@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from elasticjob_kube.errors import NotFound
 from elasticjob_kube.resources import ELASTIC_JOBS, LIMIT_RANGES, PODS, SCALE_OUTS, SCALE_PLANS
 from elasticjob_kube.session import Kube
@@ -12,6 +13,8 @@ from elasticjob_localcluster.cluster import Cluster
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import Json, job, made, operator, phase, workers
 from tests.support.wait import until
+
+pytestmark = pytest.mark.thorough
 
 
 async def test_members_migrate_to_other_resources_under_other_indices(

@@ -36,6 +36,8 @@ from tests.support.operator_process import job, operator, phase, status_of, ther
 from tests.support.service_accounts import kubeconfig_of
 from tests.support.wait import until
 
+pytestmark = pytest.mark.thorough
+
 Json = dict[str, Any]
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
 CLUSTER_ROLE_BINDINGS = Resource(
@@ -109,7 +111,6 @@ async def test_a_member_on_a_cordoned_node_is_drained_and_replaced_uncounted(
             assert (await kube.get(ELASTIC_JOBS, namespace, "job"))["spec"]["replicaSpecs"]["worker"]["replicas"] == 2
 
 
-@pytest.mark.thorough
 async def test_a_notice_is_taken_once_though_the_operator_was_away_and_is_killed_over_it(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -301,7 +302,6 @@ async def test_what_the_api_server_has_stored_is_what_was_wanted(
         assert correction_patch(manifest, found) == {}, manifest
 
 
-@pytest.mark.thorough
 async def test_a_deleted_service_or_secret_comes_back_before_the_next_master_and_with_the_next_operator(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:

@@ -84,6 +84,7 @@ def test_whatever_the_curve_it_stays_in_bounds_turns_at_most_once_and_settles(
     assert max(result.plans) <= MOST_PLANS, result.sizes
 
 
+@pytest.mark.thorough
 def test_pods_that_cannot_be_had_are_asked_for_seldom() -> None:
     [case] = [case for case in cases() if case.name == "20 pods to be had"]
     result = run(case)
