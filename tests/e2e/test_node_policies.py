@@ -61,13 +61,12 @@ def restrict(sandbox: Sandbox) -> None:
 def test_a_quota_used_up_in_mid_scale_out_ends_the_plan_with_its_message_and_the_job_goes_on(sandbox: Sandbox) -> None:
     user, before = start_job(sandbox, counting_job("counted", replicas=2))
     allow(user, 4)
-    # The pod that the quota allows is ready long before a plan ends, also on a busy node.
-    user.request("ScalePlan", "undone", createPods=[{"role": "worker"}] * 3, timeoutSeconds=20, onTimeout="Rollback")
+    user.request("ScalePlan", "undone", createPods=[{"role": "worker"}] * 3, timeoutSeconds=8, onTimeout="Rollback")
     assert "2 of 3 new members are not ready" in partly(user, "undone")
     assert "exceeded quota: few, requested: pods=1, used: pods=4, limited: pods=4" in partly(user, "undone")
     user.until("the one that came, and no more", lambda: user.at_rest(3))
     allow(user, 5)
-    user.request("ScalePlan", "kept", createPods=[{"role": "worker"}] * 2, timeoutSeconds=20)
+    user.request("ScalePlan", "kept", createPods=[{"role": "worker"}] * 2, timeoutSeconds=8)
     assert "1 of 2 new members are not ready" in partly(user, "kept")
     assert "exceeded quota: few, requested: pods=1, used: pods=5, limited: pods=5" in partly(user, "kept")
     assert user.status()["workers"] == "4/5"

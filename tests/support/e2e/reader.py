@@ -21,9 +21,10 @@ from kubernetes.client.rest import RESTClientObject
 
 Json = dict[str, Any]
 _CORE_EVENTS = Resource("", "v1", "events", "Event")
+_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 _KINDS = {
     **{"ej": ELASTIC_JOBS, "sp": SCALE_PLANS, "scaleplan": SCALE_PLANS, "scalein": SCALE_INS, "scaleout": SCALE_OUTS},
-    **{"pod": PODS, "service": SERVICES, "node": NODES, "event": _CORE_EVENTS},
+    **{"pod": PODS, "service": SERVICES, "node": NODES, "event": _CORE_EVENTS, "quota": _QUOTAS},
 }
 
 
