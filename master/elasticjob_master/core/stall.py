@@ -71,6 +71,7 @@ class StallDetector:
     idle: float = 0.0
     first: bool = True
     _observed_seconds: float = 0.0
+    _stepped: bool = False
     _advanced_at: float | None = field(default=None, repr=False)
 
     def step_finished(self, seconds: float, wall: float, *, process_round: int) -> bool:
@@ -83,7 +84,7 @@ class StallDetector:
         else:
             self.usual = seconds
         ended = self.since is not None
-        self.stepped_at, self.since, self.idle, self.first = wall, None, 0.0, False
+        self.stepped_at, self.since, self.idle, self.first, self._stepped = wall, None, 0.0, False, True
         return ended
 
     def limit(self, rule: StallRule) -> float:
@@ -110,7 +111,11 @@ class StallDetector:
             self.since, self.idle = None, 0.0
         if activity != "training":
             return False
-        self.idle += passed
+        if self._stepped and self.stepped_at is not None:  # what had passed before the step does not count
+            self.idle += min(passed, max(0.0, wall - self.stepped_at))
+        else:
+            self.idle += passed
+        self._stepped = False
         self._observed_seconds += passed
         limit = self.limit(rule)
         if self.stepped_at is None or self.idle <= limit or self._observed_seconds < _CATCH_UP_SECONDS:

@@ -74,6 +74,19 @@ def test_where_steps_take_long_the_factor_counts() -> None:
     assert training.stalled
 
 
+def test_time_before_a_step_is_not_counted_after_it() -> None:
+    training = Training(StallRule(factor=2, seconds=1))
+    training.train(20)
+    training.now += 0.7
+    training.step()
+    training.now += 0.7
+    training.stall.advance(
+        training.now, training.wall, activity="training", process_round=training.round, rule=training.rule
+    )
+    assert training.stall.idle == pytest.approx(0.7)
+    assert not training.stalled
+
+
 def test_before_the_first_step_of_a_job_nothing_is_a_stall() -> None:
     training = Training()
     training.wait(100_000)
