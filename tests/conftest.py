@@ -20,8 +20,9 @@ from tests.support.wait import until
 
 REPOSITORY = Path(__file__).parents[1]
 
-settings.register_profile("elasticjob", deadline=None)  # how long an example takes depends on the machine
-settings.load_profile("elasticjob")
+# Without a deadline: how long an example takes depends on the machine.
+settings.register_profile("thorough", deadline=None, max_examples=100)
+settings.register_profile("usual", deadline=None, max_examples=30)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,6 +32,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--kubeconfig", default=None, help="run the end-to-end tests on this cluster, not on an embedded one"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("thorough" if config.getoption("thorough") else "usual")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -231,6 +231,7 @@ async def test_an_agent_that_stands_still_for_a_while_is_suspected_and_nothing_i
         assert workers(sandbox) == before
 
 
+@pytest.mark.thorough
 async def test_a_stalled_training_is_reported_and_restarted(sandbox: Sandbox, folder: Path) -> None:
     sandbox.apply(steady(folder, workers=2, health={"stallSeconds": 3, "stallFactor": 2, "onStall": "Restart"}))
     async with sandbox.observe(NAME) as observer:

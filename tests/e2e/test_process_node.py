@@ -142,6 +142,7 @@ def living(cookie: str) -> list[int]:
 # --- running ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_logs_can_be_followed_while_the_container_runs_and_read_afterwards(space: Space, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     space.shell("talker", f"echo one; echo two >&2; until [ -e {gate} ]; do sleep 0.05; done; printf three")
@@ -193,6 +194,7 @@ def test_a_failed_container_is_restarted_until_it_succeeds_and_its_last_log_is_k
     assert space.logs("again", "--previous") != space.logs("again")
 
 
+@pytest.mark.thorough
 def test_a_container_that_keeps_crashing_is_backed_off(space: Space) -> None:
     space.shell("crash", "exit 1", spec={"restartPolicy": "Always"})
     status = space.until("crash", lambda status: waiting(status) == "CrashLoopBackOff")

@@ -179,6 +179,7 @@ def test_a_plan_migrates_a_member_which_stays_until_its_replacement_is_ready(use
     assert changes[0][1] > user.worlds()[worlds - 1][1], "the training did not go on from where it was stopped"
 
 
+@pytest.mark.thorough
 def test_workers_that_may_not_be_resized_in_place_are_replaced_one_by_one(user: KubectlUser) -> None:
     before = user.begin(2)
     worlds = len(user.worlds())
@@ -230,6 +231,7 @@ def test_a_resize_that_the_node_has_room_for_once_is_done_once_and_the_plan_says
     user.create("ScalePlan", "smaller", replicaResourceSpecs={"worker": {"resource": {"cpu": "20m"}}})
 
 
+@pytest.mark.thorough
 def test_a_plan_of_several_forms_is_one_step(user: KubectlUser) -> None:
     before = sorted(user.begin(3))
     removed, migrated, kept = before
@@ -303,6 +305,7 @@ def test_a_suspended_training_goes_on_from_its_step_with_as_many_workers(user_of
     user.finish()
 
 
+@pytest.mark.thorough
 def test_a_job_suspended_in_the_middle_of_a_scale_out_comes_back_with_its_old_size(user_of: KubectlUserOf) -> None:
     user = user_of("lonely")
     user.begin(1)
@@ -409,6 +412,7 @@ def test_a_worker_out_of_memory_comes_back_with_more_and_the_job_succeeds(user_o
     user.wait("ej/hungry", ".status.phase", "Succeeded")
 
 
+@pytest.mark.thorough
 def test_a_crashing_worker_is_restarted_counted_and_backed_off(user_of: KubectlUserOf) -> None:
     user = user_of("flaky")
     user.until("the second attempt, at once", lambda: (user.folder / "second").exists())

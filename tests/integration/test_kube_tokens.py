@@ -20,6 +20,7 @@ REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 POD_NAME = "authentication.kubernetes.io/pod-name"
 
 
+@pytest.mark.thorough
 async def test_a_session_goes_on_with_the_token_that_follows_one_that_has_ended(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

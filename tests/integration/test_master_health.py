@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc.aio
+import pytest
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
@@ -83,6 +84,7 @@ async def test_training_that_hangs_is_started_anew_and_its_next_step_ends_the_st
         assert found == ["Stalled", "RestartedForStall", "Resumed"]
 
 
+@pytest.mark.thorough
 async def test_a_new_master_knows_stall_and_stragglers_of_the_old_one(tmp_path: Path) -> None:
     kept = f"--state-file={tmp_path / 'state'}"
     options = ("--standalone", "--min=3", "--stall-seconds=2", "--straggler-seconds=1", kept)

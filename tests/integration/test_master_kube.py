@@ -77,6 +77,7 @@ async def test_pods_of_a_draining_plan_leave_and_the_others_go_on(setting: Setti
         assert [member.pod_name for member in world.members] == [agents[1].name]
 
 
+@pytest.mark.thorough
 async def test_a_migration_is_one_change_of_the_world_and_every_member_named_later_leaves_too(setting: Setting) -> None:
     async def set_plan_status(*phases: str, draining: list[str]) -> None:
         moves = [
@@ -113,7 +114,7 @@ async def test_a_migration_is_one_change_of_the_world_and_every_member_named_lat
         await until("a world of the replacements", lambda: agents[2].running == agents[3].running == 3)
 
 
-@pytest.mark.parametrize(("third", "replicas"), [(120.0, {5}), (20.0, {1, 2})])
+@pytest.mark.parametrize(("third", "replicas"), [(120.0, {5}), pytest.param(20.0, {1, 2}, marks=pytest.mark.thorough)])
 async def test_the_auto_scaler_decides_by_what_it_measured_as_soon_as_it_is_enabled(
     setting: Setting, third: float, replicas: set[int]
 ) -> None:
@@ -152,6 +153,7 @@ async def make_auto_plan(setting: Setting, number: int, replicas: int) -> None:
     await setting.kube.create(SCALE_PLANS, setting.namespace, body)
 
 
+@pytest.mark.thorough
 async def test_a_plan_that_a_killed_master_made_is_known_to_the_next_and_its_end_is_learned_from(
     setting: Setting,
 ) -> None:
@@ -190,6 +192,7 @@ async def test_a_plan_that_a_killed_master_made_is_known_to_the_next_and_its_end
         assert log.count(b"was made before") == log.count(b"was not fulfilled") == 1, "it is processed once"
 
 
+@pytest.mark.thorough
 async def test_memory_that_is_nearly_used_up_becomes_a_plan_with_the_numbers(setting: Setting) -> None:
     limited = {"worker": {"desired": 2, "indices": "0-1", "resources": {"memory": "1Gi"}}}
     await setting.patch_job({"status": {"replicaStatuses": limited}}, "status")

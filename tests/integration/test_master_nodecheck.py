@@ -56,7 +56,7 @@ async def test_a_node_that_is_not_fit_is_left_out_notified_and_shown(
         assert {member.check_problem for member in members} == {""}
 
 
-@pytest.mark.parametrize("stage", ["before", "after"])
+@pytest.mark.parametrize("stage", ["before", pytest.param("after", marks=pytest.mark.thorough)])
 async def test_a_killed_masters_successor_checks_nobody_twice_and_lets_nobody_in_unchecked(
     setting: Setting,
     stage: str,

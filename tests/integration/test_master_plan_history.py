@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+import pytest
 from elasticjob_api import names
 from elasticjob_api.v1 import job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
@@ -23,6 +24,7 @@ async def make(setting: Setting, name: str, job: str = JOB) -> None:
     await setting.kube.create(SCALE_PLANS, setting.namespace, KIND | {"metadata": {"name": name}, "spec": spec})
 
 
+@pytest.mark.thorough
 async def test_plans_are_published_and_recorded_once_even_across_a_masters_death(setting: Setting) -> None:
     async def end() -> None:
         status = {"phase": "Failed", "message": "no room", "completionTime": "2030-01-01T00:00:00Z"}

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from elasticjob_api import names
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, PODS, SCALE_OUTS, SCALE_PLANS, SERVICES, Resource
@@ -26,6 +27,7 @@ BINDINGS = Resource(
 )
 
 
+@pytest.mark.thorough
 async def test_a_quota_used_up_in_mid_scale_out_is_named_by_the_plan_and_other_jobs_go_on(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -90,6 +92,7 @@ async def test_a_foreign_service_of_the_same_name_is_left_alone_with_a_warning(
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running", seconds=60)
 
 
+@pytest.mark.thorough
 async def test_a_large_job_does_not_delay_a_small_one(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:

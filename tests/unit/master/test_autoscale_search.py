@@ -26,17 +26,17 @@ MOST_EXCESS = 0.5
 
 
 @pytest.mark.parametrize("seed", some_of([0, 1], every=2))
-@pytest.mark.parametrize("case", some_of([case for case in cases() if case.noise], every=7))
+@pytest.mark.parametrize("case", some_of([case for case in cases() if case.noise], every=14))
 def test_the_best_size_is_found_within_8_plans_and_with_one_reversal_at_most(case: Case, seed: int) -> None:
     check(run(case, seed))  # `make bench` runs more seeds
 
 
-@pytest.mark.parametrize("case", some_of([case for case in cases() if not case.noise][::3], every=3))
+@pytest.mark.parametrize("case", some_of([case for case in cases() if not case.noise][::3], every=6))
 def test_without_noise_it_is_found_as_well(case: Case) -> None:
     check(run(case))
 
 
-@pytest.mark.parametrize("number", some_of(range(25), every=3))
+@pytest.mark.parametrize("number", some_of(range(25), every=6))
 def test_it_is_found_on_curves_drawn_at_random(number: int) -> None:
     check(run(drawn(number), number))
 
@@ -49,7 +49,7 @@ def check(result: SearchResult) -> None:
     assert max(result.plans) <= MOST_PLANS, summary
 
 
-@pytest.mark.parametrize("case", some_of(hard_cases(), every=3))
+@pytest.mark.parametrize("case", some_of(hard_cases(), every=6))
 def test_with_much_noise_it_still_settles_near_the_best_size(case: Case) -> None:
     result = run(case)
     assert result.ratio >= 0.95, (result.best, result.sizes)

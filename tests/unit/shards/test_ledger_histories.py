@@ -365,6 +365,7 @@ def test_forged_checkpoints_change_nothing(text: str) -> None:
     assert (ledger.dataset.size, ledger.fresh, ledger.restored_round) == (0, 0, 0)
 
 
+@pytest.mark.thorough
 def test_a_checkpoint_that_would_fill_the_memory_is_refused() -> None:
     bomb = zlib.compress(b'{"version":1,"undone":[' + b"0," * 30_000_000 + b"0]}")
     with pytest.raises(BadRequest, match="too long"):
