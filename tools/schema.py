@@ -11,6 +11,8 @@ from elasticjob_api.meta import Column, Json, Object, Rule
 from msgspec import NODEFAULT
 from msgspec import inspect as mi
 
+from tools.pod_template import embedded
+
 _BOUNDS = {"ge": "minimum", "le": "maximum", "pattern": "pattern", "min_length": "minLength", "max_length": "maxLength"}
 
 
@@ -129,7 +131,10 @@ def _field(field: mi.Field) -> Json:
 
 def _schema(info: mi.Type) -> Json:
     if isinstance(info, mi.Metadata):
-        return _schema(info.type) | (info.extra_json_schema or {})
+        extra = dict(info.extra_json_schema or {})
+        if of_kubernetes := extra.pop("$ref", None):
+            return embedded(of_kubernetes) | extra
+        return _schema(info.type) | extra
     if isinstance(info, mi.UnionType):
         return _union(info)
     bounds = _bounds(info)
@@ -152,8 +157,6 @@ def _schema(info: mi.Type) -> Json:
         case mi.FloatType():
             exclusive = {"minimum": info.gt, "exclusiveMinimum": True} if info.gt is not None else {}
             return {"type": "number"} | bounds | exclusive
-        case mi.AnyType():
-            return {"x-kubernetes-preserve-unknown-fields": True}
     raise TypeError(f"no schema for {info}")
 
 

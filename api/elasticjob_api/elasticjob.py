@@ -17,13 +17,16 @@ PodTemplate = Annotated[
     dict[str, Any],
     Meta(
         description="A pod template, kept as written; reserved are only names that start with elasticjob.",
-        extra_json_schema={"x-kubernetes-preserve-unknown-fields": True},
+        extra_json_schema={"$ref": "PodTemplateSpec"},
     ),
 ]
 MAX_REPLICAS = 10_000
 """Members that a role may have."""
 Count = Annotated[int, Meta(ge=0, le=MAX_REPLICAS)]
 Seconds = Annotated[int, Meta(ge=0, le=31_536_000)]
+MAX_INT32 = 2_147_483_647
+"""The highest number that Kubernetes takes for what has no natural bound; as seconds, 68 years."""
+Image = Annotated[str, Meta(max_length=1024)]
 DEFAULT_MAX_MEMORY_FACTOR = 4
 """How many times the template's memory a member may get when `maxMemory` is not set."""
 _BY_INDEX = {"x-kubernetes-map-type": "atomic"}
@@ -57,7 +60,8 @@ class RestartRule(Object, frozen=True):
         Meta(description="A regular expression (RE2) found in the message of the container or the pod."),
     ] = None
     pod_conditions: Annotated[
-        list[str], Meta(description="Types of pod conditions that are True, such as DisruptionTarget.", max_length=16)
+        list[Annotated[str, Meta(max_length=316)]],
+        Meta(description="Types of pod conditions that are True, such as DisruptionTarget.", max_length=16),
     ] = []
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -74,10 +78,11 @@ class Completion(Object, frozen=True):
     """When a role decides the end of the job. Unset: every member must succeed."""
 
     min_succeeded: Annotated[
-        Annotated[int, Meta(ge=1)] | None, Meta(description="The job succeeds when this many members have succeeded.")
+        Annotated[int, Meta(ge=1, le=MAX_REPLICAS)] | None,
+        Meta(description="The job succeeds when this many members have succeeded."),
     ] = None
     min_failed: Annotated[
-        Annotated[int, Meta(ge=1)] | None,
+        Annotated[int, Meta(ge=1, le=MAX_REPLICAS)] | None,
         Meta(description="The job fails when this many members have failed for good."),
     ] = None
 
@@ -155,25 +160,23 @@ class Agent(Object, frozen=True):
         ),
     ] = "InitContainer"
     image: Annotated[
-        str | None, Meta(description="Image of the init container; unset: the operator's --agent-image.")
+        Image | None, Meta(description="Image of the init container; unset: the operator's --agent-image.")
     ] = None
 
 
 class MasterSpec(Object, frozen=True):
     """The job's master pod."""
 
-    image: Annotated[str | None, Meta(description="Image; unset: the one the operator was started with.")] = None
+    image: Annotated[Image | None, Meta(description="Image; unset: the one the operator was started with.")] = None
     resources: Annotated[
         dict[str, Any],
-        Meta(
-            description="Resources of the container.", extra_json_schema={"x-kubernetes-preserve-unknown-fields": True}
-        ),
+        Meta(description="Resources of the container.", extra_json_schema={"$ref": "ResourceRequirements"}),
     ] = field(default_factory=lambda: {"requests": {"cpu": "100m", "memory": "128Mi"}})
     template: Annotated[
         dict[str, Any],
         Meta(
             description="Overrides of the pod: labels, annotations, nodeSelector, tolerations and the like.",
-            extra_json_schema={"x-kubernetes-preserve-unknown-fields": True},
+            extra_json_schema={"$ref": "PodTemplateSpec"},
         ),
     ] = {}
     restart_limit: Annotated[int, Meta(description="Counted restarts before the job fails.", ge=0, le=10_000)] = 10
@@ -249,14 +252,17 @@ class RunPolicy(Object, frozen=True):
         Seconds | None, Meta(description="Seconds after which a finished job is deleted; unset: never.")
     ] = None
     active_deadline_seconds: Annotated[
-        Annotated[int, Meta(ge=1)] | None, Meta(description="Seconds the job may be active; then it fails.")
+        Annotated[int, Meta(ge=1, le=MAX_INT32)] | None,
+        Meta(description="Seconds the job may be active; then it fails."),
     ] = None
-    backoff_limit: Annotated[int, Meta(description="Counted restarts of all members together.", ge=0)] = 10
+    backoff_limit: Annotated[int, Meta(description="Counted restarts of all members together.", ge=0, le=MAX_INT32)] = (
+        10
+    )
     start_policy: Annotated[
         Literal["AnyMin", "AllReady"], Meta(description="Start with minReplicas, or wait for all replicas.")
     ] = "AnyMin"
     pending_deadline_seconds: Annotated[
-        Annotated[int, Meta(ge=1)] | None,
+        Annotated[int, Meta(ge=1, le=MAX_INT32)] | None,
         Meta(description="Seconds a pod may be unschedulable or without its image; then the job fails."),
     ] = None
     plan_history_limit: Annotated[

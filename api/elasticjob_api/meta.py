@@ -72,17 +72,16 @@ class ObjectMeta(Object, frozen=True):
     owner_references: list[OwnerReference] = []
 
 
+QUANTITY_SCHEMA: Json = {
+    "x-kubernetes-int-or-string": True,
+    "minimum": 0,
+    "maxLength": 32,
+    "pattern": r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)(([KMGTPE]i)|[numkMGTPE]|([eE][+-]?[0-9]+))?$",
+}
+"""What a quantity looks like: in a CRD, besides that it is an integer or a string."""
 Quantity = Annotated[
     int | str,
-    Meta(
-        description="A Kubernetes quantity, such as 500m, 2 or 4Gi.",
-        extra_json_schema={
-            "x-kubernetes-int-or-string": True,
-            "minimum": 0,
-            "maxLength": 32,
-            "pattern": r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)(([KMGTPE]i)|[numkMGTPE]|([eE][+-]?[0-9]+))?$",
-        },
-    ),
+    Meta(description="A Kubernetes quantity, such as 500m, 2 or 4Gi.", extra_json_schema=QUANTITY_SCHEMA),
 ]
 
 Time = Annotated[str, Meta(description="When, as RFC 3339 in UTC.", extra_json_schema={"format": "date-time"})]

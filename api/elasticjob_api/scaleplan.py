@@ -110,6 +110,11 @@ class ScalePlanSpec(Object, frozen=True):
             ),
             "nothing to do: give replicaResourceSpecs, createPods, removePods or migratePods",
         ),
+        Rule(
+            "!has(self.replicaResourceSpecs) || self.replicaResourceSpecs.all(role, role.size() <= 20)",
+            "a role's name has at most 20 characters",
+            field=".replicaResourceSpecs",
+        ),
     )
 
 

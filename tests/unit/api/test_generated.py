@@ -12,10 +12,12 @@ from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.scalers import ScaleIn, ScaleOut
 
 from tools import generate
+from tools.pod_template import embedded
 from tools.reference import reference
 
 DEFINITIONS = generate.definitions()
 KINDS = {"elasticjobs": ElasticJob, "scaleplans": ScalePlan, "scaleins": ScaleIn, "scaleouts": ScaleOut}
+OF_KUBERNETES = ("spec.replicaSpecs.*.template", "spec.master.template", "spec.master.resources")
 JOB = {
     "metadata": {"name": "digits"},
     "spec": {"framework": "jax", "replicaSpecs": {"worker": {"template": {"spec": {"containers": []}}}}},
@@ -28,12 +30,24 @@ def schema_of(plural: str) -> dict[str, Any]:
 
 
 def fields(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every field below, but none inside of Kubernetes' own types."""
     for name, field in schema.get("properties", {}).items():
         yield f"{path}.{name}", field
-        yield from fields(field, f"{path}.{name}")
+        if f"{path}.{name}" not in OF_KUBERNETES:
+            yield from fields(field, f"{path}.{name}")
     for key, suffix in (("items", "[]"), ("additionalProperties", ".*")):
         if key in schema:
             yield from fields(schema[key], path + suffix)
+
+
+def everywhere(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield a schema and all schemas in it."""
+    yield path, schema
+    for name, field in schema.get("properties", {}).items():
+        yield from everywhere(field, f"{path}.{name}")
+    for key, suffix in (("items", "[]"), ("additionalProperties", ".*")):
+        if key in schema:
+            yield from everywhere(schema[key], path + suffix)
 
 
 def test_generated_files_are_current() -> None:
@@ -126,3 +140,59 @@ def test_a_gpu_keeps_its_kubernetes_name() -> None:
     plan = msgspec.json.decode(msgspec.json.encode(body), type=ScalePlan)
     assert plan.spec.replica_resource_specs["worker"].resource.gpu == 2
     assert msgspec.to_builtins(plan) == body
+
+
+@pytest.mark.parametrize("plural", KINDS)
+def test_nothing_in_a_custom_resource_is_stored_that_its_schema_does_not_know(plural: str) -> None:
+    assert "x-kubernetes-preserve-unknown-fields" not in msgspec.json.encode(DEFINITIONS[plural]).decode()
+
+
+@pytest.mark.parametrize("plural", KINDS)
+def test_every_list_map_and_text_that_users_write_is_bounded(plural: str) -> None:
+    assert [path for path, field in everywhere(schema_of(plural)["properties"]["spec"], "spec") if is_open(field)] == []
+
+
+def is_open(schema: dict[str, Any]) -> bool:
+    """Whether a list, map or text has no bound; an enumeration and a time are bounded by what they are."""
+    if schema.get("x-kubernetes-int-or-string"):
+        return "maxLength" not in schema
+    match schema["type"]:
+        case "array":
+            return "maxItems" not in schema
+        case "object":
+            return "additionalProperties" in schema and "maxProperties" not in schema
+        case "string":
+            return not {"maxLength", "enum", "format"} & schema.keys()
+    return False
+
+
+@pytest.mark.parametrize("plural", KINDS)
+def test_every_number_that_users_write_is_bounded_except_those_of_kubernetes(plural: str) -> None:
+    spec = schema_of(plural)["properties"]["spec"]
+    numbers = [(path, field) for path, field in fields(spec, "spec") if field.get("type") in ("integer", "number")]
+    assert numbers
+    assert [path for path, field in numbers if not {"minimum", "maximum"} <= field.keys()] == []
+
+
+MAX_REQUEST_BYTES = 1_500_000
+"""What etcd takes in one request; the API server takes more."""
+MAX_ANNOTATION_BYTES = 262_144
+"""What all annotations of an object may have together; `kubectl apply` puts the whole object into one."""
+
+
+@pytest.mark.parametrize("plural", KINDS)
+def test_a_definition_fits_into_etcd_and_into_the_annotation_of_kubectl_apply(plural: str) -> None:
+    applied = msgspec.json.encode(DEFINITIONS[plural])
+    assert len(applied) < 0.75 * MAX_ANNOTATION_BYTES, "leave room for the fields of newer versions of Kubernetes"
+    as_annotation = msgspec.json.encode(applied.decode())  # with a backslash before each quotation mark
+    assert len(applied) + len(as_annotation) < MAX_REQUEST_BYTES / 2, "managedFields need as much again at most"
+
+
+def test_a_pod_template_knows_what_a_pod_knows() -> None:
+    template = embedded("PodTemplateSpec")
+    container = template["properties"]["spec"]["properties"]["containers"]["items"]
+    assert {"name", "image", "command", "resources", "volumeMounts", "lifecycle"} <= container["properties"].keys()
+    assert container["required"] == ["name"]
+    assert container["properties"]["resources"] == embedded("ResourceRequirements")
+    assert "ephemeralContainers" not in template["properties"]["spec"]["properties"]
+    assert "ownerReferences" not in template["properties"]["metadata"]["properties"]

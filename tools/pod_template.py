@@ -1,0 +1,141 @@
+"""The schema of pod templates and container resources, as an API server of Kubernetes publishes it.
+
+    kubectl get --raw /openapi/v3/api/v1 | .venv/bin/python -m tools.pod_template
+
+writes tools/pod_template.json: what PodTemplateSpec and ResourceRequirements consist of in that version of Kubernetes,
+one definition a line. `make generate` puts it into the CRDs, so that the API server refuses a field of a template that
+is misspelled or of a wrong type when the job is created, and stores nothing that is nested deeper than a pod.
+
+Only names, types and enumerations are taken over: a CRD must fit into etcd, and into an annotation of `kubectl apply`.
+Values are checked by the API server as those of any pod, when the pod is created.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from elasticjob_api.meta import QUANTITY_SCHEMA, Json
+
+FILE = Path(__file__).with_suffix(".json")
+ROOTS = ("PodTemplateSpec", "ResourceRequirements")
+MAX_ENTRIES = 4096
+"""Of a list or map in a template."""
+MAX_CHARACTERS = 262_144
+"""Of a text in a template: as many as all annotations of an object may have together."""
+_INTEGER_OR_STRING: Json = {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
+_NAME: Json = {"type": "string", "maxLength": 253}
+_OWN: dict[str, Json] = {
+    "ObjectMeta": {  # without what only stored objects have, such as owners
+        "type": "object",
+        "properties": {
+            "name": _NAME,
+            "generateName": _NAME,
+            "namespace": _NAME,
+            "labels": {
+                "type": "object",
+                "additionalProperties": {"type": "string", "maxLength": 63},
+                "maxProperties": MAX_ENTRIES,
+            },
+            "annotations": {
+                "type": "object",
+                "additionalProperties": {"type": "string", "maxLength": MAX_CHARACTERS},
+                "maxProperties": MAX_ENTRIES,
+            },
+            "finalizers": {"type": "array", "items": _NAME, "maxItems": 16},
+            "creationTimestamp": {"type": "string", "format": "date-time"},  # which Go programs write, as null
+        },
+    },
+    "Quantity": _INTEGER_OR_STRING | QUANTITY_SCHEMA,
+    "IntOrString": _INTEGER_OR_STRING | {"maxLength": 253},
+}
+"""Definitions that replace those of the API server."""
+_LEFT_OUT = ("ephemeralContainers",)
+"""Fields of a pod's spec that no template can have."""
+
+
+def main() -> None:
+    """Write the file from the OpenAPI document on the standard input."""
+    FILE.write_bytes(render(msgspec.json.decode(sys.stdin.buffer.read())))
+
+
+def render(document: Json) -> bytes:
+    """Return the file for what an API server serves at /openapi/v3/api/v1."""
+    served = {name.rpartition(".")[2]: schema for name, schema in document["components"]["schemas"].items()}
+    found: dict[str, Json] = {}
+    wanted = list(ROOTS)
+    while wanted:
+        name = wanted.pop()
+        if name not in found:
+            found[name] = _OWN.get(name) or _definition(name, served[name])
+            wanted += _references(found[name])
+    lines = [f"{_json(name)}:{_json(found[name])}" for name in sorted(found)]
+    head = '{"kubernetes":' + _json(document["info"]["version"]) + ',"definitions":{'
+    return "\n".join((head, ",\n".join(lines), "}}", "")).encode()
+
+
+def _definition(name: str, schema: Json) -> Json:
+    made = _structural(schema)
+    if name == "PodSpec":
+        del made["required"]  # a master's template has no containers; what a member's need, the operator says
+        made["properties"] = {key: value for key, value in made["properties"].items() if key not in _LEFT_OUT}
+    return made
+
+
+def _structural(schema: Json) -> Json:
+    """Return the part of a schema that is taken over, with bounds."""
+    if "allOf" in schema:
+        (schema,) = schema["allOf"]
+    if "$ref" in schema:
+        return {"$ref": schema["$ref"].rpartition(".")[2]}
+    made: Json = {key: schema[key] for key in ("type", "format", "required") if key in schema}
+    match schema["type"]:
+        case "object" if "additionalProperties" in schema:
+            values = _structural(schema["additionalProperties"])
+            made |= {"additionalProperties": values, "maxProperties": MAX_ENTRIES}
+        case "object":
+            made["properties"] = {key: _structural(value) for key, value in schema.get("properties", {}).items()}
+        case "array":
+            made |= {"items": _structural(schema["items"]), "maxItems": MAX_ENTRIES}
+        case "string" if "enum" in schema:
+            made["enum"] = [*schema["enum"], ""]  # to Kubernetes, an empty text is a field that is not set
+        case "string" if "format" not in schema:
+            made["maxLength"] = MAX_CHARACTERS
+    return made
+
+
+def _references(schema: Json) -> Iterator[str]:
+    if "$ref" in schema:
+        yield schema["$ref"]
+    for nested in schema.get("properties", {}).values():
+        yield from _references(nested)
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            yield from _references(schema[key])
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def embedded(name: str) -> Json:
+    """Return the schema of a definition in the file, with all that it refers to put in place."""
+    return _resolved({"$ref": name}, msgspec.json.decode(FILE.read_bytes())["definitions"])
+
+
+def _resolved(schema: Json, definitions: dict[str, Json]) -> Json:
+    if "$ref" in schema:
+        return _resolved(definitions[schema["$ref"]], definitions)
+    found = dict(schema)
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            found[key] = _resolved(schema[key], definitions)
+    if "properties" in schema:
+        found["properties"] = {key: _resolved(value, definitions) for key, value in schema["properties"].items()}
+    return found
+
+
+if __name__ == "__main__":
+    main()
