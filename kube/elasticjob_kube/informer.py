@@ -19,7 +19,7 @@ from elasticjob_kube.resources import Resource
 from elasticjob_kube.session import Kube
 
 log = logging.getLogger(__name__)
-_BACK_OFF_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
+_BACK_OFF_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0)
 """Pauses after failures in a row; the last one is repeated."""
 _SHORTEST_WATCH_SECONDS = 1.0
 """A watch that ends sooner without an event counts as failed; one that lasts as long resets the back-off."""

@@ -12,6 +12,8 @@ import asyncio
 import copy
 import io
 import os
+import random
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
@@ -20,6 +22,7 @@ from typing import Any, Literal, TypeVar, overload
 
 import aiohttp
 import msgspec
+from aiohttp import AddrInfoType
 from aiohttp.abc import AbstractStreamWriter
 
 from elasticjob_kube.access import Access, pod_access, uses_service_account
@@ -31,21 +34,29 @@ Json = dict[str, Any]
 PatchKind = Literal["json-patch", "merge-patch", "strategic-merge-patch", "apply-patch"]
 
 REQUEST_SECONDS = 30.0
-WATCH_SECONDS = 300
+WATCH_SECONDS = 45.0
+"""The longest life of a watch, after which it is opened again where it ended; each one lives a random part less.
+
+It bounds how long a watch is believed that is dead without an error: its packets get lost, or the server or a proxy
+hangs. Bookmarks come too seldom to show that (once a minute), and keep-alive probes reach no further than the next
+proxy. The price is a request a watch and 40 s, which the API server answers from its cache, on an open connection.
+"""
 KEEP_ALIVE_SECONDS = 75.0
 """How long an idle connection is kept; the API server closes it after 90. A new one costs more than a request."""
 _MAX_WATCH_LINE_BYTES = 16 * 1024 * 1024
+_SOCKET_OPTIONS = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 25_000}
+"""A connection whose other end has gone without a word breaks after 25 s, whether it waits or sends. So none of those
+that are kept idle is used for the next request, which would wait for nothing."""
 _CHUNKED_BODY_BYTES = 1024 * 1024
 """A larger body is sent in parts, so that sending it does not hold up the event loop."""
 _SHOWN_ANSWER_BYTES, _SHOWN_ERROR_BYTES = 100, 500
 """Of an answer that is not JSON, as much is shown in the error's message."""
-_CONNECT_SECONDS = 10
-_WATCH_END_SECONDS = 30
-"""How long after `WATCH_SECONDS` the server may take to end a watch."""
-_REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=REQUEST_SECONDS)
-_WATCH_TIMEOUT = aiohttp.ClientTimeout(
-    total=None, sock_connect=_CONNECT_SECONDS, sock_read=WATCH_SECONDS + _WATCH_END_SECONDS
-)
+_CONNECT_SECONDS = 5.0
+"""A lost packet is sent again after 1 and 3 s; the next attempt, after 7 s, is better made anew."""
+_SHORTEST_WATCH = 0.8
+"""Of the longest life: so that the watches of many clients do not begin and end together after an outage for ever."""
+_DEAD_WATCH = 1.2
+"""Of the longest life: by then the server has ended every watch that is not dead."""
 
 
 class _Reason(msgspec.Struct):
@@ -76,8 +87,17 @@ class _Guarded(aiohttp.BytesPayload):
 class Kube:
     """Requests to one API server. Every method raises a `KubeError` (see errors.py) unless the request succeeded."""
 
-    def __init__(self, http: aiohttp.ClientSession, access: Access, *, user_agent: str, connections: int) -> None:
+    def __init__(
+        self,
+        http: aiohttp.ClientSession,
+        access: Access,
+        *,
+        user_agent: str,
+        connections: int,
+        watch_seconds: float = WATCH_SECONDS,
+    ) -> None:
         self._http = http
+        self._watch_seconds = watch_seconds
         self._authorization = access.authorization
         self._host = access.host.rstrip("/")
         self._user_agent = user_agent
@@ -216,7 +236,7 @@ class Kube:
                 params={key: value for key, value in (params or {}).items() if value},
                 data=None if body is None else self._payload(method, msgspec.json.encode(body)),
                 headers=await self._headers(content_type),
-                timeout=_REQUEST_TIMEOUT if seconds == REQUEST_SECONDS else aiohttp.ClientTimeout(total=seconds),
+                timeout=_timeout(seconds),
             ) as response:
                 data: bytes = await response.read()
                 self.answers[method, response.status] += 1
@@ -241,14 +261,16 @@ class Kube:
         label_selector: str = "",
         field_selector: str = "",
     ) -> AsyncIterator[WatchEvent]:
-        """Yield the changes after `resource_version` until the server ends the watch (a few minutes).
+        """Yield the changes after `resource_version` until the server ends the watch, after `WATCH_SECONDS` or less.
 
-        Raises `Expired` when the version is too old (list again) and `TryLater` when the connection breaks.
+        Raises `Expired` when the version is too old (list again), and `TryLater` when the connection breaks or the
+        server has not ended the watch when it should have.
         """
+        life = random.uniform(_SHORTEST_WATCH, 1) * self._watch_seconds  # noqa: S311
         params = {
             "watch": "1",
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(WATCH_SECONDS),
+            "timeoutSeconds": str(max(round(life), 1)),
             "resourceVersion": resource_version,
             "labelSelector": label_selector,
             "fieldSelector": field_selector,
@@ -260,7 +282,7 @@ class Kube:
                 self._host + path,
                 params={key: value for key, value in params.items() if value},
                 headers=await self._headers("application/json"),
-                timeout=_WATCH_TIMEOUT,
+                timeout=_timeout(_DEAD_WATCH * self._watch_seconds),
                 read_bufsize=_MAX_WATCH_LINE_BYTES,
             ) as response:
                 if response.status >= 400:
@@ -281,24 +303,33 @@ class Kube:
 
 
 @asynccontextmanager
-async def connect(*, user_agent: str, kubeconfig: Path | None = None, connections: int = 100) -> AsyncIterator[Kube]:
+async def connect(
+    *,
+    user_agent: str,
+    kubeconfig: Path | None = None,
+    connections: int = 100,
+    watch_seconds: float = WATCH_SECONDS,
+) -> AsyncIterator[Kube]:
     """Open a session: the given kubeconfig, else `$KUBECONFIG`, else the pod's service account, else ~/.kube/config.
 
     Args:
         user_agent: the name of this client in the API server's logs.
         kubeconfig: see above.
         connections: requests at a time; further ones wait in order. Watches do not count.
+        watch_seconds: see `WATCH_SECONDS`.
 
     Raises:
         NoAccess: none of them is usable.
     """
     access = await _access(kubeconfig)
     async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ssl=access.context, keepalive_timeout=KEEP_ALIVE_SECONDS),
+        connector=aiohttp.TCPConnector(
+            limit=0, ssl=access.context, keepalive_timeout=KEEP_ALIVE_SECONDS, socket_factory=_probed_socket
+        ),
         cookie_jar=aiohttp.DummyCookieJar(),
         proxy=access.proxy,
     ) as http:
-        yield Kube(http, access, user_agent=user_agent, connections=connections)
+        yield Kube(http, access, user_agent=user_agent, connections=connections, watch_seconds=watch_seconds)
 
 
 async def _access(path: Path | None) -> Access:
@@ -312,6 +343,21 @@ async def _access(path: Path | None) -> Access:
         message = "to use a kubeconfig, install elasticjob[kubeconfig]; without, this runs in a pod only"
         raise NoAccess(message) from error
     return await kubeconfig.access(path)
+
+
+def _probed_socket(address: AddrInfoType) -> socket.socket:
+    """Return a socket that notices when its other end has gone (see `_SOCKET_OPTIONS`)."""
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _SOCKET_OPTIONS.items():
+        if hasattr(socket, name):  # TCP_USER_TIMEOUT is Linux', and the command line runs elsewhere, too
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made
+
+
+def _timeout(seconds: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, _CONNECT_SECONDS))
 
 
 def _object(data: bytes) -> Json:

@@ -1,4 +1,7 @@
-"""A TCP proxy whose connections can be cut: nothing gets through any more, and neither end gets an error."""
+"""A TCP proxy whose connections can be cut: nothing gets through any more, and neither end gets an error.
+
+Either all are cut until they are restored, or those that are open now for ever, while new ones are forwarded.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,12 @@ class CuttableProxy:
         """Let nothing through."""
         self._connected.clear()
 
+    def freeze(self) -> None:
+        """Let nothing through on the connections that are open now, for ever; new ones are forwarded."""
+        self._connected.clear()
+        self._connected = asyncio.Event()
+        self._connected.set()
+
     def restore(self) -> None:
         """Let everything through again, also what was sent meanwhile."""
         self._connected.set()
@@ -29,22 +38,27 @@ class CuttableProxy:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        connected = self._connected
         with contextlib.suppress(OSError, asyncio.CancelledError):
-            await self._connected.wait()
+            await connected.wait()
             there_reader, there_writer = await asyncio.open_connection(*self._target)
-            await asyncio.gather(self._forward(reader, there_writer), self._forward(there_reader, writer))
+            await asyncio.gather(
+                self._forward(reader, there_writer, connected), self._forward(there_reader, writer, connected)
+            )
         self._tasks.discard(task)
 
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connected: asyncio.Event
+    ) -> None:
         try:
             while data := await reader.read(65536):
-                await self._connected.wait()
+                await connected.wait()
                 writer.write(data)
                 await writer.drain()
+            await connected.wait()  # the end of a connection does not get through either
         except OSError:
-            pass
+            await connected.wait()
         finally:
-            await self._connected.wait()  # the end of a connection does not get through either
             writer.close()
 
     async def end(self) -> None:

@@ -1,0 +1,72 @@
+"""Connections to the API server that die without an error: they are noticed, and nothing is missed."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import yaml
+from elasticjob_api.meta import ObjectMeta
+from elasticjob_kube.informer import Informer
+from elasticjob_kube.resources import CONFIG_MAPS
+from elasticjob_kube.session import Json, Kube, connect
+from elasticjob_localcluster.cluster import Cluster
+
+from tests.support.tcp_proxy import CuttableProxy, cuttable_proxy
+from tests.support.wait import until
+
+WATCH_SECONDS = 3.0
+
+
+class Thing(msgspec.Struct):
+    """An object by its name."""
+
+    metadata: ObjectMeta
+
+
+@asynccontextmanager
+async def session_through_proxy(cluster: Cluster, directory: Path) -> AsyncIterator[tuple[CuttableProxy, Kube]]:
+    """A session whose connections go through a proxy, and whose watches are short."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config: Json = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
+    path = directory / "through-proxy.kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    async with (
+        cuttable_proxy("127.0.0.1", port, to=("127.0.0.1", cluster.port)) as proxy,
+        connect(user_agent="test", kubeconfig=path, watch_seconds=WATCH_SECONDS) as session,
+    ):
+        yield proxy, session
+
+
+async def test_a_watch_whose_connection_is_silent_is_given_up_and_nothing_is_missed(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    names: set[str] = set()
+
+    def changed(before: Thing | None, after: Thing | None) -> None:
+        names.symmetric_difference_update({(after or before).metadata.name} if not (before and after) else ())  # type: ignore[union-attr]
+
+    async with session_through_proxy(cluster, tmp_path) as (proxy, session):
+        informer: Informer[Thing] = Informer(session, CONFIG_MAPS, Thing, namespace=namespace, on_change=changed)
+        running = asyncio.create_task(informer.run())
+        try:
+            await kube.create(CONFIG_MAPS, namespace, {"metadata": {"name": "first"}})
+            await until("the watch works", lambda: "first" in names)
+            proxy.freeze()
+            await kube.create(CONFIG_MAPS, namespace, {"metadata": {"name": "made-in-silence"}})
+            await kube.delete(CONFIG_MAPS, namespace, "first")
+            await until("what was silent is read again", lambda: "made-in-silence" in names and "first" not in names)
+            proxy.cut()
+            await kube.create(CONFIG_MAPS, namespace, {"metadata": {"name": "made-in-a-cut"}})
+            proxy.freeze()  # new connections get through, those from before the cut never again
+            await until("what was cut is read again", lambda: "made-in-a-cut" in names)
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
