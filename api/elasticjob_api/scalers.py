@@ -30,11 +30,14 @@ class ScaleOutSpec(Object, frozen=True):
 
 
 class ScaleInSpec(Object, frozen=True):
-    """Remove members: the ones with the highest indices, or the named ones."""
+    """Remove members: a number of them, or the named ones."""
 
     job_name: JobName
     role: Annotated[RoleName, Meta(description="Their role.")] = "worker"
-    count: Annotated[ScaleCount | None, Meta(description="Members to remove, the highest indices first.")] = None
+    count: Annotated[
+        ScaleCount | None,
+        Meta(description="Members to remove: first those that have succeeded, then the highest indices."),
+    ] = None
     pod_names: Annotated[
         list[Annotated[str, Meta(min_length=1, max_length=253)]],
         Meta(

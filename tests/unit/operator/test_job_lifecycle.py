@@ -163,6 +163,43 @@ async def test_members_that_succeed_while_others_are_drained_neither_end_the_job
     assert len(cluster.kube.created_names) == 4
 
 
+async def test_a_job_does_not_succeed_while_its_only_busy_worker_drains() -> None:
+    cluster = new_cluster(replicas=3)
+    await cluster.start()
+    for name in ("job-worker-0", "job-worker-1"):
+        end_training(cluster, name, 0)
+    await cluster.apply(SCALE_INS, "less", podNames=["job-worker-2"])
+    await cluster.run_operator()
+    await cluster.run_operator()
+    assert status_of(cluster)["phase"] == "Scaling"
+    end_training(cluster, "job-worker-2", 0)
+    await cluster.settle()
+    assert cluster.job().status.phase == "Succeeded"
+
+
+async def test_of_a_number_members_those_leave_first_that_have_succeeded() -> None:
+    cluster = new_cluster(replicas=3)
+    await cluster.start()
+    for name in ("job-worker-0", "job-worker-1"):
+        end_training(cluster, name, 0)
+    await cluster.apply(SCALE_INS, "less", count=1)
+    await cluster.settle()
+    assert status_of(cluster)["replicaStatuses"]["worker"]["indices"] == "0,2"
+    assert cluster.job().status.phase == "Running"
+    end_training(cluster, "job-worker-2", 0)
+    await cluster.settle()
+    assert cluster.job().status.phase == "Succeeded"
+
+
+async def test_where_a_number_of_successes_is_needed_none_is_taken_away() -> None:
+    cluster = new_cluster(replicas=3, worker={"completion": {"minSucceeded": 2}})
+    await cluster.start()
+    end_training(cluster, "job-worker-0", 0)
+    await cluster.apply(SCALE_INS, "less", count=1)
+    await cluster.settle()
+    assert status_of(cluster)["replicaStatuses"]["worker"]["indices"] == "0-1"
+
+
 # --- the end --------------------------------------------------------------------------------------------------------
 
 

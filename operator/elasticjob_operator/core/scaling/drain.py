@@ -11,6 +11,7 @@ from elasticjob_api.scaleplan import ScalePlan, ScalePlanStatus
 from msgspec.structs import replace
 
 from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.plan import Indices
 
 MAX_NAMES_LISTED = 1000
 """Pods that one list of a plan's status names: the status of a plan for a very large job must fit into one object."""
@@ -28,6 +29,15 @@ def pods_to_drain(pods: Iterable[Pod]) -> list[str]:
 def not_drained(observed: Observed, draining: Collection[str]) -> list[str]:
     """Return the names of those draining pods whose training has not ended."""
     return sorted(pod.name for pod in observed.pods if pod.name in draining and not pod.training_ended)
+
+
+def with_members_of(observed: Observed, members: Indices, pods: Collection[str]) -> Indices:
+    """Return members per role, with those of these pods."""
+    added: dict[str, set[int]] = {role: set() for role in members}
+    for pod in observed.pods:
+        if pod.name in pods:
+            added[pod.role].add(pod.index)
+    return {role: indices | added[role] for role, indices in members.items()}
 
 
 def drain_seconds(observed: Observed, plan: ScalePlan, roles: Iterable[str]) -> int:

@@ -38,7 +38,8 @@ class ScalingResult:
     Attributes:
         status: the job's status with what the plan has changed.
         staying: members per role that the plan does not remove.
-        counted: members per role that make up the size, without the surplus of a replacement.
+        counted: members per role whose success counts: those that make up the size, without the surplus of a
+            replacement, and those that drain, since the job has not succeeded while one of them trains.
         overrides: resources per role that the plan is setting for every member.
         actions: what to do after the job's status is written.
         requeue_after: seconds after which to decide again without a change; None for never.
@@ -106,6 +107,7 @@ def _drain(observed: Observed, plan: ScalePlan, result: ScalingResult, now: floa
     allowed = drain.drain_seconds(observed, plan, roles)
     seconds_left = parse_time(plan.status.start_time or format_time(now)) + allowed - now
     if waiting and seconds_left > 0:
+        result.counted = drain.with_members_of(observed, result.counted, set(waiting))
         result.actions += patches.plan_status(plan, drain.with_draining_if_worth_a_write(plan.status, waiting))
         result.requeue_after = seconds_left
         return

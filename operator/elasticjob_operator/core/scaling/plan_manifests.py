@@ -15,7 +15,7 @@ from msgspec import to_builtins
 from elasticjob_operator.core.model.observed import Observed, owner_reference
 from elasticjob_operator.core.model.plan import PlanRefused
 from elasticjob_operator.core.scaling.limits import check_bounds
-from elasticjob_operator.core.scaling.member_selection import members_to_remove
+from elasticjob_operator.core.scaling.member_selection import dispensable_members, members_to_remove
 from elasticjob_operator.core.scaling.resolve import member_of
 
 Json = dict[str, Any]
@@ -134,7 +134,7 @@ def _indices_to_remove(observed: Observed, scaler: ScaleIn) -> frozenset[int]:
             raise PlanRefused(f"spec.count: {count} must be from 1 to {MAX_MEMBERS_PER_REQUEST}")
         prefix = f"spec.count: {count} fewer than {len(indices)}: "
         check_bounds(spec.min_replicas, spec.max_replicas, len(indices) - count, role=role, prefix=prefix)
-        return members_to_remove(indices, count)
+        return members_to_remove(indices, count, first=dispensable_members(job, role))
     by_name = {pod.name: pod for pod in observed.pods}
     removed: set[int] = set()
     for position, name in enumerate(pod_names):

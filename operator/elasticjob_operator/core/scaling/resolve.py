@@ -21,7 +21,7 @@ from elasticjob_operator.core.model.plan import (
     current_indices,
 )
 from elasticjob_operator.core.scaling.limits import check_resources, check_size
-from elasticjob_operator.core.scaling.member_selection import free_indices, with_size
+from elasticjob_operator.core.scaling.member_selection import dispensable_members, free_indices, with_size
 
 
 def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> ResolvedPlan:
@@ -46,7 +46,13 @@ def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> ResolvedPl
                     f"{field}.replicas: {entry.replicas} is below the {more} members that spec.createPods adds"
                 )
             used = taken[role] | targets[role]
-            targets[role] = with_size(targets[role], entry.replicas, used=used, keep=created[role])
+            targets[role] = with_size(
+                targets[role],
+                entry.replicas,
+                used=used,
+                keep=created[role],
+                first=dispensable_members(job, role),
+            )
         if wanted := _checked_quantities(entry.resource, f"{field}.resource"):
             resources[role] = wanted
     migrations = _migrated(job, pods, plan, targets, taken, by_index)
