@@ -126,14 +126,13 @@ class Agent:
     # --- events -----------------------------------------------------------------------------------------------------
 
     def _launch_event(self, start: pb.Start) -> Launch:
-        inherited = {name: value for name, value in self._environment.items() if name != names.ENV_TOKEN}
         agent_variables = {
             names.ENV_SOCKET: str(self._training_socket.path),
             names.ENV_ROUND: str(start.world.round),
             names.ENV_RANK: str(start.rank),
             names.ENV_WORLD_SIZE: str(len(start.world.members)),
         }
-        environment = {**inherited, **start.environment, **agent_variables}
+        environment = {**self._environment, **start.environment, **agent_variables}
         return Launch(round=start.world.round, environment=environment, members=start.world.members)
 
     def _handle_sigterm(self) -> None:

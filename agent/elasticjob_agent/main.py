@@ -9,7 +9,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from elasticjob_agent import LIBRARY, VERSION, config, exec_child, termination
+from elasticjob_api import names
+
+from elasticjob_agent import LIBRARY, VERSION, config, exec_child, termination, token_hiding
 
 EX_CONFIG = 78
 
@@ -50,16 +52,21 @@ def _run(command: list[str]) -> int:
         settings = config.load(os.environ)
     except config.ConfigError as error:
         return _refuse(str(error), EX_CONFIG)
+    environment = _training_environment()
+    token_hiding.hide_token()  # before anything of the user's runs; from now on /proc/self cannot be read
 
     from elasticjob_agent import agent, process  # only now: gRPC takes a while to load
 
     process.become_subreaper()
-    return agent.run(settings, command, _training_environment())
+    if names.ENV_CONTAINER in os.environ:
+        process.die_with_parent()  # the guard of such a node finds processes by this variable, which is hidden now
+    return agent.run(settings, command, environment)
 
 
 def _training_environment() -> dict[str, str]:
-    """Return the container's environment; an installed agent's library is appended to PYTHONPATH."""
+    """Return the container's environment without the token; an installed agent's library is appended to PYTHONPATH."""
     environment = exec_child.environment()
+    environment.pop(names.ENV_TOKEN, None)
     library = Path(sys.prefix, LIBRARY)  # of an installed agent; else the image has the package, or has not
     if library.is_dir():
         users = environment.get("PYTHONPATH")

@@ -24,8 +24,8 @@ class NodeCheck:
     """Runs the checks that the master requests, one at a time; a repeated request returns the last result."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        """Prepare; the benchmark gets this environment without the job's token."""
-        self._environment = {name: value for name, value in environment.items() if name != names.ENV_TOKEN}
+        """Prepare; the benchmark gets this environment."""
+        self._environment = dict(environment)
         self._number = 0
         self._result: pb.CheckResult | None = None
         self._benchmark: subprocess.Popen[bytes] | None = None

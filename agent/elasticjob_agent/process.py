@@ -23,7 +23,7 @@ from elasticjob_agent import exec_child
 
 TAIL_LINES = 20
 TAIL_BYTES = 2048
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _READ_BYTES = 65536
 _STDERR_SECONDS = 0.5
 _MAX_ARG_STRLEN = 131_072
@@ -33,6 +33,11 @@ _MAX_ARG_STRLEN = 131_072
 def become_subreaper() -> None:
     """Make the kernel give orphaned descendants to this process as children, also when it is not process 1."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def die_with_parent() -> None:
+    """Make the kernel kill this process when the one that started it ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 class CannotStart(Exception):

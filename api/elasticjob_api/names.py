@@ -82,6 +82,8 @@ ENV_PROCESS_RESTART_LIMIT = "ELASTICJOB_PROCESS_RESTART_LIMIT"
 ENV_DRAIN_SECONDS = "ELASTICJOB_DRAIN_SECONDS"
 ENV_TERMINATION_LOG = "ELASTICJOB_TERMINATION_LOG"
 """Where the termination message goes; unset means the container's /dev/termination-log."""
+ENV_CONTAINER = "ELASTICJOB_CONTAINER"
+"""Which container a process belongs to: in all processes of the embedded cluster's node, and nowhere else."""
 
 # --- environment variables that the agent sets for the training process ---------------------------------------------
 ENV_SOCKET = "ELASTICJOB_SOCKET"

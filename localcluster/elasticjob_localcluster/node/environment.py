@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Decimal
 from typing import Literal
 
+from elasticjob_api import names
 from elasticjob_api.quantity import parse_quantity
 
 from elasticjob_localcluster.node.addresses import HOST_IP
@@ -20,7 +21,7 @@ from elasticjob_localcluster.node.pod_model import Json, Pod
 
 TERMINATION_LOG = "TERMINATION_LOG"
 """The variable that names the file for a container's termination message."""
-MARKER = "ELASTICJOB_CONTAINER"
+MARKER = names.ENV_CONTAINER
 """The variable that names the container of a process; every process that has it is killed when the container ends."""
 INHERITED = ("LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
 """The variables of the node's own environment that containers get, besides PATH."""

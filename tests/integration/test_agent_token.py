@@ -1,0 +1,116 @@
+"""What the training process can find of the job's token, as whom it may run, and wherever the agent comes from."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elasticjob_api import names
+
+from tests.support.agent_process import AGENT, SECONDS, agent_environment
+from tests.support.master_process import TOKEN, certificates, run_master
+
+SEARCH = """
+import ctypes, json, os, sys
+token, agent = sys.argv[1][::-1].encode(), os.getppid()
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+def memory(pid):
+    with open(f"/proc/{pid}/mem", "rb", 0) as file:
+        for line in read(f"/proc/{pid}/maps").decode().splitlines():
+            start, end = (int(number, 16) for number in line.split()[0].split("-"))
+            if line.split()[1].startswith("rw"):
+                try:
+                    file.seek(start)
+                    yield file.read(end - start)
+                except (OSError, OverflowError, ValueError):
+                    continue
+
+found, unreadable = [], []
+for pid in [pid for pid in os.listdir("/proc") if pid.isdigit()]:
+    for name in ("environ", "cmdline"):
+        try:
+            content = read(f"/proc/{pid}/{name}")
+        except OSError:
+            unreadable += [name] if int(pid) == agent else []
+            continue
+        in_pod = int(pid) in (agent, os.getpid()) or os.environ["ELASTICJOB_POD_UID"].encode() in content
+        if in_pod and token in content:
+            found.append(f"{name} of {pid}")
+try:
+    if any(token in part for part in memory(agent)):
+        found.append("memory of the agent")
+except OSError as error:
+    unreadable.append("mem")
+for name in os.listdir("/proc/self/fd"):
+    if int(name) > 2 and os.path.exists(f"/proc/self/fd/{name}"):
+        found.append(f"descriptor {name} {os.readlink(f'/proc/self/fd/{name}')}")
+dumpable = ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)
+result = {"found": found, "unreadable": unreadable, "dumpable": dumpable, "names": sorted(os.environ)}
+print("FOUND", json.dumps(result))
+"""
+NOBODY = ("setpriv", "--reuid=12345", "--regid=12345", "--clear-groups")
+_CAPABILITIES = (
+    "chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,+setpcap,+net_bind_service,+net_raw,+sys_chroot,+mknod,"
+    "+audit_write,+setfcap"
+)
+ROOT_OF_A_CONTAINER = ("setpriv", f"--bounding-set=-all,+{_CAPABILITIES}", "--inh-caps=-all")
+"""Root with the capabilities that containerd gives to a container by default."""
+_subnets = itertools.count()
+
+
+async def search(folder: Path, agent: str, python: str, *before: str) -> dict[str, Any]:
+    """Run an agent below the given command, and in its training process the search; return what that has found."""
+    address = f"127.{200 + next(_subnets)}.{os.getpid() % 250}.{os.getpid() // 250 % 250 + 1}"
+    credentials = {names.ENV_TOKEN: TOKEN, names.ENV_CA: certificates()[0]}
+    options = ("--standalone", "--framework=jax", "--min=1", "--workers=1")
+    async with run_master(folder, *options, ports=(names.GRPC_PORT, 0), address=address):
+        process = await asyncio.create_subprocess_exec(
+            *(*before, agent, "run", "--", python, "-c", SEARCH, TOKEN[::-1]),
+            env=agent_environment(credentials, master=address),
+            stdout=subprocess.PIPE,
+            cwd="/",
+        )
+        out, _ = await asyncio.wait_for(process.communicate(), SECONDS)
+    (line,) = [line for line in out.decode().splitlines() if line.startswith("FOUND ")]
+    found: dict[str, Any] = json.loads(line.removeprefix("FOUND "))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("who", "agent"),
+    [("the user of the tests", "of the image"), ("root of a container", "of the image"), ("nobody", "installed")],
+)
+async def test_the_training_process_finds_the_token_nowhere(tmp_path: Path, who: str, agent: str) -> None:
+    before: tuple[str, ...] = ()
+    if who != "the user of the tests":
+        if os.geteuid() != 0 or not shutil.which("setpriv"):
+            pytest.skip("needs root and setpriv: only root can become somebody else")
+        before = NOBODY if who == "nobody" else ROOT_OF_A_CONTAINER
+    program, python = AGENT, sys.executable
+    if agent == "installed":
+        folder = tmp_path / "agent"
+        subprocess.run([AGENT, "install", str(folder)], check=True, timeout=60)
+        for parent in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+            parent.chmod(0o711)  # anybody may run what is in it
+        program, python = str(folder / "bin" / "elasticjob-agent"), str(folder / "bin" / "python3")
+    result = await search(tmp_path, program, python, *before)
+    assert result["dumpable"] == 1, "core dumps and debuggers of the training process do not work"
+    assert names.ENV_TOKEN not in result["names"]
+    if who == "the user of the tests" and os.geteuid() == 0:
+        # With all capabilities root can read the memory of any process, and so only what is not there is hidden.
+        assert result["found"] in ([], ["memory of the agent"])
+    else:
+        assert result["found"] == []
+        assert result["unreadable"] == ["environ", "mem"]
