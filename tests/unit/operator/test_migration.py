@@ -8,6 +8,7 @@ import pytest
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_OUTS, SCALE_PLANS
 from elasticjob_operator.core.scaling import resize
 
+from tests.support.job_cluster import end_training
 from tests.support.simulator import nodes as fake_nodes
 from tests.support.simulator.cluster import Cluster
 from tests.support.simulator.nodes import Nodes, Resizes, index_of, refuse_resizes
@@ -206,6 +207,42 @@ async def test_a_rolling_change_stops_at_the_first_that_fails_and_the_others_kee
         nodes.cluster.kube.remove(PODS, name)
     await nodes.settle()
     assert sorted(nodes.requests("cpu").values()) == ["1", "1", "2"], "each comes back with what it had"
+
+
+LESS_MEMORY = {"replicaResourceSpecs": {"worker": {"resource": {"memory": "40Mi"}}}}
+
+
+async def test_a_replacement_that_fails_is_the_plans_failure_and_the_member_stays() -> None:
+    nodes = await started(replicas=2)
+    nodes.resizes = "Infeasible"
+    await nodes.cluster.apply(SCALE_PLANS, "p", timeoutSeconds=600, **LESS_MEMORY)
+    await nodes.until(lambda: "job-worker-2" in nodes.live_pods())
+    end_training(nodes.cluster, "job-worker-2", 137, "OOMKilled")
+    await nodes.settle()
+    status = nodes.plan("p")
+    assert status["phase"] == "Failed"
+    assert "1 of 1 members are not replaced: worker 0 (" in status["message"]
+    assert "its replacement failed: exit code 137, OOMKilled: last words" in status["message"]
+    assert nodes.live_pods() == ["job-worker-0", "job-worker-1"], "the members stay, and nobody was restarted"
+    assert nodes.cluster.job().status.replica_statuses["worker"].restarts == 0
+    assert nodes.requests("memory") == {"job-worker-0": "1Gi", "job-worker-1": "1Gi"}
+    nodes.cluster.check_final_state()
+
+
+async def test_a_member_that_runs_out_of_a_plans_memory_gets_more_while_the_plan_runs_and_keeps_it() -> None:
+    nodes = await started(replicas=2)
+    nodes.resizes = "Infeasible"
+    await nodes.cluster.apply(SCALE_PLANS, "p", timeoutSeconds=600, **LESS_MEMORY)
+    await nodes.until(lambda: "job-worker-0" not in nodes.live_pods() and "job-worker-2" in nodes.live_pods())
+    end_training(nodes.cluster, "job-worker-2", 137, "OOMKilled")
+    await nodes.settle()
+    assert nodes.plan("p")["phase"] == "Succeeded"
+    (again,) = [name for name in nodes.live_pods() if name.startswith("job-worker-2-")]
+    assert nodes.requests("memory")[again] == "80Mi", "what its restart was announced with"
+    nodes.cluster.kube.remove(PODS, again)
+    await nodes.until(lambda: any(name.startswith("job-worker-2-") for name in nodes.live_pods()))
+    (again,) = [name for name in nodes.live_pods() if name.startswith("job-worker-2-")]
+    assert nodes.requests("memory")[again] == "80Mi"
 
 
 async def test_the_job_succeeds_when_its_members_have_whatever_the_surplus_does() -> None:

@@ -14,7 +14,7 @@ from elasticjob_operator.core.members.reconcile_result import ReconcileResult
 from elasticjob_operator.core.members.terminations import count_terminations, permanently_failed
 from elasticjob_operator.core.model.actions import CreatePod
 from elasticjob_operator.core.model.observed import Defaults, Observed, Pod
-from elasticjob_operator.core.model.plan import Indices, Quantities, member_resources
+from elasticjob_operator.core.model.plan import Indices, Quantities, with_plan_resources
 
 MAX_CREATES = 500
 """Pods created by one decision. It bounds what is under way when something changes, and keeps status writes rare."""
@@ -136,7 +136,7 @@ def _create_pods(
             role,
             index,
             0 if first_use else incarnations,
-            resources={**member_resources(result.status, role, index), **override},
+            resources=with_plan_resources(result.status, role, index, override),
             restarts=replica.restarts_by_index.get(str(index), 0),
             uncounted_restarts=replica.uncounted_by_index.get(str(index), 0),
             defaults=defaults,

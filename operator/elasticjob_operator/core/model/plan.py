@@ -8,6 +8,7 @@ from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.indices import parse_indices
 from elasticjob_api.meta import Resources
 from elasticjob_api.names import RESOURCE_GPU
+from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.scaleplan import Migration
 
 Indices = dict[str, frozenset[int]]
@@ -48,6 +49,18 @@ def as_quantities(resources: Resources) -> Quantities:
     """Return the resources that are set, by their names in Kubernetes."""
     values = {"cpu": resources.cpu, "memory": resources.memory, RESOURCE_GPU: resources.gpu}
     return {name: value for name, value in values.items() if value is not None}
+
+
+def with_plan_resources(status: ElasticJobStatus, role: str, index: int, by_plan: Quantities) -> Quantities:
+    """Return the resources of a member while a plan sets some of them; it keeps more memory that it has been given.
+
+    Else a member that has run out of the plan's memory would be started with it again and again.
+    """
+    resources = {**member_resources(status, role, index), **by_plan}
+    own = status.replica_statuses[role].resources_by_index.get(str(index), {}).get("memory")
+    if own is not None and "memory" in by_plan:
+        resources["memory"] = max(own, by_plan["memory"], key=parse_quantity)
+    return resources
 
 
 def member_resources(status: ElasticJobStatus, role: str, index: int) -> Quantities:

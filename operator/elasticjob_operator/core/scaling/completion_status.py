@@ -79,14 +79,30 @@ def write_back_replicas(observed: Observed, plan: ScalePlan, members: PlanMember
     return writes
 
 
-def with_role_resources(status: ElasticJobStatus, resources_by_role: Mapping[str, Quantities]) -> ElasticJobStatus:
-    """Return the job's status with resources that all members of a role have now."""
+def with_role_resources(
+    status: ElasticJobStatus, resources_by_role: Mapping[str, Quantities], pods: Sequence[Pod]
+) -> ElasticJobStatus:
+    """Return the job's status with resources that all members of a role have now.
+
+    A member that has run out of memory meanwhile has been given more of it, and keeps that.
+    """
     replicas = dict(status.replica_statuses)
     for role, wanted in resources_by_role.items():
+        memory = {
+            (str(pod.index), pod.spec.containers[0].resources.requests.get("memory"))
+            for pod in pods
+            if pod.role == role and pod.spec.containers
+        }
         by_index = {
             index: kept
             for index, quantities in replicas[role].resources_by_index.items()
-            if (kept := {name: value for name, value in quantities.items() if name not in wanted})
+            if (
+                kept := {
+                    name: value
+                    for name, value in quantities.items()
+                    if name not in wanted or (name == "memory" and (index, value) in memory)
+                }
+            )
         }
         resources = {**replicas[role].resources, **wanted}
         replicas[role] = replace(replicas[role], resources=resources, resources_by_index=by_index)

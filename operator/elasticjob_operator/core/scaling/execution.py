@@ -37,7 +37,7 @@ class ScalingResult:
 
     Attributes:
         status: the job's status with what the plan has changed.
-        staying: members per role that the plan does not remove.
+        staying: members per role that the plan does not remove, without failed replacements, which it will.
         counted: members per role whose success counts: those that make up the size, without the surplus of a
             replacement, and those that drain, since the job has not succeeded while one of them trains.
         overrides: resources per role that the plan is setting for every member.
@@ -90,7 +90,9 @@ def end(plan: ScalePlan, phase: PlanPhase, message: str, now: float, *, pods: Se
 def advance(observed: Observed, status: ElasticJobStatus, plan: ScalePlan, now: float) -> ScalingResult:
     """Advance a plan that has begun; return the job's members while it runs, and what to do now."""
     members = membership_of(status, plan)
-    result = ScalingResult(with_membership(status, plan, members), members.staying, members.counted)
+    failed = migration.failed_replacements(observed, plan)
+    staying = {role: indices - failed.get(role, frozenset()) for role, indices in members.staying.items()}
+    result = ScalingResult(with_membership(status, plan, members), staying, members.counted)
     if not completion_status.ends_early(plan.status):
         result.overrides = resize.resources_by_role(plan)
     if plan.status.execution_time is None:
@@ -217,7 +219,9 @@ def _finish(
         result.actions += write_back
         return
     if phase == "Succeeded":
-        result.status = completion_status.with_role_resources(result.status, resize.resources_by_role(plan))
+        result.status = completion_status.with_role_resources(
+            result.status, resize.resources_by_role(plan), observed.pods
+        )
     else:
         result.status = completion_status.with_resources_by_index(
             result.status, resize.resources_reached(observed, plan, members, left_out)

@@ -1,8 +1,8 @@
 """Migration: a member is replaced by a new one, which gets ready before the old one is drained and removed.
 
 A replacement has another index, so no two pods ever have the same rank. Meanwhile there is one more pod for each member
-that is being replaced. A replacement that is not ready in time is removed, and the old member stays, so the job never
-has fewer members because of a migration.
+that is being replaced. A replacement that fails, or is not ready in time, is removed, and the old member stays, so the
+job never has fewer members because of a migration. Such a failure is the plan's: it counts against no limit of the job.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from elasticjob_api.scaleplan import Migration, MigrationPhase, ScalePlan, Scale
 from elasticjob_api.times import format_time, parse_time
 from msgspec.structs import replace
 
+from elasticjob_operator.core.members.failure_policy import classify
 from elasticjob_operator.core.model.actions import shortest_wait
 from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.plan import Indices
 from elasticjob_operator.core.scaling import drain, progress_messages
 from elasticjob_operator.core.scaling.member_selection import free_indices
 from elasticjob_operator.core.scaling.plan_membership import PlanMembership
@@ -40,6 +42,19 @@ def failed(status: ScalePlanStatus) -> list[Migration]:
 def done(status: ScalePlanStatus) -> list[Migration]:
     """Return the members that have been replaced."""
     return [move for move in status.migrations if move.phase == "Done"]
+
+
+def failed_replacements(observed: Observed, plan: ScalePlan) -> Indices:
+    """Return those replacements whose training has failed before the old member was drained.
+
+    One whose end is nobody's fault, such as an eviction, is not among them: it gets another pod.
+    """
+    starting = {(move.role, move.replacement) for move in plan.status.migrations if move.phase == "Starting"}
+    found: dict[str, set[int]] = defaultdict(set)
+    for (role, index), pods in _group_by_member(observed).items():
+        if (role, index) in starting and _failure(observed, pods):
+            found[role].add(index)
+    return {role: frozenset(indices) for role, indices in found.items()}
 
 
 def advance(observed: Observed, plan: ScalePlan, now: float) -> tuple[ScalePlanStatus, float | None]:
@@ -111,12 +126,25 @@ def _advance_starting(
         return _with_phase(move, "Undone", now, _SUCCEEDED), None
     if move.replacement in succeeded or any(pod.ready for pod in pods_by_member[move.role, move.replacement]):
         return _with_phase(move, "Draining", now), None
+    if failure := _failure(observed, pods_by_member[move.role, move.replacement]):
+        return _with_phase(move, "Undone", now, f"its replacement failed: {failure}"[:_MAX_REASON_LENGTH]), None
     left = _seconds_left(move, plan.spec.timeout_seconds, now)
     if left > 0:
         return move, left
     why = progress_messages.why_not_ready(observed, move.role, move.replacement)[:_MAX_REASON_LENGTH]
     message = f"its replacement is not ready after timeoutSeconds {plan.spec.timeout_seconds}: {why}"
     return _with_phase(move, "Undone", now, message), None
+
+
+def _failure(observed: Observed, pods: Collection[Pod]) -> str:
+    """Return why the newest of a member's pods has failed; empty where it has not, or by nobody's fault."""
+    if not pods:
+        return ""
+    pod = max(pods, key=lambda pod: pod.incarnation)
+    if not pod.training_ended or pod.training_succeeded:
+        return ""
+    failure = classify(pod, observed.job.spec.replica_specs[pod.role].restart_rules)
+    return "" if failure.action == "Ignore" else failure.reason
 
 
 def _with_phase(move: Migration, phase: MigrationPhase, now: float, message: str = "") -> Migration:
