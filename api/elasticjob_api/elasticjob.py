@@ -8,8 +8,18 @@ from msgspec import Meta, field
 
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.health import Health
-from elasticjob_api.limits import DEFAULT_DRAIN_SECONDS
-from elasticjob_api.meta import Column, Condition, Object, ObjectMeta, Quantity, Rule, Time
+from elasticjob_api.indices import MAX_TEXT
+from elasticjob_api.limits import (
+    DEFAULT_DRAIN_SECONDS,
+    MAX_COUNTER,
+    MAX_INDEX,
+    MAX_INDICES,
+    MAX_METRIC_NAME_CHARACTERS,
+    MAX_METRICS,
+    MAX_ROLES,
+    MAX_STEP,
+)
+from elasticjob_api.meta import Column, Condition, Message, Object, ObjectMeta, ObjectName, Quantity, Rule, Time
 
 Framework = Literal["horovod", "pytorch", "tensorflow", "mxnet", "jax", "custom"]
 Phase = Literal["Pending", "Starting", "Running", "Scaling", "Suspended", "Succeeded", "Failed"]
@@ -20,6 +30,7 @@ PodTemplate = Annotated[
         extra_json_schema={"$ref": "PodTemplateSpec"},
     ),
 ]
+RoleName = Annotated[str, Meta(pattern="^[a-z]([-a-z0-9]*[a-z0-9])?$", max_length=20)]
 MAX_REPLICAS = 10_000
 """Members that a role may have."""
 Count = Annotated[int, Meta(ge=0, le=MAX_REPLICAS)]
@@ -292,8 +303,8 @@ class ElasticJobSpec(Object, frozen=True):
 
     framework: Annotated[Framework, Meta(description="Decides roles, ports and environment of the members.")]
     replica_specs: Annotated[
-        dict[Annotated[str, Meta(pattern="^[a-z]([-a-z0-9]*[a-z0-9])?$", max_length=20)], ReplicaSpec],
-        Meta(description="The roles, by name.", min_length=1, max_length=8),
+        dict[RoleName, ReplicaSpec],
+        Meta(description="The roles, by name.", min_length=1, max_length=MAX_ROLES),
     ]
     agent: Annotated[Agent, Meta(description="Where the agent comes from.")] = Agent()
     master: Annotated[MasterSpec, Meta(description="The master pod.")] = MasterSpec()
@@ -337,102 +348,134 @@ class ElasticJobSpec(Object, frozen=True):
     )
 
 
+IndexKey = Annotated[str, Meta(pattern="^(0|[1-9][0-9]{0,5})$")]
+"""A member's index as the key of a map."""
+Indices = Annotated[str, Meta(max_length=MAX_TEXT, pattern="^([0-9]{1,6}(-[0-9]{1,6})?(,[0-9]{1,6}(-[0-9]{1,6})?)*)?$")]
+"""A set of indices in compact form; `parse_indices` bounds how many they are."""
+Members = Annotated[int, Meta(ge=0, le=MAX_INDICES)]
+Counter = Annotated[int, Meta(ge=0, le=MAX_COUNTER)]
+ResourceName = Annotated[str, Meta(pattern=r"^(cpu|memory|nvidia\.com/gpu)$")]
+Quantities = Annotated[dict[ResourceName, Quantity], Meta(max_length=3)]
+QuantitiesByIndex = Annotated[dict[IndexKey, Quantities], Meta(max_length=MAX_INDICES)]
+
+
+def _by_index(description: str) -> Meta:
+    return Meta(description=description, max_length=MAX_INDICES, extra_json_schema=_BY_INDEX)
+
+
 class BackOff(Object, frozen=True):
     """How long a restart waits."""
 
-    failures: Annotated[int, Meta(description="Ends in a row, counted or not; one after a long run begins anew.")] = 0
+    failures: Annotated[
+        Counter, Meta(description="Ends in a row, counted or not; one after a long run begins anew.")
+    ] = 0
     until: Annotated[Time, Meta(description="When the next pod may start.")] = ""
 
 
 class ReplicaStatus(Object, frozen=True):
     """One role as it is. `indices` is the size the operator holds the job to."""
 
-    desired: Annotated[int, Meta(description="Members the operator holds the role to.")] = 0
-    indices: Annotated[str, Meta(description="Their indices, such as 0,2-4.")] = ""
-    active: Annotated[int, Meta(description="Pods that are neither finished nor being deleted.")] = 0
-    ready: Annotated[int, Meta(description="Pods that are Ready.")] = 0
-    succeeded: Annotated[int, Meta(description="Members that have succeeded.")] = 0
-    succeeded_indices: Annotated[str, Meta(description="Their indices.")] = ""
-    failed: Annotated[int, Meta(description="Members that have failed for good.")] = 0
-    restarts: Annotated[int, Meta(description="Counted restarts.")] = 0
-    restarts_by_index: Annotated[
-        dict[str, int], Meta(description="Counted restarts, by index.", extra_json_schema=_BY_INDEX)
-    ] = {}
+    desired: Annotated[Members, Meta(description="Members the operator holds the role to.")] = 0
+    indices: Annotated[Indices, Meta(description="Their indices, such as 0,2-4.")] = ""
+    active: Annotated[Counter, Meta(description="Pods that are neither finished nor being deleted.")] = 0
+    ready: Annotated[Counter, Meta(description="Pods that are Ready.")] = 0
+    succeeded: Annotated[Members, Meta(description="Members that have succeeded.")] = 0
+    succeeded_indices: Annotated[Indices, Meta(description="Their indices.")] = ""
+    failed: Annotated[Members, Meta(description="Members that have failed for good.")] = 0
+    restarts: Annotated[Counter, Meta(description="Counted restarts.")] = 0
+    restarts_by_index: Annotated[dict[IndexKey, Counter], _by_index("Counted restarts, by index.")] = {}
     uncounted_restarts: Annotated[
-        int, Meta(description="Restarts that are nobody's fault, such as preemptions; no limit applies to them.")
+        Counter, Meta(description="Restarts that are nobody's fault, such as preemptions; no limit applies to them.")
     ] = 0
-    uncounted_by_index: Annotated[
-        dict[str, int], Meta(description="Uncounted restarts, by index.", extra_json_schema=_BY_INDEX)
-    ] = {}
-    back_off: Annotated[
-        dict[str, BackOff], Meta(description="Members that were restarted, by index.", extra_json_schema=_BY_INDEX)
-    ] = {}
+    uncounted_by_index: Annotated[dict[IndexKey, Counter], _by_index("Uncounted restarts, by index.")] = {}
+    back_off: Annotated[dict[IndexKey, BackOff], _by_index("Members that were restarted, by index.")] = {}
     started_indices: Annotated[
-        str, Meta(description="Members whose present pod has been seen: if it is missing later, it has vanished.")
+        Indices, Meta(description="Members whose present pod has been seen: if it is missing later, it has vanished.")
     ] = ""
-    highest_index: Annotated[int, Meta(description="The highest index ever used; -1 for none.")] = -1
-    incarnations: Annotated[int, Meta(description="Names given out for indices used before.")] = 0
-    resources: Annotated[
-        dict[str, Quantity], Meta(description="Resources set by a plan, in place of the template's.")
+    highest_index: Annotated[
+        Annotated[int, Meta(ge=-1, le=MAX_INDEX)], Meta(description="The highest index ever used; -1 for none.")
+    ] = -1
+    incarnations: Annotated[Counter, Meta(description="Names given out for indices used before.")] = 0
+    incarnation_by_index: Annotated[
+        dict[IndexKey, Counter],
+        _by_index("Of each member whose name is not the first of its index, the number that makes its name new."),
     ] = {}
+    resources: Annotated[Quantities, Meta(description="Resources set by a plan, in place of the template's.")] = {}
     resources_by_index: Annotated[
-        dict[str, dict[str, Quantity]],
-        Meta(description="Resources of single members set by a plan, by index.", extra_json_schema=_BY_INDEX),
+        dict[IndexKey, Quantities], _by_index("Resources of single members set by a plan, by index.")
     ] = {}
 
 
 class MasterStatus(Object, frozen=True):
     """The master pod as it is."""
 
-    incarnations: Annotated[int, Meta(description="Pods created so far.")] = 0
-    restarts: Annotated[int, Meta(description="Counted restarts.")] = 0
-    uncounted_restarts: Annotated[int, Meta(description="Restarts that are nobody's fault.")] = 0
+    incarnations: Annotated[Counter, Meta(description="Pods created so far.")] = 0
+    restarts: Annotated[Counter, Meta(description="Counted restarts.")] = 0
+    uncounted_restarts: Annotated[Counter, Meta(description="Restarts that are nobody's fault.")] = 0
     back_off: Annotated[BackOff | None, Meta(description="How long its restart waits.")] = None
 
 
 class Progress(Object, frozen=True):
     """How the training goes; written by the master only."""
 
-    step: Annotated[int, Meta(description="The last finished step.")] = 0
-    total_steps: Annotated[int | None, Meta(description="All steps, if the training tells.")] = None
-    samples_per_second: Annotated[float | None, Meta(description="Throughput of all members together.")] = None
-    eta_seconds: Annotated[int | None, Meta(description="Seconds to go at this rate.")] = None
+    step: Annotated[Annotated[int, Meta(ge=0, le=MAX_STEP)], Meta(description="The last finished step.")] = 0
+    total_steps: Annotated[
+        Annotated[int, Meta(ge=0, le=MAX_STEP)] | None, Meta(description="All steps, if the training tells.")
+    ] = None
+    samples_per_second: Annotated[
+        Annotated[float, Meta(ge=0)] | None, Meta(description="Throughput of all members together.")
+    ] = None
+    eta_seconds: Annotated[
+        Annotated[int, Meta(ge=0, le=MAX_COUNTER)] | None, Meta(description="Seconds to go at this rate.")
+    ] = None
     last_report_time: Annotated[Time | None, Meta(description="When a member last reported a step.")] = None
-    metrics: Annotated[dict[str, float], Meta(description="What the training reports, such as loss.")] = {}
-    rate: Annotated[str, Meta(description="samplesPerSecond for people.")] = ""
-    steps: Annotated[str, Meta(description="step/totalSteps for people.")] = ""
+    metrics: Annotated[
+        dict[Annotated[str, Meta(max_length=MAX_METRIC_NAME_CHARACTERS)], float],
+        Meta(description="What the training reports, such as loss.", max_length=MAX_METRICS),
+    ] = {}
+    rate: Annotated[str, Meta(description="samplesPerSecond for people.", max_length=64)] = ""
+    steps: Annotated[str, Meta(description="step/totalSteps for people.", max_length=64)] = ""
     stalled_since: Annotated[
         Time | None, Meta(description="Since when no step was finished although members live.")
     ] = None
     stragglers: Annotated[
-        list[str], Meta(description="Pods that have been much slower than the others for a while.", max_length=100)
+        list[ObjectName],
+        Meta(description="Pods that have been much slower than the others for a while.", max_length=100),
     ] = []
     unfit: Annotated[
-        dict[str, str],
+        dict[ObjectName, Annotated[str, Meta(max_length=1024)]],
         Meta(description="Members whose nodes failed the node check: pod name to what is wrong.", max_length=100),
     ] = {}
 
 
 class ElasticJobStatus(Object, frozen=True):
-    """The job as it is."""
+    """The job as it is. Bounded field by field: what is written here is read back by the operator."""
 
     phase: Annotated[Phase | None, Meta(description="The job's phase.")] = None
-    conditions: Annotated[list[Condition], Meta(description="Standard conditions.")] = []
-    observed_generation: Annotated[int, Meta(description="Generation of the spec this was computed from.")] = 0
-    replica_statuses: Annotated[dict[str, ReplicaStatus], Meta(description="The roles, by name.")] = {}
-    workers: Annotated[str, Meta(description="ready/desired of the elastic role, for people.")] = ""
-    selector: Annotated[str, Meta(description="Label selector of the elastic role's pods, for autoscalers.")] = ""
-    current_plan: Annotated[str | None, Meta(description="The ScalePlan that is being executed.")] = None
+    conditions: Annotated[list[Condition], Meta(description="Standard conditions.", max_length=64)] = []
+    observed_generation: Annotated[int, Meta(description="Generation of the spec this was computed from.", ge=0)] = 0
+    replica_statuses: Annotated[
+        dict[RoleName, ReplicaStatus], Meta(description="The roles, by name.", max_length=MAX_ROLES)
+    ] = {}
+    workers: Annotated[str, Meta(description="ready/desired of the elastic role, for people.", max_length=64)] = ""
+    selector: Annotated[
+        str, Meta(description="Label selector of the elastic role's pods, for autoscalers.", max_length=512)
+    ] = ""
+    current_plan: Annotated[ObjectName | None, Meta(description="The ScalePlan that is being executed.")] = None
     master: Annotated[MasterStatus, Meta(description="The master pod.")] = MasterStatus()
-    master_address: Annotated[str | None, Meta(description="host:port of the master's gRPC services.")] = None
+    master_address: Annotated[
+        Annotated[str, Meta(max_length=300)] | None, Meta(description="host:port of the master's gRPC services.")
+    ] = None
     progress: Annotated[Progress | None, Meta(description="How the training goes.")] = None
-    restarts: Annotated[int, Meta(description="Counted restarts of all members, held to runPolicy.backoffLimit.")] = 0
-    uncounted_restarts: Annotated[int, Meta(description="Uncounted restarts of all members.")] = 0
+    restarts: Annotated[
+        Counter, Meta(description="Counted restarts of all members, held to runPolicy.backoffLimit.")
+    ] = 0
+    uncounted_restarts: Annotated[Counter, Meta(description="Uncounted restarts of all members.")] = 0
     start_time: Annotated[
         Time | None, Meta(description="When the operator took the job up, or it was last resumed.")
     ] = None
     completion_time: Annotated[Time | None, Meta(description="When the job ended.")] = None
-    message: Annotated[str, Meta(description="Why the phase is what it is.")] = ""
+    message: Annotated[Message, Meta(description="Why the phase is what it is.")] = ""
 
 
 class ElasticJob(Object, frozen=True):

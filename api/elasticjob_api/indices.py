@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
+from elasticjob_api.limits import MAX_COUNTER, MAX_INDEX, MAX_INDICES
+
+MAX_TEXT = MAX_INDICES * len(f"{MAX_INDEX},")
+"""Characters of the longest text: every index is listed, and as long as the longest one."""
+_SHOWN = 60
+
 
 def format_indices(indices: Iterable[int]) -> str:
     """Return the compact form: ascending, runs joined by a dash, no spaces; empty for no index."""
@@ -17,18 +23,44 @@ def format_indices(indices: Iterable[int]) -> str:
 
 
 def parse_indices(text: str) -> frozenset[int]:
-    """Return the set that a compact form stands for.
+    """Return the set that a compact form stands for: at most `MAX_INDICES` indices, each at most `MAX_INDEX`.
+
+    Nothing is expanded before it is within these bounds: whoever writes the text bounds neither time nor memory here.
 
     Raises:
-        ValueError: the text is not such a form; it names the part that is wrong.
+        ValueError: the text is not such a form, or beyond the bounds; it names the part that is wrong.
     """
-    found: set[int] = set()
-    for part in text.split(",") if text else ():
-        first, _, last = part.partition("-")
-        if not (first.isdecimal() and (last.isdecimal() or not last)) or part.endswith("-"):
-            raise ValueError(f"indices {text!r}: {part!r} is neither a number nor a range such as 2-4")
-        members = range(int(first), int(last or first) + 1)
-        if not members:
-            raise ValueError(f"indices {text!r}: the range {part!r} ends below its start")
-        found.update(members)
-    return frozenset(found)
+    if len(text) > MAX_TEXT:
+        raise ValueError(f"indices {text[:_SHOWN]!r}…: {len(text)} characters are more than {MAX_TEXT}")
+    ranges = [_parse_range(text, part) for part in text.split(",")] if text else []
+    if (count := sum(map(len, ranges))) > MAX_INDICES:
+        raise ValueError(f"indices {_shown(text)}: {count} indices are more than {MAX_INDICES}")
+    return frozenset(index for members in ranges for index in members)
+
+
+def read_indices(text: str) -> frozenset[int]:
+    """Return the set that a text of a status stands for; none for a text that is no such form, whoever wrote it."""
+    try:
+        return parse_indices(text)
+    except ValueError:
+        return frozenset()
+
+
+def _parse_range(text: str, part: str) -> range:
+    first, _, last = part.partition("-")
+    if not (_is_number(first) and (_is_number(last) or not last)) or part.endswith("-"):
+        raise ValueError(f"indices {_shown(text)}: {part[:_SHOWN]!r} is neither a number nor a range such as 2-4")
+    members = range(int(first), int(last or first) + 1)
+    if not members:
+        raise ValueError(f"indices {_shown(text)}: the range {part!r} ends below its start")
+    if members[-1] > MAX_INDEX:
+        raise ValueError(f"indices {_shown(text)}: {members[-1]} is above the highest index, {MAX_INDEX}")
+    return members
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_COUNTER))
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}…"

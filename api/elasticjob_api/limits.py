@@ -15,3 +15,12 @@ MAX_KEYS_PER_REQUEST = 1024
 """Keys whose values can be read in one request."""
 DEFAULT_DRAIN_SECONDS = 30
 """Seconds a leaving member has to finish its step and to save its state."""
+MAX_ROLES = 8
+MAX_INDEX = 100_000
+"""The highest index of a member."""
+MAX_INDICES = 20_000
+"""Members of a role that a status lists at most: twice what a role may have, for a plan that replaces all of them."""
+MAX_COUNTER = 1_000_000_000
+"""The highest number that a counter of a status has, such as of restarts."""
+MAX_MESSAGE_CHARACTERS = 32_768
+"""Characters of a message in a status or a condition: as many as Kubernetes allows in a condition."""

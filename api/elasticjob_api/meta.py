@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta
 
+from elasticjob_api.limits import MAX_MESSAGE_CHARACTERS
 from elasticjob_api.names import RESOURCE_GPU
 
 Json = dict[str, Any]
@@ -51,6 +52,7 @@ class OwnerReference(Object, frozen=True):
     """The fields of an owner reference that are read here."""
 
     uid: str
+    api_version: str = ""
     kind: str = ""
     name: str = ""
     controller: bool = False
@@ -84,7 +86,18 @@ Quantity = Annotated[
     Meta(description="A Kubernetes quantity, such as 500m, 2 or 4Gi.", extra_json_schema=QUANTITY_SCHEMA),
 ]
 
-Time = Annotated[str, Meta(description="When, as RFC 3339 in UTC.", extra_json_schema={"format": "date-time"})]
+Time = Annotated[
+    str,
+    Meta(
+        description="When, as RFC 3339 in UTC.",
+        # Narrower than the format: every time that both allow is one for `parse_time`.
+        pattern=r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?Z$",
+        max_length=30,
+        extra_json_schema={"format": "date-time"},
+    ),
+]
+Message = Annotated[str, Meta(max_length=MAX_MESSAGE_CHARACTERS)]
+ObjectName = Annotated[str, Meta(max_length=253, pattern="^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")]
 
 
 class Resources(Object, frozen=True):
@@ -98,9 +111,9 @@ class Resources(Object, frozen=True):
 class Condition(Object, frozen=True):
     """A standard condition (metav1.Condition)."""
 
-    type: Annotated[str, Meta(description="What is told, in CamelCase.")]
+    type: Annotated[str, Meta(description="What is told, in CamelCase.", max_length=316)]
     status: Annotated[str, Meta(description="True, False or Unknown.", pattern="^(True|False|Unknown)$")]
-    reason: Annotated[str, Meta(description="Why, in CamelCase, for programs.")] = ""
-    message: Annotated[str, Meta(description="Why, for people.")] = ""
+    reason: Annotated[str, Meta(description="Why, in CamelCase, for programs.", max_length=1024)] = ""
+    message: Annotated[Message, Meta(description="Why, for people.")] = ""
     last_transition_time: Annotated[Time, Meta(description="When the status last changed.")] = ""
-    observed_generation: Annotated[int, Meta(description="Generation of the object this was computed from.")] = 0
+    observed_generation: Annotated[int, Meta(description="Generation of the object this was computed from.", ge=0)] = 0

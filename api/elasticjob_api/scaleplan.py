@@ -6,8 +6,9 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from elasticjob_api.elasticjob import Count, Seconds
-from elasticjob_api.meta import Column, Object, ObjectMeta, Quantity, Resources, Rule, Time
+from elasticjob_api.elasticjob import Count, Indices, QuantitiesByIndex, Seconds
+from elasticjob_api.limits import MAX_INDEX, MAX_INDICES, MAX_ROLES
+from elasticjob_api.meta import Column, Message, Object, ObjectMeta, ObjectName, Resources, Rule, Time
 
 Source = Literal["Manual", "Auto", "ScaleIn", "ScaleOut", "Spec", "Disruption"]
 PlanPhase = Literal[
@@ -20,6 +21,7 @@ MAX_PODS_PER_PLAN = 1000
 """Members that one plan may name to create, to remove, or to migrate."""
 JobName = Annotated[str, Meta(description="The ElasticJob, in the same namespace.", min_length=1, max_length=40)]
 RoleName = Annotated[str, Meta(min_length=1, max_length=20)]
+Index = Annotated[int, Meta(ge=0, le=MAX_INDEX)]
 
 
 class RolePlan(Object, frozen=True):
@@ -41,9 +43,7 @@ class PodToCreate(Object, frozen=True):
     """A member to add."""
 
     role: Annotated[RoleName, Meta(description="Its role.")] = "worker"
-    index: Annotated[
-        Annotated[int, Meta(ge=0, le=100_000)] | None, Meta(description="Its index; unset: the lowest free one.")
-    ] = None
+    index: Annotated[Index | None, Meta(description="Its index; unset: the lowest free one.")] = None
     resource: Annotated[Resources, Meta(description="Its resources; unset: the role's.")] = Resources()
 
 
@@ -52,7 +52,7 @@ class PodToRemove(Object, frozen=True):
 
     name: Annotated[Annotated[str, Meta(max_length=253)] | None, Meta(description="Its pod's name.")] = None
     role: Annotated[RoleName | None, Meta(description="Its role.")] = None
-    index: Annotated[Annotated[int, Meta(ge=0, le=100_000)] | None, Meta(description="Its index.")] = None
+    index: Annotated[Index | None, Meta(description="Its index.")] = None
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -121,32 +121,45 @@ class ScalePlanSpec(Object, frozen=True):
 class Migration(Object, frozen=True):
     """One member that is replaced: the new pod is made ready, then the old one is drained and removed."""
 
-    role: Annotated[str, Meta(description="Its role.")]
-    index: Annotated[int, Meta(description="The index of the member that leaves.")]
-    replacement: Annotated[int, Meta(description="The index of the member that takes over.")]
+    role: Annotated[RoleName, Meta(description="Its role.")]
+    index: Annotated[Index, Meta(description="The index of the member that leaves.")]
+    replacement: Annotated[Index, Meta(description="The index of the member that takes over.")]
     phase: Annotated[MigrationPhase, Meta(description="How far it is. Undone: the old member stays.")]
     since: Annotated[Time | None, Meta(description="When this phase began.")] = None
-    message: Annotated[str, Meta(description="Why it is done, or undone.")] = ""
+    message: Annotated[str, Meta(description="Why it is done, or undone.", max_length=2048)] = ""
+
+
+Pods = Annotated[list[ObjectName], Meta(max_length=MAX_INDICES)]
 
 
 class ScalePlanStatus(Object, frozen=True):
     """How far the plan is. What it will do is written here first, so that a new operator carries on with the same."""
 
     phase: Annotated[PlanPhase | None, Meta(description="How far it is.")] = None
-    message: Annotated[str, Meta(description="Why, with field, value and bound.")] = ""
-    targets: Annotated[dict[str, str], Meta(description="Indices per role when the plan is done, such as 0,2-4.")] = {}
-    before: Annotated[dict[str, str], Meta(description="Indices per role when the plan began.")] = {}
-    spec_replicas: Annotated[dict[str, int], Meta(description="replicas in the job's spec when the plan began.")] = {}
-    resources_by_index: Annotated[
-        dict[str, dict[str, dict[str, Quantity]]],
-        Meta(description="Resources of single new members, by role and index."),
+    message: Annotated[Message, Meta(description="Why, with field, value and bound.")] = ""
+    targets: Annotated[
+        dict[RoleName, Indices],
+        Meta(description="Indices per role when the plan is done, such as 0,2-4.", max_length=MAX_ROLES),
     ] = {}
-    migrations: Annotated[list[Migration], Meta(description="Members that are replaced, in this order.")] = []
-    draining_pods: Annotated[list[str], Meta(description="Pods the master is draining now.")] = []
-    created_pods: Annotated[list[str], Meta(description="Pods created.")] = []
-    removed_pods: Annotated[list[str], Meta(description="Pods removed.")] = []
-    forced_pods: Annotated[list[str], Meta(description="Pods removed that had not ended in time.")] = []
-    resized_pods: Annotated[list[str], Meta(description="Pods whose resources are changed in place.")] = []
+    before: Annotated[
+        dict[RoleName, Indices], Meta(description="Indices per role when the plan began.", max_length=MAX_ROLES)
+    ] = {}
+    spec_replicas: Annotated[
+        dict[RoleName, Count],
+        Meta(description="replicas in the job's spec when the plan began.", max_length=MAX_ROLES),
+    ] = {}
+    resources_by_index: Annotated[
+        dict[RoleName, QuantitiesByIndex],
+        Meta(description="Resources of single new members, by role and index.", max_length=MAX_ROLES),
+    ] = {}
+    migrations: Annotated[
+        list[Migration], Meta(description="Members that are replaced, in this order.", max_length=MAX_INDICES)
+    ] = []
+    draining_pods: Annotated[Pods, Meta(description="Pods the master is draining now.")] = []
+    created_pods: Annotated[Pods, Meta(description="Pods created.")] = []
+    removed_pods: Annotated[Pods, Meta(description="Pods removed.")] = []
+    forced_pods: Annotated[Pods, Meta(description="Pods removed that had not ended in time.")] = []
+    resized_pods: Annotated[Pods, Meta(description="Pods whose resources are changed in place.")] = []
     start_time: Annotated[Time | None, Meta(description="When the plan began.")] = None
     execution_time: Annotated[
         Time | None, Meta(description="When the pods to be removed were drained; timeoutSeconds counts from here.")

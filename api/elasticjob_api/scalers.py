@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from elasticjob_api.meta import Column, Object, ObjectMeta, Rule, Time
-from elasticjob_api.scaleplan import MAX_PODS_PER_PLAN, JobName, RoleName
+from elasticjob_api.meta import Column, Message, Object, ObjectMeta, ObjectName, Rule, Time
+from elasticjob_api.scaleplan import MAX_PODS_PER_PLAN, JobName, Pods, RoleName
 
 ScalerPhase = Literal["Pending", "Scaling", "ScaleSucceeded", "ScaleFailed"]
 ScaleCount = Annotated[int, Meta(ge=1, le=10_000)]
@@ -59,9 +59,9 @@ class ScalerStatus(Object, frozen=True):
     """How far it is; follows the plan's."""
 
     phase: Annotated[ScalerPhase | None, Meta(description="How far it is.")] = None
-    message: Annotated[str, Meta(description="Why, with field, value and bound.")] = ""
-    plan: Annotated[str | None, Meta(description="The ScalePlan it became.")] = None
-    pods: Annotated[list[str], Meta(description="Pods added or removed.")] = []
+    message: Annotated[Message, Meta(description="Why, with field, value and bound.")] = ""
+    plan: Annotated[ObjectName | None, Meta(description="The ScalePlan it became.")] = None
+    pods: Annotated[Pods, Meta(description="Pods added or removed.")] = []
     completion_time: Annotated[Time | None, Meta(description="When it ended.")] = None
 
 

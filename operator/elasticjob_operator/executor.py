@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-import msgspec
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused, TryLater
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 from elasticjob_kube.session import Json, Kube
 
 from elasticjob_operator.core.model import actions as do
+from elasticjob_operator.core.model.patches import readable
 from elasticjob_operator.ensure_infrastructure import ensure_infrastructure
 from elasticjob_operator.errors import StaleState
 from elasticjob_operator.events import Events
@@ -127,9 +127,8 @@ class Executor:
 
     def _stored(self, answer: Json) -> ElasticJob:
         """Cache the API server's answer to a write of the job, and return the job."""
-        job = msgspec.convert(answer, ElasticJob)
-        self.store.put(job)
-        return job
+        self.store.update(ELASTIC_JOBS, "MODIFIED", answer)
+        return readable(answer, ElasticJob)[0]
 
     async def refresh_job(self, job: ElasticJob) -> bool:
         """Read the job from the API server into the store; return False if it does not exist any more."""

@@ -23,7 +23,8 @@ from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE
 from elasticjob_operator.core.manifests.infrastructure import manifest_inputs
 from elasticjob_operator.core.model.actions import ResizePod
 from elasticjob_operator.core.model.limit_ranges import LimitRange
-from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.observed import Observed, Pod, Repair
+from elasticjob_operator.core.model.patches import readable
 from elasticjob_operator.core.scaling.disruption import Node, leaving_reason
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ class Store:
     _leaving_nodes: dict[str, str] = field(default_factory=dict)
     _limit_ranges: dict[str, dict[str, LimitRange]] = field(default_factory=lambda: defaultdict(dict))
     _refused_resizes: dict[str, tuple[ResizePod, str]] = field(default_factory=dict)
+    _repairs: dict[str, Repair] = field(default_factory=dict)
     _deleted_uids: dict[str, None] = field(default_factory=dict)
 
     def update(self, resource: Resource, kind: str | None, raw: Mapping[str, Any]) -> JobKey | None:
@@ -78,7 +80,7 @@ class Store:
             raw: the object as decoded JSON.
         """
         try:
-            custom = msgspec.convert(raw, TYPES[resource])
+            custom, repair = readable(raw, TYPES[resource])
         except msgspec.ValidationError as error:
             metadata = raw.get("metadata", {})
             where = f"{metadata.get('namespace')}/{metadata.get('name')}"
@@ -88,7 +90,11 @@ class Store:
         if kind == "DELETED":
             self.forget(custom)
             return key
-        return key if self.put(custom) else None
+        if not self.put(custom):
+            return None
+        if repair is not None:
+            self._repairs[custom.metadata.uid] = repair
+        return key
 
     def forget(self, custom: Custom) -> None:
         """Remove an object that was deleted; late events and answers do not bring it back."""
@@ -102,6 +108,7 @@ class Store:
         self._last_refusals.pop(uid, None)
         self._status_written_at.pop(uid, None)
         self._ensured_for.pop(uid, None)
+        self._repairs.pop(uid, None)
 
     def forget_uid(self, uid: str) -> None:
         """Remove the plan or request with this UID, which was deleted."""
@@ -179,6 +186,7 @@ class Store:
             infrastructure_ensured=self._ensured_for.get(uid) == manifest_inputs(job),
             refused_resizes=self._refused_resizes,
             default_limits=self._default_limits(job.metadata.namespace),
+            repairs=self._repairs,
         )
 
     def _default_limits(self, namespace: str) -> frozenset[str]:
@@ -218,6 +226,7 @@ class Store:
         if old is not None and int(old.metadata.resource_version) >= int(custom.metadata.resource_version):
             return False
         self._customs[key][uid] = custom
+        self._repairs.pop(uid, None)
         return True
 
 

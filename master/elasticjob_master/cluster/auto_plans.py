@@ -8,7 +8,7 @@ from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_api.indices import parse_indices
+from elasticjob_api.indices import read_indices
 from elasticjob_api.quantity import format_memory
 from elasticjob_api.scaleplan import MAX_PODS_PER_PLAN, MAX_REASON_CHARACTERS, ScalePlan
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
@@ -79,7 +79,7 @@ def ended_plan(job: ElasticJob, plan: ScalePlan, number: int) -> EndedPlan:
         number=number,
         phase=plan.status.phase or "",
         requested_size=requested_size(job, plan),
-        reached_size=desired(job, role) if request is None or reached is None else len(parse_indices(reached)),
+        reached_size=desired(job, role) if request is None or reached is None else len(read_indices(reached)),
         message=plan.status.message,
     )
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import DEFAULT_MAX_MEMORY_FACTOR, MAX_REPLICAS, ElasticJob, ReplicaStatus
-from elasticjob_api.indices import parse_indices
+from elasticjob_api.indices import read_indices
 from elasticjob_api.quantity import parse_quantity
 
 from elasticjob_master.cluster.job_spec import desired
@@ -31,7 +31,7 @@ def job_scaling(job: ElasticJob, *, plan_unfinished: bool) -> JobScaling | None:
         objective=autoscaling.objective.min_marginal_efficiency,
         cooldown=float(autoscaling.cooldown_seconds),
         plan_unfinished=plan_unfinished or job.status.current_plan is not None,
-        indices=parse_indices(status.indices) - parse_indices(status.succeeded_indices),
+        indices=read_indices(status.indices) - read_indices(status.succeeded_indices),
         roles={role: _role_resources(job, role) for role, each in job.spec.replica_specs.items() if each.auto_scale},
         free_resources=_free_resources(job),
         setting=", ".join(f"{role} {desired(job, role)} x {float(_total(job, role, 'cpu')):g}" for role in others),

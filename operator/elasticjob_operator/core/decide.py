@@ -34,6 +34,7 @@ from elasticjob_operator.core.model.actions import (
 )
 from elasticjob_operator.core.model.observed import Defaults, Observed, Pod
 from elasticjob_operator.core.model.plan import current_indices
+from elasticjob_operator.core.repair import repair_statuses
 from elasticjob_operator.core.scaling.execution import ScalingResult
 from elasticjob_operator.core.scaling.plan_queue import advance_scaling, end_plans_and_requests
 from elasticjob_operator.core.suspend import suspend
@@ -53,6 +54,8 @@ def decide(observed: Observed, now: float, defaults: Defaults) -> Decision:
     job = observed.job
     if job.metadata.deletion_timestamp is not None or job.spec.run_policy.managed_by not in (None, names.MANAGED_BY):
         return Decision()
+    if repairs := repair_statuses(observed):
+        return Decision(tuple(repairs))
     if job.status.phase is None:
         return _initialize(observed, now, defaults)
     if job.status.phase in job_status.FINISHED_PHASES:
@@ -80,7 +83,13 @@ def _reconcile_active(observed: Observed, now: float, defaults: Defaults) -> Dec
     job = observed.job
     scaling = advance_scaling(observed, job_status.without_suspension(job, job.status, now), now)
     members = reconcile_members(
-        observed, scaling.status, staying=scaling.staying, overrides=scaling.overrides, defaults=defaults, now=now
+        observed,
+        scaling.status,
+        staying=scaling.staying,
+        surplus={role: len(indices - scaling.counted[role]) for role, indices in scaling.staying.items()},
+        overrides=scaling.overrides,
+        defaults=defaults,
+        now=now,
     )
     if has_succeeded(job, members.status, scaling.counted):
         return _finish(observed, job_status.with_counts(observed, members.status), "Succeeded", "", now)

@@ -117,7 +117,7 @@ def with_phase(observed: Observed, status: ElasticJobStatus, now: float) -> Elas
     phase: Phase = "Starting" if any(replica.active for replica in status.replica_statuses.values()) else "Pending"
     if started:
         phase = "Scaling" if scaling else "Running"
-    parts = (missing, _pending_restarts(status, now), observed.last_refusal)
+    parts = (missing, *_too_many_members(job, status), _pending_restarts(status, now), observed.last_refusal)
     message = "; ".join(text for text in parts if text)
     return replace(status, phase=phase, message=message, observed_generation=job.metadata.generation)
 
@@ -216,6 +216,16 @@ def _missing_members(job: ElasticJob, status: ElasticJobStatus) -> str:
         if _ready_or_succeeded(replica) < (size := _start_size(job, role, replica))
     ]
     return f"waiting: {', '.join(short)}" if short else ""
+
+
+def _too_many_members(job: ElasticJob, status: ElasticJobStatus) -> list[str]:
+    """Return for which roles the status has more members than the spec allows; pods beyond it are not created."""
+    bounds = {role: spec.max_replicas for role, spec in job.spec.replica_specs.items()}
+    return [
+        f"status.replicaStatuses.{role}.indices: {replica.desired} members are above maxReplicas {most}"
+        for role, replica in status.replica_statuses.items()
+        if (most := bounds[role]) is not None and replica.desired > most
+    ]
 
 
 def _pending_restarts(status: ElasticJobStatus, now: float) -> str:

@@ -13,10 +13,10 @@ import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.indices import parse_indices
-from elasticjob_api.times import parse_time
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import ELASTIC_JOBS, NODES, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 from elasticjob_operator.core.decide import decide
+from elasticjob_operator.core.members.backoff import seconds_left
 from elasticjob_operator.core.model.observed import Defaults, Pod
 from elasticjob_operator.core.scaling.disruption import Node
 from elasticjob_operator.errors import StaleState
@@ -147,7 +147,7 @@ class Cluster:
             return None
         waits = [wait for replica in status.replica_statuses.values() for wait in replica.back_off.values()]
         waits += [status.master.back_off] if status.master.back_off is not None else []
-        return min((due for wait in waits if (due := parse_time(wait.until)) > self.now), default=None)
+        return min((self.now + left for wait in waits if (left := seconds_left(wait, self.now))), default=None)
 
     def run_pods(self) -> None:
         """Let every pod go one step on: start, drain or terminate."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
-from elasticjob_api.indices import format_indices, parse_indices
+from elasticjob_api.indices import MAX_TEXT, format_indices, parse_indices, read_indices
+from elasticjob_api.limits import MAX_INDEX, MAX_INDICES
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,3 +45,34 @@ def test_any_text_is_read_or_refused_with_the_text_in_the_message(text: str) -> 
 def test_what_is_no_set_of_indices_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="indices"):
         parse_indices(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("5000000-8000000", "8000000 is above the highest index, 100000"),
+        ("0-99999", "100000 indices are more than 20000"),
+        ("0-19999,5", "20001 indices are more than 20000"),
+        (",".join(["0-9"] * 20_000), "indices are more than 20000"),
+        ("0," * MAX_INDICES * 10, "characters are more than"),
+        ("9" * 5000, "is neither a number nor a range"),
+        ("0-" + "9" * 12, "is neither a number nor a range"),
+    ],
+)
+def test_beyond_the_bounds_nothing_is_expanded_and_the_bound_is_named(text: str, why: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=why) as refused:
+            parse_indices(text)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8_000_000
+    assert len(str(refused.value)) < 300
+    assert read_indices(text) == frozenset()
+
+
+def test_as_many_members_as_there_can_be_are_read() -> None:
+    scattered = range(0, MAX_INDEX, MAX_INDEX // MAX_INDICES)
+    assert parse_indices(format_indices(scattered)) == frozenset(scattered)
+    assert len(format_indices(scattered)) <= MAX_TEXT

@@ -67,4 +67,8 @@ def _run_times(pod: Pod | None) -> tuple[float | None, float | None]:
 
 
 def _parsed(text: str | None) -> float | None:
-    return parse_time(text) if text else None
+    """Return a time in seconds; None for what is no time: others may write statuses as well."""
+    try:
+        return parse_time(text) if text else None
+    except ValueError:
+        return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from elasticjob_api.elasticjob import ElasticJobStatus, ReplicaSpec, ReplicaStatus
+from elasticjob_api.elasticjob import MAX_REPLICAS, ElasticJobStatus, ReplicaSpec, ReplicaStatus
 from elasticjob_api.indices import format_indices, parse_indices
 from msgspec.structs import replace
 
@@ -25,6 +25,7 @@ def reconcile_members(
     status: ElasticJobStatus,
     *,
     staying: Indices,
+    surplus: Mapping[str, int],
     overrides: Mapping[str, Quantities],
     defaults: Defaults,
     now: float,
@@ -35,6 +36,7 @@ def reconcile_members(
         observed: the job and its pods.
         status: the job's status as decided so far.
         staying: members per role that no running plan removes; only their pods are replaced.
+        surplus: pods per role that it may have beyond its `maxReplicas`, for members that are being replaced.
         overrides: resources per role that a running plan is setting.
         defaults: what the job may leave out.
         now: seconds since the epoch.
@@ -50,7 +52,8 @@ def reconcile_members(
         result.failure = f"{restarts} counted restarts are above runPolicy.backoffLimit {limit}{last}"
     if not result.failure:
         for role, pods in grouped.items():
-            _create_pods(result, observed, role, pods, staying[role], overrides.get(role, {}), defaults, now)
+            room = _most_pods(observed.job.spec.replica_specs[role]) + surplus[role]
+            _create_pods(result, observed, role, pods, staying[role], room, overrides.get(role, {}), defaults, now)
     return result
 
 
@@ -109,21 +112,23 @@ def _create_pods(
     role: str,
     pods: Sequence[Pod],
     staying: frozenset[int],
+    room: int,
     override: Quantities,
     defaults: Defaults,
     now: float,
 ) -> None:
-    """Create the pods that are missing, under names never used before."""
+    """Create the pods that are missing, under names never used before; with them there are `room` at most."""
     spec, replica = observed.job.spec.replica_specs[role], result.status.replica_statuses[role]
     live = {pod.index for pod in pods if not pod.finished}
+    room -= len(live & staying)
     missing = staying - live - _finished_members(spec, replica)
     for index in missing:
         if wait := _back_off_seconds(replica, index, now):
             result.requeue(wait)
             missing -= {index}
     highest, incarnations = replica.highest_index, replica.incarnations
-    chosen = sorted(missing)[: max(MAX_CREATES - len(result.creates), 0)]
-    if observed.last_refusal and missing:
+    chosen = sorted(missing)[: max(min(MAX_CREATES - len(result.creates), room), 0)]
+    if observed.last_refusal and chosen:
         # Once refused, as for a quota, one pod is enough to find out whether it is still so: names are not used up.
         # Another one each time, for it may be one alone that is refused, such as for the memory it needs.
         position = incarnations % len(missing)
@@ -144,6 +149,11 @@ def _create_pods(
         )
         result.creates.append(CreatePod(body))
     result.set_replica_status(role, replace(replica, highest_index=highest, incarnations=incarnations))
+
+
+def _most_pods(spec: ReplicaSpec) -> int:
+    """Return how many members of a role may have a pod, whatever number the status says."""
+    return MAX_REPLICAS if spec.max_replicas is None else spec.max_replicas
 
 
 def _finished_members(spec: ReplicaSpec, replica: ReplicaStatus) -> frozenset[int]:

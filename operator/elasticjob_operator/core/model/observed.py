@@ -9,6 +9,7 @@ from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.limits import MAX_COUNTER
 from elasticjob_api.meta import Object, ObjectMeta
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.scalers import ScaleIn, ScaleOut
@@ -171,6 +172,14 @@ class Pod(Object, frozen=True):
 
 
 @dataclass(frozen=True)
+class Repair:
+    """The merge patch that brings a status within the bounds of its type, and which fields that changes, and why."""
+
+    patch: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Observed:
     """One job and what belongs to it.
 
@@ -188,6 +197,7 @@ class Observed:
         infrastructure_ensured: whether this process has found or made Secret, Services and so on as the spec says.
         refused_resizes: by pod UID the last resize in place that the API server refused, and why.
         default_limits: resources for which the namespace's LimitRanges give a limit to containers that name none.
+        repairs: by UID of a custom resource whose stored status is beyond the bounds of its type, what brings it back.
     """
 
     job: ElasticJob
@@ -201,6 +211,7 @@ class Observed:
     infrastructure_ensured: bool = True
     refused_resizes: Mapping[str, tuple[ResizePod, str]] = dataclasses.field(default_factory=dict)
     default_limits: frozenset[str] = frozenset()
+    repairs: Mapping[str, Repair] = dataclasses.field(default_factory=dict)
 
     def members(self, role: str) -> list[Pod]:
         """Return the pods of one role."""
@@ -237,4 +248,7 @@ def owned_by(metadata: Mapping[str, Any], uid: str) -> bool:
 
 
 def _number(text: str | None, default: int) -> int:
-    return int(text) if text is not None and text.isdecimal() else default
+    """Return a number that anybody who may edit the pod can have changed; `default` if it is none, or beyond all."""
+    if text is None or not (text.isascii() and text.isdecimal()) or len(text) > len(str(MAX_COUNTER)):
+        return default
+    return min(int(text), MAX_COUNTER)

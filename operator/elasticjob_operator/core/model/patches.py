@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
@@ -11,9 +11,17 @@ from elasticjob_api.scaleplan import ScalePlan, ScalePlanStatus
 from elasticjob_api.scalers import ScaleIn, ScaleOut, ScalerStatus
 
 from elasticjob_operator.core.model.actions import Adopt, PatchJobStatus, PatchStatus
-from elasticjob_operator.core.model.observed import owner_reference
+from elasticjob_operator.core.model.conform import conform
+from elasticjob_operator.core.model.observed import Repair, owner_reference
 
 Json = dict[str, Any]
+Custom = TypeVar("Custom", bound=ElasticJob | ScalePlan | ScaleIn | ScaleOut)
+_STATUS_TYPES: Mapping[type[Any], type[ElasticJobStatus | ScalePlanStatus | ScalerStatus]] = {
+    ElasticJob: ElasticJobStatus,
+    ScalePlan: ScalePlanStatus,
+    ScaleIn: ScalerStatus,
+    ScaleOut: ScalerStatus,
+}
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Json:
@@ -29,11 +37,29 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Json:
     return patch
 
 
+def readable(raw: Mapping[str, Any], as_type: type[Custom]) -> tuple[Custom, Repair | None]:
+    """Return an object as its type, without what its status has beyond its bounds, and what repairs the stored one.
+
+    Raises:
+        msgspec.ValidationError: it is not its status that cannot be read.
+    """
+    try:
+        return msgspec.convert(raw, as_type), None
+    except msgspec.ValidationError:
+        status = raw.get("status")
+        if status is None:
+            raise
+        fitting, notes = conform(status, _STATUS_TYPES[as_type], "status")
+        item = msgspec.convert({**raw, "status": fitting}, as_type)
+        before = status if isinstance(status, Mapping) else {}
+        return item, Repair(difference(before, fitting), tuple(notes))
+
+
 def job_status(job: ElasticJob, status: ElasticJobStatus) -> list[PatchJobStatus]:
     """Return the patch that gives the job this status; empty if it has it already."""
     if status == job.status:
         return []
-    patch = difference(msgspec.to_builtins(job.status), msgspec.to_builtins(status))
+    patch = difference(msgspec.to_builtins(job.status), _within_bounds(status))
     return [PatchJobStatus(patch)] if patch else []
 
 
@@ -67,6 +93,16 @@ def _patch(
     item: ScalePlan | ScaleIn | ScaleOut,
     status: ScalePlanStatus | ScalerStatus,
 ) -> list[PatchStatus]:
-    patch = difference(msgspec.to_builtins(item.status), msgspec.to_builtins(status))
+    patch = difference(msgspec.to_builtins(item.status), _within_bounds(status))
     metadata = item.metadata
     return [PatchStatus(kind, metadata.name, metadata.uid, metadata.resource_version, patch)] if patch else []
+
+
+def _within_bounds(status: ElasticJobStatus | ScalePlanStatus | ScalerStatus) -> Json:
+    """Return a status as JSON that the API server takes: a message of it may be longer than any field may be."""
+    written: Json = msgspec.to_builtins(status)
+    try:
+        msgspec.convert(written, type(status))
+    except msgspec.ValidationError:
+        return conform(written, type(status), "status")[0]
+    return written
