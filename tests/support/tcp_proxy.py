@@ -1,6 +1,7 @@
 """A TCP proxy whose connections can be cut: nothing gets through any more, and neither end gets an error.
 
-Either all are cut until they are restored, or those that are open now for ever, while new ones are forwarded.
+Either all are cut until they are restored, or those that are open now for ever, while new ones are forwarded. They can
+also be reset: then both ends get an error.
 """
 
 from __future__ import annotations
@@ -10,62 +11,90 @@ import contextlib
 from collections.abc import AsyncIterator
 
 
+class _Connection:
+    """One connection, both ways."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self.writers = [writer]
+        self.passes = asyncio.Event()
+        """Unset: nothing gets through, not even the end."""
+        self.frozen = False
+        """For good: nothing restores it."""
+
+
 class CuttableProxy:
     """Forwards all connections of one port, unless it is cut."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = host, port
-        self._connected = asyncio.Event()
-        self._connected.set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._cut = False
+        self._connections: dict[asyncio.Task[None], _Connection] = {}
 
     def cut(self) -> None:
-        """Let nothing through."""
-        self._connected.clear()
-
-    def freeze(self) -> None:
-        """Let nothing through on the connections that are open now, for ever; new ones are forwarded."""
-        self._connected.clear()
-        self._connected = asyncio.Event()
-        self._connected.set()
+        """Let nothing through; neither end gets an error."""
+        self._cut = True
+        for connection in self._connections.values():
+            connection.passes.clear()
 
     def restore(self) -> None:
-        """Let everything through again, also what was sent meanwhile."""
-        self._connected.set()
+        """Let everything through again, also what was sent meanwhile; frozen connections stay frozen."""
+        self._cut = False
+        for connection in self._connections.values():
+            if not connection.frozen:
+                connection.passes.set()
+
+    def freeze(self) -> int:
+        """Let nothing through on the connections that are open now, for ever; return how many there are."""
+        for connection in self._connections.values():
+            connection.frozen = True
+            connection.passes.clear()
+        return len(self._connections)
+
+    def reset(self) -> int:
+        """Break the present connections: both ends get an error; return how many there were."""
+        for connection in self._connections.values():
+            for writer in connection.writers:
+                writer.transport.abort()
+        return len(self._connections)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Forward a new connection, both ways."""
-        task = asyncio.current_task()
+        task, connection = asyncio.current_task(), _Connection(writer)
         assert task is not None
-        self._tasks.add(task)
-        connected = self._connected
+        self._connections[task] = connection
+        if not self._cut:
+            connection.passes.set()
         with contextlib.suppress(OSError, asyncio.CancelledError):
-            await connected.wait()
+            await connection.passes.wait()
             there_reader, there_writer = await asyncio.open_connection(*self._target)
+            connection.writers.append(there_writer)
             await asyncio.gather(
-                self._forward(reader, there_writer, connected), self._forward(there_reader, writer, connected)
+                self._forward(connection, reader, there_writer), self._forward(connection, there_reader, writer)
             )
-        self._tasks.discard(task)
+        for end in connection.writers:
+            end.close()
+        del self._connections[task]
 
     async def _forward(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connected: asyncio.Event
+        self, connection: _Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         try:
             while data := await reader.read(65536):
-                await connected.wait()
+                await connection.passes.wait()
                 writer.write(data)
                 await writer.drain()
-            await connected.wait()  # the end of a connection does not get through either
+            await connection.passes.wait()  # the end of a connection does not get through either
         except OSError:
-            await connected.wait()
+            await connection.passes.wait()
         finally:
             writer.close()
 
     async def end(self) -> None:
         """Forward nothing any more."""
-        for task in list(self._tasks):
+        tasks = list(self._connections)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @contextlib.asynccontextmanager

@@ -40,6 +40,16 @@ def main() -> None:
         metavar="KEY=VALUE:EFFECT",
         help="keep pods away that do not tolerate this; may be repeated",
     )
+    parser.add_argument(
+        "--pods-api-server", metavar="URL", help="where containers reach the API server (default: where the node does)"
+    )
+    parser.add_argument(
+        "--inherit",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a variable of the node's own environment that containers get, too; may be repeated",
+    )
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     settings = Settings(
@@ -51,6 +61,8 @@ def main() -> None:
         state=given.state,
         capacity=dict(given.capacity),
         taints=given.register_with_taints,
+        pods_api_server=given.pods_api_server,
+        inherited=given.inherit,
     )
     asyncio.run(run(settings))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -44,6 +44,9 @@ class NodeContext:
     directory: Path
     kube: Kube
     api: ApiServer
+    """As containers reach it."""
+    inherited: Sequence[str]
+    """Variables of the node's own environment that containers get, besides the usual ones."""
     allocatable: Mapping[str, str]
     user: ProcessUser
     """The user that all processes run as."""
@@ -87,7 +90,7 @@ class NodeContext:
                 allocatable=self.allocatable,
                 sources=sources,
                 services=services,
-                base={**base_variables(), **base},
+                base={**base_variables(self.inherited), **base},
             ),
         )
 
@@ -103,10 +106,10 @@ class NodeContext:
             raise ConfigError(f'{kind.lower()} "{name}" cannot be read: {error}') from error
 
 
-def base_variables() -> dict[str, str]:
+def base_variables(inherited: Sequence[str] = ()) -> dict[str, str]:
     """Return what containers get of the node's own environment.
 
     The directory of this Python comes first on the PATH, so that the commands of this installation are found.
     """
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    return {"PATH": path} | {name: os.environ[name] for name in INHERITED if name in os.environ}
+    return {"PATH": path} | {name: os.environ[name] for name in (*INHERITED, *inherited) if name in os.environ}

@@ -52,6 +52,10 @@ class Settings:
     """Overrides of what the machine has, for example {"cpu": "64"}."""
     taints: Sequence[Json] = ()
     """The taints that the node is registered with when it is new."""
+    pods_api_server: str | None = None
+    """Where containers reach the API server; None: where the node does."""
+    inherited: Sequence[str] = ()
+    """Variables of the node's own environment that containers get."""
 
     @property
     def node_id(self) -> str:
@@ -139,7 +143,8 @@ def _context(
         node_id=settings.node_id,
         directory=settings.state.resolve(),
         kube=kube,
-        api=_api_server(settings.kubeconfig),
+        api=_api_server(settings.kubeconfig, settings.pods_api_server),
+        inherited=settings.inherited,
         allocatable={**machine_capacity(), **settings.capacity},
         user=ProcessUser(os.getuid(), os.getgid(), frozenset(os.getgroups()) | {os.getgid()}),
         reaper=reaper,
@@ -153,7 +158,7 @@ def _context(
     )
 
 
-def _api_server(kubeconfig: Path) -> ApiServer:
+def _api_server(kubeconfig: Path, url: str | None) -> ApiServer:
     config: Json = yaml.safe_load(kubeconfig.read_text())
     current = next(context for context in config["contexts"] if context["name"] == config["current-context"])
     name = current["context"]["cluster"]
@@ -162,4 +167,4 @@ def _api_server(kubeconfig: Path) -> ApiServer:
     if authority is None:
         file = kubeconfig.parent / cluster["certificate-authority"]
         authority = base64.b64encode(file.read_bytes()).decode()
-    return ApiServer(cluster["server"], authority)
+    return ApiServer(url or cluster["server"], authority)

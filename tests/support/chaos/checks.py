@@ -1,0 +1,131 @@
+"""What must hold after a chaos run: requests have ended and done what they say, and nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+from elasticjob_api.indices import parse_indices
+from elasticjob_kube.errors import KubeError
+from elasticjob_kube.resources import (
+    CONFIG_MAPS,
+    ELASTIC_JOBS,
+    PODS,
+    ROLE_BINDINGS,
+    ROLES,
+    SCALE_INS,
+    SCALE_OUTS,
+    SCALE_PLANS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+)
+from elasticjob_kube.session import Kube
+
+from tests.support.chaos import processes
+from tests.support.chaos.cluster import NAMESPACE, OPERATORS, ChaosCluster
+from tests.support.chaos.jobs import Job
+from tests.support.chaos.schedule import Request
+from tests.support.wait import until
+
+Json = dict[str, Any]
+ALL_KINDS = (
+    *(ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS, PODS, SERVICES, SECRETS),
+    *(CONFIG_MAPS, ROLES, ROLE_BINDINGS, SERVICE_ACCOUNTS),
+)
+_OF_KUBERNETES = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}
+MOST_MORE_MEMORY_MB, MOST_MORE_FILES, MOST_MORE_TASKS = 30, 20, 5
+"""How much more an operator may use after the run than one that has just started."""
+_LEFT_SECONDS, _REST_SECONDS = 60, 15
+
+
+async def check_requests(job: Job) -> list[str]:
+    """Return what is wrong with a job's requests: each ends, says why it failed, and has done exactly what it asked."""
+    try:
+        await until("all requests have ended", job.unfinished, lambda left: not left, seconds=_LEFT_SECONDS)
+    except AssertionError:
+        return await job.unfinished()
+    return [text for item in await job.requests() for text in _wrong(item, _asked(job, item))]
+
+
+def _asked(job: Job, item: Json) -> Request | None:
+    """Return what a plan was asked to do; None for a plan of the operator or master, or a request that is no plan."""
+    if item["kind"] != "ScalePlan":
+        return None
+    for owner in item["metadata"].get("ownerReferences", ()):
+        if (asked := job.asked.get((owner["kind"], owner["name"]))) is not None:
+            return asked
+    return job.asked.get(("ScalePlan", item["metadata"]["name"]))
+
+
+def _wrong(item: Json, asked: Request | None) -> list[str]:
+    status, name = item.get("status", {}), f"{item['kind']} {item['metadata']['name']}"
+    phase = status.get("phase", "")
+    if phase in ("Failed", "ScaleFailed", "Cancelled", "PartiallySucceeded") and not status.get("message"):
+        return [f"{name} is {phase} and does not say why"]
+    if asked is None or phase != "Succeeded":
+        return []
+    before, targets = (len(parse_indices(status.get(key, {}).get("worker", ""))) for key in ("before", "targets"))
+    wanted = {"out": before + asked.amount, "in": before - asked.amount, "plan": asked.amount}.get(asked.kind, before)
+    return [] if targets == wanted else [f"{name} ({asked}) changed {before} to {targets} workers, not to {wanted}"]
+
+
+async def check_nothing_left(cluster: ChaosCluster, kube: Kube) -> list[str]:
+    """Return the objects and processes that are there although no job is."""
+
+    async def left() -> list[str]:
+        found = []
+        for resource in ALL_KINDS:
+            for item in (await kube.list(resource, NAMESPACE))["items"]:
+                if (resource.kind, item["metadata"]["name"]) not in _OF_KUBERNETES:
+                    found.append(f"{resource.kind} {item['metadata']['name']}")
+        return found
+
+    try:
+        await until("no object is left", left, lambda found: not found, seconds=_LEFT_SECONDS)
+    except (AssertionError, KubeError):
+        return [f"left over: {what}" for what in await left()]
+    return []
+
+
+async def check_processes(uids: set[str]) -> list[str]:
+    """Return the processes of pods that are gone; `uids` are those of all pods of the run."""
+
+    def left() -> list[str]:
+        return [f"process {found.first} of pod {uid}" for uid, found in processes.of_pods().items() if uid in uids]
+
+    try:
+        await until("no process is left", left, lambda found: not found, seconds=_LEFT_SECONDS)
+    except AssertionError:
+        return [f"left over: {what}" for what in left()]
+    return []
+
+
+async def check_operators(cluster: ChaosCluster) -> list[str]:
+    """Compare the operators at rest, after the run, with new ones: memory, open files, asyncio tasks."""
+    await asyncio.sleep(_REST_SECONDS)
+    after = {name: (*cluster.usage(name), cluster.tasks(name)) for name in OPERATORS}
+    leader = max(OPERATORS, key=lambda name: after[name][2])
+    for name in OPERATORS:
+        cluster.cluster.children[name].terminate()
+    await until("new operators", lambda: all(_is_new(cluster, name, after) for name in OPERATORS), seconds=60)
+    await asyncio.sleep(_REST_SECONDS)
+    new = {name: (*cluster.usage(name), cluster.tasks(name)) for name in OPERATORS}
+    fresh = max(new.values(), key=lambda usage: usage[2])
+    cluster.record.write("operators", after=after, new=new)
+    found, bounds = [], (MOST_MORE_MEMORY_MB, MOST_MORE_FILES, MOST_MORE_TASKS)
+    for what, had, has, bound in zip(("MB", "open files", "asyncio tasks"), after[leader], fresh, bounds, strict=True):
+        if had > has + bound:
+            found.append(f"{leader} has {had} {what} after the run; a new operator has {has}")
+    return found
+
+
+def _is_new(cluster: ChaosCluster, name: str, after: dict[str, tuple[int, int, int]]) -> bool:
+    return cluster.cluster.children[name].poll() is None and cluster.tasks(name) > 0
+
+
+def errors_in_log(text: str) -> list[str]:
+    """Return the last lines of the tracebacks in a log, each once."""
+    found = re.findall(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)", text)
+    return sorted(set(found))

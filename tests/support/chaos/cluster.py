@@ -1,0 +1,187 @@
+"""The cluster of a chaos run: control plane, process node and operators, each started again when it ends.
+
+Operators and pods reach the API server by a proxy each, which the run can cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+from elasticjob_localcluster import cluster as clusters
+from elasticjob_localcluster import daemons
+from elasticjob_localcluster.controlplane import components
+from elasticjob_localcluster.controlplane.ports import free_port
+from elasticjob_localcluster.crds import apply_crds
+
+from tests.support.chaos.record import Record
+from tests.support.tcp_proxy import CuttableProxy, cuttable_proxy
+from tests.support.wait import until
+
+REPOSITORY = Path(__file__).parents[3]
+HERE = Path(__file__).parent
+NAMESPACE = "chaos"
+OPERATORS = ("operator-0", "operator-1")
+VOLUME_BYTES = 48 << 20
+_RESTART_SECONDS = 1.0
+
+
+@dataclass
+class ChaosCluster:
+    """The cluster while it runs.
+
+    Attributes:
+        directory: of all files of the run.
+        cluster: control plane and node.
+        proxies: to the API server, of operators and of pods.
+        commands: of all processes that are started again when they end, by name.
+        tmpfs: whether the jobs' volume is a file system of its own.
+        clock: whether wall clocks can be shifted.
+        ended: how often each process has ended.
+    """
+
+    directory: Path
+    cluster: clusters.Cluster
+    record: Record
+    proxies: Mapping[str, CuttableProxy]
+    commands: Mapping[str, tuple[list[str], dict[str, str]]]
+    tmpfs: bool
+    clock: bool
+    ended: dict[str, int] = field(default_factory=dict)
+    stopping: set[str] = field(default_factory=set)
+
+    @property
+    def volume(self) -> Path:
+        """Where the jobs keep their checkpoints: it may be full."""
+        return self.directory / "volume"
+
+    def pid(self, name: str) -> int:
+        """Return the id of a process of this cluster."""
+        return self.cluster.children[name].pid
+
+    def usage(self, name: str) -> tuple[int, int]:
+        """Return memory in MB and open files of a process."""
+        process = psutil.Process(self.pid(name))
+        return process.memory_info().rss >> 20, process.num_fds()
+
+    def tasks(self, name: str) -> int:
+        """Return the asyncio tasks of an operator, as it has counted them last; 0 if it has not."""
+        with contextlib.suppress(OSError, ValueError):
+            return int((self.directory / "probe" / str(self.pid(name))).read_text())
+        return 0
+
+    def shift(self, name: str, seconds: int) -> None:
+        """Let the wall clock of an operator or pod jump."""
+        file = self.directory / "clocks" / name
+        file.with_suffix(".new").write_text(str(seconds))
+        file.with_suffix(".new").replace(file)
+
+    def start(self, name: str) -> None:
+        """Start a process."""
+        command, environ = self.commands[name]
+        self.cluster.children[name] = daemons.start(name, command, state=self.cluster.state, environ=environ)
+
+    async def keep_running(self) -> None:
+        """Start again whatever has ended, as a Deployment or a kubelet would, until cancelled."""
+        due: dict[str, float] = {}
+        while True:
+            now = asyncio.get_running_loop().time()
+            for name in self.commands:
+                if name in self.stopping or self.cluster.children[name].poll() is None:
+                    continue
+                if name not in due:
+                    code = self.cluster.children[name].returncode
+                    self.ended[name] = self.ended.get(name, 0) + 1
+                    self.record.write("ended", process=name, code=code)
+                    due[name] = now + _RESTART_SECONDS
+                elif now > due[name]:
+                    del due[name]
+                    self.start(name)
+                    self.record.write("started", process=name, pid=self.pid(name))
+            await asyncio.sleep(0.1)
+
+
+@contextlib.asynccontextmanager
+async def chaos_cluster(directory: Path, record: Record) -> AsyncIterator[ChaosCluster]:
+    """Run a cluster while in the block."""
+    for name in ("probe", "clocks", "volume", "jobs"):
+        (directory / name).mkdir()
+    clock = _compile_clock(directory / "clock.so")
+    tmpfs = _mount(directory / "volume")
+    cluster = await asyncio.to_thread(clusters.up, directory / "cluster", control_plane_only=True)
+    try:
+        async with contextlib.AsyncExitStack() as stack:
+            ports = {name: free_port() for name in ("operator", "masters")}
+            proxies = {
+                name: await stack.enter_async_context(cuttable_proxy("127.0.0.1", port, to=("127.0.0.1", cluster.port)))
+                for name, port in ports.items()
+            }
+            made = ChaosCluster(
+                directory, cluster, record, proxies, _commands(directory, cluster, ports, clock), tmpfs, clock
+            )
+            await apply_crds(cluster.kubeconfig, REPOSITORY / "crds")
+            for name in (components.NODE, *OPERATORS):
+                made.start(name)
+            await until("the node is ready", lambda: asyncio.to_thread(_node_ready, cluster), seconds=60)
+            running = asyncio.create_task(made.keep_running())
+            try:
+                yield made
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+    finally:
+        await asyncio.to_thread(cluster.down)
+        if tmpfs:
+            subprocess.run(["umount", "--lazy", directory / "volume"], check=False)
+
+
+def _node_ready(cluster: clusters.Cluster) -> bool:
+    return cluster.nodes().get(components.NODE, False)
+
+
+def _commands(
+    directory: Path, cluster: clusters.Cluster, ports: Mapping[str, int], clock: bool
+) -> dict[str, tuple[list[str], dict[str, str]]]:
+    programs = {path.name: path for path in cluster.bin.iterdir()}
+    environ = dict(os.environ)
+    shifted = {"CHAOS_CLOCKS": str(directory / "clocks")} | (
+        {"LD_PRELOAD": str(directory / "clock.so")} if clock else {}
+    )
+    kubeconfig = directory / "operator.kubeconfig"
+    kubeconfig.write_text(cluster.kubeconfig.read_text().replace(f":{cluster.port}", f":{ports['operator']}"))
+    operator = [sys.executable, "-m", "elasticjob_operator.main", "--namespace", NAMESPACE]
+    operator += ["--kubeconfig", str(kubeconfig), "--master-image", "master:1"]
+    node = components.node_command(cluster.state, {"cpu": "64", "memory": "64Gi"})
+    node += ["--pods-api-server", f"https://127.0.0.1:{ports['masters']}"]
+    node += [f"--inherit={name}" for name in shifted]
+    probed = {"CHAOS_PROBE": str(directory / "probe"), "PYTHONPATH": str(HERE / "probe")}
+    return {
+        "etcd": (components.etcd_command(programs), environ),
+        "kube-apiserver": (components.api_server_command(programs, cluster.port), environ),
+        **{name: (command, environ) for name, command in components.controller_commands(programs).items()},
+        # The node itself keeps its clock: its containers inherit the variables.
+        components.NODE: (node, {**environ, **shifted}),
+        **{name: (operator, {**environ, **shifted, **probed, "CHAOS_CLOCK": name}) for name in OPERATORS},
+    }
+
+
+def _compile_clock(library: Path) -> bool:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return False
+    done = subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, HERE / "clock.c", "-ldl"], check=False)
+    return done.returncode == 0
+
+
+def _mount(folder: Path) -> bool:
+    """Make a folder a small file system of its own; needs root."""
+    command = ["mount", "-t", "tmpfs", "-o", f"size={VOLUME_BYTES}", "chaos", str(folder)]
+    return os.geteuid() == 0 and subprocess.run(command, check=False, capture_output=True).returncode == 0

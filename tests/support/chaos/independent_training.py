@@ -1,0 +1,50 @@
+"""A training whose workers do not wait for each other: each commits what it has trained, then reports it done.
+
+Usage: independent_training.py FOLDER SAMPLES STEP_SECONDS
+
+A commit is a line of the process's own file in `FOLDER/volume`, which may be full. `FOLDER/log` has every sample that
+is trained, and which of them are stored: those are never leased again.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import elasticjob
+
+from tests.support.chaos.training import Log
+
+STORED_EVERY = 16
+SHARD_SIZE = 4
+
+
+def main() -> None:
+    """Train what is left to train."""
+    folder, samples, seconds = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    log, unstored = Log(folder / "log"), list[int]()
+    commits = folder / "volume" / log.path.name
+    shards = elasticjob.shards("numbers", size=samples, shard_size=SHARD_SIZE, shuffle=True, seed=1, prefetch=8)
+    for step, shard in enumerate(shards, start=1):
+        time.sleep(seconds)
+        log.write(trained=shard.id)
+        with commits.open("a") as file:  # fails where the disk is full: then the process crashes
+            file.write(f"{shard.id}\n")
+        log.write(committed=shard.id)
+        shards.done(shard)
+        unstored.append(shard.id)
+        elasticjob.report_step(step, samples=SHARD_SIZE, compute_seconds=seconds)
+        stop = elasticjob.should_stop()
+        if stop or len(unstored) >= STORED_EVERY:
+            if shards.flush(timeout=5):
+                log.write(stored=unstored)
+                unstored = []
+            if stop:
+                elasticjob.confirm_stop()
+                return
+    shards.flush(timeout=30)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""The jobs of a chaos run, and the users that request changes of them until the API server takes the request."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from elasticjob_api import names
+from elasticjob_api.scaleplan import FINISHED
+from elasticjob_kube.errors import AlreadyExists, KubeError, NotFound, TryLater
+from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
+from elasticjob_kube.session import Kube
+
+from tests.support.chaos.cluster import NAMESPACE, REPOSITORY, ChaosCluster
+from tests.support.chaos.schedule import MOST_WORKERS, JobDraw, Request
+
+Json = dict[str, Any]
+STEP_SECONDS = 0.08
+REQUEST_KINDS = (SCALE_INS, SCALE_OUTS, SCALE_PLANS)
+LOST_SECONDS = 10
+
+
+@dataclass
+class Job:
+    """One job of the run.
+
+    Attributes:
+        draw: what it is.
+        folder: of its log; its volume, which may be full, is a link in it.
+        asked: what was requested of it: the kind and amount by kind of object and name.
+    """
+
+    cluster: ChaosCluster
+    kube: Kube
+    draw: JobDraw
+    asked: dict[tuple[str, str], Request] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.draw.name
+
+    @property
+    def folder(self) -> Path:
+        """Where its log is."""
+        return self.cluster.directory / "jobs" / self.name
+
+    def manifest(self) -> Json:
+        """Return the ElasticJob."""
+        command = [sys.executable, "-m", f"tests.support.chaos.{self.draw.program}_training", str(self.folder)]
+        environ = {"PYTHONPATH": str(REPOSITORY), "TMPDIR": str(self.cluster.volume / "tmp")}
+        container = {
+            "name": "train",
+            "image": "train:1",
+            "command": [*command, str(self.draw.samples), str(STEP_SECONDS)],
+            "env": [{"name": name, "value": value} for name, value in environ.items()],
+            "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
+        }
+        worker = {
+            "replicas": self.draw.workers,
+            "minReplicas": 1,
+            "maxReplicas": MOST_WORKERS,
+            "drainSeconds": 10,
+            "restartLimit": 10000,
+            "template": {"spec": {"containers": [container]}},
+        }
+        return {
+            "apiVersion": names.API_VERSION,
+            "kind": "ElasticJob",
+            "metadata": {"name": self.name},
+            "spec": {
+                "framework": "custom",
+                "agent": {"source": "Image"},
+                "autoscaling": {"enabled": self.draw.auto, "cooldownSeconds": 8},
+                "health": {"lostSeconds": LOST_SECONDS},
+                "master": {"restartLimit": 10000},
+                "runPolicy": {"cleanPodPolicy": "All", "backoffLimit": 10000, "planHistoryLimit": 100},
+                "replicaSpecs": {"worker": worker},
+            },
+        }
+
+    async def run(self, seconds: float) -> Json | None:
+        """Create the job and make its requests; return its status at its end, None if there is none in this time."""
+        (self.folder / "log").mkdir(parents=True)
+        (self.cluster.volume / self.name).mkdir()
+        (self.folder / "volume").symlink_to(self.cluster.volume / self.name)
+        await self.insist(lambda: self.kube.create(ELASTIC_JOBS, NAMESPACE, self.manifest()))
+        self.cluster.record.write("job", name=self.name, program=self.draw.program, samples=self.draw.samples)
+        users = asyncio.create_task(self._make_requests())
+        try:
+            async with asyncio.timeout(seconds):
+                while (status := await self.status()).get("phase") not in ("Succeeded", "Failed"):
+                    await asyncio.sleep(0.5)
+                return status
+        except TimeoutError:
+            return None
+        finally:
+            users.cancel()
+            await asyncio.gather(users, return_exceptions=True)
+
+    async def status(self) -> Json:
+        """Return its status."""
+        found: Json = (await self.insist(lambda: self.kube.get(ELASTIC_JOBS, NAMESPACE, self.name))).get("status", {})
+        return found
+
+    async def requests(self) -> list[Json]:
+        """Return its ScalePlans, ScaleIns and ScaleOuts."""
+        found = []
+        for resource in REQUEST_KINDS:
+            listed = await self.insist(lambda: self.kube.list(resource, NAMESPACE))  # noqa: B023
+            found += [
+                {**item, "kind": resource.kind} for item in listed["items"] if item["spec"]["jobName"] == self.name
+            ]
+        return found
+
+    async def unfinished(self) -> list[str]:
+        """Return its requests that have not ended."""
+        return [
+            f"{item['kind']} {item['metadata']['name']} is {item.get('status', {}).get('phase')}"
+            for item in await self.requests()
+            if item.get("status", {}).get("phase") not in (*FINISHED, "ScaleSucceeded", "ScaleFailed")
+        ]
+
+    async def delete(self) -> None:
+        """Delete it."""
+        await self.insist(lambda: self.kube.delete(ELASTIC_JOBS, NAMESPACE, self.name))
+
+    async def insist(self, call: Callable[[], Awaitable[Json]]) -> Json:
+        """Make a call until the API server has answered; what exists or is gone already is an answer."""
+        while True:
+            try:
+                return await call()
+            except (AlreadyExists, NotFound):
+                return {}
+            except TryLater:
+                await asyncio.sleep(0.3)
+
+    async def _make_requests(self) -> None:
+        for number, request in enumerate(self.draw.requests):
+            await asyncio.sleep(request.after)
+            self.cluster.record.write("request", job=self.name, kind=request.kind, amount=request.amount)
+            try:
+                await self._make(request, f"{self.name}-{number}-{request.kind}")
+            except KubeError as error:
+                self.cluster.record.write("refused", job=self.name, kind=request.kind, message=str(error))
+
+    async def _make(self, request: Request, name: str) -> None:
+        amount = request.amount
+        specs: dict[str, tuple[Resource, Json]] = {
+            "out": (SCALE_OUTS, {"count": amount, "timeoutSeconds": 60}),
+            "in": (SCALE_INS, {"count": amount, "timeoutSeconds": 60}),
+            "plan": (SCALE_PLANS, {"replicaResourceSpecs": {"worker": {"replicas": amount}}, "timeoutSeconds": 60}),
+            "migrate": (SCALE_PLANS, {"migratePods": [{"role": "worker", "index": 0}], "timeoutSeconds": 60}),
+            "resources": (
+                SCALE_PLANS,
+                {"replicaResourceSpecs": {"worker": {"resource": {"cpu": f"{amount}1m"}}}, "timeoutSeconds": 60},
+            ),
+        }
+        if request.kind in specs:
+            resource, spec = specs[request.kind]
+            body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
+            self.asked[resource.kind, name] = request
+            await self.insist(
+                lambda: self.kube.create(resource, NAMESPACE, {**body, "spec": {"jobName": self.name, **spec}})
+            )
+        elif request.kind == "scale":
+            body = {"spec": {"replicas": amount}}
+            await self.insist(lambda: self.kube.patch(ELASTIC_JOBS, NAMESPACE, self.name, body, subresource="scale"))
+        elif request.kind == "edit":
+            await self._patch({"replicaSpecs": {"worker": {"replicas": amount}}})
+        else:
+            await self._suspend(amount)
+
+    async def _suspend(self, seconds: int) -> None:
+        try:
+            await self._patch({"runPolicy": {"suspend": True}})
+            await asyncio.sleep(seconds)
+        finally:
+            await asyncio.shield(self._patch({"runPolicy": {"suspend": False}}))
+
+    async def _patch(self, spec: Json) -> None:
+        await self.insist(lambda: self.kube.patch(ELASTIC_JOBS, NAMESPACE, self.name, {"spec": spec}))

@@ -1,0 +1,67 @@
+"""The record of a chaos run: every action with its time in a file, and what was found wrong."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass
+class Record:
+    """What has happened, as lines of JSON in a file; findings are printed too."""
+
+    file: Path
+    began: float = field(default_factory=time.monotonic)
+    faults: Counter[str] = field(default_factory=Counter)
+    """Faults that hit something, by kind."""
+    missed: Counter[str] = field(default_factory=Counter)
+    """Faults that found nothing to hit."""
+    jobs: int = 0
+    samples: int = 0
+    twice: int = 0
+    """Samples that were trained again, because the process that had trained them did not report them in time."""
+    findings: list[str] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the begin."""
+        return time.monotonic() - self.began
+
+    def write(self, what: str, **more: Any) -> None:
+        """Add a line."""
+        line = {"at": round(self.seconds, 2), "what": what, **more}
+        with self.file.open("a") as file:
+            file.write(json.dumps(line, default=str) + "\n")
+
+    def finding(self, text: str) -> None:
+        """Add something that should not be."""
+        self.findings.append(text)
+        self.write("finding", text=text)
+        self.say(f"FINDING {text}")
+
+    def say(self, text: str) -> None:
+        """Print a line with its time."""
+        sys.stdout.write(f"{self.seconds:7.1f} {text}\n")
+        sys.stdout.flush()
+
+    def table(self, seed: int, minutes: float) -> str:
+        """Return the run as a table."""
+        kinds = ", ".join(f"{kind} {number}" for kind, number in sorted(self.faults.items()))
+        missed = ", ".join(f"{kind} {number}" for kind, number in sorted(self.missed.items()))
+        rows = [
+            ("seed", str(seed)),
+            ("minutes", f"{minutes:g}"),
+            ("jobs", str(self.jobs)),
+            ("samples", str(self.samples)),
+            ("trained again", str(self.twice)),
+            ("faults", f"{self.faults.total()}: {kinds}"),
+            ("nothing to hit", missed or "-"),
+            ("findings", str(len(self.findings))),
+            *(("", text) for text in self.findings),
+        ]
+        return "\n".join(f"{name:<15} {value}" for name, value in rows)

@@ -1,0 +1,132 @@
+"""One chaos run: a stream of jobs, the faults, and the checks after them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from elasticjob_kube.resources import NAMESPACES
+from elasticjob_kube.session import Kube, connect
+
+from tests.conftest import wait_for_defaults
+from tests.support.chaos import checks
+from tests.support.chaos.cluster import NAMESPACE, OPERATORS, ChaosCluster, chaos_cluster
+from tests.support.chaos.faults import Faults
+from tests.support.chaos.jobs import Job
+from tests.support.chaos.object_faults import ObjectFaults
+from tests.support.chaos.pod_watch import PodWatch
+from tests.support.chaos.record import Record
+from tests.support.chaos.samples import account_of
+from tests.support.chaos.schedule import JobDraw, draw_faults, draw_jobs
+
+SETTLE_SECONDS = 480.0
+"""How long a job may take after the last fault: back-off alone is up to 300 s."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to run."""
+
+    seed: int
+    minutes: float
+    faults: set[str]
+    gap: float
+    jobs_at_a_time: int
+
+
+class Run:
+    """A run while its cluster is there."""
+
+    def __init__(self, options: Options, cluster: ChaosCluster, kube: Kube, pods: PodWatch) -> None:
+        self.options, self.cluster, self.kube, self.pods = options, cluster, kube, pods
+        self.record = cluster.record
+        self.live: dict[str, Job] = {}
+        self.faults = Faults(cluster, pods, ObjectFaults(cluster, kube, pods, lambda: sorted(self.live)))
+
+    @property
+    def _seconds(self) -> float:
+        return self.options.minutes * 60
+
+    async def jobs_and_faults(self) -> None:
+        """Run jobs and faults until the time is over, and wait until all has ended."""
+        self.record.began = asyncio.get_running_loop().time()
+        draws = draw_jobs(self.options.seed)
+        await asyncio.gather(self._all_faults(), *(self._stream(draws) for _ in range(self.options.jobs_at_a_time)))
+
+    async def _all_faults(self) -> None:
+        async with asyncio.TaskGroup() as striking:
+            for fault in draw_faults(self.options.seed, self._seconds, self.options.gap):
+                await asyncio.sleep(max(0.0, fault.at - self.record.seconds))
+                if fault.kind in self.options.faults:
+                    striking.create_task(self.faults.strike(fault))
+
+    async def _stream(self, draws: Iterator[JobDraw]) -> None:
+        """Run job after job; the next draw is taken by whichever stream is free."""
+        while self.record.seconds < self._seconds:
+            job = Job(self.cluster, self.kube, next(draws))
+            self.live[job.name] = job
+            try:
+                await self._one(job)
+            finally:
+                del self.live[job.name]
+
+    async def _one(self, job: Job) -> None:
+        began, self.record.jobs = self.record.seconds, self.record.jobs + 1
+        status = await job.run(max(0.0, self._seconds - began) + SETTLE_SECONDS)
+        if status is None or status.get("phase") != "Succeeded":
+            now = status or await job.status()
+            self.record.finding(f"{job.name}: {now.get('phase')} and not Succeeded: {now.get('message')!r}"[:600])
+        else:
+            account = account_of(job.draw.program, job.folder, job.draw.samples)
+            self.record.samples += account.samples
+            self.record.twice += account.again
+            for text in account.findings:
+                self.record.finding(f"{job.name} ({job.draw.program}): {text}")
+            for text in await checks.check_requests(job):
+                self.record.finding(f"{job.name}: {text}")
+            self.record.say(f"{job.name} succeeded after {self.record.seconds - began:.0f} s")
+        await job.delete()
+
+    async def after(self) -> None:
+        """Check that nothing is left."""
+        found = await checks.check_nothing_left(self.cluster, self.kube)
+        found += await checks.check_processes(self.pods.uids)
+        found += await checks.check_operators(self.cluster)
+        for name in OPERATORS:
+            text = self.cluster.cluster.log_file(name).read_text(errors="replace")
+            found += [f"{name} has logged an exception: {line}" for line in checks.errors_in_log(text)]
+        for text in found:
+            self.record.finding(text)
+
+
+async def run(options: Options, directory: Path) -> Record:
+    """Run, and return the record."""
+    record = Record(directory / "actions.jsonl")
+    record.write("run", seed=options.seed, minutes=options.minutes, gap=options.gap, faults=sorted(options.faults))
+    async with _started(options, directory, record) as made:
+        await made.jobs_and_faults()
+        await made.after()
+    return record
+
+
+@contextlib.asynccontextmanager
+async def _started(options: Options, directory: Path, record: Record) -> AsyncIterator[Run]:
+    async with (
+        chaos_cluster(directory, record) as cluster,
+        connect(user_agent="elasticjob-chaos", kubeconfig=cluster.cluster.kubeconfig) as kube,
+    ):
+        await kube.create(NAMESPACES, None, {"metadata": {"name": NAMESPACE}})
+        await wait_for_defaults(kube, NAMESPACE)
+        (cluster.volume / "tmp").mkdir()
+        pods = PodWatch(kube, NAMESPACE, record.finding)
+        watching = asyncio.create_task(pods.run())
+        try:
+            yield Run(options, cluster, kube, pods)
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+            for name in OPERATORS:
+                (directory / f"{name}.log").write_bytes(cluster.cluster.log_file(name).read_bytes())

@@ -1,0 +1,131 @@
+"""What a chaos run does, drawn from its seed alone: faults with their times, jobs, and the requests made of each job.
+
+A draw does not depend on what the run meets: a target is drawn as a number from 0 to 1, and is one of those that are
+there at the time. Which kinds of faults are on changes nothing in the draws of the others.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+FAULTS = {
+    **dict.fromkeys(("kill-operator", "kill-master", "kill-agent", "kill-training"), "SIGKILL of a process"),
+    **dict.fromkeys(("kill-api-server", "kill-etcd"), "SIGKILL; it is started again after a second"),
+    **dict.fromkeys(("freeze-operator", "freeze-master", "freeze-agent", "freeze-training"), "SIGSTOP, then SIGCONT"),
+    "freeze-pod": "the same for an agent and its training process at once, as for a machine that stands still",
+    **dict.fromkeys(("freeze-api-server", "freeze-etcd"), "SIGSTOP, then SIGCONT"),
+    **dict.fromkeys(("reset-operator", "reset-masters"), "all connections to the API server are reset"),
+    **dict.fromkeys(
+        ("cut-operator", "cut-masters"), "nothing gets through to the API server for a while, and no error"
+    ),
+    **dict.fromkeys(("silence-operator", "silence-masters"), "present connections are half open, and remain so"),
+    "full-disk": "the volume with checkpoints, and the agents' temporary files, is full for a while",
+    "full-disk-etcd": "etcd can write no more, and ends; it is started again after a second",
+    **dict.fromkeys(("delete-worker", "delete-master"), "a pod is deleted"),
+    **dict.fromkeys(("delete-service", "delete-secret", "delete-config-map"), "an object of a job is deleted"),
+    **dict.fromkeys(("delete-role", "delete-role-binding", "delete-account"), "an object of a job is deleted"),
+    "delete-plan": "a ScalePlan, waiting, executed or finished, is deleted",
+    "delete-request": "a ScaleIn or ScaleOut is deleted",
+    "delete-lease": "the Lease of the operators is deleted",
+    **dict.fromkeys(("clock-operator", "clock-master", "clock-worker"), "the wall clock jumps, and jumps back later"),
+    "tamper-status": "the status of a job is written with the rights of its master",
+    "tamper-progress": "odd values of progress are written with the rights of the job's master",
+    "tamper-labels": "a label of a pod is changed by hand",
+}
+"""Every kind of fault, and what it is."""
+
+REQUESTS = ("out", "in", "plan", "migrate", "resources", "scale", "edit", "suspend")
+"""The requests that users make; the auto-scaler of some jobs makes its own."""
+PROGRAMS = ("independent", "synchronous")
+MOST_WORKERS = 4
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault.
+
+    Attributes:
+        at: seconds after the begin of the run.
+        kind: a key of `FAULTS`.
+        target: from 0 to 1, where in the sorted list of those that it may hit.
+        seconds: how long it lasts, if it lasts.
+        choice: from 0 to 1, for whatever else has to be chosen.
+    """
+
+    at: float
+    kind: str
+    target: float
+    seconds: float
+    choice: float
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request of a user, `after` seconds after the one before it; `amount` is a count, size or number of seconds."""
+
+    kind: str
+    after: float
+    amount: int
+
+
+@dataclass(frozen=True)
+class JobDraw:
+    """One job and what is requested of it."""
+
+    name: str
+    program: str
+    samples: int
+    workers: int
+    auto: bool
+    requests: tuple[Request, ...]
+
+
+def draw_faults(seed: int, seconds: float, gap: float) -> list[Fault]:
+    """Return all faults of a run, one every `gap` seconds on average; every kind comes before one comes twice."""
+    rng, found, bag, at = random.Random(f"faults {seed}"), list[Fault](), list[str](), gap
+    while at < seconds:
+        bag = bag or rng.sample(list(FAULTS), len(FAULTS))
+        long = rng.random() < 0.25
+        lasts = rng.uniform(10, 25) if long else rng.uniform(0.5, 6)
+        found.append(Fault(round(at, 1), bag.pop(), rng.random(), round(lasts, 1), rng.random()))
+        at += rng.uniform(0.3, 1.7) * gap
+    return found
+
+
+def switched_on(choice: str) -> set[str]:
+    """Return the kinds of faults that are on: those named, or all but those that are named with a minus.
+
+    Raises:
+        ValueError: a name is none of a kind.
+    """
+    named = [name for name in choice.replace(",", " ").split() if name]
+    without = {name.removeprefix("-") for name in named if name.startswith("-")}
+    only = {name for name in named if not name.startswith("-")}
+    if unknown := sorted((without | only) - FAULTS.keys() - {"none"}):
+        raise ValueError(f"no fault is called {', '.join(unknown)}; there are {', '.join(FAULTS)} and none")
+    return {name for name in FAULTS if (not only or name in only) and name not in without}
+
+
+def draw_jobs(seed: int) -> Iterator[JobDraw]:
+    """Yield job after job, without end."""
+    number = 0
+    while True:
+        rng = random.Random(f"job {seed} {number}")
+        yield JobDraw(
+            name=f"job-{number}",
+            program=PROGRAMS[number % len(PROGRAMS)],
+            samples=rng.randrange(1600, 3600, 4),
+            workers=rng.randint(1, 3),
+            auto=rng.random() < 0.2,
+            requests=tuple(_requests(rng, REQUESTS)),
+        )
+        number += 1
+
+
+def _requests(rng: random.Random, kinds: Collection[str]) -> Iterator[Request]:
+    for kind in rng.sample(sorted(kinds), rng.randint(3, len(kinds))):
+        amounts = {"plan": (1, MOST_WORKERS), "scale": (1, MOST_WORKERS), "edit": (1, MOST_WORKERS), "suspend": (1, 12)}
+        low, high = amounts.get(kind, (1, 2))
+        yield Request(kind, round(rng.uniform(1, 10), 1), rng.randint(low, high))
