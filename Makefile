@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test unit integration e2e thorough simulate fuzz mutations bench lint generate check-generated lock clean \
+.PHONY: demo test unit integration e2e thorough simulate fuzz chaos mutations bench lint generate check-generated lock clean \
 	install uninstall deploy undeploy
 
 demo: $(READY)
@@ -28,7 +28,7 @@ e2e: $(READY)
 # What `make test` leaves out: slow tests, and random histories and inputs in their full number.
 thorough: $(READY)
 	$(BIN)/python -m pytest $(PARALLEL) tests/unit tests/fuzz --thorough
-	$(BIN)/python -m pytest $(PARALLEL) tests/integration tests/e2e --thorough -m thorough
+	$(BIN)/python -m pytest $(PARALLEL) tests/integration tests/e2e tests/chaos --thorough -m thorough
 
 # Random histories of a job under every fault; meant to run nightly.
 simulate: $(READY)
@@ -37,6 +37,10 @@ simulate: $(READY)
 # Random bytes and messages at every port, INPUTS in total.
 fuzz: $(READY)
 	$(BIN)/python -m pytest tests/fuzz --inputs=$(or $(INPUTS),100000) $(if $(SEED),--fuzz-seed=$(SEED)) -rA
+
+# Real jobs under random faults (docs/reliability.md). FAULTS="kill-master cut-masters": these only; -name: all but this.
+chaos: $(READY)
+	$(BIN)/python -m tests.chaos --minutes=$(or $(MINUTES),20) --seed=$(or $(SEED),1) --faults="$(FAULTS)"
 
 # Mutations of the cores: for each one a test must fail.
 mutations: $(READY)

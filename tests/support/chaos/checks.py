@@ -46,7 +46,7 @@ async def check_requests(job: Job) -> list[str]:
         await until("all requests have ended", job.unfinished, lambda left: not left, seconds=_LEFT_SECONDS)
     except AssertionError:
         return await job.unfinished()
-    return [text for item in await job.requests() for text in _wrong(item, _asked(job, item))]
+    return [text for item in await job.requests() for text in wrong(item, _asked(job, item))]
 
 
 def _asked(job: Job, item: Json) -> Request | None:
@@ -59,7 +59,8 @@ def _asked(job: Job, item: Json) -> Request | None:
     return job.asked.get(("ScalePlan", item["metadata"]["name"]))
 
 
-def _wrong(item: Json, asked: Request | None) -> list[str]:
+def wrong(item: Json, asked: Request | None) -> list[str]:
+    """Return what is wrong with a request that has ended; `asked` is what its plan was to do, if that is known."""
     status, name = item.get("status", {}), f"{item['kind']} {item['metadata']['name']}"
     phase = status.get("phase", "")
     if phase in ("Failed", "ScaleFailed", "Cancelled", "PartiallySucceeded") and not status.get("message"):

@@ -105,9 +105,9 @@ class Faults:
             _fill_up(os.open(filler, os.O_CREAT | os.O_WRONLY, 0o600))
             return str(self.cluster.volume)
         pids = self._alive("etcd") if what == "disk-etcd" else list(self._members())
-        limited = [pid for pid in pids if _limit_files(pid, 0)]
+        limited = [pid for pid in pids if limit_files(pid, 0)]
         for pid in limited:
-            undo.callback(_limit_files, pid, resource.RLIM_INFINITY)
+            undo.callback(limit_files, pid, resource.RLIM_INFINITY)
         return f"files of {limited}" if limited else None
 
     def _members(self) -> Iterator[int]:
@@ -144,9 +144,10 @@ def _fill_up(descriptor: int) -> None:
         os.close(descriptor)
 
 
-def _limit_files(pid: int, most: int) -> bool:
+def limit_files(pid: int, most: int) -> bool:
     """Let a process write no file beyond so many bytes; return whether it is there."""
     with contextlib.suppress(ProcessLookupError):
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+        _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, hard))
         return True
     return False

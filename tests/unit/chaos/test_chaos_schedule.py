@@ -1,0 +1,40 @@
+"""The choices of a chaos run depend on its seed alone."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+
+from tests.support.chaos.schedule import FAULTS, REQUESTS, draw_faults, draw_jobs, switched_on
+
+
+def test_a_seed_draws_the_same_faults_and_jobs_again_and_another_seed_others() -> None:
+    assert draw_faults(7, 1200, 5) == draw_faults(7, 1200, 5) != draw_faults(8, 1200, 5)
+    assert list(islice(draw_jobs(7), 30)) == list(islice(draw_jobs(7), 30)) != list(islice(draw_jobs(8), 30))
+
+
+def test_a_longer_run_begins_as_the_shorter_one() -> None:
+    short = draw_faults(3, 60, 5)
+    assert draw_faults(3, 600, 5)[: len(short)] == short
+
+
+def test_every_kind_of_fault_comes_before_one_comes_twice() -> None:
+    kinds = [fault.kind for fault in draw_faults(1, 1200, 5)][: len(FAULTS)]
+    assert sorted(kinds) == sorted(FAULTS)
+
+
+def test_twenty_jobs_have_every_kind_of_request_and_both_programs_and_the_auto_scaler() -> None:
+    jobs = list(islice(draw_jobs(1), 20))
+    assert {request.kind for job in jobs for request in job.requests} == set(REQUESTS)
+    assert {job.program for job in jobs} == {"independent", "synchronous"}
+    assert {job.auto for job in jobs} == {True, False}
+
+
+def test_kinds_of_faults_are_switched_on_and_off_by_name() -> None:
+    assert switched_on("") == set(FAULTS)
+    assert switched_on("kill-master, kill-etcd") == {"kill-master", "kill-etcd"}
+    assert switched_on("-kill-master") == set(FAULTS) - {"kill-master"}
+    assert switched_on("none") == set()
+    with pytest.raises(ValueError, match="no fault is called kill-everything"):
+        switched_on("kill-everything")
