@@ -44,8 +44,8 @@ proxy. The price is a request a watch and 40 s, which the API server answers fro
 KEEP_ALIVE_SECONDS = 75.0
 """How long an idle connection is kept; the API server closes it after 90. A new one costs more than a request."""
 _MAX_WATCH_LINE_BYTES = 16 * 1024 * 1024
-_SOCKET_OPTIONS = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 25_000}
-"""A connection whose other end has gone without a word breaks after 25 s, whether it waits or sends. So none of those
+_SOCKET_OPTIONS = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 2, "TCP_USER_TIMEOUT": 15_000}
+"""A connection whose other end has gone without a word breaks after 16 s, whether it waits or sends. So none of those
 that are kept idle is used for the next request, which would wait for nothing."""
 _CHUNKED_BODY_BYTES = 1024 * 1024
 """A larger body is sent in parts, so that sending it does not hold up the event loop."""

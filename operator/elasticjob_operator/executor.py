@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any
 
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused, TryLater
+from elasticjob_kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 from elasticjob_kube.session import Json, Kube
 
@@ -26,7 +26,7 @@ from elasticjob_operator.errors import StaleState
 from elasticjob_operator.events import Events
 from elasticjob_operator.pod_executor import PodExecutor
 from elasticjob_operator.store import Store
-from elasticjob_operator.work_queue import Retry
+from elasticjob_operator.work_queue import Retry, retry_after
 
 log = logging.getLogger(__name__)
 KINDS = {resource.kind: resource for resource in (SCALE_PLANS, SCALE_INS, SCALE_OUTS)}
@@ -71,8 +71,7 @@ class Executor:
                 self.events.emit(job, do.EmitEvent("Refused", error.message, warning=True))
             raise Retry(error.message, due=due) from error
         except KubeError as error:
-            wait = error.retry_after if isinstance(error, TryLater) else None
-            raise Retry(error.message, after=wait or 0.0, due=due) from error
+            raise retry_after(error, due=due) from error
         self.store.record_refusal(job, "")
 
     async def _execute_one(self, job: ElasticJob, action: do.Action) -> ElasticJob:

@@ -38,6 +38,10 @@ class OperatorState(Collector):
     store: Store = field(default_factory=Store)
     queue: WorkQueue[JobKey] | None = None
 
+    def forget(self) -> None:
+        """Forget what was observed by this process as a leader, which it is no longer."""
+        self.leading, self.store, self.queue = False, Store(), None
+
     def describe(self) -> Iterable[Metric]:
         """Return nothing: the metrics' names are in `collect`."""
         return ()

@@ -1,4 +1,8 @@
-"""Leader election by a Kubernetes Lease: one operator leads, and others wait until its lease expires or is released."""
+"""Leader election by a Kubernetes Lease: one operator leads, and others wait until its lease expires or is released.
+
+An API server that stands still for half of the lease's duration costs nobody the lead: no request to renew it takes all
+the time that is left, and the next one gets a connection of its own.
+"""
 
 from __future__ import annotations
 
@@ -61,18 +65,24 @@ class LeaderElector:
     @property
     def _renew_seconds(self) -> float:
         """How long a leader may write after its last renewal: it stops before another process may become the leader."""
-        return self.seconds * 2 / 3
+        return self.seconds * 0.8
 
     @property
     def _retry_seconds(self) -> float:
-        return self.seconds * 2 / 15
+        return self.seconds / 10
+
+    @property
+    def _request_seconds(self) -> float:
+        """How long a request may take to acquire the lease; after that, another one is sent."""
+        return self.seconds / 3
 
     @asynccontextmanager
     async def leadership(self) -> AsyncIterator[Leadership]:
         """Wait to become the leader, and renew the lease inside the `async with`; it is released at the end.
 
         Raises:
-            LeaseLost: into the block's task, when the lease could not be renewed in time.
+            LeaseLost: from the block, which is cancelled when the lease could not be renewed in time. The lead can be
+                acquired again; what was observed before must not be used any more.
         """
         lease, since = await self._acquire()
         leadership = Leadership(since + self._renew_seconds)
@@ -92,7 +102,7 @@ class LeaderElector:
         try:
             yield leadership
         except asyncio.CancelledError:
-            if lost:
+            if lost and leader_task.uncancel() == 0:  # else it is cancelled for another reason, too
                 raise LeaseLost("the lease could not be renewed; another operator may be leading") from None
             raise
         finally:
@@ -105,7 +115,8 @@ class LeaderElector:
         last_version, since, last_logged = "", time.monotonic(), ""
         while True:
             try:
-                found = await self._find()
+                async with asyncio.timeout(self._request_seconds):
+                    found = await self._find()
                 # Clocks of two machines differ: what counts is for how long this process has observed no change.
                 if (version := found["metadata"]["resourceVersion"]) != last_version:
                     last_version, since = version, time.monotonic()
@@ -116,10 +127,13 @@ class LeaderElector:
                     transitions = found["spec"].get("leaseTransitions", 0) + 1
                     body = self._body(found["metadata"], transitions=transitions)
                     sent = time.monotonic()
-                    return await self.kube.replace(LEASES, self.namespace, NAME, body), sent
+                    async with asyncio.timeout(self._request_seconds):
+                        return await self.kube.replace(LEASES, self.namespace, NAME, body), sent
                 if holder != last_logged:
                     log.info("waiting: %s is leading", holder)
                     last_logged = holder
+            except TimeoutError:
+                log.warning("lease %s/%s: no answer", self.namespace, NAME)
             except KubeError as error:
                 log.warning("lease %s/%s: %s", self.namespace, NAME, error)
             await asyncio.sleep(self._retry_seconds)
@@ -133,18 +147,22 @@ class LeaderElector:
 
     async def _renew(self, lease: dict[str, Any], leadership: Leadership) -> None:
         """Renew the lease; return when that has not succeeded in time, or the lease is another's or deleted."""
+        pause = self._retry_seconds
         while True:
-            await asyncio.sleep(self._retry_seconds)
+            await asyncio.sleep(pause)
+            pause = self._retry_seconds / 5  # unless it is renewed
             # Others count from when they see the write, which is not before it is sent.
             sent = time.monotonic()
-            if sent > leadership.valid_until:
+            left = leadership.valid_until - sent
+            if left <= 0:
                 return
             try:
-                async with asyncio.timeout(leadership.valid_until - sent):
+                async with asyncio.timeout(max(left / 2, self._retry_seconds / 5)):
                     try:
                         body = self._body(lease["metadata"], transitions=lease["spec"].get("leaseTransitions", 0))
                         lease = await self.kube.replace(LEASES, self.namespace, NAME, body)
                         leadership.valid_until = sent + self._renew_seconds
+                        pause = self._retry_seconds
                     except Conflict:
                         # Our own write whose answer was lost, or another leader: the lease itself says which.
                         lease = await self.kube.get(LEASES, self.namespace, NAME)

@@ -42,7 +42,7 @@ _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 
 
 def main() -> None:
-    """Run the operator until SIGTERM or SIGINT; exit code 1 when it cannot run or is no longer the leader."""
+    """Run the operator until SIGTERM or SIGINT; exit code 1 when it cannot run."""
     config = parse()
     _configure_logging(config)
     gc.freeze()
@@ -55,15 +55,10 @@ def main() -> None:
             uvloop.run(_run(config))
     except NoAccess as error:
         sys.exit(f"elasticjob-operator: no cluster to work on: {error}")
-    except LeaseLost as error:
-        sys.exit(f"elasticjob-operator: {error}")
 
 
 async def _run(config: Config) -> None:
-    task = asyncio.current_task()
-    assert task is not None
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)  # until kopf takes the signals over
+    _end_on_signals()
     async with (
         connect(user_agent=names.OPERATOR, kubeconfig=config.kubeconfig, connections=CONNECTIONS) as kube,
         # A session of its own: the lease's renewal must not queue behind the writes that depend on it.
@@ -74,9 +69,25 @@ async def _run(config: Config) -> None:
         async with serve_http(state, config.http_port):
             await wait_for_crds(kube, config.namespace)
             state.ready = True
-            async with elector.leadership() as leadership:
-                state.leading = True
-                await _run_as_leader(kube.guarded(leadership.check), config, state)
+            while True:
+                try:
+                    async with elector.leadership() as leadership:
+                        state.leading = True
+                        await _run_as_leader(kube.guarded(leadership.check), config, state)
+                    return
+                except LeaseLost as error:
+                    # Not ended: the kubelet restarts what ends again and again ever later, after up to 5 minutes.
+                    log.warning("%s; waiting to lead again", error)
+                    state.forget()
+                    _end_on_signals()
+
+
+def _end_on_signals() -> None:
+    """Let signals cancel this task, until kopf takes them over."""
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
 
 
 async def _run_as_leader(kube: Kube, config: Config, state: OperatorState) -> None:

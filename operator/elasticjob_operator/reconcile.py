@@ -17,7 +17,7 @@ from elasticjob_operator.core.scaling.plan_queue import refuse_without_job
 from elasticjob_operator.errors import StaleState
 from elasticjob_operator.executor import Executor
 from elasticjob_operator.store import JobKey, Store
-from elasticjob_operator.work_queue import Retry
+from elasticjob_operator.work_queue import Retry, retry_after
 
 log = logging.getLogger(__name__)
 _MAX_CYCLES = 20
@@ -69,7 +69,7 @@ class Reconciler:
         try:
             await self.executor.refresh_job(job)
         except KubeError as error:
-            raise Retry(error.message) from error
+            raise retry_after(error) from error
         present = self.store.job(key)
         return _DELETION_CHECK_SECONDS if present is not None and present.metadata.uid == job.metadata.uid else 0.0
 
@@ -86,12 +86,12 @@ class Reconciler:
         except NotFound:
             log.info("%s: no such job; refusing %d requests", key, len(refusals))
         except KubeError as error:
-            raise Retry(error.message) from error
+            raise retry_after(error) from error
         for action in refusals:
             try:
                 await self.executor.patch_request(key.namespace, action, {"status": action.patch}, subresource="status")
             except StaleState:
                 return 0.0
             except KubeError as error:
-                raise Retry(error.message) from error
+                raise retry_after(error) from error
         return None

@@ -13,12 +13,16 @@ from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
 from typing import Generic, TypeVar
 
+from elasticjob_kube.errors import KubeError, TryLater
+
 log = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 60.0
 LONGEST_PAUSE_WHEN_CHANGED_SECONDS = 5.0
+LONGEST_PAUSE_IN_OUTAGE_SECONDS = 10.0
+"""While the API server gives no answer, or none that counts: it tells nobody when it does again."""
 
 
 class Retry(Exception):
@@ -26,13 +30,24 @@ class Retry(Exception):
 
     Attributes:
         after: the shortest pause, in seconds.
+        longest: the longest pause, in seconds.
         due: seconds after which there is something to do that the pause must not delay; None for nothing.
     """
 
-    def __init__(self, message: str, *, after: float = 0.0, due: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, after: float = 0.0, longest: float = LONGEST_PAUSE_SECONDS, due: float | None = None
+    ) -> None:
         super().__init__(message)
         self.after = after
+        self.longest = longest
         self.due = due
+
+
+def retry_after(error: KubeError, *, due: float | None = None) -> Retry:
+    """Return the `Retry` for an error of the API server; one that may be an outage does not make for long pauses."""
+    if isinstance(error, TryLater):
+        return Retry(error.message, after=error.retry_after or 0.0, longest=LONGEST_PAUSE_IN_OUTAGE_SECONDS, due=due)
+    return Retry(error.message, due=due)
 
 
 class WorkQueue(Generic[K]):
@@ -113,6 +128,7 @@ class WorkQueue(Generic[K]):
         pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 20))
         if isinstance(error, Retry):
             log.warning("%s: %s", key, error)
+            pause = min(pause, error.longest)
             soon = pause if error.due is None else min(pause, max(error.due, FIRST_PAUSE_SECONDS))
             return max(soon, error.after)
         log.error("%s: unexpected error", key, exc_info=error)

@@ -106,6 +106,35 @@ async def test_a_leader_that_cannot_reach_the_api_server_stops_leading(kube: Kub
     assert await holder(kube, namespace) == "first"
 
 
+async def test_an_api_server_that_stands_still_for_half_of_the_lease_costs_nobody_the_lead(
+    kube: Kube, namespace: str
+) -> None:
+    seconds, thawed = 8, asyncio.Event()
+    thawed.set()
+
+    class Freezable(Kube):
+        """A session whose requests hang for ever if they are sent while the API server is frozen."""
+
+        async def request(self, *args: object, **options: object) -> bytes:
+            if not thawed.is_set():
+                await asyncio.Event().wait()
+            return await kube.request(*args, **options)  # type: ignore[arg-type]
+
+    leading = asyncio.Event()
+    elector = LeaderElector(Freezable.__new__(Freezable), namespace, "first", seconds)
+    task = asyncio.create_task(lead(elector, leading))
+    async with asyncio.timeout(10):
+        await leading.wait()
+    thawed.clear()
+    await asyncio.sleep(seconds * 8 / 15)
+    thawed.set()
+    version = await resource_version(kube, namespace)
+    await until("the lease is renewed", lambda: resource_version(kube, namespace), lambda now: now != version)
+    assert not task.done()
+    task.cancel()
+    await asyncio.wait([task])
+
+
 async def test_a_lease_that_is_ours_already_is_written_again_before_we_lead(kube: Kube, namespace: str) -> None:
     elector = LeaderElector(kube, namespace, "first", SECONDS)
     made = await kube.create(LEASES, namespace, elector._body({}, transitions=0))

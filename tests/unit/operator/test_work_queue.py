@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from elasticjob_operator.work_queue import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Retry, WorkQueue
+from elasticjob_kube.errors import Refused, TryLater
+from elasticjob_operator.work_queue import (
+    FIRST_PAUSE_SECONDS,
+    LONGEST_PAUSE_IN_OUTAGE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    Retry,
+    WorkQueue,
+    retry_after,
+)
 
 
 class Work:
@@ -71,6 +79,13 @@ async def test_the_pause_after_a_failure_grows_whatever_the_error(error: Excepti
     assert pauses[:3] == [FIRST_PAUSE_SECONDS, 2 * FIRST_PAUSE_SECONDS, 4 * FIRST_PAUSE_SECONDS]
     assert pauses[-1] == LONGEST_PAUSE_SECONDS
     assert queue._pause("b", Retry("the server asks for more", after=5.0)) == 5.0
+
+
+async def test_after_an_outage_of_any_length_no_job_waits_for_long() -> None:
+    queue = Work().queue
+    outage, refusal = TryLater(0, "", "no answer"), Refused(403, "Forbidden", "no")
+    assert max(queue._pause("a", retry_after(outage)) for _ in range(30)) == LONGEST_PAUSE_IN_OUTAGE_SECONDS
+    assert max(queue._pause("b", retry_after(refusal)) for _ in range(30)) == LONGEST_PAUSE_SECONDS
 
 
 async def test_closing_finishes_what_has_been_begun_and_takes_nothing_more() -> None:
