@@ -185,6 +185,8 @@ async def test_a_job_that_does_not_run_is_not_scaled(how: str) -> None:
     for resource, name in ((SCALE_OUTS, "out"), (SCALE_INS, "in"), (SCALE_PLANS, "plan")):
         assert status_of(nodes, resource, name)["phase"] in ("ScaleFailed", "Failed")
         assert status_of(nodes, resource, name)["message"] == message
+        owners = nodes.cluster.kube.objects[resource, name]["metadata"].get("ownerReferences", [])
+        assert [owner["kind"] for owner in owners] == ["ElasticJob"], "it does not outlive the job"
 
 
 async def test_what_names_a_job_that_does_not_exist_is_refused() -> None:

@@ -57,7 +57,18 @@ def advance_scaling(observed: Observed, status: ElasticJobStatus, now: float) ->
 
 
 def end_plans_and_requests(observed: Observed, reason: str, now: float) -> list[Action]:
-    """End all plans and requests that wait or run, because the job cannot be scaled any more; `reason` says why."""
+    """End all plans and requests that wait or run, because the job cannot be scaled any more; `reason` says why.
+
+    Those that have no owner get the job as theirs before, so that they do not outlive it.
+    """
+    adoptions = [
+        adoption
+        for item in (*observed.plans, *request_status.all_scalers(observed))
+        if item.metadata.deletion_timestamp is None
+        for adoption in patches.adoption(observed.job, item)
+    ]
+    if adoptions:
+        return list(adoptions)  # they change resourceVersions, which the writes below have as a precondition
     actions: list[Action] = []
     for item in observed.plans:
         if item.metadata.deletion_timestamp is None and item.status.phase not in FINISHED:
