@@ -44,7 +44,11 @@ class CuttableProxy:
                 connection.passes.set()
 
     def freeze(self) -> int:
-        """Let nothing through on the connections that are open now, for ever; return how many there are."""
+        """Let nothing through on the connections that are open now, for ever; new ones are forwarded, also after a cut.
+
+        Returns how many are open now.
+        """
+        self._cut = False
         for connection in self._connections.values():
             connection.frozen = True
             connection.passes.clear()
