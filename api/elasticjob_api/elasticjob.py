@@ -195,7 +195,7 @@ class MasterSpec(Object, frozen=True):
         Seconds,
         Meta(
             description="Seconds after which a master pod that does not end, on a lost node, is removed by force "
-            "and replaced; one that still runs there cannot write the job's state any more."
+            "and replaced, at least 30; one that still runs there can neither write the job's state nor start a world."
         ),
     ] = 120
 

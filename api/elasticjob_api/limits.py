@@ -13,6 +13,10 @@ MAX_SHARD_MESSAGE_CHARACTERS = 500
 """Characters of the reason for which a shard has failed that are kept."""
 MAX_KEYS_PER_REQUEST = 1024
 """Keys whose values can be read in one request."""
+MASTER_FENCE_SECONDS = 10
+"""How long after its last write of the state a master may start a world: by then a later one may have claimed it."""
+LEAST_MASTER_FORCE_DELETE_SECONDS = 30
+"""The least time after which a master that does not end is given up: what it sends is on its way for no longer."""
 DEFAULT_DRAIN_SECONDS = 30
 """Seconds a leaving member has to finish its step and to save its state."""
 MAX_ROLES = 8

@@ -21,6 +21,9 @@ ANNOTATION_RESTARTS = f"{GROUP}/restarts"
 ANNOTATION_UNCOUNTED = f"{GROUP}/uncounted-restarts"
 """On a member's pod: the same for the uncounted restarts."""
 
+ANNOTATION_STATE_OF = f"{GROUP}/state-of"
+"""On the ConfigMap with a master's state: which master it belongs to."""
+
 # --- field managers of server-side apply ----------------------------------------------------------------------------
 OPERATOR = "elasticjob-operator"
 MANAGED_BY = f"{GROUP}/operator"

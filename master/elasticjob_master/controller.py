@@ -47,6 +47,7 @@ class Controller:
         master_starts: how many masters of this job there have been, with this one.
         heartbeats: received by this master.
         on_change: is called when something that must be stored has changed.
+        on_store_needed: is called when something waits for a write of the state.
         on_new_round: is called when the values and barriers of the last round are gone.
     """
 
@@ -74,6 +75,7 @@ class Controller:
         self.master_starts = 1
         self.heartbeats = 0
         self.on_change: Callable[[], None] = lambda: None
+        self.on_store_needed: Callable[[], None] = lambda: None
         self.on_new_round: Callable[[], None] = lambda: None
         self.decisions = DecisionTimer(self._decide, self.now)
 
@@ -213,6 +215,16 @@ class Controller:
         """Something that must be stored has changed."""
         self.on_change()
 
+    def share_state(self) -> None:
+        """Another master can claim the stored state: start no world, and publish no hosts, before they are stored."""
+        self.rendezvous.shared_state = True
+
+    def stored(self, process_round: int, host_version: int, began_at: float) -> None:
+        """The state was stored, with this world and host list, by a write that began at this time."""
+        self.rendezvous.stored(process_round, began_at)
+        self.hosts.publish_latest(stored_version=host_version)
+        self.decisions.request()
+
     def continue_after(self, earlier_starts: int) -> None:
         """The state of an earlier master was restored, which was the one of this number."""
         self.master_starts = earlier_starts + 1
@@ -260,6 +272,8 @@ class Controller:
         for command in commands:
             self._carry_out(command)
         self._publish_hosts()
+        if rendezvous.store_needed:
+            self.on_store_needed()
         self.streams.send_intervals(self.intervals)
 
     def _record(self, event: NewEvent | None) -> None:
@@ -280,3 +294,7 @@ class Controller:
         settled = self.rendezvous.world_settled or not self.framework.in_process_elastic
         if self.hosts.update(self.members, settled=settled):
             self.changed()
+            if self.rendezvous.shared_state:
+                self.on_store_needed()
+            else:
+                self.hosts.publish_latest(stored_version=self.hosts.latest.version)

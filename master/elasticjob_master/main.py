@@ -14,15 +14,16 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import uvloop
 from elasticjob_api import names
-from elasticjob_kube.errors import KubeError, NoAccess
+from elasticjob_kube.errors import NoAccess
 
 from elasticjob_master import control_loop
 from elasticjob_master.config import Config, ConfigError, load
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.stored_state import UnreadableState, decode
 from elasticjob_master.persistence import snapshot
+from elasticjob_master.persistence.config_map import ConfigMapStore
 from elasticjob_master.persistence.state_writer import StateWriter
-from elasticjob_master.persistence.store import ConfigMapStore, FileStore, NoStore, Store, StoreFailed, TakenOver
+from elasticjob_master.persistence.store import FileStore, NoStore, Store, StoreFailed, TakenOver
 from elasticjob_master.server.grpc_server import CannotListen, GrpcServer
 from elasticjob_master.server.http_server import HttpServer
 from elasticjob_master.server.metrics import Metrics
@@ -53,11 +54,9 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
         await _restore_state(controller, store, config, stop)
         if stop.is_set():
             return  # maybe before the stored state was read: nothing may take its place
-        controller.on_change = state_writer.changed
+        snapshot.connect(controller, state_writer, store)
         controller.record_event("MasterStarted", f"start {controller.master_starts}")
-        await _flush(
-            state_writer
-        )  # from here on an earlier master that still lives knows that it is not the one any more
+        await _flush(state_writer)
 
         server = GrpcServer(controller, state_writer, config)
         http = HttpServer(controller, Metrics(controller, state_writer, server.calls), config)
@@ -91,13 +90,16 @@ async def _until(stop: asyncio.Event, work: list[Awaitable[object]]) -> None:
         await asyncio.gather(waiter, *tasks, return_exceptions=True)
 
 
-async def _load_state(store: Store, stop: asyncio.Event) -> bytes | None:
-    """Return the stored state; wait for an API server that does not answer, and for the operator's ConfigMap."""
+async def _claim_state(store: Store, stop: asyncio.Event) -> bytes | None:
+    """Return the stored state, which no earlier master can write from then on.
+
+    Waits for an API server that does not answer, and for the operator's ConfigMap.
+    """
     while not stop.is_set():
         try:
-            return await store.load()
-        except KubeError as error:
-            log.warning("the stored state cannot be read, trying again: %s", error)
+            return await store.claim()
+        except StoreFailed as error:
+            log.warning("the stored state cannot be claimed, trying again: %s", error)
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), _RETRY_SECONDS)
     return None
@@ -105,7 +107,7 @@ async def _load_state(store: Store, stop: asyncio.Event) -> bytes | None:
 
 async def _restore_state(controller: Controller, store: Store, config: Config, stop: asyncio.Event) -> None:
     """Restore the stored state, if there is one of this job."""
-    data = await _load_state(store, stop)
+    data = await _claim_state(store, stop)
     if not data:
         return
     try:

@@ -10,25 +10,35 @@ from elasticjob_master.core.rendezvous.members import Member
 
 
 class PublishedHosts(Broadcast[HostList]):
-    """The present host list, and a way to follow it."""
+    """The published host list, and a way to follow it.
+
+    Attributes:
+        latest: the list that is published, or will be as soon as it is stored.
+    """
 
     def __init__(self, role: str | None) -> None:
         """Begin with an empty list; `role` is the role whose members are hosts, None means every role."""
         super().__init__(HostList())
+        self.latest = self.value
         self._role = role
 
     def update(self, members: Iterable[Member], *, settled: bool) -> bool:
-        """Publish the members if they differ and a change is possible now; return whether they were published."""
-        fresh = next_host_list(self.value, members, role=self._role, settled=settled)
-        changed = fresh is not self.value
-        if changed:
-            self.publish(fresh)
-        return changed
+        """Make a list of the members if they differ and a change is possible now; return whether there is a new one."""
+        if self.latest is not self.value:
+            return False  # none is skipped: each follows from the one before
+        self.latest = next_host_list(self.value, members, role=self._role, settled=settled)
+        return self.latest is not self.value
+
+    def publish_latest(self, *, stored_version: int) -> None:
+        """Publish the latest list if this version, or a later one, is stored."""
+        if self.latest is not self.value and self.latest.version <= stored_version:
+            self.publish(self.latest)
 
     def restore(self, version: int, hosts: Iterable[tuple[str, int, str]]) -> None:
         """Publish what an earlier master had published."""
-        self.publish(HostList(version, tuple(Host(*host) for host in hosts)))
+        self.latest = HostList(version, tuple(Host(*host) for host in hosts))
+        self.publish(self.latest)
 
     def stored(self) -> Sequence[tuple[str, int, str]]:
-        """Return the hosts as they are stored, beside the list's version."""
-        return [(host.name, host.slots, host.address) for host in self.value.hosts]
+        """Return the latest hosts as they are stored, beside the list's version."""
+        return [(host.name, host.slots, host.address) for host in self.latest.hosts]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import itertools
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, cast
 
 import grpc.aio
@@ -21,10 +23,14 @@ from elasticjob_kube.resources import (
     SCALE_PLANS,
 )
 from elasticjob_kube.session import Kube
-from elasticjob_master.persistence.store import ConfigMapStore, StoreFailed, TakenOver
+from elasticjob_localcluster.cluster import Cluster
+from elasticjob_localcluster.controlplane.ports import free_port
+from elasticjob_master.persistence.config_map import ConfigMapStore
+from elasticjob_master.persistence.store import StoreFailed, TakenOver
 
 from tests.support.grpc_agent import Agent
 from tests.support.master_on_kubernetes import COOLDOWN, JOB, Setting
+from tests.support.tcp_proxy import cuttable_proxy
 from tests.support.wait import until
 
 
@@ -258,19 +264,102 @@ async def test_a_write_whose_answer_got_lost_is_not_taken_for_another_masters(se
     losing = LosesAnswers(setting.kube)
     place = (setting.namespace, names.state_config_map(JOB))
     store, other = (ConfigMapStore(cast(Kube, kube), *place) for kube in (losing, setting.kube))
-    await store.load()
+    with pytest.raises(StoreFailed):
+        await store.claim()
+    losing.loses = False
+    await store.claim()
+    losing.loses = True
     for state in (b"first", b"second"):
         with pytest.raises(StoreFailed):
             await store.save(state)
     losing.loses = False
     await store.save(b"third")
-    assert await other.load() == b"third"
+    assert await stored_state(setting) == b"third"
     await setting.kube.patch(CONFIG_MAPS, *place, {"metadata": {"labels": {"touched": "yes"}}})
     await store.save(b"fourth")
-    assert await other.load() == b"fourth"
+    assert await other.claim() == b"fourth"
     await other.save(b"another master's")
     with pytest.raises(TakenOver):
         await store.save(b"fifth")
+
+
+async def stored_state(setting: Setting) -> bytes:
+    """Return what is in the ConfigMap; empty: nothing."""
+    found = await setting.kube.get(CONFIG_MAPS, setting.namespace, names.state_config_map(JOB))
+    return base64.b64decode((found.get("binaryData") or {}).get("state", ""))
+
+
+async def make_config_map_anew(setting: Setting) -> None:
+    """Delete the ConfigMap, and make it as the operator does: empty."""
+    name = names.state_config_map(JOB)
+    await setting.kube.delete(CONFIG_MAPS, setting.namespace, name)
+    await setting.kube.create(CONFIG_MAPS, setting.namespace, {"metadata": {"name": name}})
+
+
+async def test_a_master_whose_config_map_is_made_anew_writes_its_state_back(setting: Setting) -> None:
+    async with setting.master() as master, master.channel() as channel:
+        agents = [await Agent(index).join(channel) for index in (0, 1)]
+        await until("a world of two", lambda: all(agent.running == 1 for agent in agents))
+        await stored(setting)
+        await make_config_map_anew(setting)
+        agents.append(await Agent(2).join(channel))
+        await until("the state is there again", partial(stored_state, setting), bool)
+        await until("a world of three", lambda: all(agent.running == 2 for agent in agents))
+        await stored(setting)
+        await master.kill()
+    async with setting.master() as master, master.channel() as channel:
+        status = await JobServiceStub(channel).GetStatus(job_pb2.GetStatusRequest())
+        assert (status.master_starts, status.round, status.world_size) == (2, 2, 3), "nothing was lost"
+
+
+async def test_the_second_master_survives_the_first_one_also_when_the_state_is_made_anew(setting: Setting) -> None:
+    async with setting.master() as first, first.channel() as channel:
+        await stored(setting)
+        async with setting.master() as second:
+            first.ends_with = 1
+            await make_config_map_anew(setting)
+            await Agent(0).join(channel)
+            async with asyncio.timeout(40):
+                await first.process.wait()
+            assert b"was written by another master" in first.log.read_bytes()
+            assert second.process.returncode is None
+
+
+async def test_a_master_cut_off_from_the_api_server_starts_no_world_and_ends_when_there_is_another(
+    setting: Setting, cluster: Cluster
+) -> None:
+    async with AsyncExitStack() as cleanup:
+        port = free_port()
+        proxy = await cleanup.enter_async_context(cuttable_proxy("127.0.0.1", port, to=("127.0.0.1", cluster.port)))
+        first = await cleanup.enter_async_context(setting.master(through=port))
+        first.ends_with = 1
+        channel = await cleanup.enter_async_context(first.channel())
+        agents = [await Agent(index).join(channel) for index in (0, 1)]
+        await until("a world of two", lambda: all(agent.running == 1 for agent in agents))
+        await stored(setting)
+        proxy.cut()
+        agents.append(await Agent(2).join(channel))
+        await agents[2].heartbeat()
+        await until(
+            "the cut is noticed", lambda: b"the state is not stored, trying again" in first.log.read_bytes(), seconds=40
+        )
+        assert [agent.running for agent in agents] == [1, 1, 0], "the world trains on, and there is no other"
+        await agents[1].leave()
+        await agents[0].send(exited=pb.ProcessExited(round=1, exit_code=1))
+        agents[0].running = 0
+        await until("a crash ends the world", lambda: b"round 2, training" in first.log.read_bytes(), seconds=40)
+        assert [len(agent.started) for agent in agents] == [1, 1, 0], "the world that follows is not stored"
+        second = await cleanup.enter_async_context(setting.master())
+        other = await cleanup.enter_async_context(second.channel())
+        for agent in agents[:2]:
+            await agent.join(other)
+        proxy.restore()
+        async with asyncio.timeout(40):
+            await first.process.wait()
+        assert second.process.returncode is None
+        await agents[2].join(other)
+        await until("a world of the second master", lambda: len({agent.running for agent in agents}) == 1)
+        assert 2 not in {start.world.round for agent in agents for start in agent.started}
 
 
 async def until_step(channel: grpc.aio.Channel, step: int) -> None:

@@ -21,7 +21,7 @@ from elasticjob_api.v1.discovery_pb2_grpc import DiscoveryServiceStub
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_kube.resources import CONFIG_MAPS
 from elasticjob_kube.session import Kube
-from elasticjob_master.persistence.store import ConfigMapStore
+from elasticjob_master.persistence.config_map import ConfigMapStore
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.support.master_process import Master, certificates, run_master
@@ -132,10 +132,11 @@ async def test_a_watch_of_the_health_does_not_delay_the_masters_end(master: Mast
 
 async def test_the_largest_state_fits_into_a_config_map_of_a_real_api_server(kube: Kube, namespace: str) -> None:
     await kube.create(CONFIG_MAPS, namespace, {"metadata": {"name": "state"}})
-    store, later = ConfigMapStore(kube, namespace, "state"), ConfigMapStore(kube, namespace, "state")
-    assert await store.load() is None
+    store = ConfigMapStore(kube, namespace, "state")
+    assert await store.claim() is None
     assert store.largest is not None
     for seed in (1, 2):
         state = random.Random(seed).randbytes(store.largest)
         await store.save(state)
-        assert await later.load() == state
+        assert await ConfigMapStore(kube, namespace, "state").claim() == state
+        assert await store.claim() == state

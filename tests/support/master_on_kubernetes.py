@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from elasticjob_api import names
 from elasticjob_kube.resources import CONFIG_MAPS, ELASTIC_JOBS, ROLE_BINDINGS, ROLES, SCALE_PLANS, SERVICE_ACCOUNTS
 from elasticjob_kube.session import Kube
@@ -31,9 +32,17 @@ class Setting:
     folder: Path
 
     @asynccontextmanager
-    async def master(self) -> AsyncIterator[Master]:
+    async def master(self, *, through: int | None = None) -> AsyncIterator[Master]:
+        """Run a master; `through`: the port at which it reaches the API server."""
+        kubeconfig = self.kubeconfig
+        if through is not None:
+            config = yaml.safe_load(kubeconfig.read_text())
+            for cluster in config["clusters"]:
+                cluster["cluster"]["server"] = f"https://127.0.0.1:{through}"
+            kubeconfig = self.folder / f"kubeconfig-{through}"
+            kubeconfig.write_text(yaml.safe_dump(config))
         env = {
-            "KUBECONFIG": str(self.kubeconfig),
+            "KUBECONFIG": str(kubeconfig),
             names.ENV_JOB_NAME: JOB,
             names.ENV_JOB_UID: self.uid,
             names.ENV_NAMESPACE: self.namespace,

@@ -107,10 +107,18 @@ class _Versioned(msgspec.Struct):
 
 @dataclass(frozen=True)
 class EncodedState:
-    """An encoded state, and the names of the parts that were left out to make it small enough."""
+    """An encoded state.
+
+    Attributes:
+        left_out: the names of the parts that were left out to make it small enough.
+        round: of the latest world that it contains.
+        host_version: of the host list that it contains.
+    """
 
     data: bytes
     left_out: tuple[str, ...] = ()
+    round: int = 0
+    host_version: int = 0
 
 
 def encode(state: StoredState) -> bytes:
@@ -141,7 +149,7 @@ def encode_within(state: StoredState, largest: int | None) -> EncodedState:
             f"the state takes {len(data)} bytes; {largest} is the most that is stored (there are {len(state.members)} "
             f"members and {len(state.ledgers)} data sets; larger shards make a smaller state)"
         )
-    return EncodedState(data, tuple(left_out))
+    return EncodedState(data, tuple(left_out), state.round, state.host_version)
 
 
 _DISPENSABLE: tuple[tuple[str, Callable[[StoredState], StoredState]], ...] = (

@@ -9,6 +9,8 @@ from elasticjob_master.core import stored_state
 from elasticjob_master.core.rendezvous.stored_member import restore_member, store_member
 from elasticjob_master.core.stored_state import StoredKeyValue, StoredState
 from elasticjob_master.persistence.shards_snapshot import restore_ledger, store_ledger
+from elasticjob_master.persistence.state_writer import StateWriter
+from elasticjob_master.persistence.store import Store
 
 
 def take(controller: Controller, *, job_uid: str) -> StoredState:
@@ -25,7 +27,7 @@ def take(controller: Controller, *, job_uid: str) -> StoredState:
         uneven=rendezvous.world_incomplete,
         standing_by=sorted(rendezvous.standby),
         members=[store_member(member) for member in controller.members],
-        host_version=hosts.value.version,
+        host_version=hosts.latest.version,
         hosts=list(hosts.stored()),
         progress=controller.progress.stored(),
         stall=controller.health_monitor.stall.stored(),
@@ -83,3 +85,12 @@ def restore(controller: Controller, state: StoredState) -> None:
 def encode(controller: Controller, *, job_uid: str, largest: int | None = None) -> stored_state.EncodedState:
     """Return the stored form, in at most `largest` bytes. Raises `StateTooLarge`."""
     return stored_state.encode_within(take(controller, job_uid=job_uid), largest)
+
+
+def connect(controller: Controller, state_writer: StateWriter, store: Store) -> None:
+    """Have changes written, and what waits for a write go on after it."""
+    if store.shared:
+        controller.share_state()
+    controller.on_change = state_writer.changed
+    controller.on_store_needed = state_writer.write_now
+    state_writer.on_stored = lambda state, began_at: controller.stored(state.round, state.host_version, began_at)

@@ -10,12 +10,14 @@ import asyncio
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
 from elasticjob_agent import lifecycle
 from elasticjob_agent.lifecycle import Event, Launch, State, decide
 from elasticjob_api.health import Health
+from elasticjob_api.limits import MASTER_FENCE_SECONDS
 from elasticjob_api.refusals import NotCurrent
 from elasticjob_api.v1 import shards_pb2 as pb
 from elasticjob_master import control_loop
@@ -27,6 +29,7 @@ from elasticjob_master.core.rendezvous.rules import RoleSize
 from elasticjob_master.core.stored_state import decode
 from elasticjob_master.persistence import snapshot
 from elasticjob_master.persistence.state_writer import StateWriter
+from elasticjob_master.persistence.store import StoreFailed, TakenOver
 from elasticjob_master.server.services.shards import ShardService
 
 ROLE = "worker"
@@ -54,41 +57,86 @@ class Context:
         raise Aborted(code, details)
 
 
-class SimulatedStore:
-    """A store that takes some time; the state of a master killed meanwhile may be stored or not."""
+@dataclass
+class StoredObject:
+    """Where the masters of a job store their state, and which of them has claimed it last."""
 
+    data: bytes | None = None
+    owner: SimulatedStore | None = None
+
+
+class SimulatedStore:
+    """One master's store, which takes some time; the state of a master killed meanwhile may be stored or not.
+
+    Attributes:
+        cut: nothing gets through.
+    """
+
+    shared = True
     pause = 0.5
     burst = 8.0
     largest: int | None = None
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, stored: StoredObject) -> None:
         self._rng = rng
-        self.data: bytes | None = None
+        self._stored = stored
+        self.cut = False
 
-    async def load(self) -> bytes | None:
-        return self.data
+    def take(self) -> bytes | None:
+        """Claim the state at once."""
+        self._stored.owner = self
+        return self._stored.data
+
+    async def claim(self) -> bytes | None:
+        return self.take()
 
     async def save(self, data: bytes) -> None:
+        await self._reach()
+        self._stored.data = data
         await asyncio.sleep(self._rng.uniform(0, 0.1))
-        self.data = data
+
+    async def is_kept(self) -> bool:
+        await self._reach()
+        return self._stored.data is not None
+
+    async def _reach(self) -> None:
         await asyncio.sleep(self._rng.uniform(0, 0.1))
+        if self.cut:
+            raise StoreFailed("no answer")
+        if self._stored.owner is not self:
+            raise TakenOver("another master has claimed the state")
 
 
 class SimulatedMaster:
-    """One master, until it is killed."""
+    """One master, until it is killed, or until it finds that a later one has claimed the state.
+
+    Attributes:
+        superseded_at: when a later master claimed the state.
+    """
 
     def __init__(self, job: SimulatedJob) -> None:
         self.controller = Controller(framework=job.framework)
         self.controller.set_health(job.health)
-        self.state_writer = StateWriter(job.store, lambda: snapshot.encode(self.controller, job_uid="j"))
-        if job.store.data is not None:
-            snapshot.restore(self.controller, decode(job.store.data))
-        self.controller.on_change = self.state_writer.changed
+        self.store = SimulatedStore(job.rng, job.stored)
+        self.state_writer = StateWriter(self.store, lambda: snapshot.encode(self.controller, job_uid="j"))
+        data = self.store.take()
+        if data is not None:
+            snapshot.restore(self.controller, decode(data))
+        snapshot.connect(self.controller, self.state_writer, self.store)
         self.shards = ShardService(self.controller, self.state_writer)
         self.streams: set[SimulatedStream] = set()
-        self._work = [job.spawn(control_loop.run(self.controller)), job.spawn(self.state_writer.run())]
+        self.ended = False
+        self.superseded_at: float | None = None
+        self._work = [job.spawn(control_loop.run(self.controller)), job.spawn(self._write())]
+
+    async def _write(self) -> None:
+        try:
+            await self.state_writer.run()
+        except TakenOver:
+            self.kill()
 
     def kill(self) -> None:
+        self.ended = True
         for task in self._work:
             task.cancel()
         for stream in list(self.streams):
@@ -154,7 +202,7 @@ class SimulatedAgent:
     async def _reconnect_forever(self) -> None:
         while not self.ended:
             await asyncio.sleep(self.job.rng.uniform(0.05, 1.0))
-            master = self.job.master
+            master = self.job.reachable_master()
             if master is None or self.cut or self.ended:
                 continue
             try:
@@ -193,7 +241,7 @@ class SimulatedAgent:
         match command:
             case Start():
                 assert self.stream is not None
-                self.job.check_start(command.round, self.stream.master.controller.rendezvous.world, self)
+                self.job.check_start(command.round, self.stream.master, self)
                 self.handle(Launch(command.round))
             case Stop():
                 self.handle(lifecycle.StopRequested(command.round, command.grace_seconds))
@@ -310,7 +358,10 @@ class SimulatedProcess:
             )
             answer = await job.call("LeaseShards", request, agent)
             self._leased = [shard.id for shard in answer.shards]
-            assert job.done.isdisjoint(self._leased), "a shard confirmed as done is never handed out again"
+            superseded = agent.stream is not None and agent.stream.master is not job.master
+            assert superseded or job.done.isdisjoint(self._leased), (
+                "a shard confirmed as done is never handed out again"
+            )
             job.finished = job.finished or (answer.finished and job.may_finish)
         if self._leased:
             shard = self._leased.pop()
@@ -327,8 +378,10 @@ class SimulatedJob:
     def __init__(self, seed: int, loop: Any, *, framework: str, health: Mapping[str, Any]) -> None:
         self.rng, self.loop, self.framework = random.Random(seed), loop, framework
         self.health = Health(**health)
-        self.store = SimulatedStore(self.rng)
+        self.stored = StoredObject()
         self.master: SimulatedMaster | None = None
+        self.earlier_masters: list[SimulatedMaster] = []
+        """Masters that were given up and live on."""
         self.desired = {0, 1, 2}
         self.incarnations: dict[int, int] = {}
         self.agents: dict[int, SimulatedAgent] = {}
@@ -355,6 +408,20 @@ class SimulatedJob:
     def start_master(self) -> None:
         self.master = SimulatedMaster(self)
         self.spawn(self._read_job(self.master))
+
+    def give_up_master(self) -> SimulatedMaster:
+        """Start another master beside the present one, which lives on, and return that one."""
+        assert self.master is not None
+        earlier = self.master
+        earlier.superseded_at = self.loop.time()
+        self.earlier_masters.append(earlier)
+        self.start_master()
+        return earlier
+
+    def reachable_master(self) -> SimulatedMaster | None:
+        """Return the master that an agent reaches: any, when there is more than one."""
+        earlier = [master for master in self.earlier_masters if not master.ended]
+        return self.rng.choice([*earlier, self.master]) if earlier else self.master
 
     async def _read_job(self, master: SimulatedMaster) -> None:
         await asyncio.sleep(self.rng.uniform(0, 2))
@@ -395,8 +462,18 @@ class SimulatedJob:
 
     # --- requests of the processes -----------------------------------------------------------------------------------
 
-    def check_start(self, process_round: int, world: Sequence[str], agent: SimulatedAgent) -> None:
-        """Check the start of an agent in a world: the agent is in it, and all agents get the same one."""
+    def check_start(self, process_round: int, master: SimulatedMaster, agent: SimulatedAgent) -> None:
+        """Check the start of an agent in a world: the agent is in it, all agents get the same one, from the right one.
+
+        What an earlier master sends has left it within the fence, and is on its way as long as its stream lives.
+        """
+        world = master.controller.rendezvous.world
+        if master.superseded_at is not None:
+            late = self.loop.time() - master.superseded_at
+            most = MASTER_FENCE_SECONDS + AGENT_TIMEOUT
+            assert late <= most, (
+                f"{agent.uid} is started in round {process_round} {late:.1f} s after another master began"
+            )
         assert agent.uid in world, f"{agent.uid} is started in round {process_round}, which is {world}"
         for other, known in self.worlds.setdefault(process_round, {}).items():
             assert tuple(known) == tuple(world), f"round {process_round}: {other} got {known}, {agent.uid} {world}"
@@ -416,11 +493,11 @@ class SimulatedJob:
     async def call(self, method: str, request: Any, agent: SimulatedAgent) -> Any:
         """Call the master as an agent does, until it answers; a refusal is an error of the test."""
         while True:
-            master = self.master
-            if master is not None and not agent.cut:
+            master = self.master if agent.stream is None else agent.stream.master
+            if master is not None and not master.ended and not agent.cut:
                 try:
                     answer = await getattr(master.shards, method)(request, Context())
-                    if master is self.master and not agent.cut and self.rng.random() > 0.02:
+                    if not master.ended and not agent.cut and self.rng.random() > 0.02:
                         return answer
                 except Aborted as error:
                     if error.code is not grpc.StatusCode.UNAVAILABLE and error.code is not grpc.StatusCode.NOT_FOUND:

@@ -21,8 +21,9 @@ from elasticjob_master.core.rendezvous.rendezvous import Rendezvous
 from elasticjob_master.core.rendezvous.rules import RoleSize
 from elasticjob_master.core.sync import barrier, key_value
 from elasticjob_master.persistence import snapshot
+from elasticjob_master.persistence.config_map import ConfigMapStore
 from elasticjob_master.persistence.state_writer import StateWriter
-from elasticjob_master.persistence.store import ConfigMapStore, NoStore, StoreFailed
+from elasticjob_master.persistence.store import NoStore, StoreFailed
 from elasticjob_master.server import grpc_server, http_server
 from elasticjob_master.server.services import job
 from elasticjob_shards import Dataset, dataset, ledgers

@@ -23,6 +23,7 @@ PAUSE, BURST, ANSWER = 1.0, 8, 0.01
 class FakeStore:
     """A store that takes some time for each write and records the times of the writes."""
 
+    shared = False
     largest: int | None = None
 
     def __init__(self, *, burst: float = BURST) -> None:
@@ -30,8 +31,11 @@ class FakeStore:
         self.writes: list[float] = []
         self.fails = False
 
-    async def load(self) -> bytes | None:
+    async def claim(self) -> bytes | None:
         return None
+
+    async def is_kept(self) -> bool:
+        return True
 
     async def save(self, data: bytes) -> None:
         await asyncio.sleep(ANSWER)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from elasticjob_api import names
+from elasticjob_api.limits import LEAST_MASTER_FORCE_DELETE_SECONDS
 from elasticjob_api.times import format_time
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import PODS, SCALE_OUTS
@@ -59,6 +60,16 @@ async def test_a_master_on_a_lost_node_is_given_up_after_two_minutes() -> None:
     await without_kubelet(cluster, 110)
     assert pod_names(cluster, names.ROLE_MASTER) == ["job-master"]
     await without_kubelet(cluster, 20)
+    assert pod_names(cluster, names.ROLE_MASTER) == ["job-master-1"]
+
+
+async def test_no_master_is_given_up_before_all_that_it_has_sent_has_arrived() -> None:
+    cluster = new_cluster(replicas=1, master={"podForceDeleteSeconds": 1})
+    await cluster.start()
+    make_stuck(cluster, "job-master")
+    await without_kubelet(cluster, LEAST_MASTER_FORCE_DELETE_SECONDS - 5)
+    assert pod_names(cluster, names.ROLE_MASTER) == ["job-master"]
+    await without_kubelet(cluster, 10)
     assert pod_names(cluster, names.ROLE_MASTER) == ["job-master-1"]
 
 

@@ -159,21 +159,36 @@ class Rendezvous(RendezvousState):
         if self._timeouts_checked_at is None or now - self._timeouts_checked_at >= _TIMEOUT_CHECK_SECONDS:
             self._timeouts_checked_at = now
             self._check_timeouts(now)
+        self.store_needed = False
         node_check.advance(self, now)
         self._resolve_crashes(now)
         before = None
         while before != (self.phase, self.round):  # at most: training -> reforming -> waiting -> training
             before = (self.phase, self.round)
             world_changes.apply_transitions(self, now)
-        world = self._world_state(now)
+        world, may_start = self._world_state(now), self.may_start(now)
         for member in self.members:
             if member.disconnected_since is None:
                 desired = desired_commands.desired_command(member, world)
-                if desired is not None and desired is not member.last_command and desired != member.last_command:
-                    command = desired_commands.send(member, desired, now=now, timing=self.timing, check=self.node_check)
-                    self._commands.append(command)
+                if desired is None or desired is member.last_command or desired == member.last_command:
+                    continue
+                if desired.command == "start" and not may_start:
+                    self._wait_for_store(now)
+                    continue
+                command = desired_commands.send(member, desired, now=now, timing=self.timing, check=self.node_check)
+                self._commands.append(command)
         commands, self._commands = self._commands, []
         return commands
+
+    def stored(self, process_round: int, began_at: float) -> None:
+        """Handle that the state was stored, with the world of this round, by a write that began at this time."""
+        self.stored_round, self.stored_at = process_round, began_at
+
+    def _wait_for_store(self, now: float) -> None:
+        """Have the state stored; the time that this takes is nobody's who has to start."""
+        self.store_needed = True
+        if self.confirmed_at is None:
+            self.formed_at = now
 
     def restore(
         self,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from elasticjob_api.limits import MASTER_FENCE_SECONDS
+
 Phase = Literal["waiting", "training", "reforming", "finishing"]
 
 
@@ -28,6 +30,8 @@ class Timing:
         finishing: how long the other members of a finished world may take to end by themselves.
         world_interval: the least time between two worlds of an in-process elastic framework, which may miss a change
             of its hosts that is made while it still handles the one before.
+        fence: how long after the last successful write of a shared state a world may be started; see
+            `RendezvousState.may_start`.
     """
 
     lost: float = 30.0
@@ -42,6 +46,7 @@ class Timing:
     exit_report: float = 5.0
     finishing: float = 60.0
     world_interval: float = 6.0
+    fence: float = MASTER_FENCE_SECONDS
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -34,6 +35,10 @@ class RendezvousState:
         stop_without_grace: the processes that are being stopped get no grace period.
         unstored_rounds: rounds that an earlier master may have begun without storing them; their numbers are skipped.
         standby: roles and indices of members that join only when the members they replace have ended.
+        shared_state: another master may claim the stored state, so no world is started that is not stored.
+        stored_round: of the latest world that is stored.
+        stored_at: when the latest successful write of the state began.
+        store_needed: something waits for a write of the state.
     """
 
     members: Members
@@ -56,6 +61,10 @@ class RendezvousState:
     stop_without_grace: bool = False
     unstored_rounds: int = 0
     standby: frozenset[tuple[str, int]] = frozenset()
+    shared_state: bool = False
+    stored_round: int = 0
+    stored_at: float = -math.inf
+    store_needed: bool = False
     world_uids: frozenset[str] = frozenset()
 
     @property
@@ -83,6 +92,14 @@ class RendezvousState:
     def counted_members(self) -> Iterator[Member]:
         """Return the members that count for the size of their role: also succeeded ones, which are not replaced."""
         return (m for m in self.members if m.available or m.succeeded)
+
+    def may_start(self, now: float) -> bool:
+        """Return whether the present world may be started: it is stored, by a write that succeeded a moment ago.
+
+        So a later master, which claims the state first, knows it.
+        """
+        stored = self.stored_round >= self.round and now - self.stored_at <= self.timing.fence
+        return stored or not self.shared_state
 
     def joins_settled(self, now: float) -> bool:
         """Return whether the next world waits for no more members: all are there, or the join window has closed."""

@@ -41,7 +41,13 @@ def _membership_change_due(job: RendezvousState, now: float) -> bool:
     if any(m.draining_since is not None for m in job.world_members()):
         return True
     joiners = job.joiners() if job.confirmed_at is not None else []
-    return bool(joiners) and job.joins_settled(now)
+    if not joiners or not job.joins_settled(now):
+        return False
+    # While nothing can be stored no other world can be started, so the present one trains on until a write that began
+    # after they had joined has succeeded.
+    storable = not job.shared_state or job.stored_at >= max(member.joined_at or 0.0 for member in joiners)
+    job.store_needed = job.store_needed or not storable
+    return storable
 
 
 def _change_running_world(job: RendezvousState, now: float) -> None:

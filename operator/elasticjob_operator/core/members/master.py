@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
+from elasticjob_api.limits import LEAST_MASTER_FORCE_DELETE_SECONDS
 from msgspec.structs import replace
 
 from elasticjob_operator.core.manifests.pods import master_pod
@@ -22,7 +23,8 @@ def reconcile_master(
 
     A new master is not started before the old pod is gone, because they share one stored state. Only on a lost node,
     where no end is reported, the old pod is force-deleted after a while; should that master still run, its next write
-    of the state fails, and it ends.
+    of the state fails, and it ends. Until then it starts no world, only what it has just stored, and the least time
+    before a force deletion is longer than what it has sent can be on its way.
     """
     result, job = ReconcileResult(status), observed.job
     masters = observed.masters
@@ -34,7 +36,8 @@ def reconcile_master(
     wait = backoff.seconds_left(result.status.master.back_off, now)
     for pod in masters:
         if pod.terminating:
-            result.force_delete_if_stuck(pod, job.spec.master.pod_force_delete_seconds, now)
+            seconds = max(job.spec.master.pod_force_delete_seconds, LEAST_MASTER_FORCE_DELETE_SECONDS)
+            result.force_delete_if_stuck(pod, seconds, now)
         elif (pod.finished and not wait) or (not pod.finished and pod is not live[-1]):
             result.delete(pod)
     if not live and wait:

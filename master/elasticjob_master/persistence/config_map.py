@@ -1,0 +1,159 @@
+"""The state in the job's ConfigMap, which belongs to one master at a time.
+
+A master begins with a claim: it writes its mark to the ConfigMap. Every write names the version of the ConfigMap that
+it replaces. So no write of an earlier master succeeds after the claim, and that master finds the mark and ends. A state
+that is empty or gone, with or without the mark of an earlier master, is nobody's: the master writes its own back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import re
+import secrets
+import time
+from typing import Any, NamedTuple
+
+import msgspec
+from elasticjob_api import names
+from elasticjob_kube.errors import Conflict, KubeError
+from elasticjob_kube.resources import CONFIG_MAPS
+from elasticjob_kube.session import Kube
+
+from elasticjob_master.persistence.store import StoreFailed, TakenOver
+
+_KEY = "state"
+_REQUEST_SECONDS = 8.0
+"""For one claim, write or check: a connection that is dead without an error must not hold up the next attempt."""
+_ATTEMPTS = 3
+_MARK = re.compile(r"([0-9]{1,15})-([0-9a-f]{16})")
+
+
+class Mark(NamedTuple):
+    """Which master a state belongs to.
+
+    Attributes:
+        claimed_at: milliseconds since the epoch, and more than those of every mark that this master has found: so the
+            mark of a later claim is greater, also where the clocks of two nodes differ.
+        nonce: tells masters apart.
+    """
+
+    claimed_at: int
+    nonce: str
+
+    def __str__(self) -> str:
+        return f"{self.claimed_at}-{self.nonce}"
+
+
+def read_mark(text: str) -> Mark | None:
+    """Return a mark as a master has written it; None: there is none, or something else is there."""
+    found = _MARK.fullmatch(text)
+    return Mark(int(found[1]), found[2]) if found else None
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _ConfigMap(msgspec.Struct, rename="camel"):
+    metadata: _Metadata
+    binary_data: dict[str, str] | None = None
+
+    @property
+    def mark(self) -> Mark | None:
+        return read_mark((self.metadata.annotations or {}).get(names.ANNOTATION_STATE_OF, ""))
+
+    @property
+    def state(self) -> str:
+        """The stored state as base64; empty: there is none."""
+        return (self.binary_data or {}).get(_KEY, "")
+
+
+class ConfigMapStore:
+    """The job's ConfigMap; each write names the version it replaces."""
+
+    shared = True
+    pause = 1.0
+    burst = 8.0
+    largest: int | None = 900 * 1024
+    """The API server takes 1 MiB of data in a ConfigMap."""
+
+    def __init__(self, kube: Kube, namespace: str, name: str) -> None:
+        self._kube = kube
+        self._namespace = namespace
+        self._name = name
+        self._mark = Mark(0, secrets.token_hex(8))
+        self._version = ""
+        self._saved: int | None = None
+        """The hash of what was stored last."""
+        self._taken_over = False
+
+    async def claim(self) -> bytes | None:
+        """Mark the state as this master's and return it. Raises `StoreFailed`, also when there is no ConfigMap yet."""
+        found = await self._in_time(self._claim())
+        try:
+            return base64.b64decode(found.state, validate=True) if found.state else None
+        except binascii.Error:
+            return b"damaged"
+
+    async def save(self, data: bytes) -> None:
+        """Replace the state unless a newer master has claimed it."""
+        await self._in_time(self._save(base64.b64encode(data).decode()))
+
+    async def is_kept(self) -> bool:
+        """Return whether the ConfigMap holds what was saved last."""
+        found = await self._in_time(self._read())
+        return hash(found.state) == self._saved
+
+    async def _in_time(self, work: Any) -> Any:
+        try:
+            async with asyncio.timeout(_REQUEST_SECONDS):
+                return await work
+        except KubeError as error:
+            raise StoreFailed(str(error)) from error
+        except TimeoutError as error:
+            message = f"the API server has not answered about ConfigMap {self._name} in {_REQUEST_SECONDS:g} s"
+            raise StoreFailed(message) from error
+
+    async def _claim(self) -> _ConfigMap:
+        while True:
+            found = await self._get()
+            latest = 0 if found.mark is None else found.mark.claimed_at
+            self._mark = self._mark._replace(claimed_at=max(int(time.time() * 1000), latest + 1))
+            if await self._patch({}):
+                return found  # the version is that of the claim: nobody has written since this was read
+
+    async def _save(self, text: str) -> None:
+        if self._taken_over:
+            raise TakenOver("the state belongs to another master")
+        for _ in range(_ATTEMPTS):
+            if await self._patch({"binaryData": {_KEY: text}}):
+                self._saved = hash(text)
+                return
+            await self._read()
+        raise StoreFailed(f"ConfigMap {self._name} is being changed by somebody, again and again")
+
+    async def _patch(self, content: dict[str, Any]) -> bool:
+        """Write the mark and this, unless the ConfigMap has changed; return whether it is written."""
+        marked = {"resourceVersion": self._version, "annotations": {names.ANNOTATION_STATE_OF: str(self._mark)}}
+        try:
+            answer = await self._kube.patch(CONFIG_MAPS, self._namespace, self._name, {"metadata": marked, **content})
+        except Conflict:
+            return False
+        self._version = answer["metadata"]["resourceVersion"]
+        return True
+
+    async def _get(self) -> _ConfigMap:
+        found = await self._kube.get(CONFIG_MAPS, self._namespace, self._name, as_type=_ConfigMap)
+        self._version = found.metadata.resource_version
+        return found
+
+    async def _read(self) -> _ConfigMap:
+        """Read the ConfigMap as it is now. Raises `TakenOver` if it is a newer master's."""
+        found = await self._get()
+        if found.mark is not None and found.mark > self._mark:
+            self._taken_over = True
+            raise TakenOver(f"ConfigMap {self._namespace}/{self._name} was written by another master")
+        return found
