@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from elasticjob_operator.core.members.reconcile import keep_only_members, pods_by_role
 from elasticjob_operator.core.members.reconcile_result import ReconcileResult
 from elasticjob_operator.core.model.observed import Observed
+from elasticjob_operator.core.scaling.member_selection import with_size
+from elasticjob_operator.core.scaling.plan_manifests import is_return_plan
 from elasticjob_operator.core.scaling.plan_membership import membership_of
 
 
@@ -41,13 +43,28 @@ def _without_running_plan(observed: Observed) -> ElasticJobStatus:
         if plan.status.start_time is None or plan.status.phase in FINISHED:
             continue
         membership = membership_of(status, plan)
-        kept = membership.counted if _is_written_back(observed, plan) else membership.before
+        is_return = is_return_plan(observed.job, plan.metadata.name)
+        kept = membership.counted if is_return or _is_written_back(observed, plan) else membership.before
         replicas = {
             role: keep_only_members(replica, kept.get(role, parse_indices(replica.indices)))
             for role, replica in status.replica_statuses.items()
         }
         status = replace(status, replica_statuses=replicas)
+    if status.current_plan is not None and all(plan.metadata.name != status.current_plan for plan in observed.plans):
+        status = _with_size_of_spec(observed, status)
     return status
+
+
+def _with_size_of_spec(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatus:
+    """Return the job's status with as many members as its spec says, because the plan in progress was deleted."""
+    replicas = dict(status.replica_statuses)
+    for role, replica in replicas.items():
+        indices = parse_indices(replica.indices)
+        used = indices | {pod.index for pod in observed.members(role)}
+        size = observed.job.spec.replica_specs[role].replicas
+        chosen = with_size(indices, size, used=used, keep=frozenset(), first=frozenset())
+        replicas[role] = keep_only_members(replica, chosen)
+    return replace(status, replica_statuses=replicas)
 
 
 def _is_written_back(observed: Observed, plan: ScalePlan) -> bool:

@@ -9,7 +9,7 @@ from elasticjob_api.times import parse_time
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS
 
 from tests.support.job_cluster import condition, end_training, new_cluster, pod_names, set_suspend, status_of
-from tests.support.simulator.cluster import JOB, Cluster
+from tests.support.simulator.cluster import JOB, Cluster, Operator
 
 Json = dict[str, Any]
 
@@ -115,6 +115,33 @@ async def test_an_operator_that_dies_while_it_suspends_is_carried_on_by_the_next
     await cluster.settle()
     cluster.check_final_state()
     assert len(pod_names(cluster)) == 3
+
+
+@pytest.mark.parametrize("operator", ["there", "away"])
+@pytest.mark.parametrize(("count", "resource"), [(2, SCALE_OUTS), (1, SCALE_INS)])
+async def test_a_job_whose_plan_is_deleted_and_that_is_suspended_has_the_size_of_its_spec(
+    count: int, resource: Any, operator: str
+) -> None:
+    cluster = new_cluster(replicas=2)
+    await cluster.start()
+    await cluster.apply(resource, "change", count=count)
+    for _ in range(3):
+        await cluster.run_operator()
+    (plan,) = cluster.kube.all(SCALE_PLANS)
+    assert plan["status"]["phase"] in ("Draining", "Executing")
+    cluster.kube.remove(SCALE_PLANS, plan["metadata"]["name"])
+    cluster.kube.remove(resource, "change")
+    if operator == "there":
+        await cluster.run_operator()
+    set_suspend(cluster, True)
+    cluster.operator = Operator(cluster.kube)
+    await cluster.settle()
+    assert cluster.job().status.replica_statuses["worker"].desired == 2
+    assert cluster.kube.all(PODS) == []
+    set_suspend(cluster, False)
+    await cluster.settle()
+    cluster.check_final_state()
+    assert len(pod_names(cluster)) == 2
 
 
 async def test_a_request_for_a_suspended_job_is_refused_with_its_field() -> None:
