@@ -73,10 +73,10 @@ MANIFESTS = kubectl kustomize deploy/$(MODE) | sed -e 's|elasticjob-operator:0\.
 	-e 's|elasticjob-master:0\.1\.0|$(MASTER_IMG)|' -e 's|elasticjob-system|$(NAMESPACE)|'
 
 install:
-	kubectl apply --server-side --force-conflicts -f crds/
+	kubectl apply --server-side --force-conflicts -f crds/ -f policies/
 
 uninstall:
-	kubectl delete --ignore-not-found -f crds/
+	kubectl delete --ignore-not-found -f policies/ -f crds/
 
 deploy:
 	set -o pipefail; $(MANIFESTS) | kubectl apply --server-side --force-conflicts -f -

@@ -29,7 +29,7 @@ from elasticjob_kube.resources import (
 )
 from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster import cluster as clusters
-from elasticjob_localcluster.crds import apply_crds
+from elasticjob_localcluster.crds import apply_crds, apply_policies
 
 from bench.figure import Result
 from bench.pod_counter import PodCounter, count_pods
@@ -139,6 +139,7 @@ def control_plane() -> Iterator[clusters.Cluster]:
 async def prepare(cluster: clusters.Cluster) -> AsyncIterator[BenchCluster]:
     """Prepare a control plane for measurements."""
     await apply_crds(cluster.kubeconfig, REPOSITORY / "crds")
+    await apply_policies(cluster.kubeconfig, REPOSITORY / "policies")
     async with connect(user_agent="elasticjob-bench", kubeconfig=cluster.kubeconfig) as kube:
         yield BenchCluster(cluster, kube, cluster.state / "logs")
 

@@ -12,7 +12,7 @@ import pytest
 from elasticjob_kube.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
 from elasticjob_kube.session import Json, Kube, connect
 from elasticjob_localcluster import cluster as clusters
-from elasticjob_localcluster.crds import apply_crds
+from elasticjob_localcluster.crds import apply_crds, apply_policies
 from hypothesis import settings
 
 from tests.support.operator_process import there
@@ -78,6 +78,7 @@ def shared_cluster(
         cluster = clusters.up(run / name, control_plane_only=control_plane_only, capacity=capacity)
         try:
             asyncio.run(apply_crds(cluster.kubeconfig, REPOSITORY / "crds"))
+            asyncio.run(apply_policies(cluster.kubeconfig, REPOSITORY / "policies"))
             yield cluster
         finally:
             if cluster.children:  # it was started here

@@ -1,4 +1,4 @@
-"""Generates the CRDs and docs/api.md from the API types, and the gRPC stubs from the .proto files.
+"""Generates CRDs, admission policies and docs/api.md from the API types, and the gRPC stubs from the .proto files.
 
 `python -m tools.generate` writes them; with `--check` it only compares and lists what is out of date.
 """
@@ -16,11 +16,13 @@ from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.scalers import ScaleIn, ScaleOut
 
+from tools.policies import policies
 from tools.reference import reference
 from tools.schema import crd
 
 REPOSITORY = Path(__file__).parents[1]
 CRDS = REPOSITORY / "crds"
+POLICIES = REPOSITORY / "policies"
 DOCS = REPOSITORY / "docs"
 PROTO = REPOSITORY / "proto"
 STUBS = REPOSITORY / "api"
@@ -89,6 +91,14 @@ def generate(crds: Path, docs: Path, stubs: Path) -> None:
     _compile_protos(stubs)
 
 
+def generate_policies(folder: Path) -> None:
+    """Write each admission policy with its binding into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, pair in policies().items():
+        text = "---\n".join(msgspec.yaml.encode(each).decode() for each in pair)
+        (folder / f"{name}.yaml").write_text(_GENERATED.replace("api/elasticjob_api", "tools/policies.py") + text)
+
+
 def _compile_protos(stubs: Path) -> None:
     from grpc_tools import protoc
 
@@ -117,11 +127,14 @@ def main(arguments: list[str]) -> int:
     """Generate, or check; returns the exit code."""
     if "--check" not in arguments:
         generate(CRDS, DOCS, STUBS)
+        generate_policies(POLICIES)
         return 0
     with tempfile.TemporaryDirectory() as folder:
         fresh = Path(folder)
         generate(fresh / "crds", fresh / "docs", fresh)
+        generate_policies(fresh / "policies")
         stale = _differences(fresh / "crds", CRDS, ("*.yaml",))
+        stale += _differences(fresh / "policies", POLICIES, ("*.yaml",))
         stale += _differences(fresh / "docs", DOCS, ("api.md",))
         stale += _differences(fresh / "elasticjob_api" / "v1", STUBS / "elasticjob_api" / "v1", ("*_pb2*",))
     if stale:

@@ -1,4 +1,4 @@
-"""Applies the project's CustomResourceDefinitions to a cluster."""
+"""Applies the project's CustomResourceDefinitions and admission policies to a cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import yaml
-from elasticjob_kube.resources import CRDS
+from elasticjob_kube.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS, CRDS
 from elasticjob_kube.session import Json, Kube, connect
 
 from elasticjob_localcluster.errors import LocalClusterError
@@ -17,7 +17,7 @@ FIELD_MANAGER = "elasticjob-dev"
 
 async def apply_crds(kubeconfig: Path, directory: Path, *, seconds: float = 30.0) -> None:
     """Apply every definition in the directory's *.yaml files; return when the API server serves all of them."""
-    definitions = _definitions(directory)
+    definitions = _manifests(directory)
     async with connect(user_agent=FIELD_MANAGER, kubeconfig=kubeconfig) as kube:
         for body in definitions:
             name = body["metadata"]["name"]
@@ -31,12 +31,21 @@ async def apply_crds(kubeconfig: Path, directory: Path, *, seconds: float = 30.0
                 raise LocalClusterError(f"the API server does not serve {name} after {seconds:.0f} s") from None
 
 
-def _definitions(directory: Path) -> list[Json]:
+async def apply_policies(kubeconfig: Path, directory: Path) -> None:
+    """Apply every admission policy in the directory's *.yaml files; the API server enforces them some seconds later."""
+    kinds = {resource.kind: resource for resource in (ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS)}
+    async with connect(user_agent=FIELD_MANAGER, kubeconfig=kubeconfig) as kube:
+        for body in _manifests(directory):
+            resource, name = kinds[body["kind"]], body["metadata"]["name"]
+            await kube.patch(resource, None, name, body, kind="apply-patch", field_manager=FIELD_MANAGER, force=True)
+
+
+def _manifests(directory: Path) -> list[Json]:
     paths = sorted(directory.glob("*.yaml"))
-    definitions: list[Json] = [item for path in paths for item in yaml.safe_load_all(path.read_text()) if item]
-    if not definitions:
-        raise LocalClusterError(f"{directory} has no *.yaml file with a CustomResourceDefinition")
-    return definitions
+    manifests: list[Json] = [item for path in paths for item in yaml.safe_load_all(path.read_text()) if item]
+    if not manifests:
+        raise LocalClusterError(f"{directory} has no *.yaml file with a manifest")
+    return manifests
 
 
 async def _wait_until_established(kube: Kube, name: str) -> None:

@@ -19,7 +19,7 @@ from elasticjob_kube.session import connect
 from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster import daemons
 from elasticjob_localcluster.cluster import Cluster
-from elasticjob_localcluster.crds import apply_crds
+from elasticjob_localcluster.crds import apply_crds, apply_policies
 from elasticjob_localcluster.errors import LocalClusterError
 from elasticjob_localcluster.state_directory import state_dir
 from rich.console import Console
@@ -38,7 +38,10 @@ CHECKPOINTS = Path("/tmp/elasticjob-digits")  # noqa: S108 - as in examples/digi
 
 def demo(
     source: Annotated[
-        Path, typer.Option(metavar="DIR", help="A checkout of the project: crds/ and examples/ are taken from it.")
+        Path,
+        typer.Option(
+            metavar="DIR", help="A checkout of the project, for its definitions, policies and examples."
+        ),
     ] = Path(),
     keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster up, and say what to try.")] = False,
     state: StateOption = None,
@@ -49,7 +52,7 @@ def demo(
         logging.getLogger("elasticjob_kube").setLevel(logging.ERROR)
         directory = state or state_dir(os.environ).with_name("demo")
         timeline = Timeline(Console())
-        for needed in ("crds/elasticjobs.yaml", "examples/digits.yaml"):
+        for needed in ("crds/elasticjobs.yaml", "policies", "examples/digits.yaml"):
             if not (source / needed).exists():
                 raise LocalClusterError(
                     f"{source.absolute()} has no {needed}: name a checkout of the project with --source"
@@ -101,6 +104,7 @@ async def _run(cluster: Cluster, source: Path, timeline: Timeline, checkpoints: 
     timeline.heading("Definitions and operator")
     began = time.monotonic()
     await apply_crds(cluster.kubeconfig, source / "crds")
+    await apply_policies(cluster.kubeconfig, source / "policies")
     timeline.event("the definitions in crds/ are served")
     _start_operator(cluster)
     timeline.done("operator started", since=began, proof=f"its log: {cluster.log_file(_OPERATOR)}")

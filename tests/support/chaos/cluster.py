@@ -20,7 +20,7 @@ from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster import daemons
 from elasticjob_localcluster.controlplane import components
 from elasticjob_localcluster.controlplane.ports import free_port
-from elasticjob_localcluster.crds import apply_crds
+from elasticjob_localcluster.crds import apply_crds, apply_policies
 
 from tests.support.chaos.record import Record
 from tests.support.tcp_proxy import CuttableProxy, cuttable_proxy
@@ -128,6 +128,7 @@ async def chaos_cluster(directory: Path, record: Record) -> AsyncIterator[ChaosC
                 directory, cluster, record, proxies, _commands(directory, cluster, ports, clock), tmpfs, clock
             )
             await apply_crds(cluster.kubeconfig, REPOSITORY / "crds")
+            await apply_policies(cluster.kubeconfig, REPOSITORY / "policies")
             for name in (components.NODE, *OPERATORS):
                 made.start(name)
             await until("the node is ready", lambda: asyncio.to_thread(_node_ready, cluster), seconds=60)

@@ -1,0 +1,101 @@
+"""The admission policies for masters, from the types: RBAC cannot restrict a patch to fields, nor a create to names."""
+
+from __future__ import annotations
+
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJobStatus
+from elasticjob_api.meta import Json
+from msgspec import structs
+
+STATUS_POLICY = "elasticjob-masters-write-progress-only"
+PLANS_POLICY = "elasticjob-masters-plan-for-their-own-job"
+PROGRESS = "progress"
+"""The field of a job's status that its master writes."""
+_BY_A_MASTER = {
+    "name": "by-a-master",
+    "expression": f"request.userInfo.username.matches('^system:serviceaccount:[^:]+:.+{names.master_service('')}$')",
+}
+
+
+def policies() -> dict[str, tuple[Json, Json]]:
+    """Return each policy and its binding, by name."""
+    made = {
+        STATUS_POLICY: _policy("UPDATE", "elasticjobs/status", _only_progress()),
+        PLANS_POLICY: _policy("CREATE", "scaleplans", _only_own_plans()),
+    }
+    return {name: (_named(name, "", spec), _binding(name)) for name, spec in made.items()}
+
+
+def _only_progress() -> list[Json]:
+    """Compare every field of the status that is not the master's; a field that is added is compared as well."""
+    fields = [field.encode_name for field in structs.fields(ElasticJobStatus) if field.encode_name != PROGRESS]
+    return [
+        _validation(
+            f"object.?status.?{field} == oldObject.?status.?{field}",
+            f"status.{field}: a master may change nothing of the status but status.{PROGRESS}",
+        )
+        for field in fields
+    ]
+
+
+def _only_own_plans() -> list[Json]:
+    job = "object.spec.jobName"
+    account = f"'system:serviceaccount:' + request.namespace + ':' + {job} + '{names.master_service('')}'"
+    own_labels = [names.LABEL_JOB_NAME, names.LABEL_JOB_UID]
+    owned = f"o.apiVersion == '{names.API_VERSION}' && o.kind == 'ElasticJob' && o.name == {job}"
+    uid = f"object.metadata.?labels['{names.LABEL_JOB_UID}']"
+    return [
+        _validation(
+            f"request.userInfo.username == {account}", "spec.jobName: a master may ask for plans of its own job only"
+        ),
+        _validation("object.spec.source == 'Auto'", "spec.source: a master's plans are of source Auto"),
+        _validation(
+            f"object.metadata.name.startsWith({job} + '-auto-')",
+            "metadata.name: a master's plans are named <job>-auto-<number>",
+        ),
+        _validation(
+            f"object.metadata.?labels.orValue({{}}).all(key, key in {own_labels})"
+            f" && object.metadata.?labels['{names.LABEL_JOB_NAME}'].orValue({job}) == {job}",
+            f"metadata.labels: a master may set {' and '.join(own_labels)}, of its own job",
+        ),
+        _validation(
+            f"object.metadata.?ownerReferences.orValue([]).all(o, {owned} && {uid}.orValue(o.uid) == o.uid)",
+            "metadata.ownerReferences: the only owner a master may set is its own ElasticJob",
+        ),
+        _validation(
+            "!has(object.metadata.finalizers) || size(object.metadata.finalizers) == 0",
+            "metadata.finalizers: a master may set none",
+        ),
+    ]
+
+
+def _validation(expression: str, message: str) -> Json:
+    return {"expression": expression, "message": message}
+
+
+def _policy(operation: str, resource: str, validations: list[Json]) -> Json:
+    rule = {
+        "apiGroups": [names.GROUP],
+        "apiVersions": ["*"],
+        "operations": [operation],
+        "resources": [resource],
+    }
+    return {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [rule]},
+        "matchConditions": [_BY_A_MASTER],
+        "validations": validations,
+    }
+
+
+def _binding(name: str) -> Json:
+    return _named(name, "Binding", {"policyName": name, "validationActions": ["Deny"]})
+
+
+def _named(name: str, suffix: str, spec: Json) -> Json:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": f"ValidatingAdmissionPolicy{suffix}",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
