@@ -39,9 +39,7 @@ CHECKPOINTS = Path("/tmp/elasticjob-digits")  # noqa: S108 - as in examples/digi
 def demo(
     source: Annotated[
         Path,
-        typer.Option(
-            metavar="DIR", help="A checkout of the project, for its definitions, policies and examples."
-        ),
+        typer.Option(metavar="DIR", help="A checkout of the project, for its definitions, policies and examples."),
     ] = Path(),
     keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster up, and say what to try.")] = False,
     state: StateOption = None,
