@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -221,9 +222,10 @@ async def enforced(rights: Rights) -> None:
     session, where = rights.kube, rights.namespace
 
     async def are_refused() -> bool:
+        status, plan = {"status": {"message": "?"}}, _plan(OTHER, f"stray-{next(_numbers)}")
         for attempt in (
-            lambda: session.patch(ELASTIC_JOBS, where, JOB, {"status": {"message": "?"}}, subresource="status"),
-            lambda: session.create(SCALE_PLANS, where, _plan(OTHER, f"stray-{next(_numbers)}")),
+            partial(session.patch, ELASTIC_JOBS, where, JOB, status, subresource="status"),
+            partial(session.create, SCALE_PLANS, where, plan),
         ):
             try:
                 await attempt()
