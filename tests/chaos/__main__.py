@@ -20,13 +20,16 @@ def main() -> int:
     parser.add_argument("--faults", default="", help="only these kinds, or all but those with a minus; none: no fault")
     parser.add_argument("--gap", type=float, default=5.0, help="seconds between two faults (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=3, help="jobs at a time (default: %(default)s)")
+    parser.add_argument(
+        "--settle", type=float, default=480, help="seconds a job may take after the last fault (default: %(default)s)"
+    )
     parser.add_argument("--list", action="store_true", help="print all kinds of faults")
     given = parser.parse_args()
     if given.list:
         print("\n".join(f"{kind:<20} {what}" for kind, what in FAULTS.items()))
         return 0
     directory = Path(tempfile.mkdtemp(prefix=f"chaos-{given.seed}-"))
-    options = Options(given.seed, given.minutes, switched_on(given.faults), given.gap, given.jobs)
+    options = Options(given.seed, given.minutes, switched_on(given.faults), given.gap, given.jobs, given.settle)
     record = asyncio.run(run(options, directory))
     print(f"\n{record.table(given.seed, given.minutes)}\nevery action: {record.file}")
     return 1 if record.findings else 0

@@ -12,7 +12,7 @@ from typing import Any
 from elasticjob_api import names
 from elasticjob_api.scaleplan import FINISHED
 from elasticjob_kube.errors import AlreadyExists, KubeError, NotFound, TryLater
-from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
+from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 from elasticjob_kube.session import Kube
 
 from tests.support.chaos.cluster import NAMESPACE, REPOSITORY, ChaosCluster
@@ -106,6 +106,12 @@ class Job:
         """Return its status."""
         found: Json = (await self.insist(lambda: self.kube.get(ELASTIC_JOBS, NAMESPACE, self.name))).get("status", {})
         return found
+
+    async def pods(self) -> Json:
+        """Return the status of each of its pods, by name."""
+        selector = f"{names.LABEL_JOB_NAME}={self.name}"
+        listed = await self.insist(lambda: self.kube.list(PODS, NAMESPACE, label_selector=selector))
+        return {item["metadata"]["name"]: item.get("status") for item in listed["items"]}
 
     async def requests(self) -> list[Json]:
         """Return its ScalePlans, ScaleIns and ScaleOuts."""

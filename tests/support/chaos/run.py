@@ -22,19 +22,26 @@ from tests.support.chaos.record import Record
 from tests.support.chaos.samples import account_of
 from tests.support.chaos.schedule import JobDraw, draw_faults, draw_jobs
 
-SETTLE_SECONDS = 480.0
-"""How long a job may take after the last fault: back-off alone is up to 300 s."""
-
 
 @dataclass(frozen=True)
 class Options:
-    """What to run."""
+    """What to run.
+
+    Attributes:
+        seed: of all draws.
+        minutes: with faults and new jobs.
+        faults: the kinds that are on.
+        gap: seconds from one fault to the next, on average.
+        jobs_at_a_time: how many jobs there are.
+        settle_seconds: how long a job may take after the last fault; back-off alone is up to 300 s.
+    """
 
     seed: int
     minutes: float
     faults: set[str]
-    gap: float
-    jobs_at_a_time: int
+    gap: float = 5.0
+    jobs_at_a_time: int = 3
+    settle_seconds: float = 480.0
 
 
 class Run:
@@ -75,10 +82,11 @@ class Run:
 
     async def _one(self, job: Job) -> None:
         began, self.record.jobs = self.record.seconds, self.record.jobs + 1
-        status = await job.run(max(0.0, self._seconds - began) + SETTLE_SECONDS)
+        status = await job.run(max(0.0, self._seconds - began) + self.options.settle_seconds)
         if status is None or status.get("phase") != "Succeeded":
             now = status or await job.status()
             self.record.finding(f"{job.name}: {now.get('phase')} and not Succeeded: {now.get('message')!r}"[:600])
+            self.record.write("not ended", job=job.name, status=now, pods=await job.pods())
         else:
             account = account_of(job.draw.program, job.folder, job.draw.samples)
             self.record.samples += account.samples
