@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
 import tempfile
 from pathlib import Path
 
+from tests.support.chaos.record import Record
 from tests.support.chaos.run import Options, run
 from tests.support.chaos.schedule import FAULTS, switched_on
 
@@ -30,9 +32,21 @@ def main() -> int:
         return 0
     directory = Path(tempfile.mkdtemp(prefix=f"chaos-{given.seed}-"))
     options = Options(given.seed, given.minutes, switched_on(given.faults), given.gap, given.jobs, given.settle)
-    record = asyncio.run(run(options, directory))
+    try:
+        record = asyncio.run(_until_stopped(options, directory))
+    except asyncio.CancelledError:
+        print(f"stopped; every action: {directory}/actions.jsonl")
+        return 1
     print(f"\n{record.table(given.seed, given.minutes)}\nevery action: {record.file}")
     return 1 if record.findings else 0
+
+
+async def _until_stopped(options: Options, directory: Path) -> Record:
+    """Run; SIGTERM or SIGINT ends the run and all of its processes."""
+    task = asyncio.ensure_future(run(options, directory))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    return await task
 
 
 if __name__ == "__main__":

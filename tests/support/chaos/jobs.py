@@ -21,7 +21,8 @@ from tests.support.chaos.schedule import MOST_WORKERS, JobDraw, Request
 Json = dict[str, Any]
 STEP_SECONDS = 0.08
 REQUEST_KINDS = (SCALE_INS, SCALE_OUTS, SCALE_PLANS)
-LOST_SECONDS = 10
+LOST_SECONDS = 5
+"""The least there is: a frozen member is lost after three times as long, while its connection is there."""
 
 
 @dataclass

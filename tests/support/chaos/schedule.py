@@ -88,7 +88,7 @@ def draw_faults(seed: int, seconds: float, gap: float) -> list[Fault]:
     while at < seconds:
         bag = bag or rng.sample(list(FAULTS), len(FAULTS))
         long = rng.random() < 0.25
-        lasts = rng.uniform(10, 25) if long else rng.uniform(0.5, 6)
+        lasts = rng.uniform(10, 30) if long else rng.uniform(0.5, 6)
         found.append(Fault(round(at, 1), bag.pop(), rng.random(), round(lasts, 1), rng.random()))
         at += rng.uniform(0.3, 1.7) * gap
     return found
