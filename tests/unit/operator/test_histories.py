@@ -15,6 +15,7 @@ from elasticjob_operator.core.scaling.plan_manifests import plan_for_scaler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.job_cluster import set_suspend
 from tests.support.simulator.cluster import Cluster, pick
 
 Json = dict[str, Any]
@@ -92,6 +93,53 @@ async def test_an_edit_of_replicas_is_a_plan_and_a_refused_edit_is_tried_once() 
     await cluster.settle()
     assert len(pod_names(cluster)) == 4
     assert [plan["status"]["phase"] for plan in cluster.kube.all(SCALE_PLANS)] == ["Succeeded", "Failed"]
+    cluster.check_final_state()
+
+
+def edit_replicas(cluster: Cluster, replicas: int) -> None:
+    cluster.kube.edit(ELASTIC_JOBS, "job", lambda spec: spec["replicaSpecs"]["worker"].update(replicas=replicas))
+
+
+async def begun(cluster: Cluster, count: int) -> None:
+    """Begin to add so many members, which do not get ready yet."""
+    await cluster.start()
+    await cluster.apply(SCALE_OUTS, "a", count=count)
+    for _ in range(3):
+        await cluster.run_operator()
+    assert [plan["status"]["phase"] for plan in cluster.kube.all(SCALE_PLANS)] == ["Executing"]
+
+
+async def test_an_edit_while_a_plan_runs_is_a_plan_at_once_and_is_carried_out_before_later_requests() -> None:
+    cluster = Cluster(replicas=2)
+    await begun(cluster, count=1)
+    edit_replicas(cluster, 4)
+    await cluster.run_operator()
+    await cluster.run_operator()
+    (plan,) = [plan for plan in cluster.kube.all(SCALE_PLANS) if plan["spec"]["source"] == "Spec"]
+    assert plan["status"]["phase"] == "Pending"
+    await cluster.apply(SCALE_INS, "later", count=3)
+    await cluster.settle()
+    assert status(cluster, SCALE_INS, "later")["phase"] == "ScaleSucceeded", "it counts from the edited size"
+    assert len(pod_names(cluster)) == cluster.job().spec.replica_specs["worker"].replicas == 1
+    assert len([plan for plan in cluster.kube.all(SCALE_PLANS) if plan["spec"]["source"] == "Spec"]) == 1
+    cluster.check_final_state()
+
+
+@pytest.mark.parametrize("suspended_after", [0, 1, 2, 3, 4, 5, 6, 8, 10, 12, None])
+async def test_no_plan_writes_its_size_over_one_that_a_user_has_written(suspended_after: int | None) -> None:
+    cluster = Cluster(replicas=3)
+    await begun(cluster, count=1)
+    await cluster.apply(SCALE_OUTS, "b", count=1)
+    edit_replicas(cluster, 2)
+    for _ in range(suspended_after or 0):
+        await cluster.run_operator()
+        cluster.run_pods()
+    if suspended_after is not None:
+        set_suspend(cluster, True)
+        await cluster.settle()
+        set_suspend(cluster, False)
+    await cluster.settle()
+    assert len(pod_names(cluster)) == cluster.job().spec.replica_specs["worker"].replicas == 2
     cluster.check_final_state()
 
 

@@ -9,7 +9,7 @@ Everything is computed from the plan's status, so a new operator continues where
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elasticjob_api.elasticjob import ElasticJobStatus
@@ -53,8 +53,14 @@ class ScalingResult:
     requeue_after: float | None = None
 
 
-def begin(observed: Observed, plan: ScalePlan, resolved: ResolvedPlan, now: float) -> list[Action]:
-    """Store the resolved plan in its status; from then on any operator executes exactly that."""
+def begin(
+    observed: Observed, plan: ScalePlan, resolved: ResolvedPlan, now: float, *, edited: Collection[str]
+) -> list[Action]:
+    """Store the resolved plan in its status; from then on any operator executes exactly that.
+
+    To the replicas of the `edited` roles the plan will not write its size: a later plan gives them what a user has
+    written there.
+    """
     leaving = {role: indices - resolved.targets[role] for role, indices in resolved.before.items()}
     removed = [pod for pod in observed.pods if pod.index in leaving.get(pod.role, ())]
     draining = drain.pods_to_drain(removed)
@@ -64,7 +70,9 @@ def begin(observed: Observed, plan: ScalePlan, resolved: ResolvedPlan, now: floa
         message="",
         before={role: format_indices(indices) for role, indices in resolved.before.items()},
         targets={role: format_indices(indices) for role, indices in resolved.targets.items()},
-        spec_replicas={role: observed.job.spec.replica_specs[role].replicas for role in resolved.targets},
+        spec_replicas={
+            role: observed.job.spec.replica_specs[role].replicas for role in resolved.targets if role not in edited
+        },
         resources_by_index={
             role: {str(index): wanted for index, wanted in by_index.items()}
             for role, by_index in resolved.resources_by_index.items()

@@ -1,7 +1,8 @@
 """The queue of one job's plans: which ScalePlan is next, and when ScaleIns, ScaleOuts and edits of the spec become one.
 
 ScalePlans, and ScaleIns and ScaleOuts without a plan, wait in one queue by time of creation. A plan is made for a
-ScaleIn or ScaleOut only when it is first in the queue, so that its count is relative to the size at that time.
+ScaleIn or ScaleOut only when it is first in the queue, so that its count is relative to the size at that time. For an
+edit of the spec one is made at once, also while another plan runs, so that later requests come after it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from elasticjob_api.elasticjob import ElasticJobStatus
+from elasticjob_api.indices import parse_indices
 from elasticjob_api.scaleplan import FINISHED, PlanPhase, ScalePlan
 from elasticjob_api.scalers import ScaleIn, ScaleOut
 from elasticjob_api.times import format_time
@@ -42,6 +44,7 @@ def advance_scaling(observed: Observed, status: ElasticJobStatus, now: float) ->
     if active is not None and not any(action.uid == active.metadata.uid for action in orphans):
         result = execution.advance(observed, replace(status, current_plan=active.metadata.name), active, now)
         result.actions += _mark_pending(observed, f"waits for ScalePlan {active.metadata.name}", active)
+        result.actions += _plan_for_edit(observed, _edits_meanwhile(observed, active))
     else:
         indices = current_indices(status)
         result = ScalingResult(status, indices, indices)
@@ -112,9 +115,8 @@ def _start_next(observed: Observed, result: ScalingResult, now: float) -> list[A
     edits = plan_manifests.edited_replicas(observed.job, result.status)
     if result.status.current_plan is not None and result.status.current_plan not in existing:
         return _after_plan_deleted(observed, result, edits)
-    is_new = any(not _is_requested(waiting, role, size) for role, size in edits.items())
-    if is_new and plan_manifests.spec_plan_name(observed.job) not in existing:
-        return [CreatePlan(plan_manifests.plan_for_edit(observed.job, edits))]
+    if create := _plan_for_edit(observed, edits):
+        return create
     actions, waiting = _supersede_auto_plans(waiting, now)
     if not waiting:
         result.status = replace(result.status, current_plan=None)
@@ -128,14 +130,16 @@ def _start_next(observed: Observed, result: ScalingResult, now: float) -> list[A
     if isinstance(head, ScalePlan) and request_status.is_unrecorded(observed, head):
         return actions  # the request names its plan first; else, if the plan were deleted now, it would get another
     if isinstance(head, ScalePlan):
-        return _begin_plan(observed, result, head, now)
+        return _begin_plan(observed, result, head, waiting, now)
     try:
         return [CreatePlan(plan_manifests.plan_for_scaler(observed, head))]
     except PlanRefused as refusal:
         return [*request_status.finish(head, "ScaleFailed", str(refusal), now)]
 
 
-def _begin_plan(observed: Observed, result: ScalingResult, head: ScalePlan, now: float) -> list[Action]:
+def _begin_plan(
+    observed: Observed, result: ScalingResult, head: ScalePlan, waiting: Sequence[QueueItem], now: float
+) -> list[Action]:
     if head.spec.source == "Disruption":
         head = disruption.without_gone_pods(observed, head)
         if disruption.is_empty(head):
@@ -147,7 +151,31 @@ def _begin_plan(observed: Observed, result: ScalingResult, head: ScalePlan, now:
         result.status = replace(result.status, current_plan=None)
         return execution.end(head, "Failed", str(refusal), now)
     result.status = replace(result.status, current_plan=head.metadata.name)
-    return execution.begin(observed, head, resolved, now)
+    later = [item for item in waiting if item is not head]
+    roles = observed.job.spec.replica_specs
+    edited = [role for role, spec in roles.items() if _is_requested(later, role, spec.replicas)]
+    return execution.begin(observed, head, resolved, now, edited=edited)
+
+
+def _plan_for_edit(observed: Observed, edits: dict[str, int]) -> list[Action]:
+    """Return the creation of a plan for edits of the spec, unless they wait already or this spec has had its plan."""
+    waiting = _waiting(observed)
+    is_new = any(not _is_requested(waiting, role, size) for role, size in edits.items())
+    name = plan_manifests.spec_plan_name(observed.job)
+    if not is_new or any(item.metadata.name == name for item in observed.plans):
+        return []
+    return [CreatePlan(plan_manifests.plan_for_edit(observed.job, edits))]
+
+
+def _edits_meanwhile(observed: Observed, active: ScalePlan) -> dict[str, int]:
+    """Return the replicas that users have written to the spec since the active plan began."""
+    sizes = {role: len(parse_indices(indices)) for role, indices in active.status.targets.items()}
+    return {
+        role: spec.replicas
+        for role, spec in observed.job.spec.replica_specs.items()
+        if role in active.status.spec_replicas
+        and spec.replicas not in (active.status.spec_replicas[role], sizes.get(role))
+    }
 
 
 def _after_plan_deleted(observed: Observed, result: ScalingResult, edits: dict[str, int]) -> list[Action]:
