@@ -51,6 +51,10 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
         state_writer = StateWriter(
             store, lambda: snapshot.encode(controller, job_uid=config.job_uid, largest=store.largest)
         )
+        server = GrpcServer(controller, state_writer, config)
+        http = HttpServer(controller, state_writer, Metrics(controller, state_writer, server.calls), config)
+        stack.push_async_callback(http.stop)
+        http_port = await http.start()  # first of all, because a master that waits for its state lives
         await _restore_state(controller, store, config, stop)
         if stop.is_set():
             return  # maybe before the stored state was read: nothing may take its place
@@ -58,12 +62,10 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
         controller.record_event("MasterStarted", f"start {controller.master_starts}")
         await _flush(state_writer)
 
-        server = GrpcServer(controller, state_writer, config)
-        http = HttpServer(controller, Metrics(controller, state_writer, server.calls), config)
-        stack.push_async_callback(http.stop)
         stack.push_async_callback(_flush, state_writer)
+        grpc_port = await server.start()
         stack.push_async_callback(server.stop)
-        grpc_port, http_port = await server.start(), await http.start()
+        http.serve_job()
         log.info(
             "start %d: gRPC on %s:%d, HTTP on port %d", controller.master_starts, config.address, grpc_port, http_port
         )

@@ -131,6 +131,25 @@ async def test_a_master_killed_in_mid_training_costs_no_step_and_no_shard_is_los
     assert (ledger.done, ledger.leased, ledger.waiting, ledger.failed, ledger.returned) == (total, 0, 0, 0, 0)
 
 
+@pytest.mark.embedded_only("the master's process is stopped by its number")
+async def test_a_master_that_hangs_is_replaced_and_training_never_stops(sandbox: Sandbox, folder: Path) -> None:
+    counting = str(Path(__file__).parents[1] / "support" / "e2e" / "counting_training.py")
+    sandbox.apply(job(NAME, folder, replicas=2, command=["python", counting, "1000000"]))
+    async with sandbox.observe(NAME) as observer:
+        step = await training(observer, 2, beyond=20)
+        before, starts = workers(sandbox), observer.status.master_starts
+        hung = sandbox.processes(names.master_service(NAME))[0]
+        hung.suspend()
+        await observer.until("a new master", lambda: observer.status.master_starts > starts, seconds=2 * SECONDS)
+        assert not hung.is_running()
+        await members(sandbox, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
+        await training(observer, 2, beyond=step + 100)
+        assert observer.status.round == 1, "the world was formed anew although only the master was hung"
+        assert workers(sandbox) == before
+        status = json.loads(sandbox.kubectl("get", f"ej/{NAME}", "-o", "json"))["status"]["master"]
+        assert (status.get("restarts", 0), status["uncountedRestarts"]) == (0, 1), "that is no failure of the job"
+
+
 @dataclass
 class CuttableProxy:
     """A proxy between the agents and the master that can be cut: then nothing comes through, without an error."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import itertools
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
+import aiohttp
 import grpc.aio
 import pytest
 from elasticjob_api import names
@@ -30,6 +33,7 @@ from elasticjob_master.persistence.store import StoreFailed, TakenOver
 
 from tests.support.grpc_agent import Agent
 from tests.support.master_on_kubernetes import COOLDOWN, JOB, Setting
+from tests.support.master_process import Master
 from tests.support.tcp_proxy import cuttable_proxy
 from tests.support.wait import until
 
@@ -217,6 +221,30 @@ async def test_memory_that_is_nearly_used_up_becomes_a_plan_with_the_numbers(set
         assert plan["spec"]["onTimeout"] == "Rollback"
 
 
+async def test_a_master_that_waits_for_its_state_is_alive_and_not_ready_and_shows_nothing(
+    setting: Setting, tmp_path: Path
+) -> None:
+    name, port = names.state_config_map(JOB), free_port()
+    await setting.kube.delete(CONFIG_MAPS, setting.namespace, name)
+    starting = setting.master(ports=(0, port))
+    begun = asyncio.create_task(starting.__aenter__())
+    waiting = Master(cast(Any, None), tmp_path / "master.log", http_port=port)
+
+    async def alive() -> bool:
+        with contextlib.suppress(aiohttp.ClientError):
+            return await http_status(waiting, "/healthz") == 200
+        return False
+
+    await until("it is alive", alive, bool)
+    assert await http_status(waiting, "/readyz") == 503
+    assert await http_status(waiting, "/hosts") == 503, "an empty list would end the training"
+    assert not begun.done()
+    await setting.kube.create(CONFIG_MAPS, setting.namespace, {"metadata": {"name": name}})
+    await begun
+    await until("it is ready", partial(http_status, waiting, "/readyz"), lambda status: status == 200)
+    await starting.__aexit__(None, None, None)
+
+
 async def test_a_killed_master_goes_on_from_its_config_map(setting: Setting) -> None:
     async with setting.master() as master, master.channel() as channel:
         agents = [await Agent(index).join(channel) for index in (0, 1)]
@@ -343,6 +371,8 @@ async def test_a_master_cut_off_from_the_api_server_starts_no_world_and_ends_whe
         await until(
             "the cut is noticed", lambda: b"the state is not stored, trying again" in first.log.read_bytes(), seconds=40
         )
+        await until("it is not ready", partial(http_status, first, "/readyz"), lambda status: status == 503, seconds=40)
+        assert await http_status(first, "/healthz") == 200, "another master could do no more"
         assert [agent.running for agent in agents] == [1, 1, 0], "the world trains on, and there is no other"
         await agents[1].leave()
         await agents[0].send(exited=pb.ProcessExited(round=1, exit_code=1))
@@ -360,6 +390,13 @@ async def test_a_master_cut_off_from_the_api_server_starts_no_world_and_ends_whe
         await agents[2].join(other)
         await until("a world of the second master", lambda: len({agent.running for agent in agents}) == 1)
         assert 2 not in {start.world.round for agent in agents for start in agent.started}
+
+
+async def http_status(master: Master, path: str) -> int:
+    """Return the status of an answer of a master's HTTP server, as the kubelet sees it."""
+    async with aiohttp.ClientSession() as http:
+        async with http.get(f"https://127.0.0.1:{master.http_port}{path}", ssl=False) as answer:
+            return answer.status
 
 
 async def until_step(channel: grpc.aio.Channel, step: int) -> None:

@@ -151,6 +151,28 @@ async def test_http_speaks_horovods_grammar_and_wants_the_token(master: Master, 
 
 
 @pytest.mark.parametrize("token", [None, "wrong", TOKEN + "x", "\x7f"])
+async def test_a_round_that_no_master_has_given_locks_nobody_out(channel: grpc.aio.Channel) -> None:
+    wrong = Agent(7)
+    stub = AgentServiceStub(channel)
+    await stub.Register(wrong.registration(), timeout=20)
+    for claimed in (2**64 - 1, 2**53, MOST_LOST_ROUNDS + 1):
+        stream = stub.Connect()
+        await stream.write(pb.AgentMessage(hello=pb.Hello(pod_uid=wrong.uid, running_round=claimed)))
+        with pytest.raises(grpc.aio.AioRpcError, match=f"running_round is {claimed}; it must be at most") as refused:
+            await stream.read()
+        assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    wrong.running = MOST_LOST_ROUNDS
+    await wrong.join(channel)
+    await until("its process is stopped", lambda: not wrong.running or wrong.started)
+    await wrong.leave()
+    agents = [await Agent(index).join(channel) for index in (0, 1)]
+    await until("a world of two", lambda: all(agent.running > MOST_LOST_ROUNDS for agent in agents), seconds=60)
+    await agents[0].leave()
+    await agents[0].join(channel)
+    await agents[0].heartbeat()
+    assert agents[0].running == agents[1].running, "it was let in with its round"
+
+
 async def test_without_the_token_every_service_refuses(master: Master, token: str | None) -> None:
     async with master.channel(token) as stranger:
         calls = (

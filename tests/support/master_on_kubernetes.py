@@ -32,8 +32,8 @@ class Setting:
     folder: Path
 
     @asynccontextmanager
-    async def master(self, *, through: int | None = None) -> AsyncIterator[Master]:
-        """Run a master; `through`: the port at which it reaches the API server."""
+    async def master(self, *, through: int | None = None, ports: tuple[int, int] = (0, 0)) -> AsyncIterator[Master]:
+        """Run a master; `through`: the port at which it reaches the API server; `ports`: its own."""
         kubeconfig = self.kubeconfig
         if through is not None:
             config = yaml.safe_load(kubeconfig.read_text())
@@ -49,7 +49,7 @@ class Setting:
             names.ENV_POD_NAME: names.master_pod(JOB, 0),
             names.ENV_FRAMEWORK: "jax",
         }
-        async with run_master(self.folder, env=env) as running:
+        async with run_master(self.folder, env=env, ports=ports) as running:
             yield running
 
     async def job(self) -> dict[str, Any]:

@@ -12,30 +12,38 @@ from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.typedefs import Handler
 from elasticjob_api import names
 from yarl import URL
 
 from elasticjob_master.config import Config, Tls
 from elasticjob_master.controller import Controller
+from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.server import dashboard
 from elasticjob_master.server.grpc_server import CannotListen, authorized
 from elasticjob_master.server.metrics import Metrics
 
 MOST_CONNECTIONS = 256
 _HANDSHAKE_SECONDS = 10.0
+_PROBES = ("/healthz", "/readyz")
+_NOT_READY_AFTER_SECONDS = 5.0
+"""One request of many may fail; if the next ones fail, too, nothing can be stored."""
+_NO_STATE_YET = "the stored state has not been read yet\n"
 _ERRORS_OF_SENDERS = (HttpProcessingError, web.RequestPayloadError, ConnectionError)
 
 
 class HttpServer:
     """The HTTP server of one master."""
 
-    def __init__(self, controller: Controller, metrics: Metrics, config: Config) -> None:
+    def __init__(self, controller: Controller, state_writer: StateWriter, metrics: Metrics, config: Config) -> None:
         self._controller = controller
+        self._state_writer = state_writer
+        self._serves_job = False
         self._metrics = metrics
         self._config = config
         self._page = dashboard.Page()
         self._listening: asyncio.Server | None = None
-        application = web.Application(client_max_size=64 * 1024)
+        application = web.Application(client_max_size=64 * 1024, middlewares=[self._wait_for_state])
         application.router.add_get("/", self._dashboard)
         application.router.add_get("/status", self._status)
         application.router.add_get("/hosts", self._hosts)
@@ -63,6 +71,10 @@ class HttpServer:
         port: int = self._listening.sockets[0].getsockname()[1]
         return port
 
+    def serve_job(self) -> None:
+        """Answer everything: the state of the job is there. Before, only the probes are answered."""
+        self._serves_job = True
+
     async def stop(self) -> None:
         """End."""
         if self._listening is not None:
@@ -76,6 +88,12 @@ class HttpServer:
         if len(server.connections) >= MOST_CONNECTIONS:
             server.connections[0].force_close()
         return server()
+
+    @web.middleware
+    async def _wait_for_state(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not self._serves_job and request.path not in _PROBES:
+            return web.Response(status=503, text=_NO_STATE_YET)
+        return await handler(request)
 
     async def _hosts(self, request: web.Request) -> web.Response:
         self._check_token(request)
@@ -95,12 +113,28 @@ class HttpServer:
             raise web.HTTPUnauthorized(headers={"WWW-Authenticate": "Bearer"}, text=message)
 
     async def _healthy(self, _request: web.Request) -> web.Response:
+        """Answer: that alone says that the event loop, in which everything happens, goes round.
+
+        It depends on nothing else. A master whose API server is away still serves its agents, and another one in its
+        place could do no more.
+        """
         return web.Response(text="ok\n")
 
     async def _ready(self, _request: web.Request) -> web.Response:
-        if self._controller.rendezvous.sizes is None:
-            return web.Response(status=503, text="the ElasticJob has not been read yet\n")
+        if (problem := self._not_ready()) is not None:
+            return web.Response(status=503, text=problem)
         return web.Response(text="ok\n")
+
+    def _not_ready(self) -> str | None:
+        """Return why no world can be started now, if so."""
+        if not self._serves_job:
+            return _NO_STATE_YET
+        if self._controller.rendezvous.sizes is None:
+            return "the ElasticJob has not been read yet\n"
+        failing = self._state_writer.failing_seconds()
+        if failing > _NOT_READY_AFTER_SECONDS:
+            return f"the state has not been storable for {failing:.0f} s\n"
+        return None
 
     async def _show_metrics(self, _request: web.Request) -> web.Response:
         body, content_type = self._metrics.render()

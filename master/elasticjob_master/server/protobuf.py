@@ -19,6 +19,11 @@ from elasticjob_master.core.rendezvous.host_discovery import HostList
 from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
 from elasticjob_master.core.scale_plans import PlanSummary
 
+MOST_INCARNATIONS = 1_000_000
+MOST_CORES = 100_000.0
+MOST_BYTES = 2**50
+MOST_GPU_PERCENT = 100_000
+
 _STATES = {
     "waiting": agent.MEMBER_STATE_WAITING,
     "training": agent.MEMBER_STATE_TRAINING,
@@ -41,6 +46,8 @@ def identity(request: agent.RegisterRequest, roles: Iterable[str]) -> Identity:
         raise BadRequest(f"role is {request.role!r}; this job has {', '.join(known)}")
     if request.index > 100_000:
         raise BadRequest(f"index is {request.index}; it must be at most 100000")
+    if request.incarnation > MOST_INCARNATIONS:
+        raise BadRequest(f"incarnation is {request.incarnation}; it must be at most {MOST_INCARNATIONS}")
     if not 1 <= request.slots <= 256:
         raise BadRequest(f"slots is {request.slots}; it must be between 1 and 256")
     try:
@@ -60,8 +67,14 @@ def identity(request: agent.RegisterRequest, roles: Iterable[str]) -> Identity:
 
 
 def usage(message: agent.ResourceUsage) -> Usage:
-    """Return the resource usage in a heartbeat."""
-    return Usage(message.cpu_cores, message.memory_bytes, message.gpu_percent, message.gpu_memory_bytes)
+    """Return the resource usage in a heartbeat; what no node can have is held to what one can."""
+    cores = message.cpu_cores if 0.0 <= message.cpu_cores <= MOST_CORES else 0.0  # nor is it a number if it is NaN
+    return Usage(
+        cores,
+        min(message.memory_bytes, MOST_BYTES),
+        min(message.gpu_percent, MOST_GPU_PERCENT),
+        min(message.gpu_memory_bytes, MOST_BYTES),
+    )
 
 
 def report(message: agent.StepReport) -> Report:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_operator.core.manifests.pods import master_pod, member_pod, with_resources
 from elasticjob_operator.core.model.observed import Defaults
@@ -79,6 +80,21 @@ def of_job(spec: dict[str, Any], **more: Any) -> ElasticJob:
 def test_a_member_gets_a_token_only_where_its_template_asks_for_one(asked: dict[str, Any], given: bool | None) -> None:
     made = member_pod(of_job(asked), "worker", 0, 0, resources={}, restarts=0, defaults=Defaults("m:1", "a:1"))
     assert made["spec"].get("automountServiceAccountToken") is given
+
+
+def test_a_masters_probes_find_one_that_hangs_within_a_minute_and_its_template_takes_precedence() -> None:
+    [container] = master_pod(of_job({}), 0, restarts=0, defaults=Defaults("m:1", "a:1"))["spec"]["containers"]
+    liveness, readiness = container["livenessProbe"], container["readinessProbe"]
+    longest = (liveness["periodSeconds"]) * (liveness["failureThreshold"]) + liveness["timeoutSeconds"]
+    assert longest + liveness["terminationGracePeriodSeconds"] <= 40, "twenty seconds for the next master to start"
+    assert liveness["httpGet"] == {"path": "/healthz", "port": names.HTTP_PORT, "scheme": "HTTPS"}
+    assert readiness["httpGet"]["path"] == "/readyz"
+    theirs = {"name": "master", "livenessProbe": {"exec": {"command": ["true"]}}}
+    template = {"spec": {"containers": [{"name": "other"}, theirs]}}
+    made = master_pod(of_job({}, master={"template": template}), 0, restarts=0, defaults=Defaults("m:1", "a:1"))
+    [container] = made["spec"]["containers"]
+    assert container["livenessProbe"] == theirs["livenessProbe"]
+    assert container["readinessProbe"] == readiness
 
 
 def test_a_master_passes_the_restricted_pod_security_level_and_its_template_takes_precedence() -> None:

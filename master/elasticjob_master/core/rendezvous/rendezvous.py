@@ -206,6 +206,7 @@ class Rendezvous(RendezvousState):
         """Continue from the state of an earlier master; members get the usual time to reconnect."""
         self.phase = next((known for known in get_args(Phase) if known == phase), "waiting")
         self.round, self.standby, self.unfit = process_round, standby, dict(unfit or {})
+        self.restored = True
         self.world_failed = self.member_lost = world_failed
         self.world_incomplete, self.member_finished = world_incomplete, phase == "finishing"
         self.unstored_rounds = _MOST_UNSTORED_ROUNDS if process_round else 0

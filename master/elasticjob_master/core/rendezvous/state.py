@@ -12,6 +12,9 @@ from elasticjob_master.core.rendezvous import world_formation
 from elasticjob_master.core.rendezvous.members import Member, Members
 from elasticjob_master.core.rendezvous.rules import Phase, RoleSize, Rules, Timing
 
+MOST_LOST_ROUNDS = 1_000_000
+"""Where the state of earlier masters is lost, agents tell in which round they run: no job has had more rounds than that."""
+
 
 @dataclass
 class RendezvousState:
@@ -34,6 +37,7 @@ class RendezvousState:
         member_finished: a member of this world has finished successfully.
         stop_without_grace: the processes that are being stopped get no grace period.
         unstored_rounds: rounds that an earlier master may have begun without storing them; their numbers are skipped.
+        restored: the state of an earlier master is known. Otherwise it may have been lost.
         standby: roles and indices of members that join only when the members they replace have ended.
         shared_state: another master may claim the stored state, so no world is started that is not stored.
         stored_round: of the latest world that is stored.
@@ -60,6 +64,7 @@ class RendezvousState:
     member_finished: bool = False
     stop_without_grace: bool = False
     unstored_rounds: int = 0
+    restored: bool = False
     standby: frozenset[tuple[str, int]] = frozenset()
     shared_state: bool = False
     stored_round: int = 0
@@ -71,6 +76,11 @@ class RendezvousState:
     def world_settled(self) -> bool:
         """Whether no change of the world is in progress, so that the published host list may change."""
         return self.phase in ("waiting", "finishing") or (self.phase == "training" and self.confirmed_at is not None)
+
+    @property
+    def latest_given_round(self) -> int:
+        """The latest round that any master of this job can have given to an agent, as far as this one can know."""
+        return max(self.round + self.unstored_rounds, 0 if self.restored else MOST_LOST_ROUNDS)
 
     def in_world(self, uid: str) -> bool:
         """Return whether a pod belongs to the present world."""

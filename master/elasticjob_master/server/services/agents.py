@@ -33,9 +33,6 @@ from elasticjob_master.server.services.stream import CONCURRENT_WRITES, AgentStr
 
 log = logging.getLogger(__name__)
 
-LATEST_ROUND = 2**53
-"""More than any job forms. The round that a member reports is accepted, and the next one is one more."""
-
 NAME = pb.DESCRIPTOR.services_by_name["AgentService"].full_name
 
 
@@ -92,8 +89,12 @@ class AgentService:
         if first.WhichOneof("message") != "hello":
             raise BadRequest("the first message of a stream must be hello")
         uid, round_ = first.hello.pod_uid, first.hello.running_round
-        if round_ > LATEST_ROUND:
-            raise BadRequest(f"running_round is {round_}; it must be at most {LATEST_ROUND}")
+        latest = self._controller.rendezvous.latest_given_round
+        if round_ > latest:
+            raise BadRequest(
+                f"running_round is {round_}; it must be at most {latest}, the latest that a master of this job can have "
+                "given"
+            )
         member = self._controller.connect(uid, send, running_round=round_, draining=first.hello.draining)
         if member is None:
             raise UnknownName(f"pod UID {uid[:128]!r} is no member of this job; call Register first")

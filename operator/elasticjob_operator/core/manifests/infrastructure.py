@@ -27,12 +27,14 @@ def infrastructure_manifests(job: ElasticJob) -> list[Json]:
         "publishNotReadyAddresses": True,
         "selector": {names.LABEL_JOB_UID: job.metadata.uid},
     }
+    # A master that is not ready, because it can store nothing at the moment, still serves its agents.
+    master = {"publishNotReadyAddresses": True, "selector": selector, "ports": _ports()}
     subject = {"kind": "ServiceAccount", "name": name, "namespace": job.metadata.namespace}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
     manifests = [
         _object(job, "v1", "ServiceAccount", name),
         _object(job, "v1", "ConfigMap", names.state_config_map(job.metadata.name)),
-        _object(job, "v1", "Service", name, spec={"selector": selector, "ports": _ports()}),
+        _object(job, "v1", "Service", name, spec=master),
         _object(job, "v1", "Service", job.metadata.name, spec=members),
         _object(job, "rbac.authorization.k8s.io/v1", "Role", name, rules=_rules(job)),
         _object(job, "rbac.authorization.k8s.io/v1", "RoleBinding", name, roleRef=role, subjects=[subject]),

@@ -33,6 +33,20 @@ _READY_WHEN_REGISTERED = {"tcpSocket": {"port": names.AGENT_READY_PORT}, "period
 """A member's readiness probe: its agent listens on this port as soon as it is registered with the master."""
 
 
+def _master_probe(path: str, *, period: int, failures: int) -> Json:
+    request = {"path": path, "port": names.HTTP_PORT, "scheme": "HTTPS"}
+    return {"httpGet": request, "periodSeconds": period, "timeoutSeconds": 5, "failureThreshold": failures}
+
+
+_MASTER_PROBES: Json = {
+    "startupProbe": _master_probe("/healthz", period=1, failures=120),
+    # A process that hangs ignores SIGTERM: with the grace period of the pod it would be kept for too long.
+    "livenessProbe": {**_master_probe("/healthz", period=5, failures=4), "terminationGracePeriodSeconds": 5},
+    "readinessProbe": _master_probe("/readyz", period=2, failures=3),
+}
+"""A master that hangs ends after 30 s; a slow node gets two minutes to start it."""
+
+
 def labels(job: ElasticJob, role: str) -> dict[str, str]:
     """Return the labels of an object of this role of the job."""
     return {
@@ -135,6 +149,7 @@ def master_pod(
     name = names.master_service(job.metadata.name)
     master = job.spec.master
     template_metadata = master.template.get("metadata") or {}
+    template_spec = master.template.get("spec") or {}
     secret_env = (
         (names.ENV_TOKEN, names.SECRET_TOKEN),
         (names.ENV_CA, names.SECRET_CA),
@@ -158,9 +173,8 @@ def master_pod(
         "resources": master.resources,
         "securityContext": _UNPRIVILEGED,
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "readinessProbe": {"tcpSocket": {"port": names.GRPC_PORT}, "periodSeconds": 2, "failureThreshold": 3},
+        **_master_probes(template_spec),
     }
-    template_spec = master.template.get("spec") or {}
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -189,6 +203,13 @@ def master_pod(
         },
     }
     return gang.with_scheduling(job, pod)
+
+
+def _master_probes(template_spec: Json) -> Json:
+    """Return the master's probes; those of the template's container `master` take precedence."""
+    named = (each for each in template_spec.get("containers") or () if each.get("name") == names.ROLE_MASTER)
+    theirs: Json = next(named, {})
+    return {kind: theirs.get(kind) or probe for kind, probe in _MASTER_PROBES.items()}
 
 
 def _member_container(

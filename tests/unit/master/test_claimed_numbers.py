@@ -1,0 +1,49 @@
+"""Every number that an agent sends is bounded by what can be: one agent that is wrong locks out no other."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from elasticjob_api.refusals import BadRequest
+from elasticjob_api.v1 import agent_pb2 as pb
+from elasticjob_master.core.rendezvous.members import Members
+from elasticjob_master.core.rendezvous.rendezvous import Rendezvous
+from elasticjob_master.core.rendezvous.state import MOST_LOST_ROUNDS
+from elasticjob_master.server import protobuf
+
+
+def rendezvous(round_: int) -> Rendezvous:
+    made = Rendezvous(Members())
+    made.restore(phase="training", process_round=round_, world=(), finished=False, now=0.0)
+    return made
+
+
+def test_a_round_is_one_that_a_master_can_have_given() -> None:
+    assert rendezvous(7).latest_given_round == 8, "one may not have been stored"
+    assert Rendezvous(Members()).latest_given_round == MOST_LOST_ROUNDS, "the state may be lost"
+    later = rendezvous(2 * MOST_LOST_ROUNDS)
+    assert later.latest_given_round > 2 * MOST_LOST_ROUNDS, "what a master gives is always known to it"
+
+
+@pytest.mark.parametrize("cores", [math.nan, math.inf, -math.inf, -1.0, 1e9])
+def test_what_no_node_has_is_not_used(cores: float) -> None:
+    used = protobuf.usage(
+        pb.ResourceUsage(cpu_cores=cores, memory_bytes=2**64 - 1, gpu_percent=2**32 - 1, gpu_memory_bytes=2**63)
+    )
+    assert used.cpu_cores == 0.0
+    assert used.memory_bytes == used.gpu_memory_bytes == protobuf.MOST_BYTES
+    assert used.gpu_percent == protobuf.MOST_GPU_PERCENT
+    plain = pb.ResourceUsage(cpu_cores=3.5, memory_bytes=2**33, gpu_percent=90, gpu_memory_bytes=2**34)
+    assert protobuf.usage(plain).memory_bytes == 2**33
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("incarnation", 2**32 - 1), ("index", 100_001), ("slots", 257), ("slots", 0)]
+)
+def test_a_registration_with_a_number_that_no_pod_has_is_refused(field: str, value: int) -> None:
+    request = pb.RegisterRequest(pod_name="p", pod_uid="u", role="worker", address="10.0.0.1", slots=1)
+    assert protobuf.identity(request, ()).incarnation == 0
+    setattr(request, field, value)
+    with pytest.raises(BadRequest, match=f"{field} is {value}; it must be"):
+        protobuf.identity(request, ())
