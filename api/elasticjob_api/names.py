@@ -112,6 +112,11 @@ def master_pod(job: str, incarnation: int) -> str:
     return master_service(job) if incarnation == 0 else f"{master_service(job)}-{incarnation}"
 
 
+def query_secret(job: str) -> str:
+    """Return the name of the Secret with which the job can be queried, and not joined: for viewers."""
+    return f"{job}-query"
+
+
 def state_config_map(job: str) -> str:
     """Return the name of the ConfigMap in which the master keeps its state."""
     return f"{job}-master-state"

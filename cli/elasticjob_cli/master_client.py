@@ -1,4 +1,7 @@
-"""Connects to a job's master as a user: address from the job's status, token and authority from its Secret."""
+"""Connects to a job's master as a user: address from the job's status, token and authority from a Secret.
+
+The token that reads is enough. Where there is none, or an earlier master does not know it, the job's own token is used.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ from dataclasses import dataclass
 import grpc.aio
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_kube.errors import NotFound
 from elasticjob_kube.resources import ELASTIC_JOBS, SECRETS
-from elasticjob_kube.session import Kube
+from elasticjob_kube.session import Json, Kube
 
 
 class MasterUnavailable(Exception):
@@ -24,7 +28,7 @@ class MasterEndpoint:
 
     Attributes:
         address: `host:port`.
-        token: the job's bearer token.
+        token: the bearer token, of the job or the one that reads.
         authority: the certificate authority of the job, in PEM.
     """
 
@@ -51,14 +55,17 @@ class MasterEndpoint:
             yield channel
 
 
-async def find_master(kube: Kube, namespace: str, job: str, *, address: str | None = None) -> MasterEndpoint:
+async def find_master(
+    kube: Kube, namespace: str, job: str, *, address: str | None = None, own_token: bool = False
+) -> MasterEndpoint:
     """Find out how to reach the master of a job.
 
     Args:
-        kube: a session whose user may get the job and its Secret.
+        kube: a session whose user may get the job and the Secret.
         namespace: of the job.
         job: its name.
         address: `host:port` to use in place of the one in the job's status, for instance a forwarded port.
+        own_token: use the job's own token, with which it can also be joined.
 
     Raises:
         MasterUnavailable: the job has no master now.
@@ -73,6 +80,16 @@ async def find_master(kube: Kube, namespace: str, job: str, *, address: str | No
         raise MasterUnavailable(
             f"job {namespace}/{job} has no master yet (phase {elastic_job.status.phase or 'Pending'})"
         )
-    secret = await kube.get(SECRETS, namespace, names.master_service(job))
+    secret = await _secret(kube, namespace, job, own_token=own_token)
     token, authority = (base64.b64decode(secret["data"][key]) for key in (names.SECRET_TOKEN, names.SECRET_CA))
     return MasterEndpoint(address=address, token=token.decode(), authority=authority)
+
+
+async def _secret(kube: Kube, namespace: str, job: str, *, own_token: bool) -> Json:
+    """Return the Secret that reads; for a job that has none, as an earlier operator has made it, the job's own."""
+    if not own_token:
+        try:
+            return await kube.get(SECRETS, namespace, names.query_secret(job))
+        except NotFound:
+            pass
+    return await kube.get(SECRETS, namespace, names.master_service(job))

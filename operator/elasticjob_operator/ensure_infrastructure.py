@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Literal
 
+from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_kube.errors import AlreadyExists, KubeError, NotFound, Refused, TryLater
 from elasticjob_kube.resources import (
@@ -57,8 +58,7 @@ async def ensure_infrastructure(
         raise Refused(422, "Invalid", f"spec.master.resources: {error}") from error
     # For a new job, creating without a read saves a round trip each. Any other job has all this: it is only read.
     work: list[Callable[[], Awaitable[str | None]]] = []
-    if part != "Rest":
-        work.append(partial(_ensure_secret, kube, job, is_new=is_new))
+    work.append(partial(_ensure_secrets, kube, job, part, is_new=is_new))
     for manifest in manifests:
         if part == "All" or (manifest["kind"] in _FIRST_KINDS) == (part == "First"):
             work.append(partial(_create if is_new else _ensure, kube, job, manifest))
@@ -69,6 +69,19 @@ async def ensure_infrastructure(
         if isinstance(answer, BaseException):
             raise answer
     return [answer for answer in answers if isinstance(answer, str)]
+
+
+async def _ensure_secrets(
+    kube: Kube, job: ElasticJob, part: Literal["First", "Rest", "All"], *, is_new: bool
+) -> str | None:
+    """Create the Secrets that are missing, and have the one that reads follow the other one."""
+    note = None if part == "Rest" else await _ensure_secret(kube, job, is_new=is_new)
+    if part != "First":
+        main = await kube.get(SECRETS, job.metadata.namespace, names.master_service(job.metadata.name))
+        _check_owner(job, SECRETS, main)
+        manifest = infrastructure.query_secret(job, main.get("data") or {})
+        await (_create if is_new else _ensure)(kube, job, manifest)
+    return note
 
 
 async def _ensure_secret(kube: Kube, job: ElasticJob, *, is_new: bool) -> str | None:
@@ -85,7 +98,12 @@ async def _ensure_secret(kube: Kube, job: ElasticJob, *, is_new: bool) -> str | 
         else:
             return None
     content = new_job_secrets(job.metadata.name, job.metadata.namespace)
-    await _create(kube, job, infrastructure.secret(job, {key: value.decode() for key, value in content.items()}))
+    manifest = infrastructure.secret(job, content)
+    try:
+        await kube.create(SECRETS, job.metadata.namespace, manifest)
+    except AlreadyExists:
+        _check_owner(job, SECRETS, await kube.get(SECRETS, job.metadata.namespace, name))
+        return None
     if is_new:
         return None
     return (
@@ -117,8 +135,6 @@ async def _create(kube: Kube, job: ElasticJob, manifest: Json) -> None:
 
 async def _correct(kube: Kube, job: ElasticJob, resource: Resource, manifest: Json, existing: Json) -> None:
     _check_owner(job, resource, existing)
-    if resource == SECRETS:
-        return
     if patch := infrastructure.correction_patch(manifest, existing):
         versioned = {key: existing["metadata"][key] for key in ("uid", "resourceVersion")}
         await kube.patch(

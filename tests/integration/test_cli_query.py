@@ -16,6 +16,7 @@ from typing import Any
 import grpc.aio
 import pytest
 from elasticjob_api import names
+from elasticjob_api.query_token import query_token
 from elasticjob_api.v1 import agent_pb2, agent_pb2_grpc, shards_pb2, shards_pb2_grpc
 from elasticjob_kube.resources import ELASTIC_JOBS, ROLE_BINDINGS, ROLES, SECRETS, SERVICE_ACCOUNTS
 from elasticjob_kube.session import Kube
@@ -125,6 +126,29 @@ async def test_a_running_job_is_shown_with_its_members_and_shards(
         assert (found["jobName"], found["phase"]) == (JOB, "JOB_PHASE_WAITING")
         assert [(member["podName"], member["rank"]) for member in found["members"]] == [(f"{JOB}-worker-0", None)]
         assert (found["datasets"][0]["total"], found["datasets"][0]["leased"]) == ("10", "3")
+
+
+async def test_the_secret_that_reads_is_enough_and_a_master_that_does_not_know_it_is_asked_with_the_jobs_own(
+    kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
+) -> None:
+    port = free_port()
+    await set_job_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{port}")
+    token = query_token(secrets[names.SECRET_TOKEN].decode()).encode()
+    own: dict[str, Any] = {"metadata": {"name": names.query_secret(JOB)}}
+    for text in (b"of a later version", token):
+        parts = {names.SECRET_TOKEN: text, names.SECRET_CA: secrets[names.SECRET_CA]}
+        own["data"] = {key: base64.b64encode(part).decode() for key, part in parts.items()}
+        if text == token:
+            await kube.delete(SECRETS, job, names.master_service(JOB))
+            await kube.patch(SECRETS, job, names.query_secret(JOB), {"data": own["data"]})
+        else:
+            await kube.create(SECRETS, job, own)
+        async with running_master(job, secrets, port) as channel:
+            await one_member(channel, secrets)
+            for topic in ("status", "members"):
+                code, text_, errors = await query(cluster, JOB, topic, "-n", job)
+                assert (code, errors) == (0, "")
+                assert f"{JOB}-worker-0" in text_
 
 
 async def test_a_watch_ends_with_the_job(kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]) -> None:
@@ -265,7 +289,7 @@ async def test_who_may_not_read_the_secret_is_shown_an_error(
     code, _, errors = await query(cluster, JOB, "-n", job, f"--kubeconfig={kubeconfig}")
     assert code == 1
     assert f'secrets "{JOB}-master" is forbidden' in errors
-    assert f"needs `get` on the ElasticJob and on Secret {JOB}-master" in errors
+    assert f"needs `get` on the ElasticJob and on Secret {JOB}-query" in errors
 
 
 async def test_a_missing_kubeconfig_is_named(cluster: Cluster, tmp_path: Path) -> None:

@@ -394,9 +394,9 @@ async def test_a_master_cut_off_from_the_api_server_starts_no_world_and_ends_whe
 
 async def http_status(master: Master, path: str) -> int:
     """Return the status of an answer of a master's HTTP server, as the kubelet sees it."""
-    async with aiohttp.ClientSession() as http:
-        async with http.get(f"https://127.0.0.1:{master.http_port}{path}", ssl=False) as answer:
-            return answer.status
+    url = f"https://127.0.0.1:{master.http_port}{path}"
+    async with aiohttp.ClientSession() as http, http.get(url, ssl=False) as answer:
+        return answer.status
 
 
 async def until_step(channel: grpc.aio.Channel, step: int) -> None:

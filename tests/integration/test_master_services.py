@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import ssl
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import grpc
 import grpc.aio
 import pytest
 from elasticjob_api import names
+from elasticjob_api.query_token import query_token
+from elasticjob_api.v1 import agent_pb2, discovery_pb2, job_pb2, rendezvous_pb2, shards_pb2
 from elasticjob_api.v1 import agent_pb2 as pb
-from elasticjob_api.v1 import discovery_pb2, job_pb2, shards_pb2
 from elasticjob_api.v1.agent_pb2_grpc import AgentServiceStub
 from elasticjob_api.v1.discovery_pb2_grpc import DiscoveryServiceStub
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_api.v1.shards_pb2_grpc import ShardServiceStub
+from elasticjob_master.core.rendezvous.state import MOST_LOST_ROUNDS
+from elasticjob_master.server.access import READING
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
@@ -150,7 +155,6 @@ async def test_http_speaks_horovods_grammar_and_wants_the_token(master: Master, 
         assert (await get("/nothing"))[0] == 404
 
 
-@pytest.mark.parametrize("token", [None, "wrong", TOKEN + "x", "\x7f"])
 async def test_a_round_that_no_master_has_given_locks_nobody_out(channel: grpc.aio.Channel) -> None:
     wrong = Agent(7)
     stub = AgentServiceStub(channel)
@@ -173,6 +177,31 @@ async def test_a_round_that_no_master_has_given_locks_nobody_out(channel: grpc.a
     assert agents[0].running == agents[1].running, "it was let in with its round"
 
 
+async def test_the_token_that_reads_reads_and_neither_joins_nor_changes_anything(master: Master) -> None:
+    async with master.channel(query_token(TOKEN)) as reader:
+        for service in (agent_pb2, discovery_pb2, job_pb2, shards_pb2, rendezvous_pb2):
+            for described in service.DESCRIPTOR.services_by_name.values():
+                for method in described.methods:
+                    path = f"/{described.full_name}/{method.name}"
+                    asking: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = reader.stream_stream(path)
+                    call = asking(iter([b""]), timeout=20)
+                    if path in READING:
+                        with contextlib.suppress(grpc.aio.AioRpcError):
+                            await call.read()
+                        call.cancel()
+                        continue
+                    with pytest.raises(grpc.aio.AioRpcError, match="this token only reads") as refused:
+                        await call.read()
+                    assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED, path
+        status = await JobServiceStub(reader).GetStatus(job_pb2.GetStatusRequest(), timeout=20)
+        assert status.job_name
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {query_token(TOKEN)}"}) as http:
+        for path in ("/status", "/hosts"):
+            async with http.get(f"https://127.0.0.1:{master.http_port}{path}", ssl=False) as answer:
+                assert answer.status == 200
+
+
+@pytest.mark.parametrize("token", [None, "wrong", TOKEN + "x", "\x7f"])
 async def test_without_the_token_every_service_refuses(master: Master, token: str | None) -> None:
     async with master.channel(token) as stranger:
         calls = (

@@ -9,7 +9,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -45,11 +45,16 @@ class QueryError(Exception):
     """The query failed; the message says why and what to do."""
 
 
+class _TokenRefused(QueryError):
+    """The master does not know the token: it is another job's, or one of an earlier version without a token to read."""
+
+
 @dataclass(frozen=True)
 class _JobReference:
     job: str
     namespace: str
     address: str | None
+    own_token: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,12 +103,17 @@ async def _query(
     try:
         reference = _JobReference(job, namespace or _current_namespace(kubeconfig), address)
         async with connect(user_agent="elasticjob", kubeconfig=kubeconfig, connections=2) as kube:
-            if watch:
-                await _watch(kube, reference, topic, output)
-            else:
-                _print(await _fetch(await _locate_master(kube, reference), reference, topic), output)
+            show = _watch if watch else _show
+            try:
+                await show(kube, reference, topic, output)
+            except _TokenRefused:
+                await show(kube, replace(reference, own_token=True), topic, output)
     except (NoAccess, ConfigException) as error:
         raise QueryError(f"no usable kubeconfig: {error}; set KUBECONFIG or give --kubeconfig") from error
+
+
+async def _show(kube: Kube, reference: _JobReference, topic: Topic, output: Output) -> None:
+    _print(await _fetch(await _locate_master(kube, reference), reference, topic), output)
 
 
 def _current_namespace(kubeconfig: Path | None) -> str:
@@ -116,14 +126,13 @@ async def _locate_master(kube: Kube, reference: _JobReference) -> MasterEndpoint
     """Find the job's master; an error becomes a `QueryError` that says what the user can do."""
     where = f"{reference.namespace}/{reference.job}"
     try:
-        return await find_master(kube, reference.namespace, reference.job, address=reference.address)
+        place = (reference.namespace, reference.job)
+        return await find_master(kube, *place, address=reference.address, own_token=reference.own_token)
     except NotFound as error:
         hint = f"`kubectl get ej -n {reference.namespace}` lists the jobs there are"
         raise QueryError(f"job {where}: {error.message}; {hint}") from error
     except Refused as error:
-        need = (
-            f"reading a job's master needs `get` on the ElasticJob and on Secret {names.master_service(reference.job)}"
-        )
+        need = f"reading a job's master needs `get` on the ElasticJob and on Secret {names.query_secret(reference.job)}"
         raise QueryError(f"job {where}: {error.message}; {need}") from error
     except KubeError as error:
         raise QueryError(f"job {where}: {error.message}") from error
@@ -138,7 +147,9 @@ async def _job_service(
         async with endpoint.channel() as channel:
             yield job_pb2_grpc.JobServiceStub(channel)
     except grpc.aio.AioRpcError as error:
-        raise QueryError(_error_message(error, endpoint, reference)) from error
+        refused = error.code() is grpc.StatusCode.UNAUTHENTICATED and not reference.own_token
+        problem = _TokenRefused if refused else QueryError
+        raise problem(_error_message(error, endpoint, reference)) from error
 
 
 def _error_message(error: grpc.aio.AioRpcError, endpoint: MasterEndpoint, reference: _JobReference) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -28,6 +27,7 @@ from grpc_reflection.v1alpha import reflection
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
 from elasticjob_master.persistence.state_writer import StateWriter
+from elasticjob_master.server.access import OPEN_TO_ALL, READING, Access, Tokens
 from elasticjob_master.server.metrics import CallCounts
 from elasticjob_master.server.services.agents import AgentService
 from elasticjob_master.server.services.decoding import refusing_undecodable
@@ -64,25 +64,16 @@ _SERVICES = tuple(
     )
 )
 _LAST_HEALTH_SECONDS = 0.5
-_OPEN_TO_ALL = "/grpc.health.v1.Health/Check"
-"""What needs no token: whether the master lives is no secret. To watch it is not free, so that wants the token."""
-
-
-def authorized(shown: str | bytes | None, token: str | None) -> bool:
-    """Return whether a caller's `authorization` is the job's token; compared in constant time."""
-    if token is None:
-        return True
-    given = shown.encode() if isinstance(shown, str) else shown or b""
-    return hmac.compare_digest(given, f"Bearer {token}".encode())
 
 
 class TokenInterceptor(grpc.aio.ServerInterceptor):
     """Refuses every call that does not show the token, before its message is read."""
 
     def __init__(self, token: str | None, calls: CallCounts) -> None:
-        self._token = token
+        self._tokens = Tokens(token)
         self._calls = calls
-        self._refusal: Any = grpc.stream_stream_rpc_method_handler(_refuse)
+        self._no_token: Any = grpc.stream_stream_rpc_method_handler(_refuse_stranger)
+        self._no_right: Any = grpc.stream_stream_rpc_method_handler(_refuse_reader)
         self._handlers: dict[str, Any] = {}
 
     async def intercept_service(
@@ -90,9 +81,13 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):
     ) -> Any:
         """Pass the call on, or refuse it."""
         shown = dict(details.invocation_metadata or ()).get(names.TOKEN_METADATA)
-        if details.method != _OPEN_TO_ALL and not authorized(shown, self._token):
+        access = self._tokens.access(shown)
+        if access is Access.NONE and details.method not in OPEN_TO_ALL:
             self._calls.refused["token"] += 1
-            return self._refusal
+            return self._no_token
+        if access is Access.READ and details.method not in (*OPEN_TO_ALL, *READING):
+            self._calls.refused["right"] += 1
+            return self._no_right
         if details.method not in self._handlers:
             handler = await continuation(details)
             if handler is None:
@@ -103,8 +98,12 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):
         return self._handlers[details.method]
 
 
-async def _refuse(_messages: Any, context: Any) -> None:
+async def _refuse_stranger(_messages: Any, context: Any) -> None:
     await context.abort(grpc.StatusCode.UNAUTHENTICATED, f"{names.TOKEN_METADATA} must be 'Bearer <token of this job>'")
+
+
+async def _refuse_reader(_messages: Any, context: Any) -> None:
+    await context.abort(grpc.StatusCode.PERMISSION_DENIED, "this token only reads; the job's own token may do more")
 
 
 class CannotListen(Exception):

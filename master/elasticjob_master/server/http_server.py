@@ -20,7 +20,8 @@ from elasticjob_master.config import Config, Tls
 from elasticjob_master.controller import Controller
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.server import dashboard
-from elasticjob_master.server.grpc_server import CannotListen, authorized
+from elasticjob_master.server.access import Access, Tokens
+from elasticjob_master.server.grpc_server import CannotListen
 from elasticjob_master.server.metrics import Metrics
 
 MOST_CONNECTIONS = 256
@@ -41,6 +42,7 @@ class HttpServer:
         self._serves_job = False
         self._metrics = metrics
         self._config = config
+        self._tokens = Tokens(config.token)
         self._page = dashboard.Page()
         self._listening: asyncio.Server | None = None
         application = web.Application(client_max_size=64 * 1024, middlewares=[self._wait_for_state])
@@ -108,7 +110,7 @@ class HttpServer:
         return web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
 
     def _check_token(self, request: web.Request) -> None:
-        if not authorized(request.headers.get(names.TOKEN_METADATA), self._config.token):
+        if self._tokens.access(request.headers.get(names.TOKEN_METADATA)) is Access.NONE:
             message = f"{names.TOKEN_METADATA} must be 'Bearer <token of this job>'\n"
             raise web.HTTPUnauthorized(headers={"WWW-Authenticate": "Bearer"}, text=message)
 

@@ -27,7 +27,7 @@ class CallCounts:
     """Numbers of gRPC calls since this master's start; methods that do not exist do not become keys."""
 
     taken: Counter[str] = field(default_factory=Counter)
-    refused: Counter[str] = field(default_factory=lambda: Counter(token=0, method=0))
+    refused: Counter[str] = field(default_factory=lambda: Counter(token=0, right=0, method=0))
 
 
 class Metrics(Collector):

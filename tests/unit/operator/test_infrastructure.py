@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import msgspec
 import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.query_token import query_token
 from elasticjob_kube.errors import NotFound, Refused
 from elasticjob_kube.resources import (
     COSCHEDULING_POD_GROUPS,
@@ -222,7 +224,7 @@ async def test_what_an_operator_of_another_version_has_made_is_corrected_by_the_
     await cluster.start()
     name = names.master_service(JOB)
     rules = cluster.kube.objects[ROLES, name]["rules"]
-    secret = cluster.kube.objects[SECRETS, name]["stringData"]
+    secret = cluster.kube.objects[SECRETS, name]["data"]
     cluster.kube.objects[ROLES, name] |= {"rules": rules[:1]}
     cluster.kube._store(ROLES, cluster.kube.objects[ROLES, name])
     cluster.kube.objects[SERVICES, name]["spec"] |= {"ports": [], "clusterIP": "10.0.0.7"}
@@ -232,7 +234,7 @@ async def test_what_an_operator_of_another_version_has_made_is_corrected_by_the_
     service = cluster.kube.objects[SERVICES, name]["spec"]
     assert [port["port"] for port in service["ports"]] == [names.GRPC_PORT, names.HTTP_PORT]
     assert service["clusterIP"] == "10.0.0.7", "what the API server has chosen stays"
-    assert cluster.kube.objects[SECRETS, name]["stringData"] == secret
+    assert cluster.kube.objects[SECRETS, name]["data"] == secret
     writes = cluster.kube.writes
     await _again(cluster)
     assert cluster.kube.writes == writes, "what is as it should be is only read"
@@ -309,3 +311,29 @@ def test_nothing_but_what_the_manifests_depend_on_makes_them_checked_again() -> 
     assert infrastructure.manifest_inputs(job(body)) == before
     body["spec"]["replicaSpecs"]["worker"]["minReplicas"] = 2
     assert infrastructure.manifest_inputs(job(body)) != before
+
+
+async def test_the_secret_that_reads_follows_the_jobs_own_and_is_made_for_older_jobs() -> None:
+    cluster = Cluster()
+    await cluster.start()
+    own, reading = names.master_service(JOB), names.query_secret(JOB)
+
+    def content(name: str) -> dict[str, str]:
+        data = cluster.kube.objects[SECRETS, name]["data"]
+        return {key: base64.b64decode(value).decode() for key, value in data.items()}
+
+    def follows() -> bool:
+        token, authority = query_token(content(own)[names.SECRET_TOKEN]), content(own)[names.SECRET_CA]
+        return content(reading) == {names.SECRET_TOKEN: token, names.SECRET_CA: authority}
+
+    assert follows()
+    assert content(reading)[names.SECRET_TOKEN] not in content(own).values()
+    first = content(own)
+    del cluster.kube.objects[SECRETS, reading]  # as of a job that an earlier operator has made
+    await _again(cluster)
+    assert follows()
+    assert content(own) == first
+    del cluster.kube.objects[SECRETS, own]
+    await _again(cluster)
+    assert content(own) != first
+    assert follows()

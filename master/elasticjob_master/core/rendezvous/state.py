@@ -13,7 +13,7 @@ from elasticjob_master.core.rendezvous.members import Member, Members
 from elasticjob_master.core.rendezvous.rules import Phase, RoleSize, Rules, Timing
 
 MOST_LOST_ROUNDS = 1_000_000
-"""Where the state of earlier masters is lost, agents tell in which round they run: no job has had more rounds than that."""
+"""Where the state of earlier masters is lost, agents tell in which round they run. No job has had more of them."""
 
 
 @dataclass

@@ -92,8 +92,8 @@ class AgentService:
         latest = self._controller.rendezvous.latest_given_round
         if round_ > latest:
             raise BadRequest(
-                f"running_round is {round_}; it must be at most {latest}, the latest that a master of this job can have "
-                "given"
+                f"running_round is {round_}; it must be at most {latest}, the latest that a master of this job can have"
+                " given"
             )
         member = self._controller.connect(uid, send, running_round=round_, draining=first.hello.draining)
         if member is None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Hashable, Mapping
 from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.query_token import query_token
 
 from elasticjob_operator.core.manifests import gang
 from elasticjob_operator.core.manifests.pods import labels
@@ -54,11 +56,21 @@ def manifest_inputs(job: ElasticJob) -> Hashable:
     return (policy.gang, policy.queue, policy.priority_class_name, min_replicas, str(job.spec.master.resources))
 
 
-def secret(job: ElasticJob, content: Mapping[str, str]) -> Json:
+def secret(job: ElasticJob, content: Mapping[str, bytes]) -> Json:
     """Return the manifest of the Secret with the job's token and certificates."""
-    return _object(
-        job, "v1", "Secret", names.master_service(job.metadata.name), type="Opaque", stringData=dict(content)
-    )
+    return _secret(job, names.master_service(job.metadata.name), content)
+
+
+def query_secret(job: ElasticJob, data: Mapping[str, str]) -> Json:
+    """Return the manifest of the Secret that reads; `data` is that of the job's Secret, as it is stored."""
+    token, authority = (base64.b64decode(data.get(key, "")) for key in (names.SECRET_TOKEN, names.SECRET_CA))
+    readable = {names.SECRET_TOKEN: query_token(token.decode()).encode(), names.SECRET_CA: authority}
+    return _secret(job, names.query_secret(job.metadata.name), readable)
+
+
+def _secret(job: ElasticJob, name: str, content: Mapping[str, bytes]) -> Json:
+    data = {key: base64.b64encode(value).decode() for key, value in content.items()}
+    return _object(job, "v1", "Secret", name, type="Opaque", data=data)
 
 
 def correction_patch(manifest: Mapping[str, Any], existing: Mapping[str, Any]) -> Json:
