@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import grpc.aio
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_kube.errors import NotFound
+from elasticjob_kube.errors import NotFound, Refused
 from elasticjob_kube.resources import ELASTIC_JOBS, SECRETS
 from elasticjob_kube.session import Json, Kube
 
@@ -86,10 +86,13 @@ async def find_master(
 
 
 async def _secret(kube: Kube, namespace: str, job: str, *, own_token: bool) -> Json:
-    """Return the Secret that reads; for a job that has none, as an earlier operator has made it, the job's own."""
-    if not own_token:
-        try:
-            return await kube.get(SECRETS, namespace, names.query_secret(job))
-        except NotFound:
-            pass
-    return await kube.get(SECRETS, namespace, names.master_service(job))
+    """Return the Secret that reads; where there is none, or the user may not read it, the job's own."""
+    own = names.master_service(job)
+    if own_token:
+        return await kube.get(SECRETS, namespace, own)
+    try:
+        return await kube.get(SECRETS, namespace, names.query_secret(job))
+    except (NotFound, Refused) as problem:
+        with suppress(NotFound, Refused):
+            return await kube.get(SECRETS, namespace, own)
+        raise problem

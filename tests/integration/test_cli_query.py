@@ -288,7 +288,7 @@ async def test_who_may_not_read_the_secret_is_shown_an_error(
 
     code, _, errors = await query(cluster, JOB, "-n", job, f"--kubeconfig={kubeconfig}")
     assert code == 1
-    assert f'secrets "{JOB}-master" is forbidden' in errors
+    assert f'secrets "{JOB}-query" is forbidden' in errors
     assert f"needs `get` on the ElasticJob and on Secret {JOB}-query" in errors
 
 
