@@ -8,7 +8,6 @@ import re
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import grpc
