@@ -136,7 +136,7 @@ class ScalePlanStatus(Object, frozen=True):
     """How far the plan is. What it will do is written here first, so that a new operator carries on with the same."""
 
     phase: Annotated[PlanPhase | None, Meta(description="How far it is.")] = None
-    message: Annotated[Message, Meta(description="Why, with field, value and bound.")] = ""
+    message: Annotated[Message, Meta(description="What it has changed, or why not, with field, value and bound.")] = ""
     targets: Annotated[
         dict[RoleName, Indices],
         Meta(description="Indices per role when the plan is done, such as 0,2-4.", max_length=MAX_ROLES),

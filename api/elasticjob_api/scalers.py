@@ -59,7 +59,7 @@ class ScalerStatus(Object, frozen=True):
     """How far it is; follows the plan's."""
 
     phase: Annotated[ScalerPhase | None, Meta(description="How far it is.")] = None
-    message: Annotated[Message, Meta(description="Why, with field, value and bound.")] = ""
+    message: Annotated[Message, Meta(description="What it has changed, or why not, with field, value and bound.")] = ""
     plan: Annotated[ObjectName | None, Meta(description="The ScalePlan it became.")] = None
     pods: Annotated[Pods, Meta(description="Pods added or removed.")] = []
     completion_time: Annotated[Time | None, Meta(description="When it ended.")] = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -198,6 +199,19 @@ async def test_what_names_a_job_that_does_not_exist_is_refused() -> None:
     writes = refuse_without_job(JOB, NAMESPACE, waiting, cluster.now)
     assert [write.patch["phase"] for write in writes] == ["Failed", "ScaleFailed"]
     assert all("spec.jobName: there is no ElasticJob 'job' in namespace 'ns'" in w.patch["message"] for w in writes)
+
+
+async def test_a_plan_that_has_succeeded_says_what_it_has_changed_and_in_what_time() -> None:
+    nodes = await started(replicas=2)
+    await nodes.cluster.apply(SCALE_OUTS, "more", count=2)
+    await nodes.settle()
+    message = status_of(nodes, SCALE_OUTS, "more")["message"]
+    assert re.fullmatch(r"worker 2 to 4 in \d+ s", message), message
+    assert nodes.plans()[0]["status"]["message"] == message
+    resources = {"cpu": "2"}
+    await nodes.cluster.apply(SCALE_PLANS, "cpu", replicaResourceSpecs={"worker": {"resource": resources}})
+    await nodes.settle()
+    assert nodes.plan("cpu")["message"].startswith("worker resources in ")
 
 
 # --- draining, time-outs, messages ----------------------------------------------------------------------------------

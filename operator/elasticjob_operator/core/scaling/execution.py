@@ -9,7 +9,7 @@ Everything is computed from the plan's status, so a new operator continues where
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elasticjob_api.elasticjob import ElasticJobStatus
@@ -83,7 +83,8 @@ def begin(
         start_time=format_time(now),
         execution_time=None if draining else format_time(now),
     )
-    note = f"{plan.metadata.name} ({plan.spec.source}): {_describe(resolved)}"
+    change = _describe(resolved.before, resolved.targets, resolved.resources, len(resolved.migrations))
+    note = f"{plan.metadata.name} ({plan.spec.source}): {change}"
     return [*patches.plan_status(plan, status), EmitEvent("ScalingStarted", note, action="Scale")]
 
 
@@ -152,7 +153,7 @@ def _execute(observed: Observed, plan: ScalePlan, result: ScalingResult, members
         status = migration.begin_next(observed, plan, members, (pod.role, pod.index), why, now)
         result.actions += patches.plan_status(plan, status)
     else:
-        _finish(observed, plan, result, members, "Succeeded", "", now)
+        _finish(observed, plan, result, members, "Succeeded", _success_message(plan, members, now), now)
 
 
 def _request_resizes(plan: ScalePlan, result: ScalingResult, resizes: resize.ResizeProgress, now: float) -> None:
@@ -245,12 +246,17 @@ def _not_gone(observed: Observed, members: PlanMembership) -> list[str]:
     )
 
 
-def _describe(resolved: ResolvedPlan) -> str:
+def _success_message(plan: ScalePlan, members: PlanMembership, now: float) -> str:
+    """Return what the plan has changed, and how long that took."""
+    replaced = len(migration.done(plan.status))
+    change = _describe(members.before, members.targets, resize.resources_by_role(plan), replaced)
+    return f"{change} in {now - parse_time(plan.status.start_time or format_time(now)):.0f} s"
+
+
+def _describe(before: Indices, targets: Indices, resources: Iterable[str], replaced: int) -> str:
     sizes = [
-        f"{role} {len(resolved.before[role])} to {len(indices)}"
-        for role, indices in resolved.targets.items()
-        if indices != resolved.before[role]
+        f"{role} {len(before[role])} to {len(indices)}" for role, indices in targets.items() if indices != before[role]
     ]
-    changes = [f"{role} resources" for role in resolved.resources]
-    changes += [f"{len(resolved.migrations)} members replaced"] if resolved.migrations else []
+    changes = [f"{role} resources" for role in resources]
+    changes += [f"{replaced} members replaced"] if replaced else []
     return ", ".join(sizes + changes) or "no change"
