@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from elasticjob_api.elasticjob import Count, Indices, QuantitiesByIndex, Seconds
 from elasticjob_api.limits import MAX_INDEX, MAX_INDICES, MAX_ROLES
-from elasticjob_api.meta import Column, Message, Object, ObjectMeta, ObjectName, Resources, Rule, Time
+from elasticjob_api.meta import Column, Condition, Message, Object, ObjectMeta, ObjectName, Resources, Rule, Time
 
 Source = Literal["Manual", "Auto", "ScaleIn", "ScaleOut", "Spec", "Disruption"]
 PlanPhase = Literal[
@@ -137,6 +137,7 @@ class ScalePlanStatus(Object, frozen=True):
 
     phase: Annotated[PlanPhase | None, Meta(description="How far it is.")] = None
     message: Annotated[Message, Meta(description="What it has changed, or why not, with field, value and bound.")] = ""
+    conditions: Annotated[list[Condition], Meta(description="Standard conditions.", max_length=16)] = []
     targets: Annotated[
         dict[RoleName, Indices],
         Meta(description="Indices per role when the plan is done, such as 0,2-4.", max_length=MAX_ROLES),

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from elasticjob_api.meta import Column, Message, Object, ObjectMeta, ObjectName, Rule, Time
+from elasticjob_api.meta import Column, Condition, Message, Object, ObjectMeta, ObjectName, Rule, Time
 from elasticjob_api.scaleplan import MAX_PODS_PER_PLAN, JobName, Pods, RoleName
 
 ScalerPhase = Literal["Pending", "Scaling", "ScaleSucceeded", "ScaleFailed"]
@@ -60,6 +60,7 @@ class ScalerStatus(Object, frozen=True):
 
     phase: Annotated[ScalerPhase | None, Meta(description="How far it is.")] = None
     message: Annotated[Message, Meta(description="What it has changed, or why not, with field, value and bound.")] = ""
+    conditions: Annotated[list[Condition], Meta(description="Standard conditions.", max_length=16)] = []
     plan: Annotated[ObjectName | None, Meta(description="The ScalePlan it became.")] = None
     pods: Annotated[Pods, Meta(description="Pods added or removed.")] = []
     completion_time: Annotated[Time | None, Meta(description="When it ended.")] = None

@@ -16,6 +16,7 @@ import msgspec
 
 from elasticjob_kube.errors import Expired, KubeError
 from elasticjob_kube.resources import Resource
+from elasticjob_kube.salvage import MAX_DEPTH, was_cut
 from elasticjob_kube.session import Kube
 
 log = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class Cached(Protocol):
     def metadata(self) -> Metadata: ...  # noqa: D102
 
 
-class _Version(msgspec.Struct, rename="camel"):
+class _Version(msgspec.Struct, rename="camel", frozen=True):
     resource_version: str
 
 
@@ -53,15 +54,23 @@ class _Bookmark(msgspec.Struct):
     metadata: _Version
 
 
-class _Identity(_Version):
+class Identity(_Version, frozen=True):
+    """Which object it is that cannot be decoded."""
+
     uid: str
     name: str = ""
+    namespace: str = ""
 
 
 class _Identified(msgspec.Struct):
-    """The identity of an object that cannot be decoded as its type."""
+    metadata: Identity
 
-    metadata: _Identity
+
+class _Unread(msgspec.Struct, frozen=True):
+    """An object that cannot be decoded, and why."""
+
+    metadata: Identity
+    why: str
 
 
 class _Page(msgspec.Struct):
@@ -69,9 +78,12 @@ class _Page(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 T = TypeVar("T", bound=Cached)
 Change = Callable[[T | None, T | None], None]
 """Called with (before, after); None before means new, None after means gone."""
+Unreadable = Callable[[Identity, str], None]
+"""Called with an object that cannot be decoded, and why; once, as long as that does not change."""
 
 
 class Informer(Generic[T]):
@@ -81,19 +93,22 @@ class Informer(Generic[T]):
         self,
         kube: Kube,
         resource: Resource,
-        as_type: type[T],
+        as_type: type[T] | Callable[[msgspec.Raw], T],
         *,
         namespace: str | None = None,
         label_selector: str = "",
         field_selector: str = "",
         on_change: Change[T],
+        on_unreadable: Unreadable = lambda _, __: None,
     ) -> None:
         self._kube = kube
         self._resource = resource
         self._namespace = namespace
         self._selectors = {"label_selector": label_selector, "field_selector": field_selector}
-        self._decoder = msgspec.json.Decoder(as_type)
+        self._decode = msgspec.json.Decoder(as_type).decode if isinstance(as_type, type) else as_type
         self._on_change = on_change
+        self._on_unreadable = on_unreadable
+        self._unread: dict[str, str] = {}
         self._objects: dict[str, T] = {}
         self._deleted_at: dict[str, int] = {}
         self.synced = asyncio.Event()
@@ -149,48 +164,72 @@ class Informer(Generic[T]):
     async def _list(self) -> str:
         page = await self._kube.list(self._resource, self._namespace, as_type=_Page, **self._selectors)
         version = page.metadata.resource_version
-        read = [self._read(raw) for raw in page.items or ()]
-        items = [item for item in read if not isinstance(item, _Identified)]
-        listed = {item.metadata.uid for item in read}
+        items = [item for raw in page.items or () if (item := self._read(raw)) is not None]
+        listed = {item.metadata.uid for item in items}
         for uid, old in list(self._objects.items()):
             # An object that was written after the list was made is not in it, but exists.
             if uid not in listed and int(old.metadata.resource_version) <= int(version):
                 self._remove(uid, version)
+        for uid in self._unread.keys() - listed:
+            del self._unread[uid]
         for item in items:
-            self._put(item)
+            self._take(item)
         return version
 
     def _apply(self, kind: str, raw: msgspec.Raw) -> str | None:
         if kind == "BOOKMARK":
             return msgspec.json.decode(raw, type=_Bookmark).metadata.resource_version
         item = self._read(raw)
+        if item is None:
+            return None
         if kind == "DELETED":
             self._remove(item.metadata.uid, item.metadata.resource_version)
-        elif not isinstance(item, _Identified):
-            self._put(item)
+        else:
+            self._take(item)
         return item.metadata.resource_version or None
 
-    def _read(self, raw: msgspec.Raw) -> T | _Identified:
-        """Decode an object; one that cannot be decoded stays in the cache as last read, and affects no other."""
+    def _read(self, raw: msgspec.Raw) -> T | _Unread | None:
+        """Decode an object, or at least its identity; None when not even that can be decoded."""
         try:
-            return self._decoder.decode(raw)
-        except msgspec.ValidationError as error:
-            item = msgspec.json.decode(raw, type=_Identified)
-            log.warning("%s %s cannot be read and is left alone: %s", self._resource.kind, item.metadata.name, error)
-            return item
+            if not was_cut(raw):
+                return self._decode(raw)
+            why = f"a value in it is nested more than {MAX_DEPTH} levels deep, or is no valid text"
+        except _UNDECODABLE as error:
+            why = str(error)
+        try:
+            return _Unread(msgspec.json.decode(raw, type=_Identified).metadata, why)
+        except _UNDECODABLE as error:
+            log.warning("a %s cannot be read and is left alone: %s", self._resource.kind, error)
+            return None
+
+    def _take(self, item: T | _Unread) -> None:
+        """Put an object into the cache; one that cannot be decoded stays there as last read, and affects no other."""
+        if not isinstance(item, _Unread):
+            self._put(item)
+        elif not self._is_old(item.metadata) and self._unread.get(item.metadata.uid) != item.why:
+            self._unread[item.metadata.uid] = item.why
+            log.warning("%s %s cannot be read and is left alone: %s", self._resource.kind, item.metadata.name, item.why)
+            self._on_unreadable(item.metadata, item.why)
 
     def _put(self, item: T) -> None:
-        uid, version = item.metadata.uid, int(item.metadata.resource_version)
-        old = self._objects.get(uid)
-        if old is not None and int(old.metadata.resource_version) >= version:
+        uid, old = item.metadata.uid, self._objects.get(item.metadata.uid)
+        if self._is_old(item.metadata):
             return
-        if self._deleted_at.get(uid, -1) >= version:
-            return  # the answer to a create came after the watch's event of its deletion
+        self._unread.pop(uid, None)
         self._objects[uid] = item
         self._on_change(old, item)
 
+    def _is_old(self, metadata: Metadata) -> bool:
+        """Whether this version or a later one is cached, or was deleted."""
+        uid, version = metadata.uid, int(metadata.resource_version)
+        old = self._objects.get(uid)
+        if old is not None and int(old.metadata.resource_version) >= version:
+            return True
+        return self._deleted_at.get(uid, -1) >= version  # the answer to a create came after the event of its deletion
+
     def _remove(self, uid: str, version: str) -> None:
         old = self._objects.pop(uid, None)
+        self._unread.pop(uid, None)
         self._deleted_at[uid] = int(version)
         if len(self._deleted_at) > _MAX_DELETED_REMEMBERED:
             del self._deleted_at[next(iter(self._deleted_at))]

@@ -16,7 +16,7 @@ import random
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
@@ -26,8 +26,9 @@ from aiohttp import AddrInfoType
 from aiohttp.abc import AbstractStreamWriter
 
 from elasticjob_kube.access import Access, pod_access, uses_service_account
-from elasticjob_kube.errors import Expired, KubeError, NoAccess, TryLater, error_from
+from elasticjob_kube.errors import Expired, KubeError, NoAccess, Refused, TryLater, error_from
 from elasticjob_kube.resources import Resource
+from elasticjob_kube.salvage import cut
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -82,6 +83,10 @@ class _Guarded(aiohttp.BytesPayload):
         """Send the body, or end the request by what `before_write` raises."""
         self._before_write()
         await super().write_with_length(writer, content_length)
+
+
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_EVENT = msgspec.json.Decoder(WatchEvent)
 
 
 class Kube:
@@ -157,9 +162,17 @@ class Kube:
         field_selector: str = "",
         as_type: type[Any] = dict,
     ) -> Any:
-        """Return the whole list object of a collection; `namespace=None` means all namespaces."""
+        """Return the whole list object of a collection; `namespace=None` means all namespaces.
+
+        With `as_type`, a value in it that cannot be decoded is cut out of its object (`salvage.was_cut`).
+        """
         params = {"labelSelector": label_selector, "fieldSelector": field_selector}
-        return _decoded(await self.request("GET", resource.path(namespace), params=params), as_type)
+        data = await self.request("GET", resource.path(namespace), params=params)
+        if as_type is not dict:
+            with suppress(*_UNDECODABLE):
+                return msgspec.json.decode(data, type=as_type)
+            data = await asyncio.to_thread(cut, data)
+        return _decoded(data, as_type)
 
     async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Json:
         """Create an object and return it as stored. `AlreadyExists` when the name is taken."""
@@ -188,6 +201,14 @@ class Kube:
         content_type = f"application/{kind}+{'yaml' if kind == 'apply-patch' else 'json'}"
         path = resource.path(namespace, name, subresource)
         return _object(await self.request("PATCH", path, params=params, body=body, content_type=content_type))
+
+    async def apply_status(
+        self, resource: Resource, namespace: str, name: str, body: Mapping[str, Any], *, field_manager: str
+    ) -> None:
+        """Apply the fields of a status that belong to a manager; the object need not be one that can be decoded."""
+        params = {"fieldManager": field_manager, "force": "true"}
+        path = resource.path(namespace, name, "status")
+        await self.request("PATCH", path, params=params, body=body, content_type="application/apply-patch+yaml")
 
     async def delete(
         self,
@@ -263,6 +284,8 @@ class Kube:
     ) -> AsyncIterator[WatchEvent]:
         """Yield the changes after `resource_version` until the server ends the watch, after `WATCH_SECONDS` or less.
 
+        A value that cannot be decoded is cut out of its object (`salvage.was_cut`).
+
         Raises `Expired` when the version is too old (list again), and `TryLater` when the connection breaks or the
         server has not ended the watch when it should have.
         """
@@ -276,7 +299,6 @@ class Kube:
             "fieldSelector": field_selector,
         }
         path = resource.path(namespace)
-        decoder = msgspec.json.Decoder(WatchEvent)
         try:
             async with self._http.get(
                 self._host + path,
@@ -288,7 +310,7 @@ class Kube:
                 if response.status >= 400:
                     raise _error(response, await response.read())
                 async for line in response.content:
-                    event = decoder.decode(line)
+                    event = await _event(line)
                     if event.type == "ERROR":
                         raise _watch_error(event)
                     yield event
@@ -370,6 +392,8 @@ def _decoded(data: bytes, as_type: Any) -> Any:
         return msgspec.json.decode(data, type=as_type)
     except msgspec.ValidationError:
         raise  # JSON, but not of this type: for the caller to handle
+    except RecursionError as error:
+        raise Refused(0, "Unreadable", "the object cannot be read: it is nested too deeply") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         start = data[:_SHOWN_ANSWER_BYTES].decode(errors="replace")
         raise TryLater(0, "NotJson", f"the answer is not the API server's: {start!r}") from error
@@ -378,12 +402,18 @@ def _decoded(data: bytes, as_type: Any) -> Any:
 def _error(response: aiohttp.ClientResponse, data: bytes) -> KubeError:
     try:
         status = msgspec.json.decode(data, type=_Reason)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _UNDECODABLE:
         status = _Reason(message=data[:_SHOWN_ERROR_BYTES].decode(errors="replace"))
     wait = response.headers.get("Retry-After", "")
     retry_after = float(wait) if wait.isdigit() else None
     message = status.message or f"the API server answered {response.status} {response.reason}"
     return error_from(response.status, status.reason, message, retry_after)
+
+
+async def _event(line: bytes) -> WatchEvent:
+    with suppress(*_UNDECODABLE):
+        return _EVENT.decode(line)
+    return _EVENT.decode(await asyncio.to_thread(cut, line))
 
 
 class _StatusObject(_Reason):

@@ -12,12 +12,22 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.times import format_micro_time
 from elasticjob_kube.errors import KubeError
-from elasticjob_kube.resources import EVENTS, MAX_EVENT_NOTE_BYTES
+from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, MAX_EVENT_NOTE_BYTES, Resource
 from elasticjob_kube.session import Kube
 
 from elasticjob_operator.core.model.actions import EmitEvent
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The object that an event or a condition is about."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    uid: str
 
 
 @dataclass(frozen=True)
@@ -30,7 +40,12 @@ class Events:
 
     def emit(self, job: ElasticJob, event: EmitEvent) -> None:
         """Send an Event about the job in the background; an error is logged."""
-        task = asyncio.create_task(self._send(job.metadata.namespace, self._body(job, event)))
+        metadata = job.metadata
+        self.emit_about(Subject(ELASTIC_JOBS, metadata.namespace, metadata.name, metadata.uid), event)
+
+    def emit_about(self, subject: Subject, event: EmitEvent) -> None:
+        """Send an Event about an object in the background; an error is logged."""
+        task = asyncio.create_task(self._send(subject.namespace, self._body(subject, event)))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
@@ -44,11 +59,11 @@ class Events:
         except KubeError as error:
             log.info("event %s not recorded: %s", body["reason"], error)
 
-    def _body(self, job: ElasticJob, event: EmitEvent) -> dict[str, Any]:
+    def _body(self, subject: Subject, event: EmitEvent) -> dict[str, Any]:
         return {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
-            "metadata": {"generateName": f"{job.metadata.name}-", "namespace": job.metadata.namespace},
+            "metadata": {"generateName": f"{subject.name[:200]}-", "namespace": subject.namespace},
             "eventTime": format_micro_time(time.time()),
             "reportingController": f"{names.GROUP}/{names.OPERATOR}",
             "reportingInstance": self.identity[:128],
@@ -57,10 +72,10 @@ class Events:
             "action": event.action,
             "note": event.note.encode()[:MAX_EVENT_NOTE_BYTES].decode(errors="ignore"),
             "regarding": {
-                "apiVersion": names.API_VERSION,
-                "kind": "ElasticJob",
-                "namespace": job.metadata.namespace,
-                "name": job.metadata.name,
-                "uid": job.metadata.uid,
+                "apiVersion": subject.resource.api_version,
+                "kind": subject.resource.kind,
+                "namespace": subject.namespace,
+                "name": subject.name,
+                "uid": subject.uid,
             },
         }

@@ -126,7 +126,7 @@ class Executor:
 
     def _stored(self, answer: Json) -> ElasticJob:
         """Cache the API server's answer to a write of the job, and return the job."""
-        self.store.update(ELASTIC_JOBS, "MODIFIED", answer)
+        self.store.update(ELASTIC_JOBS, answer)
         return readable(answer, ElasticJob)[0]
 
     async def refresh_job(self, job: ElasticJob) -> bool:
@@ -138,7 +138,7 @@ class Executor:
             return False
         if found["metadata"]["uid"] != job.metadata.uid:
             self.store.forget(job)
-        self.store.update(ELASTIC_JOBS, "MODIFIED", found)
+        self.store.update(ELASTIC_JOBS, found)
         return True
 
     async def patch_request(
@@ -158,7 +158,7 @@ class Executor:
         except (Conflict, NotFound) as error:
             await self._refresh_request(resource, namespace, action)
             raise StaleState from error
-        self.store.update(resource, "MODIFIED", answer)
+        self.store.update(resource, answer)
 
     async def _refresh_request(self, resource: Resource, namespace: str, action: do.PatchStatus | do.Adopt) -> None:
         try:
@@ -169,7 +169,7 @@ class Executor:
             # A new object of this name may name another job; the watch reports it.
             self.store.forget_uid(action.uid)
         else:
-            self.store.update(resource, "MODIFIED", found)
+            self.store.update(resource, found)
 
     async def _create_plan(self, job: ElasticJob, body: do.Json) -> None:
         try:
@@ -177,7 +177,7 @@ class Executor:
         except AlreadyExists:
             # Its name derives from what it is for: an earlier create of this plan has succeeded without an answer.
             answer = await self.kube.get(SCALE_PLANS, job.metadata.namespace, body["metadata"]["name"])
-        self.store.update(SCALE_PLANS, "ADDED", answer)
+        self.store.update(SCALE_PLANS, answer)
         if answer["metadata"]["uid"] not in {plan.metadata.uid for plan in self.store.observed(job).plans}:
             message = f"ScalePlan {answer['metadata']['name']} exists and is not this job's; delete it"
             raise Refused(409, "Foreign", message)

@@ -9,28 +9,28 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping
-from typing import Any
 
 import kopf
 import uvloop
 from elasticjob_api import names
-from elasticjob_kube.errors import KubeError, NoAccess
+from elasticjob_kube.errors import NoAccess
 from elasticjob_kube.informer import Informer
-from elasticjob_kube.resources import PODS, Resource
+from elasticjob_kube.resources import PODS
 from elasticjob_kube.session import Kube, connect
 
-from elasticjob_operator import kopf_watches
 from elasticjob_operator.cluster_watches import watch_limit_ranges, watch_nodes
 from elasticjob_operator.config import Config, parse
 from elasticjob_operator.core.model.observed import Defaults, Pod
+from elasticjob_operator.custom_watches import custom_informers
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
 from elasticjob_operator.http_server import OperatorState, serve_http
+from elasticjob_operator.kopf_lifecycle import run_until_signalled
 from elasticjob_operator.lease import LeaderElector, LeaseLost
+from elasticjob_operator.own_conditions import OwnConditions
 from elasticjob_operator.pod_executor import PodExecutor
 from elasticjob_operator.reconcile import Reconciler
-from elasticjob_operator.store import TYPES, Store
+from elasticjob_operator.store import JobKey
 from elasticjob_operator.wait_for_crds import wait_for_crds
 from elasticjob_operator.work_queue import WorkQueue
 
@@ -99,78 +99,66 @@ async def _run_as_leader(kube: Kube, config: Config, state: OperatorState) -> No
     """
     store, all_listed = state.store, asyncio.Event()
 
+    def on_job(key: JobKey) -> None:
+        if all_listed.is_set():
+            queue.add(key)
+
     def on_pod_change(before: Pod | None, after: Pod | None) -> None:
-        if (key := store.update_pod(before, after)) and all_listed.is_set():
+        if key := store.update_pod(before, after):
+            on_job(key)
+
+    def on_end(key: JobKey, error: BaseException | None) -> None:
+        if (job := store.job(key)) is not None:
+            conditions.reconciled(job, error)
+
+    async def begin() -> None:
+        # Nothing is decided before everything is listed: a job whose pods are not known would get new ones.
+        for informer in (pods, *customs):
+            await informer.synced.wait()
+        all_listed.set()
+        for key in store.job_keys():
             queue.add(key)
 
-    def on_event(resource: Resource, event_type: str | None, raw: Mapping[str, Any]) -> None:
-        if key := store.update(resource, event_type, raw):
-            queue.add(key)
-
-    pods = Informer(
-        kube, PODS, Pod, namespace=config.namespace, label_selector=names.LABEL_JOB_UID, on_change=on_pod_change
-    )
-    events = Events(kube, config.identity)
-    executor = Executor(kube, store, PodExecutor(kube, pods, events), events)
-    defaults = Defaults(master_image=config.master_image, agent_image=config.agent_image)
-    queue = state.queue = WorkQueue(Reconciler(kube, store, executor, defaults).reconcile)
+    async def finish() -> None:
+        log.info("ending: finishing what has been begun")
+        await queue.close()
+        await conditions.writes.close()
+        await events.flush()
 
     async def watch_leaving_nodes() -> None:
         await all_listed.wait()
         await watch_nodes(kube, store, queue.add)
 
-    async def watch_custom_resources() -> None:
-        # Nothing is decided before all pods are listed: a job whose pods are not known would get new ones.
-        await pods.synced.wait()
-        await _list_custom_resources(kube, config.namespace, store)
-        all_listed.set()
-        for key in store.job_keys():
-            queue.add(key)
-        await kopf.operator(
-            registry=kopf_watches.registry(on_event),
-            settings=kopf_watches.settings(),
-            standalone=True,
-            # kopf's default looks the user up in /etc/passwd, where a container's user need not be.
-            identity=config.identity,  # type: ignore[arg-type]
-            clusterwide=config.namespace is None,
-            namespaces=[config.namespace] if config.namespace else [],
-        )
+    pods = Informer(
+        kube, PODS, Pod, namespace=config.namespace, label_selector=names.LABEL_JOB_UID, on_change=on_pod_change
+    )
+    events = Events(kube, config.identity)
+    conditions = OwnConditions(kube, events)
+    customs = custom_informers(kube, config.namespace, store, conditions, on_job)
+    executor = Executor(kube, store, PodExecutor(kube, pods, events), events)
+    defaults = Defaults(master_image=config.master_image, agent_image=config.agent_image)
+    queue = state.queue = WorkQueue(Reconciler(kube, store, executor, defaults).reconcile, on_end)
 
     # Tasks of their own: kopf takes seconds to end, and when the lease is lost the queue must not go on meanwhile.
-    watches = (
-        pods.run(),
-        watch_leaving_nodes(),
-        watch_limit_ranges(kube, store, config.namespace),
-        watch_custom_resources(),
-    )
-    tasks = [asyncio.create_task(watch) for watch in watches]
+    tasks: list[asyncio.Task[None]] = [
+        asyncio.create_task(work)
+        for work in (
+            *(informer.run() for informer in (pods, *customs)),
+            watch_leaving_nodes(),
+            watch_limit_ranges(kube, store, config.namespace),
+            run_until_signalled(begin=begin, finish=finish, identity=config.identity, namespace=config.namespace),
+        )
+    ]
     try:
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in ended:
             task.result()
-        log.info("ending: finishing what has been begun")
-        await queue.close()
-        await events.flush()
     finally:
         for task in tasks:
             task.cancel()
         await queue.abort()
+        await conditions.writes.abort()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _list_custom_resources(kube: Kube, namespace: str | None, store: Store) -> None:
-    """Read all four kinds before the first decision: kopf lists them one by one, and plans must be known first."""
-    for resource in TYPES:
-        while True:
-            try:
-                listed = await kube.list(resource, namespace)
-            except KubeError as error:
-                log.warning("cannot list %s: %s", resource.plural, error)
-                await asyncio.sleep(1)
-                continue
-            break
-        for item in listed["items"]:
-            store.update(resource, None, item)
 
 
 def _configure_logging(config: Config) -> None:

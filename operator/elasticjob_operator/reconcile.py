@@ -79,7 +79,7 @@ class Reconciler:
         if not refusals:
             return None
         try:
-            self.store.update(ELASTIC_JOBS, "ADDED", await self.kube.get(ELASTIC_JOBS, key.namespace, key.name))
+            self.store.update(ELASTIC_JOBS, await self.kube.get(ELASTIC_JOBS, key.namespace, key.name))
             if self.store.job(key) is None:
                 raise Retry("the job exists but cannot be read; what names it waits")
             return 0.0

@@ -1,8 +1,7 @@
 """The operator's cache of objects as last observed, by job.
 
 It may be stale: every write carries the resourceVersion or UID on which it was decided, so that it fails on another
-state. kopf does not report deletions that happen while its watch is broken; such an object is removed from the cache
-when the first write to it is answered with "not found".
+state. An object that is gone is also removed when a write to it is answered with "not found", ahead of the watch.
 """
 
 from __future__ import annotations
@@ -68,17 +67,24 @@ class Store:
     _repairs: dict[str, Repair] = field(default_factory=dict)
     _deleted_uids: dict[str, None] = field(default_factory=dict)
 
-    def update(self, resource: Resource, kind: str | None, raw: Mapping[str, Any]) -> JobKey | None:
-        """Cache a custom resource from a watch event or an answer; return the key of its job if it has changed.
+    def change(self, before: Custom | None, after: Custom | None, repair: Repair | None = None) -> JobKey | None:
+        """Cache a custom resource that was added, changed or deleted (`after` None); return its job's key if new.
 
-        What is cached already, such as the answer to the operator's own write that the watch repeats, is no change: it
-        must not shorten the pause after a failure.
-
-        Args:
-            resource: its kind.
-            kind: the watch event's type; None for an object from a list.
-            raw: the object as decoded JSON.
+        What is cached already, such as the answer to the operator's own write that the watch repeats, is not new: it
+        must not shorten the pause after a failure. `repair` brings its stored status within bounds.
         """
+        if after is None:
+            assert before is not None
+            self.forget(before)
+            return key_of(before)
+        if not self.put(after):
+            return None
+        if repair is not None:
+            self._repairs[after.metadata.uid] = repair
+        return key_of(after)
+
+    def update(self, resource: Resource, raw: Mapping[str, Any]) -> JobKey | None:
+        """Cache a custom resource from an answer of the API server; return its job's key if it is new."""
         try:
             custom, repair = readable(raw, TYPES[resource])
         except msgspec.ValidationError as error:
@@ -86,15 +92,14 @@ class Store:
             where = f"{metadata.get('namespace')}/{metadata.get('name')}"
             log.warning("%s %s cannot be read and is left alone: %s", resource.kind, where, error)
             return None
-        key = key_of(custom)
-        if kind == "DELETED":
-            self.forget(custom)
-            return key
-        if not self.put(custom):
-            return None
-        if repair is not None:
-            self._repairs[custom.metadata.uid] = repair
-        return key
+        return self.change(None, custom, repair)
+
+    def set_aside(self, uid: str) -> None:
+        """Remove an object that cannot be read any more: nothing is decided about it until it can."""
+        self._repairs.pop(uid, None)
+        for key, customs in list(self._customs.items()):
+            if customs.pop(uid, None) is not None and not customs:
+                del self._customs[key]
 
     def forget(self, custom: Custom) -> None:
         """Remove an object that was deleted; late events and answers do not bring it back."""
@@ -161,7 +166,7 @@ class Store:
 
     def job(self, key: JobKey) -> ElasticJob | None:
         """Return the job, or None when there is none."""
-        # If there are two jobs of one name, the deletion of one was not reported: the later one exists.
+        # If there are two jobs of one name, the deletion of one is not reported yet: the later one exists.
         jobs = [custom for custom in self._customs.get(key, {}).values() if isinstance(custom, ElasticJob)]
         return max(jobs, key=lambda job: int(job.metadata.resource_version), default=None)
 

@@ -51,10 +51,18 @@ def retry_after(error: KubeError, *, due: float | None = None) -> Retry:
 
 
 class WorkQueue(Generic[K]):
-    """Runs `work(key)` for every key that is added; it returns the seconds after which to run again, or None."""
+    """Runs `work(key)` for every key that is added; it returns the seconds after which to run again, or None.
 
-    def __init__(self, work: Callable[[K], Awaitable[float | None]]) -> None:
+    Each time it has ended, `on_end` is called, with the error if it has failed.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[K], Awaitable[float | None]],
+        on_end: Callable[[K, BaseException | None], None] = lambda _, __: None,
+    ) -> None:
         self._work = work
+        self._on_end = on_end
         self._tasks: dict[K, asyncio.Future[float | None]] = {}
         self._dirty: set[K] = set()
         self._timers: dict[K, asyncio.TimerHandle] = {}
@@ -120,6 +128,7 @@ class WorkQueue(Generic[K]):
             again = 0.0 if error is None else min(again or 0.0, LONGEST_PAUSE_WHEN_CHANGED_SECONDS)
         if again is not None:
             self.add_after(key, again)
+        self._on_end(key, error)
 
     def _pause(self, key: K, error: BaseException) -> float:
         """Return the pause after a failure, in seconds; also after an unexpected error, which is logged."""

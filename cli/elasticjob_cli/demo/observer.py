@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc.aio
 from elasticjob_api import names
@@ -90,9 +90,9 @@ class JobObserver:
 
     async def watch(self) -> None:
         """Keep the observed state up to date until cancelled."""
-        pods = {"namespace": self.namespace, "label_selector": f"{names.LABEL_JOB_NAME}={self.name}"}
-        job = {"namespace": self.namespace, "field_selector": f"metadata.name={self.name}"}
-        plans = {"namespace": self.namespace}
+        pods: dict[str, Any] = {"namespace": self.namespace, "label_selector": f"{names.LABEL_JOB_NAME}={self.name}"}
+        job: dict[str, Any] = {"namespace": self.namespace, "field_selector": f"metadata.name={self.name}"}
+        plans: dict[str, Any] = {"namespace": self.namespace}
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(Informer(self.kube, PODS, PodView, on_change=self._on_pod, **pods).run())
             tasks.create_task(Informer(self.kube, ELASTIC_JOBS, ElasticJob, on_change=self._on_job, **job).run())

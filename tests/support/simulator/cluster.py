@@ -59,7 +59,7 @@ class Operator:
         """Observe everything as it is now."""
         for resource in CUSTOM:
             for item in self.kube.all(resource):
-                self.store.update(resource, "MODIFIED", copied(item))
+                self.store.update(resource, copied(item))
             present = {item["metadata"]["uid"] for item in self.kube.all(resource)}
             key = JobKey(NAMESPACE, JOB)
             for custom in [*self.store.requests(key), *filter(None, [self.store.job(key)])]:

@@ -6,25 +6,23 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_kube.errors import Expired, KubeError
 from elasticjob_kube.informer import Informer
-from elasticjob_kube.resources import PODS, Resource
+from elasticjob_kube.resources import PODS
 from elasticjob_operator.cluster_watches import watch_nodes
 from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.custom_watches import custom_informers
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
+from elasticjob_operator.own_conditions import OwnConditions
 from elasticjob_operator.pod_executor import PodExecutor
 from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.store import JobKey, Store
 from elasticjob_operator.work_queue import Retry, WorkQueue
 
-from tests.support.simulator.cluster import CUSTOM, DEFAULTS
+from tests.support.simulator.cluster import DEFAULTS
 from tests.support.simulator.faulty_session import FaultySession, Network
-
-Json = dict[str, Any]
 
 
 class _RecordingStore(Store):
@@ -48,6 +46,8 @@ class OperatorProcess:
         self.store = _RecordingStore()
         self.pods: Informer[Pod] = Informer(kube, PODS, Pod, label_selector=names.LABEL_JOB_UID, on_change=self._on_pod)
         self._events = Events(kube, f"operator-{number}")
+        conditions = OwnConditions(kube, self._events)
+        self._customs = custom_informers(kube, None, self.store, conditions, self._on_job)
         executor = Executor(kube, self.store, PodExecutor(kube, self.pods, self._events), self._events)
         self._reconciler = Reconciler(kube, self.store, executor, DEFAULTS)
         self._queue: WorkQueue[JobKey] = WorkQueue(self._work)
@@ -55,7 +55,8 @@ class OperatorProcess:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        self._tasks = [asyncio.create_task(self.pods.run()), asyncio.create_task(self._run())]
+        informers = (self.pods, *self._customs)
+        self._tasks = [*(asyncio.create_task(each.run()) for each in informers), asyncio.create_task(self._run())]
 
     def kill(self) -> None:
         """End it as SIGKILL does: from now on it sends nothing and gets no answer."""
@@ -65,47 +66,21 @@ class OperatorProcess:
         self._tasks.append(asyncio.create_task(self._queue.abort()))
 
     async def _run(self) -> None:
-        await self.pods.synced.wait()
-        versions = {resource: await self._list(resource) for resource in CUSTOM}
+        for informer in (self.pods, *self._customs):
+            await informer.synced.wait()
         self._all_listed = True
         kube: Any = self._session
         self._tasks.append(asyncio.create_task(watch_nodes(kube, self.store, self._queue.add)))
         for key in self.store.job_keys():
             self._queue.add(key)
-        self._tasks += [asyncio.create_task(self._watch(resource, versions[resource])) for resource in CUSTOM]
 
-    async def _list(self, resource: Resource) -> str:
-        """List and store objects as kopf does: deletions since the last list are not noticed."""
-        while True:
-            try:
-                page = await self._session.list(resource)
-            except KubeError:
-                await asyncio.sleep(1)
-                continue
-            for item in page["items"]:
-                self._on_object(resource, None, item)
-            version: str = page["metadata"]["resourceVersion"]
-            return version
-
-    async def _watch(self, resource: Resource, version: str) -> None:
-        while True:
-            try:
-                async for event in self._session.watch(resource, resource_version=version):
-                    item = msgspec.json.decode(event.object)
-                    self._on_object(resource, event.type, item)
-                    version = item["metadata"]["resourceVersion"]
-            except Expired:
-                version = await self._list(resource)
-            except KubeError:
-                await asyncio.sleep(1)
-
-    def _on_object(self, resource: Resource, kind: str | None, item: Json) -> None:
-        if (key := self.store.update(resource, kind, item)) and self._all_listed:
+    def _on_job(self, key: JobKey) -> None:
+        if self._all_listed:
             self._queue.add(key)
 
     def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
-        if (key := self.store.update_pod(before, after)) and self._all_listed:
-            self._queue.add(key)
+        if key := self.store.update_pod(before, after):
+            self._on_job(key)
 
     async def _work(self, key: JobKey) -> float | None:
         """Reconcile; an unexpected error, which the queue would only log, ends the history."""

@@ -64,7 +64,7 @@ async def test_the_document_lists_every_metric_of_the_operator_with_its_type_and
     metadata = {"name": "job", "namespace": "ns", "uid": "u", "resourceVersion": "1"}
     role = {"template": {"spec": {"containers": [{"name": "c", "image": "i", "command": ["c"]}]}}}
     spec = {"framework": "custom", "replicaSpecs": {"worker": role}}
-    key = state.store.update(ELASTIC_JOBS, "ADDED", {"metadata": metadata, "spec": spec})
+    key = state.store.update(ELASTIC_JOBS, {"metadata": metadata, "spec": spec})
     assert key is not None
     state.queue.add(key)
     await state.queue.close()

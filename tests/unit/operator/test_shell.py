@@ -13,7 +13,7 @@ from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_OUTS, SCALE_PLAN
 from elasticjob_operator import pod_executor, work_queue
 from elasticjob_operator.core.model.actions import EmitEvent, WriteBackReplicas
 from elasticjob_operator.errors import StaleState
-from elasticjob_operator.events import Events
+from elasticjob_operator.events import Events, Subject
 from elasticjob_operator.store import JobKey, Store
 from elasticjob_operator.work_queue import Retry, WorkQueue
 
@@ -27,14 +27,14 @@ def test_what_the_store_knows_already_is_no_news() -> None:
     body = job_body(2, 1, 6)
     body["metadata"] |= {"uid": "u", "resourceVersion": "5"}
     store = Store()
-    assert store.update(ELASTIC_JOBS, None, body) == KEY
-    assert store.update(ELASTIC_JOBS, "MODIFIED", body) is None, "the watch repeats the answer to a write of our own"
+    assert store.update(ELASTIC_JOBS, body) == KEY
+    assert store.update(ELASTIC_JOBS, body) is None, "the watch repeats the answer to a write of our own"
     body["metadata"]["resourceVersion"] = "4"
-    assert store.update(ELASTIC_JOBS, "MODIFIED", body) is None
+    assert store.update(ELASTIC_JOBS, body) is None
     body["metadata"]["resourceVersion"] = "6"
-    assert store.update(ELASTIC_JOBS, "MODIFIED", body) == KEY
+    assert store.update(ELASTIC_JOBS, body) == KEY
     assert store.job_keys() == [KEY]
-    assert store.update(ELASTIC_JOBS, "DELETED", body) == KEY
+    assert store.change(store.job(KEY), None) == KEY
     assert store.job_keys() == []
 
 
@@ -95,7 +95,7 @@ async def test_our_own_writes_do_not_cut_short_the_pause_after_a_failure(monkeyp
         saw(job)  # and before it
 
     def saw(job: Any) -> None:
-        if key := cluster.operator.store.update(ELASTIC_JOBS, "MODIFIED", job):
+        if key := cluster.operator.store.update(ELASTIC_JOBS, job):
             queue.add(key)
 
     queue: WorkQueue[JobKey] = WorkQueue(cluster.operator.reconciler.reconcile)
@@ -225,7 +225,6 @@ async def test_a_template_that_is_none_fails_the_job_and_says_where(template: An
 
 
 async def test_a_long_note_is_cut_to_the_bytes_that_the_api_server_takes() -> None:
-    cluster = Cluster()
-    await cluster.start()
-    body = Events(cluster.operator.session, "me")._body(cluster.job(), EmitEvent("Told", "é" * 1000))
+    events, subject = Events(Cluster().operator.session, "me"), Subject(ELASTIC_JOBS, NAMESPACE, JOB, "uid")
+    body = events._body(subject, EmitEvent("Told", "é" * 1000))
     assert 1020 < len(body["note"].encode()) <= 1024

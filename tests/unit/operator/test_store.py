@@ -33,7 +33,7 @@ def owner(uid: str) -> Json:
 def observed_job(store: Store) -> ElasticJob:
     template = {"spec": {"containers": [{"name": "train", "image": "train:1", "command": ["train"]}]}}
     spec = {"framework": "jax", "replicaSpecs": {"worker": {"template": template}}}
-    store.update(ELASTIC_JOBS, "ADDED", stored("ElasticJob", "job", "new", 1, spec))
+    store.update(ELASTIC_JOBS, stored("ElasticJob", "job", "new", 1, spec))
     job = store.job(KEY)
     assert job is not None
     return job
@@ -53,7 +53,7 @@ def observed_job(store: Store) -> ElasticJob:
 def test_a_plan_of_an_earlier_job_of_that_name_is_not_the_new_ones(metadata: Json, observed: bool) -> None:
     store = Store()
     job = observed_job(store)
-    store.update(SCALE_PLANS, "ADDED", plan(**metadata))
+    store.update(SCALE_PLANS, plan(**metadata))
     assert [item.metadata.name for item in store.observed(job).plans] == ["plan"] * observed
 
 
