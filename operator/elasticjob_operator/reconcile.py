@@ -6,7 +6,6 @@ import logging
 import time
 from dataclasses import dataclass
 
-from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_kube.errors import KubeError, NotFound
 from elasticjob_kube.resources import ELASTIC_JOBS
 from elasticjob_kube.session import Kube
@@ -22,8 +21,6 @@ from elasticjob_operator.work_queue import Retry, retry_after
 log = logging.getLogger(__name__)
 _MAX_CYCLES = 20
 """Decisions in a row; after them other jobs get their turn, so that one that never settles does not block them."""
-_DELETION_CHECK_SECONDS = 30.0
-"""How often a job that is being deleted is read again."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ class Reconciler:
             if job is None:
                 return await self._end_requests_without_job(key)
             if job.metadata.deletion_timestamp is not None:
-                return await self._await_deletion(key, job)
+                return None  # the watch reports when it is gone
             decision = decide(self.store.observed(job), time.time(), self.defaults)
             if not decision.actions:
                 return decision.requeue_after
@@ -59,19 +56,6 @@ class Reconciler:
                     retry.due = decision.requeue_after  # such as the timeout of a plan whose pods a quota refuses
                 raise
         return 1.0
-
-    async def _await_deletion(self, key: JobKey, job: ElasticJob) -> float:
-        """Read a job that is being deleted: a broken watch may never report its end, for which its requests wait.
-
-        Raises:
-            Retry: the API server does not answer.
-        """
-        try:
-            await self.executor.refresh_job(job)
-        except KubeError as error:
-            raise retry_after(error) from error
-        present = self.store.job(key)
-        return _DELETION_CHECK_SECONDS if present is not None and present.metadata.uid == job.metadata.uid else 0.0
 
     async def _end_requests_without_job(self, key: JobKey) -> float | None:
         """End the plans and requests that name a job that does not exist, after the API server has confirmed that."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 
-import msgspec
 from elasticjob_api import names
 from elasticjob_kube.errors import KubeError, NotFound
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS
@@ -15,18 +14,6 @@ log = logging.getLogger(__name__)
 _KINDS = (ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS)
 _PAUSE_SECONDS = 1.0
 _LOG_EVERY_ATTEMPTS = 10
-
-
-class _Named(msgspec.Struct):
-    name: str
-
-
-class _Groups(msgspec.Struct):
-    groups: list[_Named]
-
-
-class _Kinds(msgspec.Struct):
-    resources: list[_Named]
 
 
 async def wait_for_crds(kube: Kube, namespace: str | None) -> None:
@@ -48,15 +35,8 @@ async def _missing(kube: Kube, namespace: str | None) -> str:
     try:
         for kind in _KINDS:
             await kube.request("GET", kind.path(namespace), params={"limit": "1"})
-        # When kopf starts it watches the kinds that API discovery lists, and discovery lists them later than they are
-        # served.
-        groups = msgspec.json.decode(await kube.request("GET", "/apis"), type=_Groups).groups
-        discovered = msgspec.json.decode(await kube.request("GET", f"/apis/{names.API_VERSION}"), type=_Kinds).resources
     except NotFound:
         return f"the cluster does not serve {kind.plural}.{names.GROUP} ({names.VERSION})"
     except KubeError as error:
         return f"cannot list {kind.plural}.{names.GROUP}: {error}"
-    undiscovered = {kind.plural for kind in _KINDS} - {one.name for one in discovered}
-    if undiscovered or names.GROUP not in {one.name for one in groups}:
-        return f"the cluster does not announce {', '.join(sorted(undiscovered)) or names.GROUP} yet"
     return ""

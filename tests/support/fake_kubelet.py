@@ -53,14 +53,14 @@ async def _run(kube: Kube, namespace: str, agents: bool, node: str) -> None:
     address = 0
     while True:
         try:
-            plans = (await kube.list(SCALE_PLANS, namespace))["items"]
+            plans = (await kube.list(SCALE_PLANS, namespace))["items"] if agents else ()
         except TryLater:  # right after its definition a kind may not be served yet
             await asyncio.sleep(0.1)
             continue
         draining = {
             name
             for plan in plans
-            if agents and plan.get("status", {}).get("phase") == "Draining"
+            if plan.get("status", {}).get("phase") == "Draining"
             for name in plan["status"].get("drainingPods", ())
         }
         for pod in (await kube.list(PODS, namespace, label_selector=names.LABEL_JOB_UID))["items"]:

@@ -88,6 +88,20 @@ async def test_after_an_outage_of_any_length_no_job_waits_for_long() -> None:
     assert max(queue._pause("b", retry_after(refusal)) for _ in range(30)) == LONGEST_PAUSE_SECONDS
 
 
+async def test_each_end_is_reported_with_its_error() -> None:
+    work, ends = Work(), []
+    work.queue = WorkQueue(work, lambda key, error: ends.append((key, error)))
+    work.gate.set()
+    for error in (None, ZeroDivisionError("bug"), Retry("not now"), None):
+        work.error = error
+        work.queue.add("a")
+        await settled(work, *["a"] * (len(ends) + 1))
+        await asyncio.sleep(0)  # the end of the task is reported after its work
+        assert ends[-1] == ("a", error)
+    assert len(ends) == 4
+    await work.queue.close()
+
+
 async def test_closing_finishes_what_has_been_begun_and_takes_nothing_more() -> None:
     work = Work()
     work.queue.add("a")

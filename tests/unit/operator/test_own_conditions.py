@@ -1,0 +1,105 @@
+"""The conditions Unreadable and ReconcileFailed: written once each, taken back, and tried again when refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Condition
+from elasticjob_kube.errors import KubeError, NotFound, TryLater
+from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS, Resource
+from elasticjob_operator.events import Events, Subject
+from elasticjob_operator.own_conditions import OwnConditions
+from elasticjob_operator.work_queue import Retry
+
+from tests.support.wait import until
+
+PLAN = Subject(SCALE_PLANS, "ns", "plan", "plan-uid")
+
+
+class Session:
+    """Records what is applied and which events are sent; answers with `error` as long as there is one."""
+
+    def __init__(self) -> None:
+        self.applied: list[tuple[str, str, list[str]]] = []
+        self.events: list[tuple[str, str]] = []
+        self.error: KubeError | None = None
+
+    async def apply_status(
+        self, resource: Resource, namespace: str, name: str, body: dict[str, Any], *, field_manager: str
+    ) -> None:
+        assert body["metadata"]["uid"]
+        found = [condition["type"] for condition in body.get("status", {}).get("conditions", ())]
+        self.applied.append((f"{resource.kind} {namespace}/{name}", field_manager, found))
+        if self.error is not None:
+            raise self.error
+
+    async def create(self, resource: Resource, namespace: str, body: dict[str, Any]) -> None:
+        self.events.append((body["regarding"]["kind"], body["reason"]))
+
+
+def conditions_of(session: Any) -> OwnConditions:
+    return OwnConditions(session, Events(session, "me"))
+
+
+def job(*conditions: str) -> ElasticJob:
+    worker = {"template": {"spec": {"containers": [{"name": "t", "command": ["t"]}]}}}
+    body = {
+        "metadata": {"name": "job", "namespace": "ns", "uid": "job-uid", "resourceVersion": "1"},
+        "spec": {"framework": "jax", "replicaSpecs": {"worker": worker}},
+        "status": {"conditions": [{"type": each, "status": "True"} for each in conditions]},
+    }
+    return msgspec.convert(body, ElasticJob)
+
+
+async def test_an_object_that_cannot_be_read_says_so_once_and_no_more_when_it_can() -> None:
+    session = Session()
+    conditions = conditions_of(session)
+    for _ in range(3):
+        conditions.hold(PLAN, "Unreadable", "CannotBeDecoded", "it is deep")
+    await until("written", lambda: session.applied)
+    conditions.clear(PLAN, "Unreadable", ())
+    await until("taken back", lambda: len(session.applied) == 2)
+    conditions.clear(PLAN, "Unreadable", ())
+    await conditions.writes.close()
+    manager = "elasticjob-operator-unreadable"
+    assert session.applied == [("ScalePlan ns/plan", manager, ["Unreadable"]), ("ScalePlan ns/plan", manager, [])]
+    assert session.events == [("ScalePlan", "Unreadable")]
+
+
+async def test_what_an_earlier_process_has_written_is_taken_back() -> None:
+    session = Session()
+    conditions = conditions_of(session)
+    conditions.clear(PLAN, "Unreadable", [Condition(type="Ready", status="True")])
+    conditions.clear(PLAN, "Unreadable", [Condition(type="Unreadable", status="True")])
+    conditions.reconciled(job("ReconcileFailed"), None)
+    conditions.reconciled(job("Running"), None)
+    await until("taken back", lambda: len(session.applied) == 2)
+    await conditions.writes.close()
+    assert [found for _, _, found in session.applied] == [[], []]
+    assert session.events == []
+
+
+async def test_a_failure_that_stays_the_same_is_written_and_reported_once() -> None:
+    session = Session()
+    conditions = conditions_of(session)
+    for error in (TypeError("x"), TypeError("x"), Retry("the API server is busy"), TypeError("x")):
+        conditions.reconciled(job(), error)
+    await until("written", lambda: session.applied and session.events)
+    await conditions.writes.close()
+    assert session.applied == [("ElasticJob ns/job", "elasticjob-operator-reconcilefailed", ["ReconcileFailed"])]
+    assert session.events == [("ElasticJob", "ReconcileFailed")]
+
+
+async def test_a_write_that_is_not_answered_is_repeated_and_one_of_what_is_gone_is_not() -> None:
+    session = Session()
+    conditions = conditions_of(session)
+    session.error = TryLater(503, "", "not ready")
+    conditions.hold(PLAN, "Unreadable", "CannotBeDecoded", "it is deep")
+    await until("tried", lambda: session.applied)
+    session.error = NotFound(404, "NotFound", "gone")
+    await until("tried again", lambda: len(session.applied) == 2)
+    await conditions.writes.close()
+    conditions.hold(Subject(ELASTIC_JOBS, "ns", "job", "u"), "Unreadable", "CannotBeDecoded", "it is deep")
+    assert conditions.writes.results["failed"] == 1
