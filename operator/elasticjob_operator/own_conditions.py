@@ -21,7 +21,7 @@ from elasticjob_kube.session import Kube
 
 from elasticjob_operator.core.model.actions import EmitEvent
 from elasticjob_operator.events import Events, Subject
-from elasticjob_operator.work_queue import Retry, WorkQueue
+from elasticjob_operator.work_queue import Retry, WorkQueue, retry_after
 
 log = logging.getLogger(__name__)
 Kind = Literal["Unreadable", "ReconcileFailed"]
@@ -99,4 +99,4 @@ class OwnConditions:
         except (NotFound, Conflict):
             self._holding.pop(key, None)  # it is gone, perhaps followed by another of its name
         except KubeError as error:
-            raise Retry(f"condition {kind} of {subject.resource.kind} {subject.name}: {error.message}") from error
+            raise retry_after(error) from error
