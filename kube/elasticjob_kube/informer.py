@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -98,13 +98,16 @@ class Informer(Generic[T]):
         namespace: str | None = None,
         label_selector: str = "",
         field_selector: str = "",
+        metadata_only: bool = False,
         on_change: Change[T],
         on_unreadable: Unreadable = lambda _, __: None,
     ) -> None:
         self._kube = kube
         self._resource = resource
         self._namespace = namespace
-        self._selectors = {"label_selector": label_selector, "field_selector": field_selector}
+        self._selectors: dict[str, Any] = {"label_selector": label_selector, "field_selector": field_selector}
+        if metadata_only:
+            self._selectors["metadata_only"] = True
         self._decode = msgspec.json.Decoder(as_type).decode if isinstance(as_type, type) else as_type
         self._on_change = on_change
         self._on_unreadable = on_unreadable

@@ -45,6 +45,7 @@ MAX_EVENT_NOTE_BYTES = 1024
 """Bytes of an event's `note`: the API server refuses more."""
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
 ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
+NETWORK_POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 _ADMISSION = ("admissionregistration.k8s.io", "v1")
 ADMISSION_POLICIES = Resource(*_ADMISSION, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False)

@@ -48,6 +48,9 @@ _MAX_WATCH_LINE_BYTES = 16 * 1024 * 1024
 _SOCKET_OPTIONS = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 2, "TCP_USER_TIMEOUT": 15_000}
 """A connection whose other end has gone without a word breaks after 16 s, whether it waits or sends. So none of those
 that are kept idle is used for the next request, which would wait for nothing."""
+_JSON = "application/json"
+_METADATA = f"{_JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+_METADATA_LIST = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _CHUNKED_BODY_BYTES = 1024 * 1024
 """A larger body is sent in parts, so that sending it does not hold up the event loop."""
 _SHOWN_ANSWER_BYTES, _SHOWN_ERROR_BYTES = 100, 500
@@ -134,6 +137,11 @@ class Kube:
         """Return one object, read from etcd (never from the API server's cache)."""
         return _decoded(await self.request("GET", resource.path(namespace, name)), as_type)
 
+    async def get_cached_metadata(self, resource: Resource, namespace: str | None, name: str) -> Json:
+        """Return an object with its metadata only, from the API server's cache, which may be a moment behind."""
+        path = resource.path(namespace, name)
+        return _object(await self.request("GET", path, params={"resourceVersion": "0"}, accept=_METADATA))
+
     @overload
     async def list(
         self,
@@ -151,6 +159,7 @@ class Kube:
         *,
         label_selector: str = "",
         field_selector: str = "",
+        metadata_only: bool = False,
         as_type: type[T],
     ) -> T: ...
     async def list(
@@ -160,6 +169,7 @@ class Kube:
         *,
         label_selector: str = "",
         field_selector: str = "",
+        metadata_only: bool = False,
         as_type: type[Any] = dict,
     ) -> Any:
         """Return the whole list object of a collection; `namespace=None` means all namespaces.
@@ -167,7 +177,8 @@ class Kube:
         With `as_type`, a value in it that cannot be decoded is cut out of its object (`salvage.was_cut`).
         """
         params = {"labelSelector": label_selector, "fieldSelector": field_selector}
-        data = await self.request("GET", resource.path(namespace), params=params)
+        accept = _METADATA_LIST if metadata_only else _JSON
+        data = await self.request("GET", resource.path(namespace), params=params, accept=accept)
         if as_type is not dict:
             with suppress(*_UNDECODABLE):
                 return msgspec.json.decode(data, type=as_type)
@@ -240,15 +251,23 @@ class Kube:
         *,
         params: Mapping[str, str] | None = None,
         body: Any = None,
-        content_type: str = "application/json",
+        content_type: str = _JSON,
+        accept: str = _JSON,
         seconds: float = REQUEST_SECONDS,
     ) -> bytes:
         """Send one request and return the body of a successful answer, undecoded."""
         async with self._priority_slots, self._all_slots:
-            return await self._send(method, path, params, body, content_type, seconds)
+            return await self._send(method, path, params, body, content_type, accept, seconds)
 
     async def _send(
-        self, method: str, path: str, params: Mapping[str, str] | None, body: Any, content_type: str, seconds: float
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None,
+        body: Any,
+        content_type: str,
+        accept: str,
+        seconds: float,
     ) -> bytes:
         try:
             async with self._http.request(
@@ -256,7 +275,7 @@ class Kube:
                 self._host + path,
                 params={key: value for key, value in (params or {}).items() if value},
                 data=None if body is None else self._payload(method, msgspec.json.encode(body)),
-                headers=await self._headers(content_type),
+                headers=await self._headers(content_type, accept),
                 timeout=_timeout(seconds),
             ) as response:
                 data: bytes = await response.read()
@@ -281,6 +300,7 @@ class Kube:
         resource_version: str = "",
         label_selector: str = "",
         field_selector: str = "",
+        metadata_only: bool = False,
     ) -> AsyncIterator[WatchEvent]:
         """Yield the changes after `resource_version` until the server ends the watch, after `WATCH_SECONDS` or less.
 
@@ -303,7 +323,7 @@ class Kube:
             async with self._http.get(
                 self._host + path,
                 params={key: value for key, value in params.items() if value},
-                headers=await self._headers("application/json"),
+                headers=await self._headers(_JSON, _METADATA if metadata_only else _JSON),
                 timeout=_timeout(_DEAD_WATCH * self._watch_seconds),
                 read_bufsize=_MAX_WATCH_LINE_BYTES,
             ) as response:
@@ -317,8 +337,8 @@ class Kube:
         except (TimeoutError, aiohttp.ClientError, OSError, msgspec.DecodeError, ValueError) as error:
             raise _no_answer("WATCH", path, error) from error
 
-    async def _headers(self, content_type: str) -> dict[str, str]:
-        headers = {"Accept": "application/json", "Content-Type": content_type, "User-Agent": self._user_agent}
+    async def _headers(self, content_type: str, accept: str) -> dict[str, str]:
+        headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": self._user_agent}
         if authorization := await self._authorization():
             headers["Authorization"] = authorization
         return headers

@@ -35,7 +35,7 @@ async def watch_nodes(kube: Kube, store: Store, on_affected_job: Callable[[JobKe
             on_affected_job(key)
 
     nodes = Informer(kube, NODES, Node, on_change=on_change)
-    await _watch(nodes, missing="no notice of leaving nodes", grant="nodes")
+    await run_if_allowed(nodes, missing="no notice of leaving nodes", grant="nodes")
 
 
 async def watch_limit_ranges(kube: Kube, store: Store, namespace: str | None) -> None:
@@ -44,10 +44,11 @@ async def watch_limit_ranges(kube: Kube, store: Store, namespace: str | None) ->
     Nothing waits for them: a pod that is refused because it lacks a limit is tried again anyway.
     """
     ranges = Informer(kube, LIMIT_RANGES, LimitRange, namespace=namespace, on_change=store.update_limit_range)
-    await _watch(ranges, missing="default limits of namespaces are not known", grant="limitranges")
+    await run_if_allowed(ranges, missing="default limits of namespaces are not known", grant="limitranges")
 
 
-async def _watch(informer: Informer[Any], *, missing: str, grant: str) -> None:
+async def run_if_allowed(informer: Informer[Any], *, missing: str, grant: str) -> None:
+    """Run an informer; without the right to list its objects, log what is missing, and try again after a while."""
     logged = False
     while True:
         try:

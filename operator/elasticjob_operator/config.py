@@ -24,6 +24,7 @@ class Config:
         master_image: image of master pods whose job names none.
         agent_image: image of the init container that installs the agent, where a job names none.
         kubeconfig: a kubeconfig; None means $KUBECONFIG, the pod's service account, or ~/.kube/config.
+        network_policies: whether each job gets a NetworkPolicy.
         http_port: port of health, readiness and metrics; 0 for none.
         json_logs: whether log lines are JSON.
         identity: unique to this process: the holder of the Lease, and the reporter of Events.
@@ -35,6 +36,7 @@ class Config:
     master_image: str
     agent_image: str
     kubeconfig: Path | None
+    network_policies: bool
     http_port: int
     json_logs: bool
     identity: str
@@ -53,6 +55,7 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
     )
     parser.add_argument("--agent-image", help="image that brings the agent to workers (default: that of master pods)")
     parser.add_argument("--kubeconfig", type=Path, help="default: $KUBECONFIG, the service account, ~/.kube/config")
+    parser.add_argument("--network-policies", action="store_true", help="let only a job's own pods connect to its pods")
     parser.add_argument("--http-port", type=int, default=0, help="of /healthz, /readyz, /metrics (default: none)")
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
     chosen = parser.parse_args(arguments)
@@ -63,6 +66,7 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
         master_image=chosen.master_image,
         agent_image=chosen.agent_image or chosen.master_image,
         kubeconfig=chosen.kubeconfig,
+        network_policies=chosen.network_policies,
         http_port=chosen.http_port,
         json_logs=chosen.log_format == "json",
         identity=f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}",

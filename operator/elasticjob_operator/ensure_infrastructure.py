@@ -1,9 +1,13 @@
-"""Creates what a job needs besides pods (Services, Secret, account, Role, ConfigMap, PodGroup), and corrects drift."""
+"""Creates what a job needs besides pods, and corrects it when somebody else has changed or deleted it.
+
+That are Services, Secret, account, Role, ConfigMap, NetworkPolicy and PodGroup.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -13,6 +17,7 @@ from elasticjob_kube.errors import AlreadyExists, KubeError, NotFound, Refused, 
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
     COSCHEDULING_POD_GROUPS,
+    NETWORK_POLICIES,
     ROLE_BINDINGS,
     ROLES,
     SECRETS,
@@ -27,25 +32,41 @@ from elasticjob_kube.session import Json, Kube
 from elasticjob_operator.certificates import new_job_secrets
 from elasticjob_operator.core.job_status import has_no_members_yet
 from elasticjob_operator.core.manifests import gang, infrastructure
-from elasticjob_operator.core.model.observed import owned_by
+from elasticjob_operator.core.model.actions import EmitEvent
+from elasticjob_operator.infrastructure_record import InfrastructureRecord
 
 _RETRY_PAUSES_SECONDS = (0.1, 0.5)
-_POD_GROUPS = (VOLCANO_POD_GROUPS, COSCHEDULING_POD_GROUPS)
+WATCHED = (SERVICES, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, NETWORK_POLICIES)
+"""The kinds of which all objects may be listed, and which hardly ever change: the operator watches their metadata."""
+POD_GROUPS = (VOLCANO_POD_GROUPS, COSCHEDULING_POD_GROUPS)
 _RESOURCES = {
-    (resource.api_version, resource.kind): resource
-    for resource in (SERVICES, SECRETS, CONFIG_MAPS, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, *_POD_GROUPS)
+    (resource.api_version, resource.kind): resource for resource in (*WATCHED, SECRETS, CONFIG_MAPS, *POD_GROUPS)
 }
 _FIRST_KINDS = ("ServiceAccount", "PodGroup")
 """With the Secret, what must exist before the first pod: for the API server, the scheduler and the kubelet."""
 
 
 async def ensure_infrastructure(
-    kube: Kube, job: ElasticJob, part: Literal["First", "Rest", "All"] = "All"
-) -> list[str]:
+    kube: Kube,
+    job: ElasticJob,
+    part: Literal["First", "Rest", "All"] = "All",
+    *,
+    record: InfrastructureRecord | None = None,
+    has_pods: bool = False,
+    network_policies: bool = False,
+) -> list[EmitEvent]:
     """Create or correct the infrastructure of a job, or part of it: what the first pods need, the rest, or all.
 
+    Args:
+        kube: the session.
+        job: the job.
+        part: see above.
+        record: gets the objects that are found or made; from it a lost Secret is restored.
+        has_pods: whether pods run, which have the contents of the Secret.
+        network_policies: whether each job has a NetworkPolicy.
+
     Returns:
-        Notes for warning events; none where all is as expected.
+        Events about what was not as expected.
 
     Raises:
         Refused: a name is taken by an object that is not the job's, which is left alone; or a kind does not exist here.
@@ -53,100 +74,124 @@ async def ensure_infrastructure(
     """
     is_new = has_no_members_yet(job.status)
     try:
-        manifests = infrastructure.infrastructure_manifests(job)
+        manifests = infrastructure.infrastructure_manifests(job, network_policies=network_policies)
     except ValueError as error:  # templates were validated at first and cannot change, but the master's resources can
         raise Refused(422, "Invalid", f"spec.master.resources: {error}") from error
     # For a new job, creating without a read saves a round trip each. Any other job has all this: it is only read.
-    work: list[Callable[[], Awaitable[str | None]]] = []
-    work.append(partial(_ensure_secrets, kube, job, part, is_new=is_new))
+    ensure = _Ensure(kube, job, record if record is not None else InfrastructureRecord(), is_new)
+    work: list[Callable[[], Awaitable[EmitEvent | None]]] = [partial(ensure.secrets, part, has_pods=has_pods)]
     for manifest in manifests:
         if part == "All" or (manifest["kind"] in _FIRST_KINDS) == (part == "First"):
-            work.append(partial(_create if is_new else _ensure, kube, job, manifest))
+            work.append(partial(ensure.object, manifest))
     # All of it must succeed at once, and of many requests one easily gets no answer.
     requests = (retry(each, TryLater, pauses=_RETRY_PAUSES_SECONDS) for each in work)
     answers = await asyncio.gather(*requests, return_exceptions=True)
     for answer in answers:
         if isinstance(answer, BaseException):
             raise answer
-    return [answer for answer in answers if isinstance(answer, str)]
+    return [answer for answer in answers if isinstance(answer, EmitEvent)]
 
 
-async def _ensure_secrets(
-    kube: Kube, job: ElasticJob, part: Literal["First", "Rest", "All"], *, is_new: bool
-) -> str | None:
-    """Create the Secrets that are missing, and have the one that reads follow the other one."""
-    note = None if part == "Rest" else await _ensure_secret(kube, job, is_new=is_new)
-    if part != "First":
-        main = await kube.get(SECRETS, job.metadata.namespace, names.master_service(job.metadata.name))
-        _check_owner(job, SECRETS, main)
-        manifest = infrastructure.query_secret(job, main.get("data") or {})
-        await (_create if is_new else _ensure)(kube, job, manifest)
-    return note
+@dataclass(frozen=True)
+class _Ensure:
+    """Ensures single objects of one job."""
 
+    kube: Kube
+    job: ElasticJob
+    record: InfrastructureRecord
+    is_new: bool
 
-async def _ensure_secret(kube: Kube, job: ElasticJob, *, is_new: bool) -> str | None:
-    """Create the Secret if there is none; return a warning if it had been lost.
+    async def secrets(self, part: Literal["First", "Rest", "All"], *, has_pods: bool) -> EmitEvent | None:
+        """Create the Secrets that are missing, and have the one that reads follow the other one."""
+        event = None if part == "Rest" else await self._secret(has_pods=has_pods)
+        if part != "First":
+            main = await self._get(SECRETS, names.master_service(self.job.metadata.name))
+            self._check_owner(SECRETS, main)
+            follows = await self.object(infrastructure.query_secret(self.job, main.get("data") or {}))
+            event = event or follows
+        return event
 
-    The contents of an existing one are never changed, since running agents use them.
-    """
-    name = infrastructure.secret(job, {})["metadata"]["name"]
-    if not is_new:
-        try:
-            _check_owner(job, SECRETS, await kube.get(SECRETS, job.metadata.namespace, name))
-        except NotFound:
-            pass
-        else:
+    async def _secret(self, *, has_pods: bool) -> EmitEvent | None:
+        """Create the Secret if there is none; return an event if it had been lost.
+
+        The contents of an existing one are never changed, since running agents use them. A lost one is restored with
+        its contents as long as pods run that have them.
+        """
+        manifest = infrastructure.secret(self.job, {})
+        name = manifest["metadata"]["name"]
+        if not self.is_new:
+            try:
+                await self._correct(SECRETS, manifest, await self._get(SECRETS, name))
+            except NotFound:
+                pass
+            else:
+                return None
+        if has_pods and (known := self.record.secrets.get(name)):
+            await self._create({**manifest, "data": known})
+            return EmitEvent("Restored", f"Secret {name} was gone and is restored with its contents")
+        content = new_job_secrets(self.job.metadata.name, self.job.metadata.namespace)
+        await self._create(infrastructure.secret(self.job, content), only_if_missing=True)
+        if self.is_new or not has_pods:
             return None
-    content = new_job_secrets(job.metadata.name, job.metadata.namespace)
-    manifest = infrastructure.secret(job, content)
-    try:
-        await kube.create(SECRETS, job.metadata.namespace, manifest)
-    except AlreadyExists:
-        _check_owner(job, SECRETS, await kube.get(SECRETS, job.metadata.namespace, name))
-        return None
-    if is_new:
-        return None
-    return (
-        f"Secret {name} was gone and is made anew: pods with the old one and pods with the new one refuse each other; "
-        "delete the older pods, they are replaced"
-    )
-
-
-async def _ensure(kube: Kube, job: ElasticJob, manifest: Json) -> None:
-    resource = _resource(manifest)
-    try:
-        existing = await kube.get(resource, job.metadata.namespace, manifest["metadata"]["name"])
-    except NotFound:
-        await _create(kube, job, manifest)
-        return
-    await _correct(kube, job, resource, manifest, existing)
-
-
-async def _create(kube: Kube, job: ElasticJob, manifest: Json) -> None:
-    resource = _resource(manifest)
-    try:
-        await kube.create(resource, job.metadata.namespace, manifest)
-    except AlreadyExists:
-        existing = await kube.get(resource, job.metadata.namespace, manifest["metadata"]["name"])
-        await _correct(kube, job, resource, manifest, existing)
-    except NotFound as error:
-        raise _missing_kind_error(job, resource, error) from error
-
-
-async def _correct(kube: Kube, job: ElasticJob, resource: Resource, manifest: Json, existing: Json) -> None:
-    _check_owner(job, resource, existing)
-    if patch := infrastructure.correction_patch(manifest, existing):
-        versioned = {key: existing["metadata"][key] for key in ("uid", "resourceVersion")}
-        await kube.patch(
-            resource, job.metadata.namespace, existing["metadata"]["name"], {"metadata": versioned, **patch}
+        note = (
+            f"Secret {name} was gone and is made anew: pods with the old one and pods with the new one refuse each "
+            "other; delete the older pods, they are replaced"
         )
+        return EmitEvent("MadeAnew", note, warning=True)
 
+    async def object(self, manifest: Json) -> EmitEvent | None:
+        """Create an object, or correct it; return an event if a job that is not new did not have it as it should."""
+        resource, name = _resource(manifest), manifest["metadata"]["name"]
+        if self.is_new:
+            await self._create(manifest)
+            return None
+        try:
+            existing = await self._get(resource, name)
+        except NotFound:
+            await self._create(manifest)
+            return EmitEvent("Restored", f"{resource.kind} {name} was missing and is made again")
+        if await self._correct(resource, manifest, existing):
+            return EmitEvent("Restored", f"{resource.kind} {name} had other contents and is corrected")
+        return None
 
-def _check_owner(job: ElasticJob, resource: Resource, existing: Json) -> None:
-    if not owned_by(existing["metadata"], job.metadata.uid):
+    async def _get(self, resource: Resource, name: str) -> Json:
+        found = await self.kube.get(resource, self.job.metadata.namespace, name)
+        self.record.observe(resource, found)
+        return found
+
+    async def _create(self, manifest: Json, *, only_if_missing: bool = False) -> None:
+        """Create an object; one that exists is corrected, or checked to be the job's own if `only_if_missing`."""
+        resource = _resource(manifest)
+        try:
+            made = await self.kube.create(resource, self.job.metadata.namespace, manifest)
+            self.record.observe(resource, made)
+        except AlreadyExists:
+            existing = await self._get(resource, manifest["metadata"]["name"])
+            if only_if_missing:
+                self._check_owner(resource, existing)
+            else:
+                await self._correct(resource, manifest, existing)
+        except NotFound as error:
+            raise _missing_kind_error(self.job, resource, error) from error
+
+    async def _correct(self, resource: Resource, manifest: Json, existing: Json) -> bool:
+        """Make an existing object equal to its manifest; return whether it was not."""
+        self._check_owner(resource, existing)
+        metadata = infrastructure.metadata_correction(manifest, existing)
+        patch = infrastructure.correction_patch(manifest, existing)
+        if not (patch or metadata):
+            return False
+        versioned = {key: existing["metadata"][key] for key in ("uid", "resourceVersion")}
+        body = {"metadata": {**metadata, **versioned}, **patch}
         name = existing["metadata"]["name"]
-        message = f"{resource.kind} {name} exists and is not this job's; delete it, or rename the job"
-        raise Refused(409, "Foreign", message)
+        self.record.observe(resource, await self.kube.patch(resource, self.job.metadata.namespace, name, body))
+        return True
+
+    def _check_owner(self, resource: Resource, existing: Json) -> None:
+        if not infrastructure.belongs_to(existing, self.job):
+            name = existing["metadata"]["name"]
+            message = f"{resource.kind} {name} exists and is not this job's; delete it, or rename the job"
+            raise Refused(409, "Foreign", message)
 
 
 def _missing_kind_error(job: ElasticJob, resource: Resource, error: NotFound) -> KubeError:
@@ -155,7 +200,7 @@ def _missing_kind_error(job: ElasticJob, resource: Resource, error: NotFound) ->
     The API server gives no reason where it is the kind that does not exist. For a PodGroup the error then says what to
     install.
     """
-    if error.reason or resource not in _POD_GROUPS:
+    if error.reason or resource not in POD_GROUPS:
         return error
     gang_scheduler = job.spec.run_policy.scheduling_policy.gang
     message = (

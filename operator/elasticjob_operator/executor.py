@@ -12,13 +12,14 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal
 
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 from elasticjob_kube.session import Json, Kube
 
+from elasticjob_operator.core.manifests.infrastructure import manifest_inputs
 from elasticjob_operator.core.model import actions as do
 from elasticjob_operator.core.model.patches import readable
 from elasticjob_operator.ensure_infrastructure import ensure_infrastructure
@@ -42,6 +43,7 @@ class Executor:
     store: Store
     pod_executor: PodExecutor
     events: Events
+    network_policies: bool = False
 
     async def execute(self, job: ElasticJob, decided: Iterable[do.Action]) -> None:
         """Execute actions in order; adjacent actions on pods concurrently.
@@ -100,15 +102,28 @@ class Executor:
             case do.EnsureInfrastructure(part):
                 # Of many new jobs, each gets its master before any gets what can come after.
                 kube = self.kube if part == "First" else self.kube.low_priority()
-                for note in await ensure_infrastructure(kube, job, part):
-                    self.events.emit(job, do.EmitEvent("MadeAnew", note, warning=True))
-                if part != "First":
-                    self.store.record_infrastructure(job)
+                await self._ensure_infrastructure(kube, job, part)
             case do.EmitEvent():
                 self.events.emit(job, action)
             case _:
                 raise AssertionError(f"not an action outside of pods: {action}")
         return job
+
+    async def _ensure_infrastructure(self, kube: Kube, job: ElasticJob, part: Literal["First", "Rest", "All"]) -> None:
+        record = self.store.infrastructure(job)
+        changes = record.changes
+        events = await ensure_infrastructure(
+            kube,
+            job,
+            part,
+            record=record,
+            has_pods=any(not pod.finished for pod in self.store.observed(job).pods),
+            network_policies=self.network_policies,
+        )
+        for event in events:
+            self.events.emit(job, event)
+        if part != "First" and record.changes == changes:  # else somebody has changed something meanwhile
+            record.ensured_for = manifest_inputs(job)
 
     # --- the job and its plans ------------------------------------------------------------------------------------
 

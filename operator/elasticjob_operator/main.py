@@ -25,6 +25,7 @@ from elasticjob_operator.custom_watches import custom_informers
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
 from elasticjob_operator.http_server import OperatorState, serve_http
+from elasticjob_operator.infrastructure_watch import InfrastructureWatch
 from elasticjob_operator.kopf_lifecycle import run_until_signalled
 from elasticjob_operator.lease import LeaderElector, LeaseLost
 from elasticjob_operator.own_conditions import OwnConditions
@@ -135,9 +136,10 @@ async def _run_as_leader(kube: Kube, config: Config, state: OperatorState) -> No
     events = Events(kube, config.identity)
     conditions = OwnConditions(kube, events)
     customs = custom_informers(kube, config.namespace, store, conditions, on_job)
-    executor = Executor(kube, store, PodExecutor(kube, pods, events), events)
+    executor = Executor(kube, store, PodExecutor(kube, pods, events), events, config.network_policies)
     defaults = Defaults(master_image=config.master_image, agent_image=config.agent_image)
     queue = state.queue = WorkQueue(Reconciler(kube, store, executor, defaults).reconcile, on_end)
+    infrastructure = InfrastructureWatch(kube, store, queue.add)
 
     # Tasks of their own: kopf takes seconds to end, and when the lease is lost the queue must not go on meanwhile.
     tasks: list[asyncio.Task[None]] = [
@@ -146,6 +148,7 @@ async def _run_as_leader(kube: Kube, config: Config, state: OperatorState) -> No
             *(informer.run() for informer in (pods, *customs)),
             watch_leaving_nodes(),
             watch_limit_ranges(kube, store, config.namespace),
+            *infrastructure.tasks(config.namespace, network_policies=config.network_policies),
             run_until_signalled(begin=begin, finish=finish, identity=config.identity, namespace=config.namespace),
         )
     ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ from elasticjob_operator.core.model.limit_ranges import LimitRange
 from elasticjob_operator.core.model.observed import Observed, Pod, Repair
 from elasticjob_operator.core.model.patches import readable
 from elasticjob_operator.core.scaling.disruption import Node, leaving_reason
+from elasticjob_operator.infrastructure_record import InfrastructureRecord
 
 log = logging.getLogger(__name__)
 _MAX_DELETED_UIDS = 10_000
@@ -60,7 +61,7 @@ class Store:
     _pods: dict[str, dict[str, Pod]] = field(default_factory=lambda: defaultdict(dict))
     _last_refusals: dict[str, str] = field(default_factory=dict)
     _status_written_at: dict[str, float] = field(default_factory=dict)
-    _ensured_for: dict[str, Hashable] = field(default_factory=dict)
+    _infrastructure: dict[str, InfrastructureRecord] = field(default_factory=lambda: defaultdict(InfrastructureRecord))
     _leaving_nodes: dict[str, str] = field(default_factory=dict)
     _limit_ranges: dict[str, dict[str, LimitRange]] = field(default_factory=lambda: defaultdict(dict))
     _refused_resizes: dict[str, tuple[ResizePod, str]] = field(default_factory=dict)
@@ -112,7 +113,7 @@ class Store:
             del self._customs[key]
         self._last_refusals.pop(uid, None)
         self._status_written_at.pop(uid, None)
-        self._ensured_for.pop(uid, None)
+        self._infrastructure.pop(uid, None)
         self._repairs.pop(uid, None)
 
     def forget_uid(self, uid: str) -> None:
@@ -170,6 +171,10 @@ class Store:
         jobs = [custom for custom in self._customs.get(key, {}).values() if isinstance(custom, ElasticJob)]
         return max(jobs, key=lambda job: int(job.metadata.resource_version), default=None)
 
+    def jobs(self) -> list[ElasticJob]:
+        """Return all jobs."""
+        return [job for key in self.job_keys() if (job := self.job(key)) is not None]
+
     def count_by_phase(self) -> Counter[str]:
         """Return the number of jobs by phase; a job without a status counts as `New`."""
         customs = (custom for customs in self._customs.values() for custom in customs.values())
@@ -188,7 +193,7 @@ class Store:
             last_refusal=self._last_refusals.get(uid, ""),
             status_written_at=self._status_written_at.get(uid, 0.0),
             leaving_nodes=self._leaving_nodes,
-            infrastructure_ensured=self._ensured_for.get(uid) == manifest_inputs(job),
+            infrastructure_ensured=self._infrastructure[uid].ensured_for == manifest_inputs(job),
             refused_resizes=self._refused_resizes,
             default_limits=self._default_limits(job.metadata.namespace),
             repairs=self._repairs,
@@ -218,9 +223,9 @@ class Store:
         """Keep when the job's status was last written, in seconds since the epoch."""
         self._status_written_at[job.metadata.uid] = now
 
-    def record_infrastructure(self, job: ElasticJob) -> None:
-        """Keep that Secret, Services and so on exist as the job's present spec needs them."""
-        self._ensured_for[job.metadata.uid] = manifest_inputs(job)
+    def infrastructure(self, job: ElasticJob) -> InfrastructureRecord:
+        """Return what is known of the job's Secret, Services and so on."""
+        return self._infrastructure[job.metadata.uid]
 
     def put(self, custom: Custom) -> bool:
         """Cache an object unless it was deleted or this or a later version is cached; return whether it is now."""

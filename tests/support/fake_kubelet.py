@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import itertools
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -50,37 +51,41 @@ async def end(kube: Kube, namespace: str, name: str, code: int, reason: str = "E
 
 
 async def _run(kube: Kube, namespace: str, agents: bool, node: str) -> None:
-    address = 0
+    addresses = itertools.count(1)
     while True:
         try:
-            plans = (await kube.list(SCALE_PLANS, namespace))["items"] if agents else ()
-        except TryLater:  # right after its definition a kind may not be served yet
+            await _play(kube, namespace, agents, node, addresses)
+        except TryLater:  # right after its definition a kind may not be served yet; or a test has stopped the server
             await asyncio.sleep(0.1)
-            continue
-        draining = {
-            name
-            for plan in plans
-            if plan.get("status", {}).get("phase") == "Draining"
-            for name in plan["status"].get("drainingPods", ())
-        }
-        for pod in (await kube.list(PODS, namespace, label_selector=names.LABEL_JOB_UID))["items"]:
-            name, phase = pod["metadata"]["name"], pod["status"]["phase"]
-            address += 1
-            try:
-                if "deletionTimestamp" in pod["metadata"]:
-                    await kube.delete(PODS, namespace, name, uid=pod["metadata"]["uid"], grace_seconds=0)
-                elif node and "nodeName" not in pod["spec"]:
-                    binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
-                    await kube.request("POST", PODS.path(namespace, name, "binding"), body=binding)
-                elif phase == "Pending":
-                    await _start(kube, pod, f"10.9.{address // 250 % 250}.{address % 250 + 1}")
-                elif phase == "Running" and name in draining:
-                    await end(kube, namespace, name, names.EXIT_DRAINED)
-                elif phase == "Running" and _reported(pod) != _asked(pod):
-                    await _start(kube, pod, pod["status"]["podIP"])
-            except (NotFound, Conflict):
-                continue  # it has gone or changed meanwhile
         await asyncio.sleep(0.02)
+
+
+async def _play(kube: Kube, namespace: str, agents: bool, node: str, addresses: Iterator[int]) -> None:
+    """Do what is to be done next for every pod."""
+    plans = (await kube.list(SCALE_PLANS, namespace))["items"] if agents else ()
+    draining = {
+        name
+        for plan in plans
+        if plan.get("status", {}).get("phase") == "Draining"
+        for name in plan["status"].get("drainingPods", ())
+    }
+    for pod in (await kube.list(PODS, namespace, label_selector=names.LABEL_JOB_UID))["items"]:
+        name, phase = pod["metadata"]["name"], pod["status"]["phase"]
+        address = next(addresses)
+        try:
+            if "deletionTimestamp" in pod["metadata"]:
+                await kube.delete(PODS, namespace, name, uid=pod["metadata"]["uid"], grace_seconds=0)
+            elif node and "nodeName" not in pod["spec"]:
+                binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
+                await kube.request("POST", PODS.path(namespace, name, "binding"), body=binding)
+            elif phase == "Pending":
+                await _start(kube, pod, f"10.9.{address // 250 % 250}.{address % 250 + 1}")
+            elif phase == "Running" and name in draining:
+                await end(kube, namespace, name, names.EXIT_DRAINED)
+            elif phase == "Running" and _reported(pod) != _asked(pod):
+                await _start(kube, pod, pod["status"]["podIP"])
+        except (NotFound, Conflict):
+            continue  # it has gone or changed meanwhile
 
 
 async def _start(kube: Kube, pod: Json, address: str) -> None:

@@ -138,8 +138,8 @@ def _prerequisites(
     job = observed.job
     if master.creates:
         ensure = EnsureInfrastructure("All")
-    elif members.creates and not observed.infrastructure_ensured and job_status.has_no_members_yet(job.status):
-        ensure = EnsureInfrastructure("Rest")
+    elif members.creates and not observed.infrastructure_ensured:
+        ensure = EnsureInfrastructure("Rest" if job_status.has_no_members_yet(job.status) else "All")
     else:
         return []
     status = scaling.status if plan_writes else job.status

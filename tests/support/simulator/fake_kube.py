@@ -55,6 +55,8 @@ class FakeKube:
         found: Json = msgspec.json.decode(self.raw[resource, name])
         return found
 
+    get_cached_metadata = get
+
     async def list(
         self, resource: Resource, namespace: str | None = None, *, as_type: type[Any] = dict, **_: str
     ) -> Any:

@@ -256,9 +256,9 @@ async def test_what_was_deleted_comes_back_and_a_new_secret_is_reported(monkeypa
     assert (SERVICES, name) in cluster.kube.objects
     assert made_keys == [], "keys are made when they are needed"
     cluster.kube.remove(SECRETS, name)
-    notes = await ensure_infrastructure(cluster.operator.session, cluster.job())
+    events = await ensure_infrastructure(cluster.operator.session, cluster.job(), has_pods=True)
     assert (SECRETS, name) in cluster.kube.objects
-    assert ["made anew" in note for note in notes] == [True]
+    assert [event.reason for event in events] == ["MadeAnew"]
     assert await ensure_infrastructure(cluster.operator.session, cluster.job()) == []
     assert made_keys == [JOB]
 

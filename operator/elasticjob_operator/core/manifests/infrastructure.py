@@ -1,4 +1,7 @@
-"""Manifests of what a job needs besides pods: Services, Secret, the master's account and Role, ConfigMap, PodGroup."""
+"""Manifests of what a job needs besides pods.
+
+Services, Secret, the master's account and Role, ConfigMap, NetworkPolicy, PodGroup.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,13 @@ from elasticjob_api.query_token import query_token
 
 from elasticjob_operator.core.manifests import gang
 from elasticjob_operator.core.manifests.pods import labels
-from elasticjob_operator.core.model.observed import owner_reference
+from elasticjob_operator.core.model.observed import owned_by, owner_reference
 
 Json = dict[str, Any]
 
 
-def infrastructure_manifests(job: ElasticJob) -> list[Json]:
-    """Return all manifests but the Secret's.
+def infrastructure_manifests(job: ElasticJob, *, network_policies: bool = False) -> list[Json]:
+    """Return all manifests but the Secret's; that of the NetworkPolicy if `network_policies` are wanted.
 
     Lists in them have every field that the API server defaults, so that they can be compared with existing objects.
     """
@@ -41,10 +44,25 @@ def infrastructure_manifests(job: ElasticJob) -> list[Json]:
         _object(job, "rbac.authorization.k8s.io/v1", "Role", name, rules=_rules(job)),
         _object(job, "rbac.authorization.k8s.io/v1", "RoleBinding", name, roleRef=role, subjects=[subject]),
     ]
+    if network_policies and not _uses_host_network(job):
+        manifests.append(_network_policy(job))
     if group := gang.pod_group_spec(job):
         scheduler = gang.SCHEDULERS[job.spec.run_policy.scheduling_policy.gang]
         manifests.append(_object(job, scheduler.api_version, "PodGroup", job.metadata.name, spec=group))
     return manifests
+
+
+def _network_policy(job: ElasticJob) -> Json:
+    """Return the manifest of the policy by which only pods of the job reach its pods, on whatever port."""
+    own = {"podSelector": {"matchLabels": {names.LABEL_JOB_UID: job.metadata.uid}}}
+    spec = {**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own]}]}
+    return _object(job, "networking.k8s.io/v1", "NetworkPolicy", job.metadata.name, spec=spec)
+
+
+def _uses_host_network(job: ElasticJob) -> bool:
+    """Whether members have the addresses of their nodes, by which no policy can tell that they are the job's."""
+    specs = (role.template.get("spec") for role in job.spec.replica_specs.values())
+    return any(isinstance(spec, Mapping) and spec.get("hostNetwork") for spec in specs)
 
 
 def manifest_inputs(job: ElasticJob) -> Hashable:
@@ -57,8 +75,11 @@ def manifest_inputs(job: ElasticJob) -> Hashable:
 
 
 def secret(job: ElasticJob, content: Mapping[str, bytes]) -> Json:
-    """Return the manifest of the Secret with the job's token and certificates."""
-    return _secret(job, names.master_service(job.metadata.name), content)
+    """Return the manifest of the Secret with the job's token and certificates.
+
+    Nobody can change it: running pods keep what they were started with, and would refuse the pods that come later.
+    """
+    return {**_secret(job, names.master_service(job.metadata.name), content), "immutable": True}
 
 
 def query_secret(job: ElasticJob, data: Mapping[str, str]) -> Json:
@@ -71,6 +92,26 @@ def query_secret(job: ElasticJob, data: Mapping[str, str]) -> Json:
 def _secret(job: ElasticJob, name: str, content: Mapping[str, bytes]) -> Json:
     data = {key: base64.b64encode(value).decode() for key, value in content.items()}
     return _object(job, "v1", "Secret", name, type="Opaque", data=data)
+
+
+def belongs_to(existing: Mapping[str, Any], job: ElasticJob) -> bool:
+    """Whether an object of the job's names is the job's own, by its owner or by its label, should one be gone."""
+    metadata = existing["metadata"]
+    label = (metadata.get("labels") or {}).get(names.LABEL_JOB_UID)
+    return owned_by(metadata, job.metadata.uid) or label == job.metadata.uid
+
+
+def metadata_correction(manifest: Mapping[str, Any], existing: Mapping[str, Any]) -> Json:
+    """Return the merge patch that gives an object our labels and the job as an owner again; theirs are left alone."""
+    wanted, found = manifest["metadata"], existing["metadata"]
+    patch: Json = {}
+    labels = {key: value for key, value in wanted["labels"].items() if (found.get("labels") or {}).get(key) != value}
+    if labels:
+        patch["labels"] = labels
+    (owner,) = wanted["ownerReferences"]
+    if not owned_by(found, owner["uid"]):
+        patch["ownerReferences"] = [*(found.get("ownerReferences") or ()), owner]
+    return patch
 
 
 def correction_patch(manifest: Mapping[str, Any], existing: Mapping[str, Any]) -> Json:

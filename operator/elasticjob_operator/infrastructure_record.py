@@ -1,0 +1,49 @@
+"""What this process knows of one job's infrastructure: the objects that it has found or made, and in which version."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from elasticjob_kube.resources import SECRETS, Resource
+
+
+@dataclass(frozen=True)
+class ObjectVersion:
+    """An object as last found or made. `generation` is 0 for the kinds that have none."""
+
+    uid: str
+    version: int
+    generation: int
+
+
+@dataclass
+class InfrastructureRecord:
+    """The infrastructure of one job.
+
+    Attributes:
+        ensured_for: the inputs of the manifests for which all objects were found or made; None when that is not so.
+        objects: those objects, by kind and name.
+        secrets: contents of the Secrets by name, base64, to restore a lost one as it was.
+        changes: how often somebody else has changed or deleted an object.
+    """
+
+    ensured_for: Hashable = None
+    objects: dict[tuple[Resource, str], ObjectVersion] = field(default_factory=dict)
+    secrets: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    changes: int = 0
+
+    def observe(self, resource: Resource, found: Mapping[str, Any]) -> None:
+        """Keep an object as it was found or made."""
+        metadata = found["metadata"]
+        self.objects[resource, metadata["name"]] = ObjectVersion(
+            metadata["uid"], int(metadata["resourceVersion"]), metadata.get("generation", 0)
+        )
+        if resource == SECRETS:
+            self.secrets[metadata["name"]] = found.get("data") or {}
+
+    def invalidate(self) -> None:
+        """Note that somebody else has changed or deleted an object: all of them have to be looked at again."""
+        self.ensured_for = None
+        self.changes += 1

@@ -1,0 +1,95 @@
+"""What a job needs besides pods is deleted or changed by somebody else, while the job runs on a real API server."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from elasticjob_api import names
+from elasticjob_kube.errors import KubeError, NotFound
+from elasticjob_kube.resources import (
+    CONFIG_MAPS,
+    ELASTIC_JOBS,
+    NETWORK_POLICIES,
+    PODS,
+    ROLE_BINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Resource,
+)
+from elasticjob_kube.session import Json, Kube
+from elasticjob_localcluster.cluster import Cluster
+
+from tests.support.fake_kubelet import kubelet
+from tests.support.operator_process import job, operator, phase, there, workers
+from tests.support.wait import until
+
+MASTER = names.master_service("job")
+WATCHED = [
+    (SERVICES, MASTER),
+    (SERVICES, "job"),
+    (SERVICE_ACCOUNTS, MASTER),
+    (ROLES, MASTER),
+    (ROLE_BINDINGS, MASTER),
+    (NETWORK_POLICIES, "job"),
+]
+POLICY = {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{}]}
+
+
+async def get(kube: Kube, namespace: str, resource: Resource, name: str) -> Json:
+    """Return an object; empty if there is none."""
+    try:
+        return await kube.get(resource, namespace, name)
+    except NotFound:
+        return {}
+
+
+async def test_what_somebody_deletes_or_changes_in_mid_job_comes_back(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with (
+        operator(cluster.kubeconfig, namespace, tmp_path / "log", "--network-policies"),
+        kubelet(kube, namespace),
+    ):
+        await kube.create(ELASTIC_JOBS, namespace, job())
+        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        before = {key: await kube.get(key[0], namespace, key[1]) for key in WATCHED}
+        for resource, name in WATCHED:
+            await kube.delete(resource, namespace, name)
+        await kube.delete(PODS, namespace, "job-worker-0")
+        for resource, name in WATCHED:
+            again = await until(f"{resource.kind} {name}", partial(get, kube, namespace, resource, name))
+            assert again["metadata"]["uid"] != before[resource, name]["metadata"]["uid"]
+            assert again["metadata"]["ownerReferences"] == before[resource, name]["metadata"]["ownerReferences"]
+        await until("a new worker", partial(workers, kube, namespace), lambda found: "job-worker-0-1" in found)
+
+        added = {"metadata": {"labels": {"theirs": "1"}, "annotations": {"theirs": "1"}}}
+        await kube.patch(SERVICES, namespace, MASTER, added)
+        await kube.patch(NETWORK_POLICIES, namespace, "job", {"spec": POLICY, "metadata": {"labels": {"theirs": "1"}}})
+        policy = await until(
+            "the policy is corrected",
+            partial(get, kube, namespace, NETWORK_POLICIES, "job"),
+            lambda found: found["spec"] == before[NETWORK_POLICIES, "job"]["spec"],
+        )
+        assert policy["metadata"]["labels"]["theirs"] == "1", "what others add is theirs"
+        assert (await kube.get(SERVICES, namespace, MASTER))["metadata"]["labels"]["theirs"] == "1"
+
+
+@pytest.mark.thorough
+async def test_what_may_not_be_listed_comes_back_within_a_minute_and_the_secret_with_its_contents(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        await kube.create(ELASTIC_JOBS, namespace, job())
+        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        secret = await kube.get(SECRETS, namespace, MASTER)
+        with pytest.raises(KubeError, match="immutable"):
+            await kube.patch(SECRETS, namespace, MASTER, {"data": {"token": "eHh4"}})
+        await kube.delete(SECRETS, namespace, MASTER)
+        await kube.delete(CONFIG_MAPS, namespace, names.state_config_map("job"))
+        again = await until("the Secret", partial(get, kube, namespace, SECRETS, MASTER))
+        assert again["data"] == secret["data"]
+        await until("the ConfigMap", partial(there, kube, CONFIG_MAPS, namespace, names.state_config_map("job")))

@@ -1,0 +1,123 @@
+"""The control plane stands still or dies in mid-plan: the operator goes on by itself, and the outcome is the same."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from elasticjob_kube.errors import AlreadyExists, TryLater
+from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_OUTS
+from elasticjob_kube.session import Kube
+from elasticjob_localcluster import daemons
+from elasticjob_localcluster.cluster import Cluster
+
+from tests.conftest import shared_cluster
+from tests.support.fake_kubelet import kubelet
+from tests.support.operator_process import job, made, operator, phase, says, workers
+from tests.support.random_requests import record_twins
+from tests.support.wait import until
+
+pytestmark = pytest.mark.thorough
+
+OUTAGES = [
+    ("kube-apiserver", signal.SIGSTOP, 8),
+    ("kube-apiserver", signal.SIGSTOP, 30),
+    ("kube-apiserver", signal.SIGKILL, 0),
+    ("kube-apiserver", signal.SIGKILL, 30),
+    ("etcd", signal.SIGSTOP, 8),
+    ("etcd", signal.SIGSTOP, 30),
+    ("etcd", signal.SIGKILL, 0),
+]
+"""Who is struck by what, and for how many seconds; one that is killed is started again after them."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A control plane for this file alone, whose parts may be struck."""
+    with shared_cluster(tmp_path_factory, f"struck-{os.getpid()}", control_plane_only=True) as cluster:
+        yield cluster
+
+
+async def strike(cluster: Cluster, name: str, number: signal.Signals, seconds: float) -> None:
+    """Stop or kill a process of the control plane, and let it go on, or start it again, after a while."""
+    process = cluster.children[name]
+    process.send_signal(number)
+    if number == signal.SIGKILL:
+        await asyncio.to_thread(process.wait)
+    await asyncio.sleep(seconds)
+    if number == signal.SIGSTOP:
+        process.send_signal(signal.SIGCONT)
+        return
+    assert isinstance(process.args, list)
+    command = [os.fspath(argument) for argument in process.args]
+    again: subprocess.Popen[bytes] = daemons.start(name, command, state=cluster.state, environ=os.environ)
+    cluster.children[name] = again
+
+
+@pytest.mark.parametrize(("name", "number", "seconds"), OUTAGES)
+async def test_an_outage_in_mid_plan_costs_neither_the_plan_nor_the_operator(
+    cluster: Cluster,
+    kube: Kube,
+    namespace: str,
+    tmp_path: Path,
+    name: str,
+    number: signal.Signals,
+    seconds: float,
+) -> None:
+    async def worker_count() -> int:
+        try:
+            return len(await workers(kube, namespace))
+        except TryLater:
+            return 0
+
+    async with (
+        record_twins(kube, namespace) as twins,
+        kubelet(kube, namespace),
+        operator(cluster.kubeconfig, namespace, tmp_path / "log") as process,
+    ):
+        await until("it leads", lambda: says(tmp_path / "log", "leading as"))
+        await kube.create(ELASTIC_JOBS, namespace, job())
+        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=3))
+        await until("the plan has begun", worker_count, lambda count: count > 2)
+        await strike(cluster, name, number, seconds)
+        back = time.monotonic()
+        # A new job shows that it is at work again; whatever is in the store of before the outage knows nothing of it.
+        await until("it can be asked for", lambda: created(kube, namespace, "after"))
+        await until("the operator is back at work", lambda: exists(kube, namespace, "after-master"))
+        print(f"back at work {time.monotonic() - back:.1f} s after the end of the outage")
+        await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
+        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await phase(kube, namespace, ELASTIC_JOBS, "after", "Running")
+        assert [await workers(kube, namespace, "job"), await workers(kube, namespace, "after")] == [
+            [f"job-worker-{index}" for index in range(5)],
+            [f"after-worker-{index}" for index in range(2)],
+        ]
+        assert process.returncode is None
+        assert not await says(tmp_path / "log", "Traceback")
+        assert twins == []
+
+
+async def created(kube: Kube, namespace: str, name: str) -> bool:
+    """Create a job; return False if the API server does not take it yet."""
+    try:
+        await kube.create(ELASTIC_JOBS, namespace, job(name))
+    except TryLater:
+        return False
+    except AlreadyExists:  # made by an attempt whose answer was lost
+        pass
+    return True
+
+
+async def exists(kube: Kube, namespace: str, name: str) -> bool:
+    """Whether there is such a pod, as far as the API server answers."""
+    try:
+        return name in [pod["metadata"]["name"] for pod in (await kube.list(PODS, namespace))["items"]]
+    except TryLater:
+        return False

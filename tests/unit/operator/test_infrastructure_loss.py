@@ -1,0 +1,167 @@
+"""What a job needs besides pods is changed or deleted by somebody else while the job runs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_kube.resources import (
+    CONFIG_MAPS,
+    ELASTIC_JOBS,
+    NETWORK_POLICIES,
+    PODS,
+    SECRETS,
+    SERVICES,
+    VOLCANO_POD_GROUPS,
+    Resource,
+)
+from elasticjob_operator import infrastructure_watch
+from elasticjob_operator.core.manifests.infrastructure import infrastructure_manifests, metadata_correction
+from elasticjob_operator.infrastructure_watch import InfrastructureWatch, Metadata
+from elasticjob_operator.store import JobKey
+
+from tests.support.job_cluster import pod_names
+from tests.support.simulator.cluster import JOB, Cluster, job_body
+from tests.support.wait import until
+
+Json = dict[str, Any]
+MASTER = names.master_service(JOB)
+
+
+async def running(**spec: Any) -> Cluster:
+    cluster = Cluster(**spec)
+    await cluster.start()
+    return cluster
+
+
+def watch(cluster: Cluster, changed: list[JobKey], *, check_seconds: float = 600.0) -> InfrastructureWatch:
+    return InfrastructureWatch(
+        cluster.operator.session, cluster.operator.store, changed.append, check_seconds=check_seconds
+    )
+
+
+def metadata_of(cluster: Cluster, resource: Resource, name: str) -> Metadata:
+    return msgspec.convert(cluster.kube.objects[resource, name], Metadata)
+
+
+async def test_no_member_is_made_before_what_was_deleted_is_there_again() -> None:
+    cluster = await running(replicas=2)
+    service = metadata_of(cluster, SERVICES, MASTER)
+    cluster.kube.remove(SERVICES, MASTER)
+    cluster.kube.remove(PODS, "job-worker-0")
+    changed: list[JobKey] = []
+    watch(cluster, changed)._handler(SERVICES)(service, None)
+    assert [key.name for key in changed] == [JOB]
+    await cluster.settle()
+    assert pod_names(cluster) == ["job-worker-0-1", "job-worker-1"]
+    again = cluster.kube.objects[SERVICES, MASTER]["metadata"]["uid"]
+    assert again < cluster.kube.objects[PODS, "job-worker-0-1"]["metadata"]["uid"], "UIDs count up here"
+
+
+async def test_a_change_by_somebody_else_is_noticed_and_the_operators_own_is_not() -> None:
+    cluster = await running()
+    changed: list[JobKey] = []
+    on_change = watch(cluster, changed)._handler(SERVICES)
+    before = metadata_of(cluster, SERVICES, MASTER)
+    on_change(None, before)
+    assert changed == [], "it is as the operator has made it"
+    cluster.kube.objects[SERVICES, MASTER]["spec"]["ports"] = []
+    cluster.kube._store(SERVICES, cluster.kube.objects[SERVICES, MASTER])
+    on_change(before, metadata_of(cluster, SERVICES, MASTER))
+    assert len(changed) == 1
+    await cluster.settle()
+    corrected = metadata_of(cluster, SERVICES, MASTER)
+    assert len(cluster.kube.objects[SERVICES, MASTER]["spec"]["ports"]) == 2
+    on_change(before, corrected)
+    assert len(changed) == 1
+    stranger = msgspec.structs.replace(
+        corrected.metadata, labels={**corrected.metadata.labels, names.LABEL_JOB_UID: "x"}
+    )
+    on_change(Metadata(stranger), None)
+    assert len(changed) == 1, "a label does not make an object the job's"
+
+
+async def test_whoever_deletes_again_and_again_is_answered_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(infrastructure_watch, "CORRECTION_SECONDS", 0.2)
+    cluster = await running()
+    changed: list[JobKey] = []
+    on_change = watch(cluster, changed)._handler(SERVICES)
+    for _ in range(100):
+        on_change(metadata_of(cluster, SERVICES, MASTER), None)
+    assert len(changed) == 1
+    await until("the last deletion is answered, too", lambda: len(changed) == 2)
+
+
+async def test_a_lost_secret_is_restored_as_it_was_while_pods_have_its_contents() -> None:
+    cluster = await running()
+    contents = cluster.kube.objects[SECRETS, MASTER]["data"]
+    assert cluster.kube.objects[SECRETS, MASTER]["immutable"] is True
+    job = cluster.operator.store.job(JobKey("ns", JOB))
+    assert job is not None
+    for _ in range(2):
+        cluster.kube.remove(SECRETS, MASTER)
+        cluster.operator.store.infrastructure(job).invalidate()
+        await cluster.settle()
+        assert cluster.kube.objects[SECRETS, MASTER]["data"] == contents
+    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(suspend=True))
+    await cluster.settle()
+    cluster.kube.remove(SECRETS, MASTER)
+    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["runPolicy"].update(suspend=False))
+    await cluster.settle()
+    assert cluster.kube.objects[SECRETS, MASTER]["data"] != contents, "how a token that has leaked is replaced"
+
+
+@pytest.mark.parametrize(
+    ("resource", "name"),
+    [
+        (SECRETS, MASTER),
+        (SECRETS, names.query_secret(JOB)),
+        (CONFIG_MAPS, names.state_config_map(JOB)),
+        (VOLCANO_POD_GROUPS, JOB),
+    ],
+)
+async def test_what_cannot_be_watched_is_asked_for(resource: Resource, name: str) -> None:
+    cluster = await running(runPolicy={"schedulingPolicy": {"gang": "volcano"}})
+    changed: list[JobKey] = []
+    checking = asyncio.create_task(watch(cluster, changed, check_seconds=0.01)._check_for_ever())
+    try:
+        await asyncio.sleep(0.05)
+        assert changed == [], "all is as the operator has made it"
+        cluster.kube.remove(resource, name)
+        await until("the loss is noticed", lambda: changed)
+        await cluster.settle()
+        assert (resource, name) in cluster.kube.objects
+    finally:
+        checking.cancel()
+        await asyncio.wait([checking])
+
+
+def test_labels_and_owner_come_back_and_those_of_others_stay() -> None:
+    body = job_body(2, 1, 4)
+    body["metadata"] |= {"uid": "u"}
+    manifest = infrastructure_manifests(msgspec.convert(body, ElasticJob))[0]
+    theirs = {"uid": "other", "kind": "Other"}
+    labels = {"theirs": "1", **manifest["metadata"]["labels"]}
+    del labels[names.LABEL_ROLE]
+    found = {"metadata": {"labels": labels, "ownerReferences": [theirs]}}
+    assert metadata_correction(manifest, found) == {
+        "labels": {names.LABEL_ROLE: names.ROLE_MASTER},
+        "ownerReferences": [theirs, *manifest["metadata"]["ownerReferences"]],
+    }
+    assert metadata_correction(manifest, manifest) == {}
+
+
+@pytest.mark.parametrize(("wanted", "host_network"), [(True, False), (True, True), (False, False)])
+def test_only_pods_of_the_job_may_connect_to_its_pods(wanted: bool, host_network: bool) -> None:
+    template = {"spec": {"hostNetwork": host_network, "containers": [{"name": "train", "command": ["t"]}]}}
+    body = job_body(2, 1, 4, worker={"template": template})
+    body["metadata"] |= {"uid": "u"}
+    manifests = infrastructure_manifests(msgspec.convert(body, ElasticJob), network_policies=wanted)
+    policies = [manifest["spec"] for manifest in manifests if manifest["kind"] == NETWORK_POLICIES.kind]
+    own = {"podSelector": {"matchLabels": {names.LABEL_JOB_UID: "u"}}}
+    expected = [{**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own]}]}]
+    assert policies == (expected if wanted and not host_network else []), "nodes' addresses say nothing of a job"
