@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from elasticjob_api import names
-from elasticjob_kube.errors import NotFound
+from elasticjob_kube.errors import NotFound, Refused
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
     ELASTIC_JOBS,
@@ -131,7 +131,10 @@ class ObjectFaults:
         account, folder = names.master_service(job), self.cluster.directory
         kubeconfig = await kubeconfig_of(account, self.cluster.cluster, self.kube, NAMESPACE, folder)
         async with connect(user_agent="elasticjob-chaos", kubeconfig=kubeconfig) as master:
-            await master.patch(ELASTIC_JOBS, NAMESPACE, job, body, subresource="status")
+            try:
+                await master.patch(ELASTIC_JOBS, NAMESPACE, job, body, subresource="status")
+            except Refused as error:
+                return f"{job} {status}: refused, {error}"[:400]
         return f"{job} {status}"[:200]
 
     async def _items(self, resource: Resource) -> list[Json]:
