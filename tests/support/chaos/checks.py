@@ -35,8 +35,10 @@ ALL_KINDS = (
     *(CONFIG_MAPS, ROLES, ROLE_BINDINGS, SERVICE_ACCOUNTS),
 )
 _OF_KUBERNETES = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}
-MOST_MORE_MEMORY_MB, MOST_MORE_FILES, MOST_MORE_TASKS = 30, 20, 5
-"""How much more an operator may use after the run than one that has just started."""
+_MOST_MORE = (30, 20, 5)
+"""How many more MB, open files and asyncio tasks an operator may have after the run than one that has just started."""
+_WAITING_TASKS = 3
+"""An operator with more tasks leads."""
 _LEFT_SECONDS, _REST_SECONDS = 60, 15
 
 
@@ -104,26 +106,32 @@ async def check_processes(uids: set[str]) -> list[str]:
 
 
 async def check_operators(cluster: ChaosCluster) -> list[str]:
-    """Compare the operators at rest, after the run, with new ones: memory, open files, asyncio tasks."""
+    """Compare the leading operator at rest, after the run, with a new one: memory, open files, asyncio tasks."""
     await asyncio.sleep(_REST_SECONDS)
-    after = {name: (*cluster.usage(name), cluster.tasks(name)) for name in OPERATORS}
-    leader = max(OPERATORS, key=lambda name: after[name][2])
+    after = _leading(cluster)
+    before = {name: cluster.pid(name) for name in OPERATORS}
     for name in OPERATORS:
         cluster.cluster.children[name].terminate()
-    await until("new operators", lambda: all(_is_new(cluster, name, after) for name in OPERATORS), seconds=60)
+
+    def renewed() -> bool:
+        others = all(cluster.pid(name) != before[name] and cluster.tasks(name) for name in OPERATORS)
+        return others and _leading(cluster)[2] > _WAITING_TASKS
+
+    await until("a new operator leads", renewed, seconds=60)
     await asyncio.sleep(_REST_SECONDS)
-    new = {name: (*cluster.usage(name), cluster.tasks(name)) for name in OPERATORS}
-    fresh = max(new.values(), key=lambda usage: usage[2])
+    new = _leading(cluster)
     cluster.record.write("operators", after=after, new=new)
-    found, bounds = [], (MOST_MORE_MEMORY_MB, MOST_MORE_FILES, MOST_MORE_TASKS)
-    for what, had, has, bound in zip(("MB", "open files", "asyncio tasks"), after[leader], fresh, bounds, strict=True):
-        if had > has + bound:
-            found.append(f"{leader} has {had} {what} after the run; a new operator has {has}")
-    return found
+    bounds = zip(("MB", "open files", "asyncio tasks"), after, new, _MOST_MORE, strict=True)
+    return [
+        f"the leading operator has {had} {what} after the run; a new one has {has}"
+        for what, had, has, most in bounds
+        if had > has + most
+    ]
 
 
-def _is_new(cluster: ChaosCluster, name: str, after: dict[str, tuple[int, int, int]]) -> bool:
-    return cluster.cluster.children[name].poll() is None and cluster.tasks(name) > 0
+def _leading(cluster: ChaosCluster) -> tuple[int, int, int]:
+    """Return memory in MB, open files and tasks of the operator that leads: the one with more tasks."""
+    return max(((*cluster.usage(name), cluster.tasks(name)) for name in OPERATORS), key=lambda usage: usage[2])
 
 
 def errors_in_log(text: str) -> list[str]:
