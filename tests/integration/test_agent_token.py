@@ -9,6 +9,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +90,21 @@ async def search(folder: Path, agent: str, python: str, *before: str) -> dict[st
     return found
 
 
+@pytest.fixture
+def anybodys_folder() -> Iterator[Path]:
+    """A folder whose content anybody may run, which pytest's own are not."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder)
+
+
 @pytest.mark.parametrize(
     ("who", "agent"),
     [("the user of the tests", "of the image"), ("root of a container", "of the image"), ("nobody", "installed")],
 )
-async def test_the_training_process_finds_the_token_nowhere(tmp_path: Path, who: str, agent: str) -> None:
+async def test_the_training_process_finds_the_token_nowhere(
+    tmp_path: Path, anybodys_folder: Path, who: str, agent: str
+) -> None:
     before: tuple[str, ...] = ()
     if who != "the user of the tests":
         if os.geteuid() != 0 or not shutil.which("setpriv"):
@@ -100,10 +112,8 @@ async def test_the_training_process_finds_the_token_nowhere(tmp_path: Path, who:
         before = NOBODY if who == "nobody" else ROOT_OF_A_CONTAINER
     program, python = AGENT, sys.executable
     if agent == "installed":
-        folder = tmp_path / "agent"
+        folder = anybodys_folder / "agent"
         subprocess.run([AGENT, "install", str(folder)], check=True, timeout=60)
-        for parent in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-            parent.chmod(0o711)  # anybody may run what is in it
         program, python = str(folder / "bin" / "elasticjob-agent"), str(folder / "bin" / "python3")
     result = await search(tmp_path, program, python, *before)
     assert result["dumpable"] == 1, "core dumps and debuggers of the training process do not work"

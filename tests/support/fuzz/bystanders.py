@@ -13,6 +13,7 @@ from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import job_pb2, shards_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_api.v1.shards_pb2_grpc import ShardServiceStub
+from elasticjob_master.server.protobuf import MOST_INCARNATIONS
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.support.grpc_agent import SECONDS, Agent
@@ -26,7 +27,7 @@ GROWTH = 16 * MEGABYTE
 LOG_PER_INPUT = 400
 """Bytes: a line each."""
 DATASET = "the-bystanders-own"
-NEWEST = 2**32 - 1
+NEWEST = MOST_INCARNATIONS
 """Incarnation of their pods: nobody who registers for their places is newer."""
 
 
