@@ -112,7 +112,7 @@ class Condition(Object, frozen=True):
     """A standard condition (metav1.Condition)."""
 
     type: Annotated[str, Meta(description="What is told, in CamelCase.", max_length=316)]
-    status: Annotated[str, Meta(description="True, False or Unknown.", pattern="^(True|False|Unknown)$")]
+    status: Annotated[str, Meta(description="True, False or Unknown.", pattern="^(True|False|Unknown)$", max_length=7)]
     reason: Annotated[str, Meta(description="Why, in CamelCase, for programs.", max_length=1024)] = ""
     message: Annotated[Message, Meta(description="Why, for people.")] = ""
     last_transition_time: Annotated[Time, Meta(description="When the status last changed.")] = ""
