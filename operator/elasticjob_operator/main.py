@@ -134,7 +134,7 @@ async def _run_as_leader(kube: Kube, config: Config, state: OperatorState) -> No
         kube, PODS, Pod, namespace=config.namespace, label_selector=names.LABEL_JOB_UID, on_change=on_pod_change
     )
     events = Events(kube, config.identity)
-    conditions = OwnConditions(kube, events)
+    conditions = OwnConditions(kube.low_priority(), events)
     customs = custom_informers(kube, config.namespace, store, conditions, on_job)
     executor = Executor(kube, store, PodExecutor(kube, pods, events), events, config.network_policies)
     defaults = Defaults(master_image=config.master_image, agent_image=config.agent_image)
