@@ -104,10 +104,14 @@ class Tenant:
         rng = self.random.rng
         resource = rng.choices(KINDS, (4, 2, 1, 1))[0]
         present = self._present[resource]
-        if not present or rng.random() < 0.5:
-            name = rng.choice(JOBS) if resource == ELASTIC_JOBS else f"request-{next(self._numbers)}"
-            path = resource.path(self._namespace)
-            if await self._send("POST", path, self.random.body(resource, name)) and name not in present:
+        names = (
+            [name for name in JOBS if name not in present]
+            if resource == ELASTIC_JOBS
+            else [f"request-{next(self._numbers)}"]
+        )
+        if names and (not present or rng.random() < 0.5):
+            name = rng.choice(names)
+            if await self._send("POST", resource.path(self._namespace), self.random.body(resource, name)):
                 present.append(name)
             if len(present) > MOST_OBJECTS:
                 await self._delete(resource, present.pop(0))

@@ -79,11 +79,11 @@ class RandomResources:
         return self._text(body)
 
     def change(self, resource: Resource, part: str) -> bytes:
-        """Return a merge patch of `spec` or `status`."""
+        """Return a patch of `spec` or `status`, to be merged or applied."""
         patch: Json = {}
         for _ in range(self.rng.choice((1, 1, 2, 4))):
             self._mutate(patch, self._part(resource, part))
-        return self._text({part: patch})
+        return self._text({"apiVersion": resource.api_version, "kind": resource.kind, part: patch})
 
     def _part(self, resource: Resource, part: str) -> Json:
         schema: Json = self.schemas[resource]["properties"][part]
