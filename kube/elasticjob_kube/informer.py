@@ -159,6 +159,14 @@ class Informer(Generic[T]):
         """Put the server's answer to an own write into the cache, ahead of the watch."""
         self._put(item)
 
+    def keep(self, item: T) -> None:
+        """Put an object into the cache that exists although the watch has reported it as gone: no selector matches it.
+
+        No watch reports it any more; the next list, or `forget`, removes it.
+        """
+        self._deleted_at.pop(item.metadata.uid, None)
+        self._put(item)
+
     def forget(self, uid: str) -> None:
         """Remove an object that the server has answered is gone, ahead of the watch."""
         if old := self._objects.get(uid):

@@ -52,6 +52,7 @@ class Executor:
             Retry: an action failed; decide again after a pause.
             StaleState: the decision was made on a stale state; decide again now.
         """
+        decided = list(decided)
         due: float | None = None
         refused: Refused | None = None
         try:
@@ -74,7 +75,8 @@ class Executor:
             raise Retry(error.message, due=due) from error
         except KubeError as error:
             raise retry_after(error, due=due) from error
-        self.store.record_refusal(job, "")
+        if not any(isinstance(action, do.ConfirmGone) for action in decided):  # before pods that may be refused again
+            self.store.record_refusal(job, "")
 
     async def _execute_one(self, job: ElasticJob, action: do.Action) -> ElasticJob:
         """Execute one action; return the job as it is afterwards."""
@@ -103,6 +105,8 @@ class Executor:
                 # Of many new jobs, each gets its master before any gets what can come after.
                 kube = self.kube if part == "First" else self.kube.low_priority()
                 await self._ensure_infrastructure(kube, job, part)
+            case do.ConfirmGone():
+                await self.pod_executor.confirm_gone(job, action)
             case do.EmitEvent():
                 self.events.emit(job, action)
             case _:

@@ -136,7 +136,7 @@ async def _run_as_leader(kube: Kube, config: Config, state: OperatorState) -> No
     events = Events(kube, config.identity)
     conditions = OwnConditions(kube.low_priority(), events)
     customs = custom_informers(kube, config.namespace, store, conditions, on_job)
-    executor = Executor(kube, store, PodExecutor(kube, pods, events), events, config.network_policies)
+    executor = Executor(kube, store, PodExecutor(kube, pods, store.pods, events), events, config.network_policies)
     defaults = Defaults(master_image=config.master_image, agent_image=config.agent_image)
     queue = state.queue = WorkQueue(Reconciler(kube, store, executor, defaults).reconcile, on_end)
     infrastructure = InfrastructureWatch(kube, store, queue.add)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
+from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused, TryLater
 from elasticjob_kube.informer import Informer
@@ -19,10 +20,11 @@ from elasticjob_kube.retry import retry
 from elasticjob_kube.session import Json, Kube
 
 from elasticjob_operator.core.model import actions as do
+from elasticjob_operator.core.model.identity import JobIdentity, controlling_job, identity_of, was_made_for
 from elasticjob_operator.core.model.observed import Pod
 from elasticjob_operator.errors import StaleState
 from elasticjob_operator.events import Events
-from elasticjob_operator.store import controlling_job_uid
+from elasticjob_operator.pod_store import PodStore
 
 RecordRefusedResize = Callable[[do.ResizePod, str], None]
 PodAction = do.CreatePod | do.DeletePod | do.ResizePod
@@ -38,6 +40,7 @@ class PodExecutor:
 
     kube: Kube
     pods: Informer[Pod]
+    store: PodStore
     events: Events
     _jobs_to_relist: set[str] = field(default_factory=set)
 
@@ -76,6 +79,44 @@ class PodExecutor:
         if failures:
             raise failures[0]
 
+    async def confirm_gone(self, job: ElasticJob, action: do.ConfirmGone) -> None:
+        """Read the pods with these names; keep those that were made for the job and exist, and the others as gone.
+
+        Raises:
+            KubeError: the API server has not answered for one.
+        """
+        limit = asyncio.Semaphore(MAX_CONCURRENT_CHANGES)
+
+        async def confirm(name: str) -> None:
+            async with limit:
+                await self._confirm_one(job, name, action.at)
+
+        answers = await asyncio.gather(*(confirm(name) for name in action.names), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+
+    async def _confirm_one(self, job: ElasticJob, name: str, now: float) -> None:
+        identity = identity_of(job)
+        try:
+            found = await self.kube.get(PODS, job.metadata.namespace, name)
+        except NotFound:
+            found = None
+        if found is not None and was_made_for(found, job.metadata.uid):
+            self._keep(identity, _pod(found), now)
+            return
+        self.store.record_gone(identity, name)
+        for pod in self.store.of(identity):
+            if pod.name == name:
+                self.pods.forget(pod.metadata.uid)
+
+    def _keep(self, job: JobIdentity, pod: Pod, now: float) -> None:
+        """Keep a pod that was made for the job, whatever its labels and owners say by now."""
+        self.store.claim(job, pod.metadata.uid)
+        self.store.record_found(job, pod.name, now, is_watched=names.LABEL_JOB_UID in pod.metadata.labels)
+        self.pods.keep(pod)
+        self.store.update(None, pod)  # the informer has had it all the time if only its owner is gone
+
     async def _execute_one(
         self, job: ElasticJob, action: do.Action, record_refused_resize: RecordRefusedResize
     ) -> None:
@@ -100,8 +141,11 @@ class PodExecutor:
         except (TryLater, Conflict):
             self._jobs_to_relist.add(job.metadata.uid)
             raise
-        pod = _pod(answer)
-        if controlling_job_uid(pod) != job.metadata.uid:
+        pod, identity = _pod(answer), identity_of(job)
+        if controlling_job(pod) != identity:
+            if was_made_for(answer, job.metadata.uid):
+                self._keep(identity, pod, 0.0)
+                raise StaleState
             note = f"pod {action.name} exists and is not this job's; it is left alone, and its name not used"
             self.events.emit(job, do.EmitEvent(reason="ForeignPod", note=note, warning=True))
             # Not StaleState, which is retried at once: the following names may be taken as well, so there is a pause.

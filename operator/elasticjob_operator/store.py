@@ -13,19 +13,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.ownership import may_be_of_job
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.scalers import ScaleIn, ScaleOut
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 
 from elasticjob_operator.core.manifests.infrastructure import manifest_inputs
 from elasticjob_operator.core.model.actions import ResizePod
+from elasticjob_operator.core.model.identity import identity_of
 from elasticjob_operator.core.model.limit_ranges import LimitRange
 from elasticjob_operator.core.model.observed import Observed, Pod, Repair
 from elasticjob_operator.core.model.patches import readable
 from elasticjob_operator.core.scaling.disruption import Node, leaving_reason
 from elasticjob_operator.infrastructure_record import InfrastructureRecord
+from elasticjob_operator.pod_store import PodStore
 
 log = logging.getLogger(__name__)
 _MAX_DELETED_UIDS = 10_000
@@ -58,7 +60,7 @@ class Store:
     """Custom resources, pods, leaving nodes and default limits as last observed."""
 
     _customs: dict[JobKey, dict[str, Custom]] = field(default_factory=lambda: defaultdict(dict))
-    _pods: dict[str, dict[str, Pod]] = field(default_factory=lambda: defaultdict(dict))
+    pods: PodStore = field(default_factory=PodStore)
     _last_refusals: dict[str, str] = field(default_factory=dict)
     _status_written_at: dict[str, float] = field(default_factory=dict)
     _infrastructure: dict[str, InfrastructureRecord] = field(default_factory=lambda: defaultdict(InfrastructureRecord))
@@ -115,6 +117,8 @@ class Store:
         self._status_written_at.pop(uid, None)
         self._infrastructure.pop(uid, None)
         self._repairs.pop(uid, None)
+        if isinstance(custom, ElasticJob):
+            self.pods.forget_job(identity_of(custom))
 
     def forget_uid(self, uid: str) -> None:
         """Remove the plan or request with this UID, which was deleted."""
@@ -124,19 +128,16 @@ class Store:
 
     def update_pod(self, before: Pod | None, after: Pod | None) -> JobKey | None:
         """Cache a pod that was added, changed or deleted (`after` None); return the key of its job, if it has one."""
-        pod = after or before
-        assert pod is not None
-        job_uid = controlling_job_uid(pod)
-        if job_uid is None:
+        job = self.pods.update(before, after)
+        if after is None and before is not None:
+            self._refused_resizes.pop(before.metadata.uid, None)
+        if job is None:
             return None
-        if after is not None:
-            self._pods[job_uid][pod.metadata.uid] = after
-        else:
-            self._pods[job_uid].pop(pod.metadata.uid, None)
-            self._refused_resizes.pop(pod.metadata.uid, None)
-            if not self._pods[job_uid]:
-                del self._pods[job_uid]
-        return _key_of_pod(pod)
+        key = JobKey(job.namespace, job.name)
+        present = self.job(key)
+        if (present is None or present.metadata.uid != job.uid) and not self.pods.of(job):
+            self.pods.forget_job(job)
+        return key
 
     def update_node(self, before: Node | None, after: Node | None) -> list[JobKey]:
         """Note whether a node is leaving; if that has changed, return the keys of the jobs with pods on it."""
@@ -148,8 +149,7 @@ class Store:
         self._leaving_nodes.pop(name, None)
         if why is not None:
             self._leaving_nodes[name] = why
-        there = (pod for pods in self._pods.values() for pod in pods.values() if pod.spec.node_name == name)
-        return list({_key_of_pod(pod) for pod in there})
+        return [JobKey(job.namespace, job.name) for job in self.pods.on_node(name)]
 
     def update_limit_range(self, before: LimitRange | None, after: LimitRange | None) -> None:
         """Cache a LimitRange that was added, changed or deleted (`after` None)."""
@@ -182,11 +182,15 @@ class Store:
 
     def observed(self, job: ElasticJob) -> Observed:
         """Return the job and all that belongs to it, without what belonged to an earlier job of its name."""
-        uid = job.metadata.uid
-        customs = [custom for custom in self._customs.get(key_of(job), {}).values() if _may_be_of(custom, uid)]
+        uid, identity = job.metadata.uid, identity_of(job)
+        customs = [
+            custom
+            for custom in self._customs.get(key_of(job), {}).values()
+            if may_be_of_job(custom.metadata, job.metadata.name, uid)
+        ]
         return Observed(
             job=job,
-            pods=tuple(self._pods.get(uid, {}).values()),
+            pods=self.pods.of(identity),
             plans=tuple(custom for custom in customs if isinstance(custom, ScalePlan)),
             scale_ins=tuple(custom for custom in customs if isinstance(custom, ScaleIn)),
             scale_outs=tuple(custom for custom in customs if isinstance(custom, ScaleOut)),
@@ -197,6 +201,10 @@ class Store:
             refused_resizes=self._refused_resizes,
             default_limits=self._default_limits(job.metadata.namespace),
             repairs=self._repairs,
+            tampered=self.pods.tampered,
+            gone=self.pods.gone(identity),
+            unconfirmed=self.pods.unconfirmed(identity),
+            kept=self.pods.kept(identity),
         )
 
     def _default_limits(self, namespace: str) -> frozenset[str]:
@@ -244,20 +252,3 @@ def key_of(custom: Custom) -> JobKey:
     """Return the job that a custom resource is, or names."""
     name = custom.metadata.name if isinstance(custom, ElasticJob) else custom.spec.job_name
     return JobKey(custom.metadata.namespace, name)
-
-
-def _key_of_pod(pod: Pod) -> JobKey:
-    return JobKey(pod.metadata.namespace, pod.metadata.labels.get(names.LABEL_JOB_NAME, ""))
-
-
-def _may_be_of(custom: Custom, job_uid: str) -> bool:
-    """Whether its owners and labels do not say that it is another job's; a user's new object has neither."""
-    owners = {owner.uid for owner in custom.metadata.owner_references if owner.kind == "ElasticJob"}
-    label = custom.metadata.labels.get(names.LABEL_JOB_UID, job_uid)
-    return label == job_uid and (not owners or job_uid in owners)
-
-
-def controlling_job_uid(pod: Pod) -> str | None:
-    """Return the UID of the job that controls a pod."""
-    owners = pod.metadata.owner_references
-    return next((owner.uid for owner in owners if owner.controller and owner.kind == "ElasticJob"), None)

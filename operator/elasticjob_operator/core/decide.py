@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJobStatus, Phase
+from elasticjob_api.indices import format_indices, parse_indices
 from elasticjob_api.times import parse_time
 from msgspec.structs import replace
 
@@ -18,12 +20,14 @@ from elasticjob_operator.core.health_conditions import health_events
 from elasticjob_operator.core.manifests.validation import validation_error
 from elasticjob_operator.core.members.completion import has_succeeded, why_it_cannot_succeed
 from elasticjob_operator.core.members.failure_policy import restart_rules_error
+from elasticjob_operator.core.members.lost_pods import CHECK_SECONDS, confirm_lost_pods, delete_tampered_pods
 from elasticjob_operator.core.members.master import reconcile_master
 from elasticjob_operator.core.members.reconcile import reconcile_members
 from elasticjob_operator.core.members.reconcile_result import ReconcileResult
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import (
     Action,
+    ConfirmGone,
     Decision,
     DeleteJob,
     EmitEvent,
@@ -54,8 +58,15 @@ def decide(observed: Observed, now: float, defaults: Defaults) -> Decision:
     job = observed.job
     if job.metadata.deletion_timestamp is not None or job.spec.run_policy.managed_by not in (None, names.MANAGED_BY):
         return Decision()
-    if repairs := repair_statuses(observed):
-        return Decision(tuple(repairs))
+    if first := repair_statuses(observed) or confirm_lost_pods(observed, now) or delete_tampered_pods(observed):
+        return Decision(tuple(first))
+    decision = _decide(observed, now, defaults)
+    wait = CHECK_SECONDS if observed.kept else None
+    return dataclasses.replace(decision, requeue_after=shortest_wait(decision.requeue_after, wait))
+
+
+def _decide(observed: Observed, now: float, defaults: Defaults) -> Decision:
+    job = observed.job
     if job.status.phase is None:
         return _initialize(observed, now, defaults)
     if job.status.phase in job_status.FINISHED_PHASES:
@@ -106,6 +117,8 @@ def _reconcile_active(observed: Observed, now: float, defaults: Defaults) -> Dec
     plan_writes = [action for action in scaling.actions if isinstance(action, PatchStatus | WriteBackReplicas)]
     other_scaling = [action for action in scaling.actions if not isinstance(action, PatchStatus | WriteBackReplicas)]
     actions: list[Action] = [*master.deletes, *members.deletes, *master.creates, *members.creates]
+    if confirm := (*master.confirm, *members.confirm):
+        actions.append(ConfirmGone(confirm, now))
     actions += [*other_scaling, *master.events, *members.events]
     prerequisites = _prerequisites(observed, scaling, plan_writes, members, master, status.message)
     if not prerequisites:
@@ -190,7 +203,7 @@ def _clean_up(observed: Observed, now: float) -> Decision:
         ttl_left = parse_time(job.status.completion_time) + policy.ttl_seconds_after_finished - now
         if ttl_left <= 0:
             return Decision((DeleteJob(),))
-    result = ReconcileResult(replace(job.status, observed_generation=job.metadata.generation))
+    result = ReconcileResult(_with_present_pods(observed))
     for pod in observed.pods:
         if pod.role == names.ROLE_MASTER or _is_cleaned_up(pod, policy.clean_pod_policy):
             result.terminate(job, pod, now)
@@ -202,6 +215,21 @@ def _clean_up(observed: Observed, now: float) -> Decision:
         now,
         requeue_after=shortest_wait(ttl_left, result.requeue_after),
     )
+
+
+def _with_present_pods(observed: Observed) -> ElasticJobStatus:
+    """Return the status of a finished job, which misses no pod that is gone."""
+    job = observed.job
+    roles = {
+        role: replace(
+            replica,
+            started_indices=format_indices(
+                parse_indices(replica.started_indices) & {pod.index for pod in observed.members(role)}
+            ),
+        )
+        for role, replica in job.status.replica_statuses.items()
+    }
+    return replace(job.status, replica_statuses=roles, observed_generation=job.metadata.generation)
 
 
 def _is_cleaned_up(pod: Pod, policy: str) -> bool:

@@ -41,13 +41,18 @@ class Operator:
     def __init__(self, kube: FakeKube) -> None:
         self.kube, self.store = kube, Store()
         self.pods: Informer[Pod] = Informer(
-            self.session, PODS, Pod, on_change=lambda old, new: _void(self.store.update_pod(old, new))
+            self.session,
+            PODS,
+            Pod,
+            label_selector=names.LABEL_JOB_UID,
+            on_change=lambda old, new: _void(self.store.update_pod(old, new)),
         )
         self.nodes: Informer[Node] = Informer(
             self.session, NODES, Node, on_change=lambda old, new: _void(self.store.update_node(old, new))
         )
         events = Events(self.session, "simulator")
-        self.executor = Executor(self.session, self.store, PodExecutor(self.session, self.pods, events), events)
+        pod_executor = PodExecutor(self.session, self.pods, self.store.pods, events)
+        self.executor = Executor(self.session, self.store, pod_executor, events)
         self.reconciler = Reconciler(self.session, self.store, self.executor, DEFAULTS)
 
     @property

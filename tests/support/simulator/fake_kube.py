@@ -58,9 +58,19 @@ class FakeKube:
     get_cached_metadata = get
 
     async def list(
-        self, resource: Resource, namespace: str | None = None, *, as_type: type[Any] = dict, **_: str
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        as_type: type[Any] = dict,
+        label_selector: str = "",
+        **_: str,
     ) -> Any:
-        items = [msgspec.Raw(raw) for (kind, _), raw in self.raw.items() if kind is resource]
+        items = [
+            msgspec.Raw(raw)
+            for (kind, name), raw in self.raw.items()
+            if kind is resource and is_selected(self.objects[kind, name], label_selector)
+        ]
         page = {"metadata": {"resourceVersion": str(self.version)}, "items": items}
         return msgspec.json.decode(msgspec.json.encode(page), type=as_type)
 
@@ -157,6 +167,11 @@ class FakeKube:
         found["status"] = {**found.get("status", {}), **status}
         self._store(resource, found)
 
+    def edit_metadata(self, resource: Resource, name: str, edit: Callable[[Json], None]) -> None:
+        found = self.objects[resource, name]
+        edit(found["metadata"])
+        self._store(resource, found)
+
     def edit(self, resource: Resource, name: str, edit: Callable[[Json], None]) -> None:
         found = self.objects[resource, name]
         edit(found["spec"])
@@ -200,6 +215,11 @@ class FakeKube:
                 raise TryLater(0, "TimeoutError", "no answer")
 
         return answered
+
+
+def is_selected(item: Json, label: str) -> bool:
+    """Whether an object has the label that a list or watch selects by; every one where it selects by none."""
+    return not label or label in item["metadata"].get("labels", {})
 
 
 def copied(item: Any) -> Json:

@@ -21,7 +21,7 @@ from elasticjob_kube.errors import Conflict, Expired, KubeError, NotFound, Refus
 from elasticjob_kube.resources import EVENTS, PODS, Resource
 from elasticjob_kube.session import WatchEvent
 
-from tests.support.simulator.fake_kube import FakeKube
+from tests.support.simulator.fake_kube import FakeKube, is_selected
 
 Json = dict[str, Any]
 
@@ -126,9 +126,18 @@ class FaultySession:
         return gone
 
     async def watch(
-        self, resource: Resource, namespace: str | None = None, *, resource_version: str = "", **_: Any
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        resource_version: str = "",
+        label_selector: str = "",
+        **_: Any,
     ) -> AsyncIterator[WatchEvent]:
-        """Yield changes in their order, late, some twice, until the connection breaks."""
+        """Yield changes in their order, late, some twice, until the connection breaks.
+
+        An object without the label that is selected by is reported as deleted, as the API server does it.
+        """
         events, rng, loop = self._network.events[resource], self._rng, asyncio.get_running_loop()
         position = bisect_right(events, int(resource_version), key=lambda entry: entry[0])
         while True:
@@ -145,6 +154,8 @@ class FaultySession:
                     if rng.random() < 0.5:
                         raise Expired(410, "Expired", "too old resource version")
                     raise TryLater(0, "ClientError", "connection reset")
+                if not is_selected(msgspec.json.decode(event.object), label_selector):
+                    event = WatchEvent("DELETED", event.object)
                 yield event
                 if rng.random() < faults.repeated_event_rate:
                     yield event

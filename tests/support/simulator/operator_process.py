@@ -48,7 +48,7 @@ class OperatorProcess:
         self._events = Events(kube, f"operator-{number}")
         conditions = OwnConditions(kube, self._events)
         self._customs = custom_informers(kube, None, self.store, conditions, self._on_job)
-        executor = Executor(kube, self.store, PodExecutor(kube, self.pods, self._events), self._events)
+        executor = Executor(kube, self.store, PodExecutor(kube, self.pods, self.store.pods, self._events), self._events)
         self._reconciler = Reconciler(kube, self.store, executor, DEFAULTS)
         self._queue: WorkQueue[JobKey] = WorkQueue(self._work)
         self._all_listed = False

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.names import API_VERSION
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_kube.resources import ELASTIC_JOBS, NODES, PODS, SCALE_OUTS, SCALE_PLANS
 from elasticjob_operator.core.model.observed import Observed, Pod
@@ -200,7 +201,7 @@ def test_at_its_turn_a_plan_leaves_out_the_pods_that_have_gone_with_what_was_to_
 
 def test_a_node_s_news_concerns_the_jobs_with_pods_there_and_nothing_else() -> None:
     store = Store()
-    owner = {"uid": "job-uid", "kind": "ElasticJob", "controller": True}
+    owner = {"apiVersion": API_VERSION, "uid": "job-uid", "kind": "ElasticJob", "name": JOB, "controller": True}
     for number, where in ((0, "n1"), (1, "n1"), (2, "n2")):
         body = pod(number, where)
         body["metadata"] |= {"namespace": NAMESPACE, "ownerReferences": [owner]}

@@ -15,7 +15,7 @@ from elasticjob_api.query_token import query_token
 
 from elasticjob_operator.core.manifests import gang
 from elasticjob_operator.core.manifests.pods import labels
-from elasticjob_operator.core.model.observed import owned_by, owner_reference
+from elasticjob_operator.core.model.observed import controlled_by, owner_reference
 
 Json = dict[str, Any]
 
@@ -95,10 +95,11 @@ def _secret(job: ElasticJob, name: str, content: Mapping[str, bytes]) -> Json:
 
 
 def belongs_to(existing: Mapping[str, Any], job: ElasticJob) -> bool:
-    """Whether an object of the job's names is the job's own, by its owner or by its label, should one be gone."""
+    """Whether an object of the job's names is the job's own: by its controller, or by its label if it has none."""
     metadata = existing["metadata"]
     label = (metadata.get("labels") or {}).get(names.LABEL_JOB_UID)
-    return owned_by(metadata, job.metadata.uid) or label == job.metadata.uid
+    has_controller = any(owner.get("controller") for owner in metadata.get("ownerReferences") or ())
+    return controlled_by(metadata, job) or (label == job.metadata.uid and not has_controller)
 
 
 def metadata_correction(manifest: Mapping[str, Any], existing: Mapping[str, Any]) -> Json:
@@ -109,8 +110,9 @@ def metadata_correction(manifest: Mapping[str, Any], existing: Mapping[str, Any]
     if labels:
         patch["labels"] = labels
     (owner,) = wanted["ownerReferences"]
-    if not owned_by(found, owner["uid"]):
-        patch["ownerReferences"] = [*(found.get("ownerReferences") or ()), owner]
+    present = found.get("ownerReferences") or ()
+    if not any(owner.items() <= each.items() for each in present):
+        patch["ownerReferences"] = [*(each for each in present if each.get("uid") != owner["uid"]), owner]
     return patch
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.limits import LEAST_MASTER_FORCE_DELETE_SECONDS
 from msgspec.structs import replace
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 from elasticjob_operator.core.manifests.pods import master_pod
 from elasticjob_operator.core.members import backoff
 from elasticjob_operator.core.members.failure_policy import classify
+from elasticjob_operator.core.members.lost_pods import is_gone
 from elasticjob_operator.core.members.reconcile_result import ReconcileResult
 from elasticjob_operator.core.model.actions import CreatePod
 from elasticjob_operator.core.model.observed import Defaults, Observed, Pod
@@ -44,6 +46,10 @@ def reconcile_master(
         result.requeue(wait)
     elif not live and not result.failure:
         master = result.status.master
+        last = names.master_pod(job.metadata.name, master.incarnations - 1)
+        if master.incarnations and not is_gone(observed, (names.ROLE_MASTER, -1), last, masters):
+            result.confirm.append(last)
+            return result
         body = master_pod(
             job,
             master.incarnations,

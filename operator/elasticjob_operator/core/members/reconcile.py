@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from elasticjob_api.elasticjob import MAX_REPLICAS, ElasticJobStatus, ReplicaSpec, ReplicaStatus
 from elasticjob_api.indices import format_indices, parse_indices
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from elasticjob_operator.core.manifests.pods import member_pod
 from elasticjob_operator.core.members import backoff
+from elasticjob_operator.core.members.lost_pods import is_gone, last_pod_name
 from elasticjob_operator.core.members.reconcile_result import ReconcileResult
 from elasticjob_operator.core.members.terminations import count_terminations, permanently_failed
 from elasticjob_operator.core.model.actions import CreatePod
@@ -79,6 +80,7 @@ def keep_only_members(replica: ReplicaStatus, indices: frozenset[int]) -> Replic
         uncounted_by_index={key: n for key, n in replica.uncounted_by_index.items() if key in keep},
         back_off={key: wait for key, wait in replica.back_off.items() if key in keep},
         resources_by_index={key: wanted for key, wanted in replica.resources_by_index.items() if key in keep},
+        incarnation_by_index={key: n for key, n in replica.incarnation_by_index.items() if key in keep},
     )
 
 
@@ -133,8 +135,13 @@ def _create_pods(
         # Another one each time, for it may be one alone that is refused, such as for the memory it needs.
         position = incarnations % len(missing)
         chosen = sorted(missing)[position : position + 1]
+    by_index, ended = dict(replica.incarnation_by_index), _by_index(pod for pod in pods if pod.finished)
     for index in chosen:
         first_use = index > highest
+        last = last_pod_name(observed.job, role, index, replica)
+        if not first_use and not is_gone(observed, (role, index), last, ended.get(index, ())):
+            result.confirm.append(last)
+            continue
         highest, incarnations = max(highest, index), incarnations + (not first_use)
         body = member_pod(
             observed.job,
@@ -147,8 +154,18 @@ def _create_pods(
             defaults=defaults,
             default_limits=observed.default_limits,
         )
+        by_index |= {} if first_use else {str(index): incarnations}
         result.creates.append(CreatePod(body))
-    result.set_replica_status(role, replace(replica, highest_index=highest, incarnations=incarnations))
+    result.set_replica_status(
+        role, replace(replica, highest_index=highest, incarnations=incarnations, incarnation_by_index=by_index)
+    )
+
+
+def _by_index(pods: Iterable[Pod]) -> dict[int, list[Pod]]:
+    grouped: dict[int, list[Pod]] = {}
+    for pod in pods:
+        grouped.setdefault(pod.index, []).append(pod)
+    return grouped
 
 
 def _most_pods(spec: ReplicaSpec) -> int:

@@ -23,6 +23,7 @@ class ReconcileResult:
         status: the job's status with the counters that must be stored before the pods are created.
         creates: pods to create.
         deletes: pods to delete.
+        confirm: names of pods that must be confirmed to be gone before others can be created.
         events: events to emit.
         failure: why the job has failed; empty when it has not.
         requeue_after: seconds after which to decide again although nothing has changed; None for no such time.
@@ -31,6 +32,7 @@ class ReconcileResult:
     status: ElasticJobStatus
     creates: list[CreatePod] = field(default_factory=list)
     deletes: list[DeletePod] = field(default_factory=list)
+    confirm: list[str] = field(default_factory=list)
     events: list[EmitEvent] = field(default_factory=list)
     failure: str = ""
     requeue_after: float | None = None

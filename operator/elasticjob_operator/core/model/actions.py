@@ -107,6 +107,19 @@ class DeletePod:
 
 
 @dataclass(frozen=True)
+class ConfirmGone:
+    """Read the pods with these names, which no watch reports; keep those of this job that exist.
+
+    Attributes:
+        names: of pods.
+        at: when this was decided, in seconds since the epoch.
+    """
+
+    names: tuple[str, ...]
+    at: float
+
+
+@dataclass(frozen=True)
 class ResizePod:
     """Change the resources of the training container (the first one) in place."""
 
@@ -137,6 +150,7 @@ Action = (
     | EnsureInfrastructure
     | CreatePod
     | DeletePod
+    | ConfirmGone
     | ResizePod
     | EmitEvent
 )

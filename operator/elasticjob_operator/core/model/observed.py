@@ -171,6 +171,10 @@ class Pod(Object, frozen=True):
         return next((c for c in self.status.conditions if c.type == kind and c.status == "True"), None)
 
 
+MemberKey = tuple[str, int]
+"""Role and index of a member; the index of a master is -1."""
+
+
 @dataclass(frozen=True)
 class Repair:
     """The merge patch that brings a status within the bounds of its type, and which fields that changes, and why."""
@@ -185,7 +189,7 @@ class Observed:
 
     Attributes:
         job: the job.
-        pods: pods whose controller is this job, by UID, never by name.
+        pods: pods of this job, by its namespace and UID, each with the labels that its name says.
         plans: ScalePlans that name the job.
         scale_ins: ScaleIns that name the job.
         scale_outs: ScaleOuts that name the job.
@@ -198,6 +202,10 @@ class Observed:
         refused_resizes: by pod UID the last resize in place that the API server refused, and why.
         default_limits: resources for which the namespace's LimitRanges give a limit to containers that name none.
         repairs: by UID of a custom resource whose stored status is beyond the bounds of its type, what brings it back.
+        tampered: by UID of a pod whose labels or owner were edited, what was; `pods` has it as its name says.
+        gone: by member the name of its latest pod of which the API server has confirmed that it is gone.
+        unconfirmed: names of pods that the watch has reported as gone while they were running.
+        kept: names of pods that exist although no watch reports them, and when the API server last said so.
     """
 
     job: ElasticJob
@@ -212,6 +220,10 @@ class Observed:
     refused_resizes: Mapping[str, tuple[ResizePod, str]] = dataclasses.field(default_factory=dict)
     default_limits: frozenset[str] = frozenset()
     repairs: Mapping[str, Repair] = dataclasses.field(default_factory=dict)
+    tampered: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    gone: Mapping[MemberKey, str] = dataclasses.field(default_factory=dict)
+    unconfirmed: frozenset[str] = frozenset()
+    kept: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def members(self, role: str) -> list[Pod]:
         """Return the pods of one role."""
@@ -242,9 +254,10 @@ def owner_reference(owner: ElasticJob | ScaleIn | ScaleOut, *, controller: bool 
     return reference | {"controller": True, "blockOwnerDeletion": True} if controller else reference
 
 
-def owned_by(metadata: Mapping[str, Any], uid: str) -> bool:
-    """Whether raw metadata of an object names this owner."""
-    return any(reference.get("uid") == uid for reference in metadata.get("ownerReferences") or ())
+def controlled_by(metadata: Mapping[str, Any], job: ElasticJob) -> bool:
+    """Whether raw metadata of an object in the job's namespace names the job as its controller."""
+    controller = {key: value for key, value in owner_reference(job).items() if key != "blockOwnerDeletion"}
+    return any(controller.items() <= reference.items() for reference in metadata.get("ownerReferences") or ())
 
 
 def _number(text: str | None, default: int) -> int:

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
+from elasticjob_api.ownership import names_owner
 from elasticjob_api.scaleplan import ScalePlan, ScalePlanStatus
 from elasticjob_api.scalers import ScaleIn, ScaleOut, ScalerStatus
 
@@ -83,9 +84,10 @@ def adoption(job: ElasticJob, item: ScalePlan | ScaleIn | ScaleOut) -> list[Adop
     return [Adopt(kind, metadata.name, metadata.uid, metadata.resource_version, (owner,))]
 
 
-def is_owned_by(item: ScalePlan | ScaleIn | ScaleOut, uid: str) -> bool:
-    """Whether the object has this owner."""
-    return any(owner.uid == uid for owner in item.metadata.owner_references)
+def is_plan_of(plan: ScalePlan, scaler: ScaleIn | ScaleOut) -> bool:
+    """Whether the plan is controlled by this ScaleIn or ScaleOut."""
+    kind, name, uid = type(scaler).__name__, scaler.metadata.name, scaler.metadata.uid
+    return any(owner.controller and names_owner(owner, kind, name, uid) for owner in plan.metadata.owner_references)
 
 
 def _patch(

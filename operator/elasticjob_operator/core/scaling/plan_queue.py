@@ -229,7 +229,7 @@ def _position(observed: Observed, item: QueueItem) -> tuple[str, str]:
     """Return the sort key: the time of creation; the plan of a ScaleIn or ScaleOut has the position of its owner."""
     first: QueueItem = item
     if isinstance(item, ScalePlan):
-        owners = (s for s in request_status.all_scalers(observed) if patches.is_owned_by(item, s.metadata.uid))
+        owners = (s for s in request_status.all_scalers(observed) if patches.is_plan_of(item, s))
         first = next(owners, item)
     return first.metadata.creation_timestamp, first.metadata.uid
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+from elasticjob_api.ownership import is_of_kind
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
 from elasticjob_api.scalers import ScaleIn, ScaleOut, ScalerPhase, ScalerStatus
 from elasticjob_api.times import format_time, parse_time
@@ -34,14 +35,12 @@ def unfinished_scalers(observed: Observed) -> list[Scaler]:
 
 def plan_of(observed: Observed, scaler: Scaler) -> ScalePlan | None:
     """Return the plan that was created for a ScaleIn or ScaleOut, if it exists."""
-    return next((item for item in observed.plans if patches.is_owned_by(item, scaler.metadata.uid)), None)
+    return next((item for item in observed.plans if patches.is_plan_of(item, scaler)), None)
 
 
 def is_unrecorded(observed: Observed, plan: ScalePlan) -> bool:
     """Whether this is the plan of a ScaleIn or ScaleOut whose status does not name it yet."""
-    return any(
-        s.status.plan is None and patches.is_owned_by(plan, s.metadata.uid) for s in unfinished_scalers(observed)
-    )
+    return any(s.status.plan is None and patches.is_plan_of(plan, s) for s in unfinished_scalers(observed))
 
 
 def copy_plan_status(observed: Observed, now: float) -> list[Action]:
@@ -100,7 +99,7 @@ def delete_orphaned_plans(observed: Observed) -> list[DeletePlan]:
         for item in observed.plans
         if item.status.phase not in FINISHED
         and any(
-            o.controller and o.kind in ("ScaleIn", "ScaleOut") and o.uid not in present
+            o.controller and (is_of_kind(o, "ScaleIn") or is_of_kind(o, "ScaleOut")) and o.uid not in present
             for o in item.metadata.owner_references
         )
     ]

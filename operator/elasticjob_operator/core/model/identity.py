@@ -1,0 +1,103 @@
+"""Whose a pod is, and which member's: by its controller and its name.
+
+Labels and owner references of a pod can be edited, and a watch by labels reports a pod that has lost its label as
+deleted. Its name cannot be edited: with its job's name it says role, index and incarnation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import OwnerReference
+from elasticjob_api.ownership import ELASTIC_JOB, is_of_kind
+from msgspec.structs import replace
+
+from elasticjob_operator.core.model.observed import Pod
+
+_MEMBER = re.compile(r"(.+?)-(0|[1-9][0-9]{0,9})(?:-([1-9][0-9]{0,9}))?")
+"""Role, index and incarnation. No role's name ends in a dash and a number."""
+_MASTER = re.compile(rf"{names.ROLE_MASTER}(?:-([1-9][0-9]{{0,9}}))?")
+
+
+@dataclass(frozen=True)
+class JobIdentity:
+    """One job: neither a UID nor a name is enough, as an owner reference of another namespace may have the same."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True)
+class MemberIdentity:
+    """Which pod of a job it is; the index of a master is -1."""
+
+    role: str
+    index: int
+    incarnation: int
+
+
+def identity_of(job: ElasticJob) -> JobIdentity:
+    """Return the identity of a job."""
+    return JobIdentity(job.metadata.namespace, job.metadata.name, job.metadata.uid)
+
+
+def controlling_job(pod: Pod) -> JobIdentity | None:
+    """Return the job that controls a pod, by its owner references; None for no job."""
+    for owner in pod.metadata.owner_references:
+        if owner.controller and is_of_kind(owner, ELASTIC_JOB):
+            return JobIdentity(pod.metadata.namespace, owner.name, owner.uid)
+    return None
+
+
+def member_of_name(job: str, pod: str) -> MemberIdentity | None:
+    """Return which pod of a job has this name; None when no pod of the job can have it."""
+    rest = pod.removeprefix(f"{job}-")
+    if rest == pod:
+        return None
+    if (master := _MASTER.fullmatch(rest)) is not None:
+        return MemberIdentity(names.ROLE_MASTER, -1, int(master[1] or 0))
+    member = _MEMBER.fullmatch(rest)
+    return MemberIdentity(member[1], int(member[2]), int(member[3] or 0)) if member is not None else None
+
+
+def tampering(pod: Pod, job: JobIdentity, member: MemberIdentity) -> str:
+    """Return which label or owner reference of a pod is not what its name says; empty when all are."""
+    for label, value in _labels(job, member).items():
+        found = pod.metadata.labels.get(label)
+        if found is None:
+            return f"its label {label} is gone"
+        if found != value:
+            return f"its label {label} is {found!r} and not {value!r}"
+    return "" if controlling_job(pod) == job else f"it is not controlled by ElasticJob {job.name} any more"
+
+
+def restored(pod: Pod, job: JobIdentity, member: MemberIdentity) -> Pod:
+    """Return the pod with the labels and the owner that its name says it has had."""
+    owner = OwnerReference(api_version=names.API_VERSION, kind=ELASTIC_JOB, name=job.name, uid=job.uid, controller=True)
+    labels = {**pod.metadata.labels, **_labels(job, member)}
+    return replace(pod, metadata=replace(pod.metadata, labels=labels, owner_references=[owner]))
+
+
+def was_made_for(pod: Mapping[str, Any], uid: str) -> bool:
+    """Whether a pod, as the API server returns it, was made for the job: by the environment, which nobody can edit."""
+    return any(
+        variable.get("name") == names.ENV_JOB_UID and variable.get("value") == uid
+        for container in (pod.get("spec") or {}).get("containers") or ()
+        for variable in container.get("env") or ()
+    )
+
+
+def _labels(job: JobIdentity, member: MemberIdentity) -> dict[str, str]:
+    labels = {
+        names.LABEL_JOB_NAME: job.name,
+        names.LABEL_JOB_UID: job.uid,
+        names.LABEL_ROLE: member.role,
+        names.LABEL_INCARNATION: str(member.incarnation),
+    }
+    return labels if member.role == names.ROLE_MASTER else {**labels, names.LABEL_INDEX: str(member.index)}
