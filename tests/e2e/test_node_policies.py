@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -154,9 +155,9 @@ def policy(name: str, spec: Json) -> Json:
 def documented(job: str) -> list[Json]:
     """Return the policies of docs/security.md, for a job of another name."""
     blocks = SECURITY.read_text().split("```yaml")[1:]
-    text = "\n---\n".join(block.split("```")[0] for block in blocks if "kind: NetworkPolicy" in block)
+    text = "\n---\n".join(dedent(block.split("```")[0]) for block in blocks if "kind: NetworkPolicy" in block)
     found = list(yaml.safe_load_all(text.replace("digits", job)))
-    assert {one["metadata"]["name"] for one in found} >= {f"{job}-master", f"{job}-inside", f"{job}-plans"}
+    assert {one["metadata"]["name"] for one in found} >= {"scrape-elasticjob-masters", f"{job}-inside", f"{job}-plans"}
     return found
 
 

@@ -151,7 +151,7 @@ def _binding(kind: str, name: str) -> Json:
 MUST_NOT: dict[str, tuple[str, str, Any]] = {
     "list the Secrets of a namespace": ("GET", SECRETS.path("default"), None),
     "list all Secrets": ("GET", SECRETS.path(), None),
-    "change a Secret": ("PATCH", SECRETS.path("default", "x"), {}),
+    "replace a Secret": ("PUT", SECRETS.path("default", "x"), {}),
     "delete a Secret": ("DELETE", SECRETS.path("default", "x"), None),
     "run a command in a pod": ("POST", PODS.path("default", "x", "exec"), {}),
     "read the log of a pod": ("GET", PODS.path("default", "x", "log"), None),

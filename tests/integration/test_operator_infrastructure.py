@@ -27,6 +27,8 @@ from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import job, operator, phase, there, workers
 from tests.support.wait import until
 
+pytestmark = pytest.mark.thorough
+
 MASTER = names.master_service("job")
 WATCHED = [
     (SERVICES, MASTER),
@@ -78,7 +80,6 @@ async def test_what_somebody_deletes_or_changes_in_mid_job_comes_back(
         assert (await kube.get(SERVICES, namespace, MASTER))["metadata"]["labels"]["theirs"] == "1"
 
 
-@pytest.mark.thorough
 async def test_what_may_not_be_listed_comes_back_within_a_minute_and_the_secret_with_its_contents(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
