@@ -181,8 +181,11 @@ class MasterSpec(Object, frozen=True):
     image: Annotated[Image | None, Meta(description="Image; unset: the one the operator was started with.")] = None
     resources: Annotated[
         dict[str, Any],
-        Meta(description="Resources of the container.", extra_json_schema={"$ref": "ResourceRequirements"}),
-    ] = field(default_factory=lambda: {"requests": {"cpu": "100m", "memory": "128Mi"}})
+        Meta(
+            description="Resources of the container. A master takes 64Mi, and 50Ki for each member.",
+            extra_json_schema={"$ref": "ResourceRequirements"},
+        ),
+    ] = field(default_factory=lambda: {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}})
     template: Annotated[
         dict[str, Any],
         Meta(

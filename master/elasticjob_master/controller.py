@@ -196,6 +196,10 @@ class Controller:
         self.history.add_event(reason, message, time.time())
         self.changed()
 
+    def expected_members(self) -> int:
+        """Return how many members there are, or shall be if that is more."""
+        return max(len(self.members), sum(size.desired for size in (self.rendezvous.sizes or {}).values()))
+
     def unfit_pods(self) -> dict[str, str]:
         """Return the pods whose nodes are not fit, and what is wrong there."""
         return dict(self.rendezvous.unfit.values())

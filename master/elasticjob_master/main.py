@@ -24,6 +24,7 @@ from elasticjob_master.persistence import snapshot
 from elasticjob_master.persistence.config_map import ConfigMapStore
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import FileStore, NoStore, Store, StoreFailed, TakenOver
+from elasticjob_master.server.connection_guard import ConnectionGuard
 from elasticjob_master.server.grpc_server import CannotListen, GrpcServer
 from elasticjob_master.server.http_server import HttpServer
 from elasticjob_master.server.metrics import Metrics
@@ -69,7 +70,12 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
         log.info(
             "start %d: gRPC on %s:%d, HTTP on port %d", controller.master_starts, config.address, grpc_port, http_port
         )
-        work: list[Awaitable[object]] = [control_loop.run(controller), state_writer.run()]
+        guard = ConnectionGuard(
+            {grpc_port: server.callers.kinds, http_port: http.kinds},
+            members=controller.expected_members,
+            on_sweep=server.callers.forget_all_but,
+        )
+        work: list[Awaitable[object]] = [control_loop.run(controller), state_writer.run(), guard.run()]
         if job is not None:
             work += job.tasks()
         await _until(stop, work)

@@ -21,13 +21,16 @@ from elasticjob_api.v1.discovery_pb2_grpc import DiscoveryServiceStub
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_kube.resources import CONFIG_MAPS
 from elasticjob_kube.session import Kube
+from elasticjob_master.core.connection_limits import SPARE_CONNECTIONS
 from elasticjob_master.persistence.config_map import ConfigMapStore
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from tests.support.grpc_agent import Agent
 from tests.support.master_process import Master, certificates, run_master
 from tests.support.wait import until
 
 STREAMS = 256
+FLOOD = 2000
 CONNECTIONS = 256
 
 
@@ -107,6 +110,55 @@ async def test_a_client_that_keeps_http_connections_open_keeps_nobody_out(master
         connections.append((reader, writer))
     for _, writer in connections:
         writer.transport.abort()
+
+
+def open_connections(master: Master, port: int) -> int:
+    """Return how many connections there are to a port, as the master has them."""
+    found = psutil.Process(master.process.pid).net_connections(kind="tcp")
+    return sum(1 for each in found if each.laddr.port == port and each.raddr)
+
+
+@contextlib.asynccontextmanager
+async def flood(port: int, count: int) -> AsyncIterator[None]:
+    """Open connections that do nothing; every second one completes its handshake first."""
+    context = ssl.create_default_context(cadata=certificates()[0])
+    context.set_alpn_protocols(["h2"])
+    writers: list[asyncio.StreamWriter] = []
+
+    async def connect(number: int) -> None:
+        secure: Any = {"ssl": context, "server_hostname": names.TLS_SERVER_NAME} if number % 2 else {}
+        with contextlib.suppress(OSError):
+            writers.append((await asyncio.open_connection("127.0.0.1", port, **secure))[1])
+
+    for first in range(0, count, 100):
+        await asyncio.gather(*map(connect, range(first, first + 100)))
+    try:
+        yield
+    finally:
+        for writer in writers:
+            writer.transport.abort()
+
+
+@pytest.mark.parametrize("flooded", ["grpc_port", pytest.param("http_port", marks=pytest.mark.thorough)])
+async def test_strangers_take_bounded_connections_and_keep_no_agent_out(master: Master, flooded: str) -> None:
+    port, most = getattr(master, flooded), SPARE_CONNECTIONS + 50
+    async with master.channel() as channel:
+        early = await Agent(0).join(channel)
+        async with flood(port, FLOOD), master.channel() as another:
+            agents = [early, await Agent(1).join(another)]
+            await asyncio.gather(*(agent.heartbeat() for agent in agents))
+            reader, writer = await _http(master)
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: master\r\n\r\n")
+            assert await asyncio.wait_for(reader.readline(), 20) == b"HTTP/1.1 200 OK\r\n"
+            writer.transport.abort()
+            await until("few are left", lambda: open_connections(master, port), lambda there: there < most)
+            await until("none of them stays", lambda: open_connections(master, port), lambda there: there < 150)
+            for agent in agents:
+                await agent.heartbeat()
+            status = await JobServiceStub(channel).GetStatus(job_pb2.GetStatusRequest(), timeout=20)
+            assert status.world_size == 2, "the agent that was there first has noticed nothing"
+            assert early.stream is not None
+            assert not early.stream.done()
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,9 @@ from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.server.access import OPEN_TO_ALL, READING, Access, Tokens
+from elasticjob_master.server.connection_guard import Callers
 from elasticjob_master.server.metrics import CallCounts
+from elasticjob_master.server.services.agents import NAME as AGENT_SERVICE
 from elasticjob_master.server.services.agents import AgentService
 from elasticjob_master.server.services.decoding import refusing_undecodable
 from elasticjob_master.server.services.discovery import DiscoveryService
@@ -48,7 +50,7 @@ _OPTIONS = [
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.http2.max_ping_strikes", 0),
-    # Whoever opens a connection has to say what for.
+    # Whoever opens a connection has to say what for; strangers even sooner, see `connection_guard`.
     ("grpc.server_handshake_timeout_ms", 20_000),
     ("grpc.max_connection_idle_ms", 300_000),
     ("grpc.so_reuseport", 0),
@@ -63,18 +65,20 @@ _SERVICES = tuple(
         (rendezvous_pb2, "RendezvousService"),
     )
 )
+_AGENTS_STREAM = f"/{AGENT_SERVICE}/Connect"
 _LAST_HEALTH_SECONDS = 0.5
 
 
 class TokenInterceptor(grpc.aio.ServerInterceptor):
     """Refuses every call that does not show the token, before its message is read."""
 
-    def __init__(self, token: str | None, calls: CallCounts) -> None:
+    def __init__(self, token: str | None, calls: CallCounts, callers: Callers) -> None:
         self._tokens = Tokens(token)
         self._calls = calls
+        self._callers = callers
         self._no_token: Any = grpc.stream_stream_rpc_method_handler(_refuse_stranger)
         self._no_right: Any = grpc.stream_stream_rpc_method_handler(_refuse_reader)
-        self._handlers: dict[str, Any] = {}
+        self._handlers: dict[tuple[str, bool], Any] = {}
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
@@ -88,14 +92,18 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):
         if access is Access.READ and details.method not in (*OPEN_TO_ALL, *READING):
             self._calls.refused["right"] += 1
             return self._no_right
-        if details.method not in self._handlers:
+        key = details.method, access is Access.NONE
+        if key not in self._handlers:
             handler = await continuation(details)
             if handler is None:
                 self._calls.refused["method"] += 1
                 return None  # there is no such method
-            self._handlers[details.method] = refusing_undecodable(handler, details.method)
+            handler = refusing_undecodable(handler, details.method)
+            if access is not Access.NONE:
+                handler = self._callers.noting(handler, agents=details.method == _AGENTS_STREAM)
+            self._handlers[key] = handler
         self._calls.taken[details.method.removeprefix("/")] += 1
-        return self._handlers[details.method]
+        return self._handlers[key]
 
 
 async def _refuse_stranger(_messages: Any, context: Any) -> None:
@@ -116,7 +124,9 @@ class GrpcServer:
     def __init__(self, controller: Controller, state_writer: StateWriter, config: Config) -> None:
         self._config = config
         self.calls = CallCounts()
-        interceptors = [TokenInterceptor(config.token, self.calls)]
+        self.callers = Callers()
+        """Who is at the other ends of the connections."""
+        interceptors = [TokenInterceptor(config.token, self.calls, self.callers)]
         self._server = server = grpc.aio.server(interceptors=interceptors, options=_OPTIONS)
         server.add_generic_rpc_handlers((AgentService(controller).handler(),))
         discovery_pb2_grpc.add_DiscoveryServiceServicer_to_server(DiscoveryService(controller), server)

@@ -18,9 +18,11 @@ from yarl import URL
 
 from elasticjob_master.config import Config, Tls
 from elasticjob_master.controller import Controller
+from elasticjob_master.core.connection_limits import Peer
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.server import dashboard
 from elasticjob_master.server.access import Access, Tokens
+from elasticjob_master.server.connection_guard import KindOf, normalized
 from elasticjob_master.server.grpc_server import CannotListen
 from elasticjob_master.server.metrics import Metrics
 
@@ -40,6 +42,7 @@ class HttpServer:
         self._controller = controller
         self._state_writer = state_writer
         self._serves_job = False
+        self._callers: set[Peer | None] = set()
         self._metrics = metrics
         self._config = config
         self._tokens = Tokens(config.token)
@@ -83,6 +86,13 @@ class HttpServer:
             self._listening.close()
         await self._runner.cleanup()
 
+    def kinds(self) -> KindOf:
+        """Return a function that tells who is at the other end: a stranger, until there has been a request."""
+        server = self._runner.server
+        present = set() if server is None else {_peer(each.transport) for each in server.connections}
+        self._callers = callers = self._callers & present
+        return lambda peer: "caller" if peer in callers else "stranger"
+
     def _admit(self) -> asyncio.Protocol:
         """Serve a new connection; for one too many the oldest is closed, so that idle clients keep nobody out."""
         server = self._runner.server
@@ -93,6 +103,7 @@ class HttpServer:
 
     @web.middleware
     async def _wait_for_state(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._callers.add(_peer(request.transport))
         if not self._serves_job and request.path not in _PROBES:
             return web.Response(status=503, text=_NO_STATE_YET)
         return await handler(request)
@@ -141,6 +152,12 @@ class HttpServer:
     async def _show_metrics(self, _request: web.Request) -> web.Response:
         body, content_type = self._metrics.render()
         return web.Response(body=body, headers={"Content-Type": content_type})
+
+
+def _peer(transport: asyncio.BaseTransport | None) -> Peer | None:
+    """Return the other end of a connection; None: it has ended."""
+    name = None if transport is None else transport.get_extra_info("peername")
+    return normalized(*name[:2]) if name else None
 
 
 def _accepting_no_path(make: Callable[..., Any]) -> Callable[..., Any]:

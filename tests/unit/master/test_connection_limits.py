@@ -1,0 +1,64 @@
+"""Which connections are closed: those of strangers, in time and beyond a bound that grows with the job."""
+
+from __future__ import annotations
+
+import pytest
+from elasticjob_master.core.connection_limits import (
+    SPARE_CONNECTIONS,
+    STRANGER_SECONDS,
+    Connection,
+    Kind,
+    connections_to_close,
+    most_connections,
+)
+from elasticjob_master.server.connection_guard import Callers, normalized, peer_of
+
+
+def connections(count: int, kind: Kind, *, first: int = 0, since: float = 100.0) -> list[Connection]:
+    return [Connection(first + n, ("10.0.0.1", first + n), since + n * 1e-3, kind) for n in range(count)]
+
+
+def test_of_too_many_strangers_the_oldest_are_closed() -> None:
+    most = most_connections(3)
+    there = connections(most + 5, "stranger")
+    assert connections_to_close(there, members=3, now=101.0) == there[:5]
+    assert connections_to_close(there[:most], members=3, now=101.0) == []
+    assert connections_to_close(there, members=8, now=101.0) == [], "a larger job may have more"
+
+
+def test_a_stranger_has_little_time_and_a_caller_has_not() -> None:
+    late, early = connections(2, "stranger"), connections(2, "stranger", first=10, since=105.0)
+    callers = connections(2, "caller", first=20, since=0.0)
+    assert connections_to_close([*callers, *late, *early], members=0, now=100.5 + STRANGER_SECONDS) == late
+
+
+def test_strangers_close_no_connection_of_a_caller_and_callers_are_bounded_as_well() -> None:
+    strangers = connections(SPARE_CONNECTIONS + 10, "stranger", first=1000)
+    callers = connections(SPARE_CONNECTIONS + 1, "caller")
+    closed = connections_to_close([*callers, *strangers], members=0, now=101.0)
+    assert closed == [*strangers[:10], callers[0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "peer"),
+    [
+        ("ipv4:10.0.0.1:80", ("10.0.0.1", 80)),
+        ("ipv6:%5B::1%5D:80", ("::1", 80)),
+        ("ipv6:[::ffff:10.0.0.1]:80", ("10.0.0.1", 80)),
+        ("unix:", ("", 0)),
+    ],
+)
+def test_the_other_end_has_one_name_however_it_is_written(text: str, peer: tuple[str, int]) -> None:
+    assert peer_of(text) == peer
+    assert normalized("::ffff:10.0.0.1", 7) == ("10.0.0.1", 7)
+
+
+def test_who_has_ended_is_forgotten() -> None:
+    callers = Callers()
+    callers._callers = {"ipv4:10.0.0.1:80": None, "ipv4:10.0.0.2:80": None}
+    callers._streams = {"ipv4:10.0.0.2:80": 1}
+    kinds = callers.kinds()
+    ends = [("10.0.0.1", 80), ("10.0.0.2", 80), ("10.0.0.3", 80)]
+    assert [kinds(end) for end in ends] == ["caller", "agent", "stranger"]
+    callers.forget_all_but({ends[1]})
+    assert [callers.kinds()(end) for end in ends] == ["stranger", "agent", "stranger"]
