@@ -182,10 +182,10 @@ class MasterSpec(Object, frozen=True):
     resources: Annotated[
         dict[str, Any],
         Meta(
-            description="Resources of the container. A master takes 64Mi, and 50Ki for each member.",
+            description="Resources of the container. A master takes 64Mi, and 128Ki for each member.",
             extra_json_schema={"$ref": "ResourceRequirements"},
         ),
-    ] = field(default_factory=lambda: {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}})
+    ] = field(default_factory=lambda: {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "2Gi"}})
     template: Annotated[
         dict[str, Any],
         Meta(

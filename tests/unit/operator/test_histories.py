@@ -240,6 +240,18 @@ async def test_a_drained_or_deleted_pod_is_replaced_uncounted() -> None:
     cluster.check_final_state()
 
 
+async def test_a_master_killed_for_memory_is_replaced_and_counted() -> None:
+    cluster = Cluster(replicas=1)
+    await cluster.start()
+    [master] = cluster.kube.pods(names.ROLE_MASTER)
+    assert master["spec"]["containers"][0]["resources"]["limits"]["memory"] == "2Gi"
+    cluster.end("job-master", 137, "OOMKilled")
+    await cluster.settle()
+    assert [pod["metadata"]["name"] for pod in cluster.kube.pods(names.ROLE_MASTER)] == ["job-master-1"]
+    assert cluster.job().status.master.restarts == 1
+    assert cluster.job().status.phase == "Running"
+
+
 async def test_a_member_killed_for_memory_comes_back_with_more() -> None:
     cluster = Cluster(replicas=1)
     await cluster.start()
