@@ -607,3 +607,20 @@ def test_a_stopped_node_ends_its_processes_and_says_that_it_is_not_ready(space: 
     ready = condition(space.get(mortal.name, "node")["status"], "Ready")
     assert (ready["status"], ready["reason"]) == ("False", "ProcessNodeStopped")
     mortal.start()
+
+
+@pytest.mark.thorough
+def test_a_node_that_was_given_up_for_its_silence_says_again_that_it_is_ready(space: Space, mortal: SecondNode) -> None:
+    def says(status: str) -> None:
+        def look() -> str:
+            found = space.kubectl("get", "nodes", "-o", "json", check=False)
+            nodes = [node for node in json.loads(found)["items"] if node["metadata"]["name"] == mortal.name]
+            return str(condition(nodes[0]["status"], "Ready").get("status")) if nodes else ""
+
+        wait_until(f"the node's condition Ready is {status}", look, lambda found: found == status, explain=mortal.log)
+
+    says("True")
+    given_up = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "no more heartbeats"}
+    patch = json.dumps({"status": {"conditions": [given_up]}})
+    space.kubectl("patch", "node", mortal.name, "--subresource=status", "--type=strategic", f"--patch={patch}")
+    says("True")

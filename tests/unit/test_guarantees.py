@@ -11,7 +11,7 @@ DOCUMENT = TESTS.parent / "docs" / "guarantees.md"
 
 
 def test_every_test_that_a_guarantee_names_exists() -> None:
-    named = set(re.findall(r"`((?:unit|integration|e2e|fuzz)/[\w/]+\.py)::(\w+)`", DOCUMENT.read_text()))
+    named = set(re.findall(r"`((?:unit|integration|e2e|fuzz|chaos)/[\w/]+\.py)::(\w+)`", DOCUMENT.read_text()))
     assert named
     missing = sorted(f"{file}::{name}" for file, name in named if name not in _tests_of(TESTS / file))
     assert missing == []

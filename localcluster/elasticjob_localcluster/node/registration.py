@@ -96,7 +96,10 @@ def _condition(kind: str, holds: bool, reason: str, message: str) -> Json:
 
 
 async def keep_registered(kube: Kube, node: Json, allocatable: Mapping[str, str]) -> None:
-    """Register, then renew the Lease until cancelled; register anew when the Node object was deleted."""
+    """Register, then renew the Lease until cancelled.
+
+    Register anew when the Node object was deleted, or was given up because the API server had not heard of the node.
+    """
     name = node["metadata"]["name"]
     uid = ""
     while True:
@@ -105,6 +108,8 @@ async def keep_registered(kube: Kube, node: Json, allocatable: Mapping[str, str]
                 uid = await _register(kube, node)
                 log.info("registered as node %s: %s", name, ", ".join(f"{k} {v}" for k, v in allocatable.items()))
             await _renew(kube, name, uid)
+            if not await _is_ready(kube, name):
+                uid = ""
         except NotFound:
             uid = ""
         except KubeError as error:
@@ -123,6 +128,14 @@ async def _register(kube: Kube, node: Json) -> str:
     stored = await kube.patch(NODES, None, name, {"status": node["status"]}, subresource="status")
     uid: str = stored["metadata"]["uid"]
     return uid
+
+
+async def _is_ready(kube: Kube, name: str) -> bool:
+    """Whether the Node object says that the node is ready; the controller manager takes it back, a node sets it."""
+    stored = await kube.get(NODES, None, name)
+    return any(
+        (condition["type"], condition["status"]) == ("Ready", "True") for condition in stored["status"]["conditions"]
+    )
 
 
 async def _renew(kube: Kube, name: str, uid: str) -> None:

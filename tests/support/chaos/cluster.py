@@ -159,7 +159,7 @@ def _commands(
     kubeconfig = directory / "operator.kubeconfig"
     kubeconfig.write_text(cluster.kubeconfig.read_text().replace(f":{cluster.port}", f":{ports['operator']}"))
     operator = [sys.executable, "-m", "elasticjob_operator.main", "--namespace", NAMESPACE]
-    operator += ["--kubeconfig", str(kubeconfig), "--master-image", "master:1"]
+    operator += ["--kubeconfig", str(kubeconfig), "--master-image", "master:1", "--network-policies"]
     node = components.node_command(cluster.state, {"cpu": "64", "memory": "64Gi"})
     node += ["--pods-api-server", f"https://127.0.0.1:{ports['masters']}"]
     node += [f"--inherit={name}" for name in shifted]

@@ -12,6 +12,7 @@ from elasticjob_kube.resources import (
     CONFIG_MAPS,
     ELASTIC_JOBS,
     LEASES,
+    NETWORK_POLICIES,
     PODS,
     ROLE_BINDINGS,
     ROLES,
@@ -108,6 +109,8 @@ class ObjectFaults:
             return None
         if what == "config-map":
             return CONFIG_MAPS, names.state_config_map(job)
+        if what == "network-policy":
+            return NETWORK_POLICIES, job
         if what == "service" and fault.choice < 0.3:
             return SERVICES, job
         return _OF_THE_MASTER[what], names.master_service(job)

@@ -26,6 +26,7 @@ FAULTS = {
     **dict.fromkeys(("delete-worker", "delete-master"), "a pod is deleted"),
     **dict.fromkeys(("delete-service", "delete-secret", "delete-config-map"), "an object of a job is deleted"),
     **dict.fromkeys(("delete-role", "delete-role-binding", "delete-account"), "an object of a job is deleted"),
+    "delete-network-policy": "an object of a job is deleted",
     "delete-plan": "a ScalePlan, waiting, executed or finished, is deleted",
     "delete-request": "a ScaleIn or ScaleOut is deleted",
     "delete-lease": "the Lease of the operators is deleted",
