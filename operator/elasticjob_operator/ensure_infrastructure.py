@@ -135,7 +135,7 @@ class _Ensure:
             return None
         note = (
             f"Secret {name} was gone and is made anew: pods with the old one and pods with the new one refuse each "
-            "other; delete the older pods, they are replaced"
+            "other; to replace all of them, set spec.runPolicy.suspend, and unset it when they are gone"
         )
         return EmitEvent("MadeAnew", note, warning=True)
 
