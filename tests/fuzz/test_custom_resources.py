@@ -28,6 +28,8 @@ from tests.support.operator_process import OPERATOR, end_operator, job, made, ph
 from tests.support.wait import until
 from tools.generate import definitions
 
+pytestmark = pytest.mark.thorough
+
 KINDS = (ELASTIC_JOBS, SCALE_PLANS, SCALE_OUTS, SCALE_INS)
 JOBS = tuple(f"fuzz-{number}" for number in range(12))
 TOGETHER = 8

@@ -25,6 +25,8 @@ from tests.support.operator_process import Json, job, made, operator, phase, sta
 from tests.support.wait import until
 from tools.generate import definitions
 
+pytestmark = pytest.mark.thorough
+
 ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 DEPTH = 1200
 """More than Python's stack has room for, and less than the API server takes."""
