@@ -9,6 +9,7 @@ from typing import Any
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.indices import read_indices
+from elasticjob_api.ownership import names_owner
 from elasticjob_api.quantity import format_memory
 from elasticjob_api.scaleplan import MAX_PODS_PER_PLAN, MAX_REASON_CHARACTERS, ScalePlan
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
@@ -64,7 +65,8 @@ def plan_name(job_name: str, number: int) -> str:
 def number_of(plan: ScalePlan, config: Config) -> int | None:
     """Return the number of a plan that a master of this very job has made; None: it is somebody else's."""
     number = plan.metadata.name.removeprefix(plan_name(config.job_name, 0)[:-1])
-    ours = any(owner.uid == config.job_uid for owner in plan.metadata.owner_references)
+    kind, name, uid = ELASTIC_JOBS.kind, config.job_name, config.job_uid
+    ours = any(names_owner(owner, kind, name, uid) for owner in plan.metadata.owner_references)
     if not ours or plan.spec.source != "Auto" or not number.isascii() or not number.isdecimal():
         return None
     return int(number)

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.ownership import may_be_of_job
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
 from elasticjob_kube.errors import AlreadyExists, KubeError
 from elasticjob_kube.informer import Informer
@@ -87,14 +88,18 @@ class KubernetesJob:
         self._apply()
 
     def _plan_changed(self, before: ScalePlan | None, after: ScalePlan | None) -> None:
-        plan = after or before
-        if plan is None or plan.spec.job_name != self._config.job_name:
-            return
-        if after is None:
-            self._controller.plans.remove(plan.metadata.uid)
-        else:
+        if after is not None and self._is_ours(after):
             self._controller.plan_changed(after, auto_plans.number_of(after, self._config))
+        elif before is not None and self._is_ours(before):
+            self._controller.plans.remove(before.metadata.uid)
+        else:
+            return
         self._apply()
+
+    def _is_ours(self, plan: ScalePlan) -> bool:
+        """Whether a plan of the namespace is for this job, and not for an earlier one of its name."""
+        name, uid = self._config.job_name, self._config.job_uid
+        return plan.spec.job_name == name and may_be_of_job(plan.metadata, name, uid)
 
     def _apply(self) -> None:
         """Have the controller do what the job and its plans ask for."""

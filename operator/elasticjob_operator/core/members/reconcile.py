@@ -135,7 +135,8 @@ def _create_pods(
         # Another one each time, for it may be one alone that is refused, such as for the memory it needs.
         position = incarnations % len(missing)
         chosen = sorted(missing)[position : position + 1]
-    by_index, ended = dict(replica.incarnation_by_index), _by_index(pod for pod in pods if pod.finished)
+    by_index, ended = _incarnations(replica, pods, staying), _by_index(pod for pod in pods if pod.finished)
+    replica = replace(replica, incarnation_by_index=by_index)
     for index in chosen:
         first_use = index > highest
         last = last_pod_name(observed.job, role, index, replica)
@@ -154,11 +155,20 @@ def _create_pods(
             defaults=defaults,
             default_limits=observed.default_limits,
         )
-        by_index |= {} if first_use else {str(index): incarnations}
+        by_index = by_index if first_use else {**by_index, str(index): incarnations}
         result.creates.append(CreatePod(body))
     result.set_replica_status(
         role, replace(replica, highest_index=highest, incarnations=incarnations, incarnation_by_index=by_index)
     )
+
+
+def _incarnations(replica: ReplicaStatus, pods: Iterable[Pod], members: frozenset[int]) -> dict[str, int]:
+    """Return the incarnation of each member's latest pod, also of those that an older operator has created."""
+    known = dict(replica.incarnation_by_index)
+    for pod in pods:
+        if pod.incarnation > known.get(str(pod.index), 0) and pod.index in members:
+            known[str(pod.index)] = pod.incarnation
+    return known
 
 
 def _by_index(pods: Iterable[Pod]) -> dict[int, list[Pod]]:

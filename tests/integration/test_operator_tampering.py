@@ -1,0 +1,96 @@
+"""Labels, owners and statuses edited by hand, on a real API server: its watches, its schema, its UID preconditions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elasticjob_api import names
+from elasticjob_kube.errors import Refused
+from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, PODS
+from elasticjob_kube.session import Kube
+from elasticjob_localcluster.cluster import Cluster
+
+from tests.support.fake_kubelet import kubelet
+from tests.support.operator_process import job, operator, phase
+from tests.support.wait import until
+
+NOTHING: dict[str, Any] = {"labels": None, "ownerReferences": None, "annotations": None}
+
+
+async def all_pods(kube: Kube, namespace: str) -> list[str]:
+    """Return the names of all pods that have not ended, whatever labels they have."""
+    pods = (await kube.list(PODS, namespace))["items"]
+    return sorted(pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") in ("Pending", "Running"))
+
+
+async def test_pods_whose_labels_or_owners_are_edited_are_replaced_whether_an_operator_runs_or_not(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async def edit(name: str, metadata: dict[str, Any]) -> None:
+        await kube.patch(PODS, namespace, name, {"metadata": metadata})
+
+    async def pods_are(*expected: str) -> None:
+        async def reached() -> bool:
+            return await all_pods(kube, namespace) == sorted(expected)
+
+        await until(f"the pods are {expected}", reached)
+
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        await kube.create(ELASTIC_JOBS, namespace, job())
+        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await edit("job-worker-0", {"labels": {names.LABEL_JOB_UID: None}})
+        await pods_are("job-master", "job-worker-0-1", "job-worker-1")
+        await edit("job-worker-1", {"labels": {names.LABEL_INDEX: "0"}})
+        await pods_are("job-master", "job-worker-0-1", "job-worker-1-2")
+        await edit("job-master", NOTHING)
+        await pods_are("job-master-1", "job-worker-0-1", "job-worker-1-2")
+        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+    for name in ("job-master-1", "job-worker-0-1"):
+        await edit(name, NOTHING)
+    await edit("job-worker-1-2", {"ownerReferences": None})
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        await pods_are("job-master-2", "job-worker-0-3", "job-worker-1-4")
+        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        notes = " ".join(
+            each["note"] for each in (await kube.list(EVENTS, namespace))["items"] if each["reason"] == "PodTampered"
+        )
+    for name in ("job-worker-0 ", "job-worker-1 ", "job-master ", "job-worker-1-2 ", "job-worker-0-1 "):
+        assert f"{name}is deleted, since" in notes
+    assert not (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"].get("restarts")
+
+
+async def test_a_status_beyond_its_bounds_is_refused_and_one_within_them_makes_no_pod_too_many(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async def write(**role: Any) -> None:
+        status = {"status": {"replicaStatuses": {"worker": role}}}
+        await kube.patch(ELASTIC_JOBS, namespace, "job", status, subresource="status")
+
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        await kube.create(ELASTIC_JOBS, namespace, job(most=3))
+        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        for odd in (
+            {"indices": "5000000-8000000"},
+            {"restarts": -1},
+            {"resources": {f"r{n}": "1" for n in range(99)}},
+            {"desired": 30_000},
+        ):
+            with pytest.raises(Refused, match="worker"):
+                await write(**odd)
+        most = 0
+
+        async def as_before() -> bool:
+            nonlocal most
+            names_ = [name for name in await all_pods(kube, namespace) if "worker" in name]
+            most = max(most, len(names_))
+            status = (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]
+            is_idle = status["phase"] == "Running" and "currentPlan" not in status
+            return is_idle and len(names_) == 2 == status["replicaStatuses"]["worker"]["desired"]
+
+        tampered: list[dict[str, Any]] = [{"indices": "0-19999"}, {"indices": "0-99999"}, {"desired": 20_000}]
+        for odd in tampered:
+            await write(**odd)
+            await until(f"the job is as before {odd}", as_before)
+        assert most <= 3
