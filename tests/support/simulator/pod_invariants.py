@@ -35,6 +35,8 @@ class PodInvariants:
         if uid is None:
             assert actor is None, f"pod {name} of another owner was touched"
             return
+        if before is not None and after is not None and before["metadata"]["labels"] != after["metadata"]["labels"]:
+            self.history.tampered.add(pod["metadata"]["uid"])
         job, role, index = self.history.job_with(uid), pod_role(pod), pod_index(pod)
         member = (uid, role, index)
         if after is not None and (is_ready(after) or after["status"].get("phase") == "Succeeded"):
@@ -83,7 +85,7 @@ class PodInvariants:
         assert after is not None, f"{name} is removed by force"
         if not is_live(before) or status.get("phase") in (*FINISHED_JOB_PHASES, "Suspended"):
             return
-        if self.history.may_be_suspended(job["metadata"]["uid"]):
+        if self.history.may_be_suspended(job["metadata"]["uid"]) or before["metadata"]["uid"] in self.history.tampered:
             return
         assert role != names.ROLE_MASTER, f"the healthy master {name} is deleted"
         members = parsed(status["replicaStatuses"][role].get("indices", ""))

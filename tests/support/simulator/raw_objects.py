@@ -26,15 +26,22 @@ def owners(item: Json) -> list[Json]:
 
 
 def controller(pod: Json) -> str | None:
-    return next((o["uid"] for o in owners(pod) if o.get("controller") and o.get("kind") == "ElasticJob"), None)
+    """Return the UID of the job that a pod was made for: by its environment, as nobody can edit that."""
+    return _environment(pod).get(names.ENV_JOB_UID)
 
 
 def pod_role(pod: Json) -> str:
-    return str(pod["metadata"].get("labels", {}).get(names.LABEL_ROLE, ""))
+    environment = _environment(pod)
+    return str(environment.get(names.ENV_ROLE, names.ROLE_MASTER if environment else ""))
 
 
 def pod_index(pod: Json) -> str:
-    return str(pod["metadata"].get("labels", {}).get(names.LABEL_INDEX, ""))
+    return str(_environment(pod).get(names.ENV_INDEX, ""))
+
+
+def _environment(pod: Json) -> Json:
+    variables = pod["spec"]["containers"][0].get("env", ())
+    return {each["name"]: each["value"] for each in variables if "value" in each}
 
 
 def is_terminating(item: Json) -> bool:

@@ -30,6 +30,8 @@ class RecordedHistory:
         self.suspended_at: dict[str, float] = {}
         self.lowest_min_replicas: dict[tuple[str, str], int] = {}
         self.highest_max_replicas: dict[tuple[str, str], int] = {}
+        self.tampered: set[str] = set()
+        """UIDs of pods whose labels were edited."""
         self.was_ready: set[tuple[str, str, str]] = set()
         self.running_since: dict[str, float] = {}
         self.cancelled: list[tuple[float, Json]] = []

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from elasticjob_api import names
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, SERVICES, Resource
 
 from tests.support.simulator.cluster import JOB, NAMESPACE, job_body
@@ -89,7 +90,7 @@ class Users:
             (3, self._scale_out), (3, self._scale_in), (6, self._scale_plan), (4, self._edit_replicas),
             (0.4, self._edit_bounds), (0.8, self._suspend), (3, self._resume), (1.5, self._cancel),
             (0.2, self._delete_job), (3, self.apply_job), (0.5, self._occupy_name), (0.5, self._replace_with_copy),
-            (0.2, self._unknown_job),
+            (0.2, self._unknown_job), (0.7, self._edit_labels), (0.7, self._write_odd_status),
         )  # fmt: skip
         (act,) = self.rng.choices([act for _, act in acts], [weight for weight, _ in acts])
         done = act()
@@ -270,6 +271,41 @@ class Users:
             self.note("user: replaces", pod["metadata"]["name"])
             self.kube.remove(PODS, pod["metadata"]["name"])
             await self._create_foreign(PODS, pod["metadata"]["name"], pod["metadata"]["labels"])
+
+    def _edit_labels(self) -> None:
+        """Edit or remove labels of a pod, by which the operator watches, and others select."""
+        pods = [pod for pod in self.kube.all(PODS) if owners(pod) and is_live(pod)]
+        if not pods:
+            return
+        name = self.rng.choice(pods)["metadata"]["name"]
+        label = self.rng.choice((names.LABEL_JOB_UID, names.LABEL_JOB_UID, names.LABEL_INDEX, names.LABEL_ROLE))
+        value = self.rng.choice((None, "1", "master"))
+        self.note("user: label", label, "of", name, "becomes", value)
+
+        def edit(metadata: Json) -> None:
+            metadata["labels"].pop(label, None)
+            metadata["labels"] |= {} if value is None else {label: value}
+
+        self.kube.edit_metadata(PODS, name, edit)
+
+    def _write_odd_status(self) -> None:
+        """Write into a job's status what the operator reads back, as a master can where no policy prevents it."""
+        job = self.kube.objects.get((ELASTIC_JOBS, JOB))
+        status = job.get("status", {}) if job is not None else {}
+        if not status.get("replicaStatuses"):
+            return
+        role = self.rng.choice(self._roles)
+        odd: Json = self.rng.choice((
+            {"restartsByIndex": {"x": 1}}, {"backOff": {"0": {"failures": 3, "until": "soon"}}},
+            {"startedIndices": "5000000-8000000"}, {"startedIndices": "0-99999"},
+            {"resources": {"cpu": "1e900"}}, {"resourcesByIndex": {"0": {"memory": "0"}, "-": {}}}, {"desired": -7},
+            {"incarnationByIndex": {"y": 2}},
+        ))  # fmt: skip
+        replica = {**status["replicaStatuses"].get(role, {}), **odd}
+        self.note("master: status of", role, odd)
+        roles = {**status["replicaStatuses"], role: replica, "nobody": {}}
+        progress = {"step": -1, "stragglers": ["A B"], "stalledSince": "x"}
+        self.kube.set_status(ELASTIC_JOBS, JOB, replicaStatuses=roles, progress=progress)
 
     async def _create_foreign(self, resource: Resource, name: str, labels: Json) -> None:
         metadata = {"name": name, "namespace": NAMESPACE, "labels": labels}
