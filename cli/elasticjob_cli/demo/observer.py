@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
 from elasticjob_kube.session import Kube
 
 from elasticjob_cli.demo.timeline import Timeline
-from elasticjob_cli.master_client import MasterUnavailable, find_master
+from elasticjob_cli.master_client import MasterEndpoint, MasterUnavailable, find_master
 
 T = TypeVar("T")
 
@@ -169,12 +170,26 @@ class JobObserver:
             except (KubeError, MasterUnavailable):
                 await asyncio.sleep(0.1)
                 continue
+            with suppress(grpc.aio.AioRpcError):
+                await self._follow_streams(master)
+            await asyncio.sleep(0.1)
+
+    async def _follow_streams(self, master: MasterEndpoint) -> None:
+        """Follow both streams until one of them ends."""
+        # Not in a task group: one that has both an error and a cancellation raises only the error.
+        async with master.channel() as channel:
+            streams = [
+                asyncio.create_task(self._follow_status(channel, master.metadata)),
+                asyncio.create_task(self._follow_hosts(channel, master.metadata)),
+            ]
             try:
-                async with master.channel() as channel, asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._follow_status(channel, master.metadata))
-                    tasks.create_task(self._follow_hosts(channel, master.metadata))
-            except* grpc.aio.AioRpcError:
-                await asyncio.sleep(0.1)
+                ended, _ = await asyncio.wait(streams, return_when=asyncio.FIRST_COMPLETED)
+                for stream in ended:
+                    stream.result()
+            finally:
+                for stream in streams:
+                    stream.cancel()
+                await asyncio.gather(*streams, return_exceptions=True)
 
     async def _follow_status(self, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...]) -> None:
         stub = job_pb2_grpc.JobServiceStub(channel)

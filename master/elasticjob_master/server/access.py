@@ -17,7 +17,7 @@ OPEN_TO_ALL = frozenset({"/grpc.health.v1.Health/Check"})
 READING = frozenset(
     {
         *(f"/{_JOB.full_name}/{method.name}" for method in _JOB.methods),
-        f"/{_DISCOVERY.full_name}/GetHosts",
+        *(f"/{_DISCOVERY.full_name}/{method.name}" for method in _DISCOVERY.methods),
         f"/{_SHARDS.full_name}/GetLedger",
         "/grpc.health.v1.Health/Watch",
         "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",

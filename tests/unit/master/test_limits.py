@@ -25,7 +25,7 @@ from elasticjob_master.persistence.config_map import ConfigMapStore
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import NoStore, StoreFailed
 from elasticjob_master.server import grpc_server, http_server
-from elasticjob_master.server.services import job
+from elasticjob_master.server.services import discovery, job
 from elasticjob_shards import Dataset, dataset, ledgers
 from elasticjob_shards import ledger as core_ledger
 
@@ -35,6 +35,7 @@ LIMITS: dict[str, tuple[int, ...]] = {
     "Members": (core_members.MOST_MEMBERS,),
     "Metrics in a report; characters of a name": (limits.MAX_METRICS, limits.MAX_METRIC_NAME_CHARACTERS),
     "Watches of status, members, progress, history and plans": (job.MOST_WATCHES,),
+    "Watches of hosts": (discovery.MOST_HOST_WATCHES,),
     "Data sets; their parts, all together": (ledgers.MOST_DATASETS, dataset.MOST_PARTS),
     "Shards asked for at a time; leased at a time, all together": (limits.MAX_LEASED_SHARDS, ledgers.MOST_LEASES),
     "Shards of a data set that have failed": (core_ledger.MOST_FAILED,),

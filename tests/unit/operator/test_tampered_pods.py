@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.support.simulator.cluster import JOB, Operator
 from tests.support.simulator.fake_kube import copied
-from tests.unit.operator.test_tampered_status import WatchedCluster
+from tests.support.simulator.watched_cluster import WatchedCluster
 
 Json = dict[str, Any]
 Edit = Callable[[Json], None]

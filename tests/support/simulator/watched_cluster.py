@@ -1,0 +1,51 @@
+"""A simulated cluster for tests of what somebody tampers with."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, Resource
+
+from tests.support.simulator.cluster import JOB, Cluster
+from tests.support.simulator.fake_kube import copied
+
+Json = dict[str, Any]
+MOST = 6
+"""Members that a role may have."""
+
+
+class WatchedCluster(Cluster):
+    """A cluster whose events are kept, and in which no role ever has more live pods than it may have."""
+
+    def __init__(self, **spec: Any) -> None:
+        super().__init__(most=MOST, **spec)
+        self.events: list[str] = []
+        create = self.kube.create
+
+        async def recorded(resource: Resource, namespace: str | None, body: Any) -> Json:
+            if resource == EVENTS:
+                self.events.append(f"{body['reason']}: {body['note']}")
+            return await create(resource, namespace, body)
+
+        self.kube.create = recorded  # type: ignore[method-assign]
+
+    async def settle(self, *, turns: int = 200) -> None:
+        """Let everything come to rest, and the events be sent."""
+        await super().settle(turns=turns)
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    def check(self) -> None:
+        super().check()
+        live = [pod for pod in self.kube.pods() if pod["status"]["phase"] in ("Pending", "Running")]
+        assert len(live) <= MOST, f"{len(live)} pods, and maxReplicas is {MOST}"
+
+    def tamper(self, resource: Resource, name: str, **status: Any) -> None:
+        """Write fields of a status as somebody who may."""
+        self.kube.set_status(resource, name, **copied(status))
+
+    def tamper_role(self, **fields: Any) -> None:
+        """Write fields of the worker's status."""
+        roles = self.kube.objects[ELASTIC_JOBS, JOB]["status"]["replicaStatuses"]
+        self.tamper(ELASTIC_JOBS, JOB, replicaStatuses={"worker": {**roles["worker"], **fields}})
