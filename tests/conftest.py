@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import gc
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -36,6 +37,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("thorough" if config.getoption("thorough") else "usual")
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Leave what importing and collecting has made out of all garbage collections, which take most of the time else."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -131,6 +131,7 @@ async def test_a_master_killed_in_mid_training_costs_no_step_and_no_shard_is_los
     assert (ledger.done, ledger.leased, ledger.waiting, ledger.failed, ledger.returned) == (total, 0, 0, 0, 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.embedded_only("the master's process is stopped by its number")
 async def test_a_master_that_hangs_is_replaced_and_training_never_stops(sandbox: Sandbox, folder: Path) -> None:
     counting = str(Path(__file__).parents[1] / "support" / "e2e" / "counting_training.py")

@@ -8,14 +8,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--inputs",
         type=int,
         default=None,
-        help="inputs of the fuzz tests together (default: 3000; with --thorough: 12000)",
+        help="inputs of the fuzz tests together (default: 2000; with --thorough: 12000)",
     )
     parser.addoption("--fuzz-seed", type=int, default=1, help="which inputs")
 
 
 @pytest.fixture
 def inputs(request: pytest.FixtureRequest, thorough: bool) -> int:
-    return int(request.config.getoption("inputs", None) or (12_000 if thorough else 3_000))
+    return int(request.config.getoption("inputs", None) or (12_000 if thorough else 2_000))
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
+import pytest
 import yaml
 from elasticjob_api.meta import ObjectMeta
 from elasticjob_kube.informer import Informer
@@ -45,6 +46,7 @@ async def session_through_proxy(cluster: Cluster, directory: Path) -> AsyncItera
         yield proxy, session
 
 
+@pytest.mark.thorough
 async def test_a_watch_whose_connection_is_silent_is_given_up_and_nothing_is_missed(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:

@@ -353,6 +353,7 @@ async def test_the_second_master_survives_the_first_one_also_when_the_state_is_m
             assert second.process.returncode is None
 
 
+@pytest.mark.thorough
 async def test_a_master_cut_off_from_the_api_server_starts_no_world_and_ends_when_there_is_another(
     setting: Setting, cluster: Cluster
 ) -> None:

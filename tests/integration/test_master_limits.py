@@ -139,7 +139,8 @@ async def flood(port: int, count: int) -> AsyncIterator[None]:
             writer.transport.abort()
 
 
-@pytest.mark.parametrize("flooded", ["grpc_port", pytest.param("http_port", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("flooded", ["grpc_port", "http_port"])
 async def test_strangers_take_bounded_connections_and_keep_no_agent_out(master: Master, flooded: str) -> None:
     port, most = getattr(master, flooded), SPARE_CONNECTIONS + 50
     async with master.channel() as channel:

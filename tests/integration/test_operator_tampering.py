@@ -25,6 +25,7 @@ async def all_pods(kube: Kube, namespace: str) -> list[str]:
     return sorted(pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") in ("Pending", "Running"))
 
 
+@pytest.mark.thorough
 async def test_pods_whose_labels_or_owners_are_edited_are_replaced_whether_an_operator_runs_or_not(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
