@@ -22,7 +22,8 @@ def hide_token() -> None:
     libc.getenv.argtypes, libc.getenv.restype = [ctypes.c_char_p], ctypes.c_void_p
     # Nothing has set the variable since the start, so the C library still has it where the kernel has put it.
     if value := libc.getenv(names.ENV_TOKEN.encode()):
-        ctypes.memset(value, 0, len(ctypes.string_at(value)))
+        # Not by zeros: programs that read a process's environment take two of them for its end.
+        ctypes.memset(value, ord("*"), len(ctypes.string_at(value)))
         del os.environ[names.ENV_TOKEN]
     if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE) failed")

@@ -47,6 +47,8 @@ for pid in [pid for pid in os.listdir("/proc") if pid.isdigit()]:
         except OSError:
             unreadable += [name] if int(pid) == agent else []
             continue
+        if int(pid) == agent and b"\\0\\0" in content:
+            found.append("a gap that others take for the end of the environment")
         in_pod = int(pid) in (agent, os.getpid()) or os.environ["ELASTICJOB_POD_UID"].encode() in content
         if in_pod and token in content:
             found.append(f"{name} of {pid}")

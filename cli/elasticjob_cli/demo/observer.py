@@ -175,7 +175,7 @@ class JobObserver:
             await asyncio.sleep(0.1)
 
     async def _follow_streams(self, master: MasterEndpoint) -> None:
-        """Follow both streams until one of them ends."""
+        """Follow both streams until both have ended, or one has failed."""
         # Not in a task group: one that has both an error and a cancellation raises only the error.
         async with master.channel() as channel:
             streams = [
@@ -183,7 +183,7 @@ class JobObserver:
                 asyncio.create_task(self._follow_hosts(channel, master.metadata)),
             ]
             try:
-                ended, _ = await asyncio.wait(streams, return_when=asyncio.FIRST_COMPLETED)
+                ended, _ = await asyncio.wait(streams, return_when=asyncio.FIRST_EXCEPTION)
                 for stream in ended:
                     stream.result()
             finally:
