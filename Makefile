@@ -28,7 +28,7 @@ e2e: $(READY)
 # What `make test` leaves out: slow tests, and random histories and inputs in their full number.
 thorough: $(READY)
 	$(BIN)/python -m pytest $(PARALLEL) tests/unit tests/fuzz --thorough
-	$(BIN)/python -m pytest $(PARALLEL) tests/integration tests/e2e tests/chaos --thorough -m thorough
+	$(BIN)/python -m pytest $(PARALLEL) tests/integration tests/e2e --thorough -m thorough
 
 # Random histories of a job under every fault; meant to run nightly.
 simulate: $(READY)
