@@ -7,7 +7,6 @@ any value that its schema allows. So what the operator relies on is checked agai
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import islice
 from typing import Any
 
 from elasticjob_api import names
@@ -24,7 +23,7 @@ from msgspec.structs import replace
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import Action, EmitEvent, PatchJobStatus, PatchStatus
 from elasticjob_operator.core.model.observed import Observed, Pod
-from elasticjob_operator.core.scaling.member_selection import free_indices
+from elasticjob_operator.core.scaling.member_selection import with_size
 from elasticjob_operator.core.scaling.request_status import all_scalers
 
 _MAX_QUANTITY = 2**63 - 1
@@ -93,8 +92,10 @@ def _sound_role(
     changes: dict[str, Any] = {}
     members = _readable(replica.indices)
     if members is None or (not members and replica.desired):
-        present = {pod.index for pod in pods if not pod.finished}
-        members = _members(job, role, present)
+        # The status has lost them: as many as the spec asks for, those with pods first.
+        present = frozenset(pod.index for pod in pods if not pod.finished)
+        size = job.spec.replica_specs[role].replicas
+        members = with_size(present, size, used=present, keep=frozenset(), first=frozenset())
         notes.append(f"{path}.indices: {replica.indices[:60]!r} cannot be; the members are {format_indices(members)}")
         changes |= {"indices": format_indices(members), "desired": len(members)}
     for field, outside in (("succeeded_indices", "succeededIndices"), ("started_indices", "startedIndices")):
@@ -159,13 +160,6 @@ def _sound_migrations(job: ElasticJob, plan: ScalePlan) -> list[Migration]:
 
 def _role_plans(plan: ScalePlan) -> Iterable[RolePlan]:
     return plan.spec.replica_resource_specs.values()
-
-
-def _members(job: ElasticJob, role: str, present: Iterable[int]) -> frozenset[int]:
-    """Return the members of a role whose status has been lost: as many as its spec asks for, those with pods first."""
-    size, chosen = job.spec.replica_specs[role].replicas, frozenset[int]()
-    chosen = frozenset(sorted(present)[:size])
-    return chosen | frozenset(islice(free_indices(chosen), size - len(chosen)))
 
 
 def _sound_resources(job: ElasticJob, resources: Mapping[Any, Any]) -> dict[Any, Any]:

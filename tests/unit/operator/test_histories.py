@@ -83,21 +83,21 @@ async def test_a_drain_that_is_not_confirmed_ends_at_its_deadline_and_is_recorde
     assert status(cluster, SCALE_INS, "less")["phase"] == "ScaleSucceeded"
 
 
+def edit_replicas(cluster: Cluster, replicas: int) -> None:
+    cluster.kube.edit(ELASTIC_JOBS, "job", lambda spec: spec["replicaSpecs"]["worker"].update(replicas=replicas))
+
+
 async def test_an_edit_of_replicas_is_a_plan_and_a_refused_edit_is_tried_once() -> None:
     cluster = Cluster(replicas=2, autoscaling={"resourceLimits": {"cpu": "4"}})
     await cluster.start()
-    cluster.kube.edit(ELASTIC_JOBS, "job", lambda spec: spec["replicaSpecs"]["worker"].update(replicas=4))
+    edit_replicas(cluster, 4)
     await cluster.settle()
     assert len(pod_names(cluster)) == 4
-    cluster.kube.edit(ELASTIC_JOBS, "job", lambda spec: spec["replicaSpecs"]["worker"].update(replicas=5))
+    edit_replicas(cluster, 5)
     await cluster.settle()
     assert len(pod_names(cluster)) == 4
     assert [plan["status"]["phase"] for plan in cluster.kube.all(SCALE_PLANS)] == ["Succeeded", "Failed"]
     cluster.check_final_state()
-
-
-def edit_replicas(cluster: Cluster, replicas: int) -> None:
-    cluster.kube.edit(ELASTIC_JOBS, "job", lambda spec: spec["replicaSpecs"]["worker"].update(replicas=replicas))
 
 
 async def begun(cluster: Cluster, count: int) -> None:

@@ -10,6 +10,7 @@ from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
 from elasticjob_api.quantity import parse_quantity
 
 from elasticjob_operator.core.manifests import gang
+from elasticjob_operator.core.model.identity import MemberIdentity, identity_of, pod_labels
 from elasticjob_operator.core.model.observed import Defaults, owner_reference
 
 Json = dict[str, Any]
@@ -109,9 +110,7 @@ def member_pod(
             "namespace": job.metadata.namespace,
             "labels": {
                 **(template_metadata.get("labels") or {}),
-                **labels(job, role),
-                names.LABEL_INDEX: str(index),
-                names.LABEL_INCARNATION: str(incarnation),
+                **pod_labels(identity_of(job), MemberIdentity(role, index, incarnation)),
             },
             "annotations": {
                 **(template_metadata.get("annotations") or {}),
@@ -183,8 +182,7 @@ def master_pod(
             "namespace": job.metadata.namespace,
             "labels": {
                 **(template_metadata.get("labels") or {}),
-                **labels(job, names.ROLE_MASTER),
-                names.LABEL_INCARNATION: str(incarnation),
+                **pod_labels(identity_of(job), MemberIdentity(names.ROLE_MASTER, -1, incarnation)),
             },
             "annotations": {
                 **(template_metadata.get("annotations") or {}),

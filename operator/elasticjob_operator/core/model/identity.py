@@ -68,7 +68,7 @@ def member_of_name(job: str, pod: str) -> MemberIdentity | None:
 
 def tampering(pod: Pod, job: JobIdentity, member: MemberIdentity) -> str:
     """Return which label or owner reference of a pod is not what its name says; empty when all are."""
-    for label, value in _labels(job, member).items():
+    for label, value in pod_labels(job, member).items():
         found = pod.metadata.labels.get(label)
         if found is None:
             return f"its label {label} is gone"
@@ -80,7 +80,7 @@ def tampering(pod: Pod, job: JobIdentity, member: MemberIdentity) -> str:
 def restored(pod: Pod, job: JobIdentity, member: MemberIdentity) -> Pod:
     """Return the pod with the labels and the owner that its name says it has had."""
     owner = OwnerReference(api_version=names.API_VERSION, kind=ELASTIC_JOB, name=job.name, uid=job.uid, controller=True)
-    labels = {**pod.metadata.labels, **_labels(job, member)}
+    labels = {**pod.metadata.labels, **pod_labels(job, member)}
     return replace(pod, metadata=replace(pod.metadata, labels=labels, owner_references=[owner]))
 
 
@@ -93,7 +93,8 @@ def was_made_for(pod: Mapping[str, Any], uid: str) -> bool:
     )
 
 
-def _labels(job: JobIdentity, member: MemberIdentity) -> dict[str, str]:
+def pod_labels(job: JobIdentity, member: MemberIdentity) -> dict[str, str]:
+    """Return the labels that a pod is created with, besides those of its template."""
     labels = {
         names.LABEL_JOB_NAME: job.name,
         names.LABEL_JOB_UID: job.uid,

@@ -50,6 +50,8 @@ def failed_replacements(observed: Observed, plan: ScalePlan) -> Indices:
     One whose end is nobody's fault, such as an eviction, is not among them: it gets another pod.
     """
     starting = {(move.role, move.replacement) for move in plan.status.migrations if move.phase == "Starting"}
+    if not starting:
+        return {}
     found: dict[str, set[int]] = defaultdict(set)
     for (role, index), pods in _group_by_member(observed).items():
         if (role, index) in starting and _failure(observed, pods):

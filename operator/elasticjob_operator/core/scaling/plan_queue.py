@@ -43,8 +43,9 @@ def advance_scaling(observed: Observed, status: ElasticJobStatus, now: float) ->
     orphans = request_status.delete_orphaned_plans(observed)
     if active is not None and not any(action.uid == active.metadata.uid for action in orphans):
         result = execution.advance(observed, replace(status, current_plan=active.metadata.name), active, now)
-        result.actions += _mark_pending(observed, f"waits for ScalePlan {active.metadata.name}", active)
-        result.actions += _plan_for_edit(observed, _edits_meanwhile(observed, active))
+        waiting = _waiting(observed)
+        result.actions += _mark_pending(waiting, f"waits for ScalePlan {active.metadata.name}", active)
+        result.actions += _plan_for_edit(observed, waiting, _edits_meanwhile(observed, active))
     else:
         indices = current_indices(status)
         result = ScalingResult(status, indices, indices)
@@ -115,7 +116,7 @@ def _start_next(observed: Observed, result: ScalingResult, now: float) -> list[A
     edits = plan_manifests.edited_replicas(observed.job, result.status)
     if result.status.current_plan is not None and result.status.current_plan not in existing:
         return _after_plan_deleted(observed, result, edits)
-    if create := _plan_for_edit(observed, edits):
+    if create := _plan_for_edit(observed, waiting, edits):
         return create
     actions, waiting = _supersede_auto_plans(waiting, now)
     if not waiting:
@@ -157,9 +158,8 @@ def _begin_plan(
     return execution.begin(observed, head, resolved, now, edited=edited)
 
 
-def _plan_for_edit(observed: Observed, edits: dict[str, int]) -> list[Action]:
+def _plan_for_edit(observed: Observed, waiting: Sequence[QueueItem], edits: dict[str, int]) -> list[Action]:
     """Return the creation of a plan for edits of the spec, unless they wait already or this spec has had its plan."""
-    waiting = _waiting(observed)
     is_new = any(not _is_requested(waiting, role, size) for role, size in edits.items())
     name = plan_manifests.spec_plan_name(observed.job)
     if not is_new or any(item.metadata.name == name for item in observed.plans):
@@ -243,11 +243,11 @@ def _supersede_auto_plans(waiting: list[QueueItem], now: float) -> tuple[list[Ac
     return actions, [item for item in waiting if item not in auto[:-1]]
 
 
-def _mark_pending(observed: Observed, message: str, active: ScalePlan) -> list[Action]:
+def _mark_pending(waiting: Sequence[QueueItem], message: str, active: ScalePlan) -> list[Action]:
     """Give everything new in the queue the phase Pending and a message that says what it waits for."""
     actions: list[Action] = []
     owners = {owner.uid for owner in active.metadata.owner_references}
-    for item in _waiting(observed):
+    for item in waiting:
         if item.status.phase is not None or item.metadata.uid in owners:
             continue
         if isinstance(item, ScalePlan):
