@@ -124,6 +124,12 @@ async def test_a_master_killed_in_mid_training_costs_no_step_and_no_shard_is_los
             return progress is not None and progress.step == steps
 
         await observer.until(f"step {steps}: no step lost or counted twice", last_status_written, seconds=SECONDS)
+
+        # The master writes its last progress to the job first, and sends its last values to those who watch after that.
+        def all_done() -> bool:
+            return sum(each.done for each in observer.status.datasets) >= total
+
+        await observer.until(f"the master's last values, with {total} shards done", all_done, seconds=SECONDS)
         [ledger] = observer.status.datasets
     often = Counter(trained(folder))
     assert sorted(often) == list(range(total)), "a shard was lost"
