@@ -18,7 +18,7 @@ _STORE_SECONDS = 5.0
 async def run(controller: Controller) -> None:
     """Tick as long as the master runs."""
     last = stored_at = controller.now()
-    stored = controller.progress.reported_at
+    stored = _progress(controller)
     while True:
         await asyncio.sleep(controller.decisions.pause(TICK_SECONDS))
         now = controller.now()
@@ -29,6 +29,12 @@ async def run(controller: Controller) -> None:
         last = now
         controller.decisions.decide_now()
         controller.tick_monitors(now)
-        if controller.progress.reported_at != stored and now - stored_at >= _STORE_SECONDS:
-            stored, stored_at = controller.progress.reported_at, now
+        progress = _progress(controller)
+        if progress != stored and now - stored_at >= _STORE_SECONDS:
+            stored, stored_at = progress, now
             controller.changed()
+
+
+def _progress(controller: Controller) -> tuple[float | None, int]:
+    """Return what changes with every step report and with every new sample, which may be taken after the last report."""
+    return controller.progress.reported_at, controller.history.number
