@@ -81,6 +81,7 @@ def shared_cluster(
     """A cluster for all worker processes of a test run: the first to ask starts it, and stops it after the last."""
     base = factory.getbasetemp()
     run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # a worker's directory is in that of the run
+    os.environ.setdefault("GOGC", "400")  # the API server uses less CPU, and more memory
     with (run / f"{name}.users").open("w") as users:
         fcntl.flock(users, fcntl.LOCK_SH)
         cluster = clusters.up(run / name, control_plane_only=control_plane_only, capacity=capacity)

@@ -36,5 +36,5 @@ async def run(controller: Controller) -> None:
 
 
 def _progress(controller: Controller) -> tuple[float | None, int]:
-    """Return what changes with every step report and with every new sample, which may be taken after the last report."""
+    """Return what changes with every step report, and with every sample: one may be taken after the last report."""
     return controller.progress.reported_at, controller.history.number

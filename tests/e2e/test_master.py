@@ -94,10 +94,12 @@ async def until_events(sandbox: Sandbox, *reasons: str) -> None:
     await until(f"events {reasons}", present, lambda found: found.issuperset(reasons), seconds=SECONDS)
 
 
+@pytest.mark.thorough
 async def test_a_master_killed_in_mid_training_costs_no_step_and_no_shard_is_lost_or_done_twice(
     sandbox: Sandbox, folder: Path
 ) -> None:
     total = 1500
+    (folder / "wait-at").write_text("600")  # of the 750 steps of each worker: the next master sees them train
     sandbox.apply(steady(folder, workers=2, shards=total))
     async with sandbox.observe(NAME) as observer:
         step = await training(observer, 2, beyond=50)
@@ -112,6 +114,7 @@ async def test_a_master_killed_in_mid_training_costs_no_step_and_no_shard_is_los
         assert workers(sandbox) == before
         await training(observer, 2, beyond=step)
         assert observer.status.round == 1, "the world was formed anew although only the master had gone"
+        (folder / "go").touch()
 
         def over() -> bool:
             return bool(observer.job and observer.job.status.phase == "Succeeded")

@@ -50,6 +50,7 @@ async def succeeded(sandbox: Sandbox, observer: JobObserver) -> list[str]:
     return logs
 
 
+@pytest.mark.thorough
 async def test_a_job_that_says_nothing_of_the_agent_has_it(sandbox: Sandbox) -> None:
     sandbox.apply(job(images.PLAIN, ["sh", "-c", "echo rank=$ELASTICJOB_RANK/$ELASTICJOB_WORLD_SIZE"]))
     async with sandbox.observe("plain") as observer:

@@ -220,6 +220,7 @@ def test_a_failed_init_container_fails_the_pod(space: Space) -> None:
     assert waiting(status) == "PodInitializing"
 
 
+@pytest.mark.thorough
 def test_what_a_container_leaves_behind_ends_with_it(space: Space) -> None:
     cookie = f"4242{uuid.uuid4().int % 10**6}"
     space.shell("parent", f"setsid sleep {cookie} & sleep {cookie} & setsid setsid sh -c 'sleep {cookie}' & sleep 0.3")
@@ -227,6 +228,7 @@ def test_what_a_container_leaves_behind_ends_with_it(space: Space) -> None:
     wait_until("its processes are gone", lambda: living(cookie), lambda pids: not pids)
 
 
+@pytest.mark.thorough
 def test_a_pod_past_its_deadline_fails_with_that_reason(space: Space) -> None:
     space.shell("slow", "sleep 60", spec={"activeDeadlineSeconds": 1})
     assert space.phase("slow", "Failed")["reason"] == "DeadlineExceeded"
@@ -235,6 +237,7 @@ def test_a_pod_past_its_deadline_fails_with_that_reason(space: Space) -> None:
 # --- environment --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_container_that_must_wait_does_not_delay_the_others(space: Space) -> None:
     env = [{"name": "WORD", "valueFrom": {"configMapKeyRef": {"name": "never", "key": "word"}}}]
     containers = [
@@ -275,6 +278,7 @@ def test_the_environment_has_fields_resources_references_and_services(space: Spa
     assert own != address
 
 
+@pytest.mark.thorough
 def test_a_relaunched_pod_of_the_same_host_name_has_the_same_address(space: Space) -> None:
     addresses = []
     for name in ("master-1", "master-2"):
@@ -284,6 +288,7 @@ def test_a_relaunched_pod_of_the_same_host_name_has_the_same_address(space: Spac
     assert addresses[0] == addresses[1]
 
 
+@pytest.mark.thorough
 def test_a_container_waits_for_a_secret_that_appears_late(space: Space) -> None:
     env = [{"name": "WORD", "valueFrom": {"secretKeyRef": {"name": "late", "key": "word"}}}]
     space.shell("patient", "echo $WORD", env=env)
@@ -295,6 +300,7 @@ def test_a_container_waits_for_a_secret_that_appears_late(space: Space) -> None:
     assert space.logs("patient") == "open sesame\n"
 
 
+@pytest.mark.thorough
 def test_the_service_account_token_works_through_kubeconfig(space: Space) -> None:
     kubectl = space.cluster.bin / "kubectl"
     who = space.output("caller", f"{kubectl} auth whoami -o jsonpath='{{.status.userInfo.username}}'")
@@ -306,6 +312,7 @@ def test_the_service_account_token_works_through_kubeconfig(space: Space) -> Non
 # --- probes -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_readiness_follows_its_probe_and_liveness_restarts(space: Space) -> None:
     probe = {"exec": {"command": ["test", "-e", "ready"]}, "periodSeconds": 1, "failureThreshold": 1}
     space.shell("probed", "sleep 1; touch ready; sleep 60", readinessProbe=probe)
@@ -317,6 +324,7 @@ def test_readiness_follows_its_probe_and_liveness_restarts(space: Space) -> None
     space.event("dying", "Unhealthy")
 
 
+@pytest.mark.thorough
 def test_http_and_tcp_probes_reach_the_pods_own_address(space: Space) -> None:
     serve = (
         "import http.server, os;"
@@ -332,6 +340,7 @@ def test_http_and_tcp_probes_reach_the_pods_own_address(space: Space) -> None:
     space.until("web", lambda status: condition(status, "Ready").get("status") == "True")
 
 
+@pytest.mark.thorough
 def test_a_grpc_probe_asks_the_health_service(space: Space) -> None:
     serve = (
         "import os, grpc, concurrent.futures\n"
@@ -378,6 +387,7 @@ def test_deletion_lets_the_container_end_by_itself(space: Space, tmp_path: Path)
     assert main(statuses[-1])["terminated"]["exitCode"] == 0
 
 
+@pytest.mark.thorough
 def test_a_pod_that_never_started_can_be_deleted_and_its_last_status_says_so(space: Space) -> None:
     env = [{"name": "WORD", "valueFrom": {"secretKeyRef": {"name": "never", "key": "word"}}}]
     space.shell("unborn", "true", env=env)
@@ -484,6 +494,7 @@ def pid_of_large_process(script: str) -> int:
     return 0
 
 
+@pytest.mark.thorough
 def test_a_resize_that_asks_for_a_restart_gets_one_whatever_the_exit_code(space: Space) -> None:
     policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
     script = "trap 'exit 0' TERM; touch trapped; while :; do sleep 0.05; done"
@@ -501,6 +512,7 @@ def test_a_resize_that_asks_for_a_restart_gets_one_whatever_the_exit_code(space:
     assert status["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 0
 
 
+@pytest.mark.thorough
 def test_a_resize_that_the_node_has_no_room_for_now_is_done_when_there_is(space: Space) -> None:
     cores = int(space.get("process-node", "node")["status"]["allocatable"]["cpu"])
     space.shell("large", "sleep 60", resources={"requests": {"cpu": f"{cores * 500}m"}})
@@ -518,6 +530,7 @@ def test_a_resize_that_the_node_has_no_room_for_now_is_done_when_there_is(space:
 # --- refusals -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_volume_that_cannot_be_mounted_is_refused_with_an_event_and_a_failed_pod(space: Space) -> None:
     volume = {"volumes": [{"name": "data", "emptyDir": {}}]}
     space.shell("mounter", "true", spec=volume, volumeMounts=[{"name": "data", "mountPath": "/data"}])
@@ -535,6 +548,7 @@ def test_a_container_without_a_command_is_refused(space: Space) -> None:
     assert "spec.containers[0].command" in space.phase("imagined", "Failed")["message"]
 
 
+@pytest.mark.thorough
 def test_a_host_path_at_its_own_path_is_given_and_elsewhere_refused(space: Space, tmp_path: Path) -> None:
     path = tmp_path / "made"
     volumes = {"volumes": [{"name": "data", "hostPath": {"path": str(path), "type": "DirectoryOrCreate"}}]}
@@ -547,6 +561,7 @@ def test_a_host_path_at_its_own_path_is_given_and_elsewhere_refused(space: Space
     assert "must equal hostPath.path" in space.phase("mapper", "Failed")["message"]
 
 
+@pytest.mark.thorough
 def test_a_debugging_container_is_not_started_and_an_event_says_so(space: Space) -> None:
     space.shell("plain", "sleep 60")
     space.phase("plain", "Running")
@@ -574,6 +589,7 @@ def mortal(cluster: TargetCluster, space: Space, tmp_path: Path) -> Iterator[Sec
     space.kubectl("delete", "node", node.name)
 
 
+@pytest.mark.thorough
 def test_a_killed_node_leaves_no_process_and_its_successor_knows_what_was_lost(
     space: Space, mortal: SecondNode
 ) -> None:
@@ -597,6 +613,7 @@ def test_a_killed_node_leaves_no_process_and_its_successor_knows_what_was_lost(
     assert status["containerStatuses"][0]["lastState"]["terminated"]["reason"] == "ContainerStatusUnknown"
 
 
+@pytest.mark.thorough
 def test_a_stopped_node_ends_its_processes_and_says_that_it_is_not_ready(space: Space, mortal: SecondNode) -> None:
     cookie = f"4545{uuid.uuid4().int % 10**6}"
     space.shell("cut", f"setsid sleep {cookie} & sleep {cookie}", spec={"nodeName": mortal.name})

@@ -84,6 +84,7 @@ def test_kubectl_scale_becomes_a_plan_and_the_spec_and_the_pods_agree(user: Kube
     assert last["status"]["createdPods"] == [*(set(user.pods()) - set(before))]
 
 
+@pytest.mark.thorough
 def test_an_edit_of_replicas_in_the_spec_is_a_plan_too(user: KubectlUser) -> None:
     user.begin(3)
     patch = {"spec": {"replicaSpecs": {"worker": {"replicas": 2}}}}
@@ -107,6 +108,7 @@ def test_a_scale_in_by_count_takes_the_highest_indices(user: KubectlUser) -> Non
     assert all(index(name) > index(kept) for name in gone for kept in user.pods())
 
 
+@pytest.mark.thorough
 def test_a_scale_in_by_name_takes_that_worker_and_no_other_and_the_training_goes_on_from_its_step(
     user: KubectlUser,
 ) -> None:
@@ -140,6 +142,7 @@ def test_a_plan_changes_cpu_and_memory_of_running_pods_in_place(user: KubectlUse
         assert allocated_resources(user, name)["limits"]["memory"] == wanted["memory"]
 
 
+@pytest.mark.thorough
 def test_a_plan_adds_a_member_with_resources_of_its_own(user: KubectlUser) -> None:
     before = user.begin(2)
     wanted = {"cpu": "30m", "memory": "224Mi"}
@@ -150,6 +153,7 @@ def test_a_plan_adds_a_member_with_resources_of_its_own(user: KubectlUser) -> No
     assert allocated_resources(user, new)["requests"] == wanted
 
 
+@pytest.mark.thorough
 def test_a_plan_removes_members_by_name_and_by_index(user: KubectlUser) -> None:
     before = sorted(user.begin(4))
     first, second, *staying = before
@@ -211,6 +215,7 @@ def test_resources_that_no_node_has_are_refused_with_the_clusters_message_and_no
     assert {name: allocated_resources(user, name) for name in before} == resources
 
 
+@pytest.mark.thorough
 @pytest.mark.embedded_only("it counts the CPUs that the process node is said to have")
 def test_a_resize_that_the_node_has_room_for_once_is_done_once_and_the_plan_says_who_went_without(
     user: KubectlUser,
@@ -288,6 +293,7 @@ def test_the_examples_are_accepted(user: KubectlUser) -> None:
 # --- suspend, cancel, delete --------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_suspended_training_goes_on_from_its_step_with_as_many_workers(user_of: KubectlUserOf) -> None:
     user = user_of("paused")
     user.begin(2)
@@ -319,6 +325,7 @@ def test_a_job_suspended_in_the_middle_of_a_scale_out_comes_back_with_its_old_si
     user.runs_with(1)
 
 
+@pytest.mark.thorough
 def test_deleting_a_scale_out_that_cannot_be_fulfilled_cancels_it_and_the_size_is_as_before(
     user_of: KubectlUserOf,
 ) -> None:
@@ -343,6 +350,7 @@ def test_a_plan_that_waits_says_for_what_and_is_cancelled_by_deleting_it(user_of
     assert user.pods() == before
 
 
+@pytest.mark.thorough
 def test_a_plan_that_is_out_of_time_is_rolled_back_and_reports_the_schedulers_message(user_of: KubectlUserOf) -> None:
     user = user_of("lonely")
     before = user.begin(1)
@@ -356,6 +364,7 @@ def test_a_plan_that_is_out_of_time_is_rolled_back_and_reports_the_schedulers_me
     assert user.pods() == before
 
 
+@pytest.mark.thorough
 def test_a_job_deleted_in_the_middle_of_a_migration_leaves_nothing(user_of: KubectlUserOf) -> None:
     user = user_of("moving")
     (old,) = user.begin(1)
@@ -369,6 +378,7 @@ def test_a_job_deleted_in_the_middle_of_a_migration_leaves_nothing(user_of: Kube
     user.until("nothing", lambda: not user.kubectl("get", kinds, "-l", mine, "-o", "name").strip())
 
 
+@pytest.mark.thorough
 @pytest.mark.embedded_only(SECOND_NODE)
 def test_a_node_that_is_drained_loses_its_workers_in_good_order(user_of: KubectlUserOf) -> None:
     user = user_of("evicted")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 
@@ -50,6 +51,7 @@ async def test_peers_that_cannot_be_reached_are_named(fake_master: FakeMaster, r
     assert (list(result.unreached), result.problem) == ([nobody], "")
 
 
+@pytest.mark.thorough
 async def test_a_check_that_hangs_ends_with_its_time_and_leaves_nothing_behind(
     fake_master: FakeMaster,
     run: Run,
@@ -78,6 +80,7 @@ async def test_an_answer_that_got_lost_is_given_again_without_a_second_check(
     assert (tmp_path / "count").read_text() == "once\n"
 
 
+@pytest.mark.thorough
 async def test_a_newer_check_takes_the_place_of_one_under_way_and_is_not_disturbed_by_it(
     fake_master: FakeMaster,
     run: Run,

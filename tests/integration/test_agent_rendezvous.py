@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import textwrap
 
+import pytest
+
 from tests.support.local_job import LocalJob
 
 TRAINING = """
@@ -41,6 +43,7 @@ TRAINING = """
 """
 
 
+@pytest.mark.thorough
 def test_processes_meet_and_agree_through_a_master_that_is_killed_meanwhile(local_job: LocalJob) -> None:
     script = local_job.folder / "train.py"
     script.write_text(textwrap.dedent(TRAINING))

@@ -104,7 +104,11 @@ def anybodys_folder() -> Iterator[Path]:
 
 @pytest.mark.parametrize(
     ("who", "agent"),
-    [("the user of the tests", "of the image"), ("root of a container", "of the image"), ("nobody", "installed")],
+    [
+        ("the user of the tests", "of the image"),
+        pytest.param("root of a container", "of the image", marks=pytest.mark.thorough),
+        pytest.param("nobody", "installed", marks=pytest.mark.thorough),
+    ],
 )
 async def test_the_training_process_finds_the_token_nowhere(
     tmp_path: Path, anybodys_folder: Path, who: str, agent: str

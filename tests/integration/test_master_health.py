@@ -63,6 +63,7 @@ async def alive(agents: list[Agent]) -> AsyncIterator[None]:
         await asyncio.wait({task})
 
 
+@pytest.mark.thorough
 async def test_training_that_hangs_is_started_anew_and_its_next_step_ends_the_stall(tmp_path: Path) -> None:
     options = ("--standalone", "--min=2", "--stall-seconds=2", "--on-stall=Restart")
     async with run_master(tmp_path, *options) as master, master.channel() as channel:

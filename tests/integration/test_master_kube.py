@@ -324,6 +324,7 @@ async def make_config_map_anew(setting: Setting) -> None:
     await setting.kube.create(CONFIG_MAPS, setting.namespace, {"metadata": {"name": name}})
 
 
+@pytest.mark.thorough
 async def test_a_master_whose_config_map_is_made_anew_writes_its_state_back(setting: Setting) -> None:
     async with setting.master() as master, master.channel() as channel:
         agents = [await Agent(index).join(channel) for index in (0, 1)]
@@ -340,6 +341,7 @@ async def test_a_master_whose_config_map_is_made_anew_writes_its_state_back(sett
         assert (status.master_starts, status.round, status.world_size) == (2, 2, 3), "nothing was lost"
 
 
+@pytest.mark.thorough
 async def test_the_second_master_survives_the_first_one_also_when_the_state_is_made_anew(setting: Setting) -> None:
     async with setting.master() as first, first.channel() as channel:
         await stored(setting)
@@ -418,6 +420,7 @@ async def stored(setting: Setting) -> None:
             await asyncio.sleep(1.5)
 
 
+@pytest.mark.thorough
 async def test_a_stall_is_written_at_once_as_the_jobs_health_says_and_so_is_its_end(setting: Setting) -> None:
     await setting.patch_job({"spec": {"health": {"stallSeconds": 1, "stallFactor": 2, "lostSeconds": 3600}}})
     async with setting.master() as master, master.channel() as channel:

@@ -110,6 +110,7 @@ async def test_a_second_operator_waits_and_takes_over_when_the_first_ends(
             assert second.returncode is None
 
 
+@pytest.mark.thorough
 async def test_an_operator_that_has_lost_its_lease_writes_nothing_and_goes_on_when_it_leads_again(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -174,6 +175,7 @@ async def test_lost_pods_and_the_master_are_replaced_under_new_names(
         assert "no such file: train" in status["message"]
 
 
+@pytest.mark.thorough
 async def test_a_foreign_pod_of_the_same_name_is_left_alone(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from operator import itemgetter
 from pathlib import Path
 
+import pytest
 from elasticjob_api import names
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
@@ -87,6 +88,7 @@ async def test_a_job_created_again_under_its_name_at_once_has_nothing_of_the_old
             await kube.patch(SCALE_PLANS, namespace, plan_name, {"metadata": {"finalizers": None}})
 
 
+@pytest.mark.thorough
 async def test_conditions_of_others_survive_every_status_the_operator_writes(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -108,6 +110,7 @@ async def test_conditions_of_others_survive_every_status_the_operator_writes(
         assert conditions["Running"]["status"] == "True"
 
 
+@pytest.mark.thorough
 async def test_what_was_deleted_while_no_watch_was_open_is_not_carried_out(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:

@@ -73,6 +73,7 @@ async def test_pods_that_an_admission_policy_denies_are_reported_and_delay_no_ot
         assert await workers(kube, namespace, "barred") == []
 
 
+@pytest.mark.thorough
 async def test_a_foreign_service_of_the_same_name_is_left_alone_with_a_warning(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 TOGETHER_SECONDS = 0.02
 """The least time between two writes, so that simultaneous changes are stored together."""
 _SHARE_OF_TIME = 0.1
-"""The share of the master's time that snapshots may take, however large the state is."""
+"""The share of the master's CPU time that snapshots may take, however large the state is."""
 
 
 class WriteBudget:
@@ -34,7 +34,7 @@ class WriteBudget:
         """When the budget will be full again."""
 
     def record_write(self, now: float, *, snapshot_seconds: float) -> None:
-        """Record a write, and the duration of taking its snapshot."""
+        """Record a write, and the CPU time of taking its snapshot."""
         self._next = now + max(TOGETHER_SECONDS, (1 / _SHARE_OF_TIME - 1) * snapshot_seconds)
         self._next_unwaited = now + self._pause
         self._full = max(self._full, now) + self._pause

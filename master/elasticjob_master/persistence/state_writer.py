@@ -128,11 +128,11 @@ class StateWriter:
         """Write now if something has changed."""
         changes = self._changes
         if changes != self._stored:
-            taken_at = time.monotonic()
+            taken_at, busy = time.monotonic(), time.thread_time()
             self._hurried = False
             with self._noting_failure():
                 taken = self._take_snapshot()
-                snapshot_seconds = time.monotonic() - taken_at
+                snapshot_seconds = time.thread_time() - busy
                 await self._store.save(taken.data)
             self._checked_at = self._now()
             self._write_budget.record_write(self._now(), snapshot_seconds=snapshot_seconds)

@@ -4,7 +4,8 @@ Usage: sharded_training.py FOLDER SHARDS
 
 Every worker writes each shard it has trained as a line into `trained-<its index>`.
 While there is a file `hang`, processes of the round that is written in it stop working; those of later rounds wait
-until there is a file `go`. While there is a file `slow`, the worker whose index is written in it is ten times slower.
+until there is a file `go`. Where there is a file `wait-at`, the steps after the one written in it wait for `go`, too.
+While there is a file `slow`, the worker whose index is written in it is ten times slower.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ def main() -> None:
     shards = elasticjob.shards("numbers", size=int(sys.argv[2]), shard_size=1, prefetch=PREFETCH)
     for shard in shards:
         hangs = folder / "hang"
+        wait_at = folder / "wait-at"
+        while wait_at.exists() and step >= int(wait_at.read_text()) and not (folder / "go").exists():
+            time.sleep(0.02)
         while hangs.exists() and (world.round == int(hangs.read_text()) or not (folder / "go").exists()):
             time.sleep(0.02)
         slow = folder / "slow"

@@ -10,6 +10,7 @@ from elasticjob_api.limits import LEAST_MASTER_FORCE_DELETE_SECONDS, MASTER_FENC
 
 from tests.support.master.simulated_job import AGENT_TIMEOUT, SimulatedJob
 from tests.support.master.virtual_time import VirtualLoop
+from tests.support.thorough import some_of
 
 SETTLE_SECONDS = 120
 
@@ -44,7 +45,7 @@ async def live(job: SimulatedJob, *, cut_before: float) -> None:
 
 
 @pytest.mark.parametrize("framework", ["jax", "horovod"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", some_of(range(8), every=3))
 def test_a_master_that_was_given_up_starts_no_world_beyond_the_fence(seed: int, framework: str) -> None:
     loop = VirtualLoop()
     job = SimulatedJob(seed, loop, framework=framework, health={"lost_seconds": 10})

@@ -17,7 +17,7 @@ def test_simulator_any_history_keeps_the_promises_and_comes_to_rest(
     batch: int, request: pytest.FixtureRequest, thorough: bool
 ) -> None:
     only = request.config.getoption("history_seed", None)
-    histories = request.config.getoption("histories", None) or (500 if thorough else 60)
+    histories = request.config.getoption("histories", None) or (500 if thorough else 45)
     seeds = range(batch, histories, BATCHES) if only is None else range(only, only + (batch == 0))
     for seed in seeds:
         try:

@@ -18,6 +18,8 @@ from elasticjob_master.core.rendezvous.members import Identity, Members
 from elasticjob_master.persistence.shards_snapshot import restore_ledger, store_ledger
 from elasticjob_shards import Dataset, Ledger
 
+from tests.support.thorough import some_of
+
 HISTORIES = 2200
 EVENTS = 50
 WORKERS = ("a", "b", "c", "d")
@@ -285,7 +287,7 @@ def test_in_any_history_every_shard_ends_done_or_failed_exactly_once(thorough: b
             raise
 
 
-@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("shuffle", some_of([False, True], every=2))
 def test_a_million_shards_and_thousands_of_leases_are_stored_in_little(shuffle: bool) -> None:
     """1,000 workers lease 64 shards each and finish them in no order, as late as the window of their leases allows."""
     rng = random.Random(7)
