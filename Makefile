@@ -40,7 +40,8 @@ fuzz: $(READY)
 
 # Real jobs under random faults (docs/reliability.md). FAULTS="kill-master cut-masters": these only; -name: all but this.
 chaos: $(READY)
-	$(BIN)/python -m tests.chaos --minutes=$(or $(MINUTES),20) --seed=$(or $(SEED),1) --faults="$(FAULTS)"
+	$(BIN)/python -m tests.chaos --minutes=$(or $(MINUTES),20) --seed=$(or $(SEED),1) --faults="$(FAULTS)" \
+		$(if $(GAP),--gap=$(GAP)) $(if $(JOBS),--jobs=$(JOBS))
 
 # Mutations of the cores: for each one a test must fail.
 mutations: $(READY)
