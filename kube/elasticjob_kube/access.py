@@ -17,7 +17,7 @@ from elasticjob_kube.errors import NoAccess
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where every pod finds its token and the API server's certificate authority."""
-TOKEN_SECONDS = 60.0
+TOKEN_SECONDS = 10.0
 """How long a token is used until it is read again: the kubelet replaces the file long before the token ends."""
 
 

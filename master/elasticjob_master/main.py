@@ -23,7 +23,7 @@ from elasticjob_master.core.stored_state import UnreadableState, decode
 from elasticjob_master.persistence import snapshot
 from elasticjob_master.persistence.config_map import ConfigMapStore
 from elasticjob_master.persistence.state_writer import StateWriter
-from elasticjob_master.persistence.store import FileStore, NoStore, Store, StoreFailed, TakenOver
+from elasticjob_master.persistence.store import CredentialsRefused, FileStore, NoStore, Store, StoreFailed, TakenOver
 from elasticjob_master.server.connection_guard import ConnectionGuard
 from elasticjob_master.server.grpc_server import CannotListen, GrpcServer
 from elasticjob_master.server.http_server import HttpServer
@@ -37,7 +37,12 @@ _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 
 
 async def serve(config: Config, stop: asyncio.Event) -> None:
-    """Serve as the master until `stop`. Raises `TakenOver` when another master of the job has begun."""
+    """Serve as the master until `stop`.
+
+    Raises:
+        TakenOver: another master of the job has begun.
+        CredentialsRefused: this pod can never write to the API server again.
+    """
     async with AsyncExitStack() as stack:
         controller = Controller(framework=config.framework, sizes=config.sizes)
         controller.set_health(config.health)
@@ -132,7 +137,7 @@ async def _restore_state(controller: Controller, store: Store, config: Config, s
 async def _flush(state_writer: StateWriter) -> None:
     try:
         await state_writer.flush()
-    except (StoreFailed, TakenOver) as error:
+    except (StoreFailed, TakenOver, CredentialsRefused) as error:
         log.error("the state is not stored: %s", error)
 
 
@@ -169,5 +174,5 @@ def main() -> None:
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     try:
         uvloop.run(_run(config))
-    except (TakenOver, CannotListen, NoAccess) as error:
+    except (TakenOver, CredentialsRefused, CannotListen, NoAccess) as error:
         sys.exit(f"elasticjob-master: {error}")

@@ -24,6 +24,7 @@ from elasticjob_kube.resources import (
     CONFIG_MAPS,
     ELASTIC_JOBS,
     SCALE_PLANS,
+    SERVICE_ACCOUNTS,
 )
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
@@ -269,6 +270,20 @@ async def test_a_second_master_makes_the_first_one_end(setting: Setting) -> None
         async with asyncio.timeout(20):
             await first.process.wait()
         assert b"was written by another master" in first.log.read_bytes()
+
+
+@pytest.mark.thorough
+async def test_a_master_whose_account_is_made_anew_ends_because_only_a_new_pod_gets_a_token_of_the_new_one(
+    setting: Setting,
+) -> None:
+    async with setting.master() as master, master.channel() as channel:
+        master.ends_with = 1
+        await Agent(0).join(channel)
+        await setting.kube.delete(SERVICE_ACCOUNTS, setting.namespace, "master")
+        await setting.kube.create(SERVICE_ACCOUNTS, setting.namespace, {"metadata": {"name": "master"}})
+        async with asyncio.timeout(120):
+            await master.process.wait()
+        assert b"has refused this pod's token for" in master.log.read_bytes()
 
 
 class LosesAnswers:

@@ -3,6 +3,10 @@
 A master begins with a claim: it writes its mark to the ConfigMap. Every write names the version of the ConfigMap that
 it replaces. So no write of an earlier master succeeds after the claim, and that master finds the mark and ends. A state
 that is empty or gone, with or without the mark of an earlier master, is nobody's: the master writes its own back.
+
+A service account that is deleted and made again is another one, and its earlier tokens are refused for ever. So a
+master whose token is refused for a while ends, and the operator starts one in a new pod, which gets a token of the new
+account.
 """
 
 from __future__ import annotations
@@ -21,12 +25,16 @@ from elasticjob_kube.errors import Conflict, KubeError
 from elasticjob_kube.resources import CONFIG_MAPS
 from elasticjob_kube.session import Kube
 
-from elasticjob_master.persistence.store import StoreFailed, TakenOver
+from elasticjob_master.persistence.store import CredentialsRefused, StoreFailed, TakenOver
 
 _KEY = "state"
 _REQUEST_SECONDS = 8.0
 """For one claim, write or check: a connection that is dead without an error must not hold up the next attempt."""
 _ATTEMPTS = 3
+_UNAUTHORIZED = 401
+_REFUSED_SECONDS = 30.0
+"""How long the token may be refused: an API server that has just started may refuse good ones, and a token that was
+replaced is read again after 10 s at the latest (`TOKEN_SECONDS`)."""
 _MARK = re.compile(r"([0-9]{1,15})-([0-9a-f]{16})")
 
 
@@ -89,6 +97,7 @@ class ConfigMapStore:
         self._saved: int | None = None
         """The hash of what was stored last."""
         self._taken_over = False
+        self._refused_since: float | None = None
 
     async def claim(self) -> bytes | None:
         """Mark the state as this master's and return it. Raises `StoreFailed`, also when there is no ConfigMap yet."""
@@ -110,12 +119,29 @@ class ConfigMapStore:
     async def _in_time(self, work: Any) -> Any:
         try:
             async with asyncio.timeout(_REQUEST_SECONDS):
-                return await work
+                answer = await work
         except KubeError as error:
+            self._note_refusal(error)
             raise StoreFailed(str(error)) from error
         except TimeoutError as error:
             message = f"the API server has not answered about ConfigMap {self._name} in {_REQUEST_SECONDS:g} s"
             raise StoreFailed(message) from error
+        self._refused_since = None
+        return answer
+
+    def _note_refusal(self, error: KubeError) -> None:
+        """Raise `CredentialsRefused` if the token is refused for a while."""
+        now = asyncio.get_running_loop().time()
+        if error.status != _UNAUTHORIZED:
+            self._refused_since = None
+        elif self._refused_since is None:
+            self._refused_since = now
+        elif now - self._refused_since >= _REFUSED_SECONDS:
+            seconds = now - self._refused_since
+            raise CredentialsRefused(
+                f"the API server has refused this pod's token for {seconds:.0f} s: its service account was deleted, or "
+                "made again; a new pod gets a new token"
+            ) from error
 
     async def _claim(self) -> _ConfigMap:
         while True:

@@ -87,7 +87,7 @@ class StateWriter:
             raise NotStored("the master's state cannot be stored at the moment; try again") from error
 
     async def run(self) -> None:
-        """Write whenever something has changed, for ever. Raises `TakenOver`."""
+        """Write whenever something has changed, for ever. Raises `TakenOver` or `CredentialsRefused`."""
         self._checked_at = self._now()
         while True:
             await self._wait_until_due()
@@ -117,9 +117,9 @@ class StateWriter:
 
     async def _check(self) -> None:
         """Count a change if the state is not there any more, so that it is written again."""
-        self._checked_at = self._now()
         with self._noting_failure():
             kept = await self._store.is_kept()
+        self._checked_at = self._now()
         if not kept:
             log.warning("the stored state is gone; it is written again")
             self.changed()

@@ -11,6 +11,10 @@ class TakenOver(Exception):
     """A newer master of this job has claimed the state: this one must end."""
 
 
+class CredentialsRefused(Exception):
+    """The API server does not know this master's account any more: only a new pod gets other credentials."""
+
+
 class StoreFailed(Exception):
     """Writing did not succeed; it is tried again."""
 
@@ -34,10 +38,10 @@ class Store(Protocol):
         """Make the state this master's, and return what is stored, or None. Raises `StoreFailed`."""
 
     async def save(self, data: bytes) -> None:
-        """Store, all or nothing. Raises `StoreFailed` or `TakenOver`."""
+        """Store, all or nothing. Raises `StoreFailed`, `TakenOver` or `CredentialsRefused`."""
 
     async def is_kept(self) -> bool:
-        """Return whether what was last saved is still there. Raises `StoreFailed` or `TakenOver`."""
+        """Return whether what was last saved is still there. Raises as `save`."""
 
 
 class NoStore:

@@ -66,7 +66,7 @@ def test_an_address_that_is_not_set_is_named(folder: Path) -> None:
         pod_access({**POD, "KUBERNETES_SERVICE_PORT": ""})
 
 
-def test_a_token_that_was_renewed_is_used_a_minute_later_at_the_latest(
+def test_a_token_that_was_renewed_is_used_some_seconds_later_at_the_latest(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0

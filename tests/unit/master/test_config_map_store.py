@@ -11,14 +11,14 @@ from unittest import mock
 import msgspec
 import pytest
 from elasticjob_api import names
-from elasticjob_kube.errors import Conflict, NotFound, TryLater
+from elasticjob_kube.errors import Conflict, NotFound, Refused, TryLater
 from elasticjob_kube.resources import Resource
 from elasticjob_kube.session import Kube
 from elasticjob_master.core.stored_state import EncodedState
 from elasticjob_master.persistence import config_map
 from elasticjob_master.persistence.config_map import ConfigMapStore, Mark, read_mark
 from elasticjob_master.persistence.state_writer import StateWriter
-from elasticjob_master.persistence.store import StoreFailed, TakenOver
+from elasticjob_master.persistence.store import CredentialsRefused, StoreFailed, TakenOver
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +33,7 @@ class FakeKube:
     Attributes:
         loses: answers that get lost, of requests that are carried out.
         hangs: there is no answer at all.
+        refuses: the token is refused.
     """
 
     def __init__(self) -> None:
@@ -40,6 +41,7 @@ class FakeKube:
         self.object: dict[str, Any] | None = None
         self.loses = 0
         self.hangs = False
+        self.refuses = False
         self.patches = 0
         self.create()
 
@@ -71,6 +73,8 @@ class FakeKube:
         return self.object
 
     async def _answer(self) -> None:
+        if self.refuses:
+            raise Refused(401, "Unauthorized", "Unauthorized")
         if self.hangs:
             await asyncio.Event().wait()
         if self.loses:
@@ -107,6 +111,29 @@ async def test_a_state_that_was_emptied_or_made_anew_is_written_back(kube: FakeK
     await store.save(b"three")
     assert await store.is_kept()
     assert await store_at(kube).claim() == b"three"
+
+
+def test_a_master_whose_token_is_refused_for_a_while_ends_and_one_that_gets_an_answer_in_between_does_not() -> None:
+    async def main() -> None:
+        kube = FakeKube()
+        store = store_at(kube)
+        await store.claim()
+        for _ in range(3):
+            kube.refuses = True
+            for _ in range(2):
+                with pytest.raises(StoreFailed, match="Unauthorized"):
+                    await store.save(b"one")
+                await asyncio.sleep(config_map._REFUSED_SECONDS - 1)
+            kube.refuses = False
+            assert await store.is_kept() is False
+        kube.refuses = True
+        with pytest.raises(StoreFailed, match="Unauthorized"):
+            await store.is_kept()
+        await asyncio.sleep(config_map._REFUSED_SECONDS)
+        with pytest.raises(CredentialsRefused, match="refused this pod's token for 30 s"):
+            await store.is_kept()
+
+    VirtualLoop().run(main())
 
 
 async def test_a_state_emptied_in_place_is_missed(kube: FakeKube) -> None:

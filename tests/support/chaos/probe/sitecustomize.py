@@ -1,9 +1,12 @@
-"""Counts the asyncio tasks of an operator: on its PYTHONPATH, this writes them to $CHAOS_PROBE/<pid> every second."""
+"""Counts the asyncio tasks of an operator: on its PYTHONPATH, this writes them to $CHAOS_PROBE/<pid> every second.
+
+The tasks are those that asyncio itself knows. A look at all objects (`gc.get_objects`) would disturb the operator: a
+tuple that another thread is just making must have no second reference.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import sys
 import threading
@@ -12,11 +15,16 @@ from pathlib import Path
 
 
 def _count() -> None:
+    known = getattr(asyncio.tasks, "_scheduled_tasks", None)  # since Python 3.12
+    if known is None:
+        known = asyncio.tasks._all_tasks  # type: ignore[attr-defined]
     file = Path(os.environ["CHAOS_PROBE"], str(os.getpid()))
     while True:
         time.sleep(1)
-        tasks = [found for found in gc.get_objects() if issubclass(type(found), asyncio.Task)]
-        running = sum(not task.done() for task in tasks)
+        try:
+            running = sum(not task.done() for task in list(known))
+        except RuntimeError:  # there was a new task meanwhile
+            continue
         file.with_suffix(".new").write_text(f"{running}\n")
         file.with_suffix(".new").replace(file)
 
