@@ -88,19 +88,12 @@ class Executor:
             case do.WriteBackReplicas(role, replicas):
                 spec = {"replicaSpecs": {role: {"replicas": replicas}}}
                 return await self._patch_job(job, {"spec": spec}, subresource="")
-            case do.PatchStatus():
-                await self.patch_request(job.metadata.namespace, action, {"status": action.patch}, subresource="status")
-            case do.Adopt():
-                owners = [dict(owner) for owner in action.owner_references]
-                await self.patch_request(job.metadata.namespace, action, {"metadata": {"ownerReferences": owners}})
+            case do.PatchStatus() | do.Adopt() | do.DeletePlan() | do.DeleteScaler():
+                await self.execute_on_request(job.metadata.namespace, action)
             case do.CreatePlan(body):
                 await self._create_plan(job, body)
-            case do.DeletePlan(name, uid):
-                await self._delete(SCALE_PLANS, job, name, uid)
-            case do.DeleteScaler(kind, name, uid):
-                await self._delete(KINDS[kind], job, name, uid)
             case do.DeleteJob():
-                await self._delete(ELASTIC_JOBS, job, job.metadata.name, job.metadata.uid)
+                await self._delete(ELASTIC_JOBS, job.metadata.namespace, job.metadata.name, job.metadata.uid)
             case do.EnsureInfrastructure(part):
                 # Of many new jobs, each gets its master before any gets what can come after.
                 kube = self.kube if part == "First" else self.kube.low_priority()
@@ -160,15 +153,29 @@ class Executor:
         self.store.update(ELASTIC_JOBS, found)
         return True
 
-    async def patch_request(
-        self, namespace: str, action: do.PatchStatus | do.Adopt, patch: Mapping[str, Any], *, subresource: str = ""
+    async def execute_on_request(
+        self, namespace: str, action: do.PatchStatus | do.Adopt | do.DeletePlan | do.DeleteScaler
     ) -> None:
-        """Patch a ScalePlan, ScaleIn or ScaleOut.
+        """Patch or delete a ScalePlan, ScaleIn or ScaleOut, whether its job exists or not.
 
         Raises:
             StaleState: it has changed since, or was deleted.
             KubeError: any other error of the API server.
         """
+        match action:
+            case do.PatchStatus():
+                await self._patch_request(namespace, action, {"status": action.patch}, subresource="status")
+            case do.Adopt():
+                owners = [dict(owner) for owner in action.owner_references]
+                await self._patch_request(namespace, action, {"metadata": {"ownerReferences": owners}})
+            case do.DeletePlan(name, uid):
+                await self._delete(SCALE_PLANS, namespace, name, uid)
+            case do.DeleteScaler(kind, name, uid):
+                await self._delete(KINDS[kind], namespace, name, uid)
+
+    async def _patch_request(
+        self, namespace: str, action: do.PatchStatus | do.Adopt, patch: Mapping[str, Any], *, subresource: str = ""
+    ) -> None:
         resource = KINDS[action.kind]
         versioned = {"resourceVersion": action.resource_version, "uid": action.uid}
         body = {**patch, "metadata": {**patch.get("metadata", {}), **versioned}}
@@ -201,19 +208,19 @@ class Executor:
             message = f"ScalePlan {answer['metadata']['name']} exists and is not this job's; delete it"
             raise Refused(409, "Foreign", message)
 
-    async def _delete(self, resource: Resource, job: ElasticJob, name: str, uid: str) -> None:
+    async def _delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
         try:
-            await self.kube.delete(resource, job.metadata.namespace, name, uid=uid, propagation="Background")
+            await self.kube.delete(resource, namespace, name, uid=uid, propagation="Background")
         except (NotFound, Conflict) as error:
-            if isinstance(error, Conflict) and await self._exists(resource, job, name, uid):
+            if isinstance(error, Conflict) and await self._exists(resource, namespace, name, uid):
                 raise
             log.debug("%s %s was gone already", resource.kind, name)
         self.store.forget_uid(uid)
 
-    async def _exists(self, resource: Resource, job: ElasticJob, name: str, uid: str) -> bool:
+    async def _exists(self, resource: Resource, namespace: str, name: str, uid: str) -> bool:
         """Whether the object with this UID exists; another of its name does not count."""
         try:
-            found = await self.kube.get(resource, job.metadata.namespace, name)
+            found = await self.kube.get(resource, namespace, name)
         except NotFound:
             return False
         return bool(found["metadata"]["uid"] == uid)

@@ -12,7 +12,7 @@ from elasticjob_kube.session import Kube
 
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.model.observed import Defaults
-from elasticjob_operator.core.scaling.plan_queue import refuse_without_job
+from elasticjob_operator.core.scaling.without_job import end_without_job
 from elasticjob_operator.errors import StaleState
 from elasticjob_operator.executor import Executor
 from elasticjob_operator.store import JobKey, Store
@@ -58,24 +58,28 @@ class Reconciler:
         return 1.0
 
     async def _end_requests_without_job(self, key: JobKey) -> float | None:
-        """End the plans and requests that name a job that does not exist, after the API server has confirmed that."""
-        refusals = refuse_without_job(key.name, key.namespace, list(self.store.requests(key)), time.time())
-        if not refusals:
-            return None
+        """End the plans and requests that name a job that does not exist, and delete them when their time is over.
+
+        Nothing is done before the API server has confirmed that there is no such job.
+        """
+        requests = list(self.store.requests(key))
+        actions, due = end_without_job(key.name, key.namespace, requests, time.time())
+        if not actions:
+            return due
         try:
             self.store.update(ELASTIC_JOBS, await self.kube.get(ELASTIC_JOBS, key.namespace, key.name))
             if self.store.job(key) is None:
                 raise Retry("the job exists but cannot be read; what names it waits")
             return 0.0
         except NotFound:
-            log.info("%s: no such job; refusing %d requests", key, len(refusals))
+            log.info("%s: no such job; ending or deleting %d plans and requests", key, len(actions))
         except KubeError as error:
             raise retry_after(error) from error
-        for action in refusals:
+        for action in actions:
             try:
-                await self.executor.patch_request(key.namespace, action, {"status": action.patch}, subresource="status")
+                await self.executor.execute_on_request(key.namespace, action)
             except StaleState:
                 return 0.0
             except KubeError as error:
                 raise retry_after(error) from error
-        return None
+        return 0.0  # what has been ended now will have to be deleted

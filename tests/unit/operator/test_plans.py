@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import pytest
+from elasticjob_api import names
+from elasticjob_api.elasticjob import RunPolicy
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import (
     ELASTIC_JOBS,
@@ -17,11 +20,10 @@ from elasticjob_kube.resources import (
     Resource,
 )
 from elasticjob_operator.core.model.actions import EmitEvent
-from elasticjob_operator.core.scaling.plan_queue import refuse_without_job
 from elasticjob_operator.events import Events
 from elasticjob_operator.store import JobKey
 
-from tests.support.simulator.cluster import JOB, NAMESPACE, Cluster
+from tests.support.simulator.cluster import JOB, NAMESPACE, Cluster, Operator
 from tests.support.simulator.nodes import Nodes, index_of, limit_pods
 
 CPU = "spec.autoscaling.resourceLimits.cpu: all members together would request cpu"
@@ -190,15 +192,66 @@ async def test_a_job_that_does_not_run_is_not_scaled(how: str) -> None:
         assert [owner["kind"] for owner in owners] == ["ElasticJob"], "it does not outlive the job"
 
 
-async def test_what_names_a_job_that_does_not_exist_is_refused() -> None:
-    cluster = Cluster()
-    await cluster.apply(SCALE_OUTS, "out", count=1)
-    await cluster.apply(SCALE_PLANS, "plan", createPods=[{}])
+async def without_job(cluster: Cluster, now: float, monkeypatch: pytest.MonkeyPatch) -> float | None:
+    """Let a new operator do all there is to do at a time; return the seconds until it has to do something again."""
+    monkeypatch.setattr(time, "time", lambda: now)
+    cluster.operator = Operator(cluster.kube)
     await cluster.operator.watch()
-    waiting = list(cluster.operator.store.requests(JobKey(NAMESPACE, JOB)))
-    writes = refuse_without_job(JOB, NAMESPACE, waiting, cluster.now)
-    assert [write.patch["phase"] for write in writes] == ["Failed", "ScaleFailed"]
-    assert all("spec.jobName: there is no ElasticJob 'job' in namespace 'ns'" in w.patch["message"] for w in writes)
+    for _ in range(10):
+        due = await cluster.operator.reconciler.reconcile(JobKey(NAMESPACE, JOB))
+        if due != 0.0:
+            return due
+    raise AssertionError("it does not come to rest")
+
+
+async def test_what_names_a_job_that_does_not_exist_is_refused_and_deleted_when_its_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster()
+    await cluster.apply(SCALE_OUTS, "out", count=1, ttlSecondsAfterFinished=60)
+    await cluster.apply(SCALE_INS, "in", count=1, ttlSecondsAfterFinished=100)
+    await cluster.apply(SCALE_PLANS, "plan", createPods=[{}])
+    assert await without_job(cluster, 1e9, monkeypatch) == 60
+    kinds = {SCALE_OUTS: "out", SCALE_INS: "in", SCALE_PLANS: "plan"}
+    for resource, name in kinds.items():
+        status = cluster.kube.objects[resource, name]["status"]
+        assert status["phase"] == ("Failed" if name == "plan" else "ScaleFailed")
+        assert status["message"] == "spec.jobName: there is no ElasticJob 'job' in namespace 'ns'"
+    writes = cluster.kube.writes
+    assert await without_job(cluster, 1e9 + 59, monkeypatch) == 1
+    assert cluster.kube.writes == writes
+    assert await without_job(cluster, 1e9 + 61, monkeypatch) == 39
+    assert await without_job(cluster, 1e9 + 101, monkeypatch) is None
+    assert list(cluster.kube.objects) == [(SCALE_PLANS, "plan")]
+
+
+async def test_plans_of_a_job_that_does_not_exist_are_kept_up_to_a_number_but_not_those_an_earlier_job_has_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster, most = Cluster(), RunPolicy().plan_history_limit
+    for number in range(most + 2):
+        await cluster.apply(SCALE_PLANS, f"plan-{number}", createPods=[{}])
+        await without_job(cluster, 1e9 + number, monkeypatch)
+    left = {"name": "left", "labels": {names.LABEL_JOB_UID: "earlier"}}
+    await cluster.create(SCALE_PLANS, {"metadata": left, "spec": {"jobName": JOB, "createPods": [{}]}})
+    assert await without_job(cluster, 1e9 + most, monkeypatch) is None
+    present = {name for _, name in cluster.kube.objects}
+    assert present == {"left", *(f"plan-{number}" for number in range(2, most + 2))}
+
+
+async def test_nothing_that_names_a_job_ends_before_the_api_server_has_said_that_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster()
+    await cluster.start()
+    await cluster.apply(SCALE_OUTS, "out", count=1, ttlSecondsAfterFinished=0)
+    await cluster.operator.watch()
+    job = cluster.operator.store.job(JobKey(NAMESPACE, JOB))
+    assert job is not None
+    cluster.operator.store.set_aside(job.metadata.uid)
+    assert await cluster.operator.reconciler._end_requests_without_job(JobKey(NAMESPACE, JOB)) == 0.0
+    assert "status" not in cluster.kube.objects[SCALE_OUTS, "out"]
+    assert cluster.operator.store.job(JobKey(NAMESPACE, JOB)) is not None
 
 
 async def test_a_plan_that_has_succeeded_says_what_it_has_changed_and_in_what_time() -> None:

@@ -13,11 +13,10 @@ from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.indices import parse_indices
 from elasticjob_api.scaleplan import FINISHED, PlanPhase, ScalePlan
 from elasticjob_api.scalers import ScaleIn, ScaleOut
-from elasticjob_api.times import format_time
 from msgspec.structs import replace
 
 from elasticjob_operator.core.model import patches
-from elasticjob_operator.core.model.actions import Action, CreatePlan, DeletePlan, EmitEvent, PatchStatus, shortest_wait
+from elasticjob_operator.core.model.actions import Action, CreatePlan, EmitEvent, shortest_wait
 from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.plan import PlanRefused, current_indices
 from elasticjob_operator.core.scaling import (
@@ -83,22 +82,6 @@ def end_plans_and_requests(observed: Observed, reason: str, now: float) -> list[
             actions += request_status.finish(scaler, "ScaleFailed", reason, now)
     old, _ = request_status.delete_expired(request_status.all_scalers(observed), now)
     return [*actions, *request_status.copy_plan_status(observed, now), *old, *_delete_old_plans(observed)]
-
-
-def refuse_without_job(name: str, namespace: str, waiting: Sequence[QueueItem], now: float) -> list[PatchStatus]:
-    """Return the writes that end plans and requests whose job does not exist."""
-    message = f"spec.jobName: there is no ElasticJob {name!r} in namespace {namespace!r}"
-    writes: list[PatchStatus] = []
-    for item in waiting:
-        if item.metadata.deletion_timestamp is not None:
-            continue
-        if isinstance(item, ScalePlan):
-            if item.status.phase not in FINISHED:
-                ended = replace(item.status, phase="Failed", message=message, completion_time=format_time(now))
-                writes += patches.plan_status(item, ended)
-        elif item.status.phase not in request_status.FINISHED_PHASES:
-            writes += request_status.finish(item, "ScaleFailed", message, now)
-    return writes
 
 
 def _active_plan(observed: Observed) -> ScalePlan | None:
@@ -274,6 +257,4 @@ def _delete_old_plans(observed: Observed) -> list[Action]:
         and item.metadata.name not in kept
         and not any(owner.uid in unfinished for owner in item.metadata.owner_references)
     ]
-    limit = job.spec.run_policy.plan_history_limit
-    finished.sort(key=lambda item: (item.status.completion_time or "", item.metadata.uid))
-    return [DeletePlan(item.metadata.name, item.metadata.uid) for item in finished[: max(len(finished) - limit, 0)]]
+    return [*request_status.delete_oldest(finished, keep=job.spec.run_policy.plan_history_limit)]

@@ -1,4 +1,4 @@
-"""The status of ScaleIns and ScaleOuts, copied from their plans, and their deletion some time after the end."""
+"""The status of ScaleIns and ScaleOuts, copied from their plans, and the deletion of what has ended."""
 
 from __future__ import annotations
 
@@ -86,6 +86,12 @@ def delete_expired(scalers: Iterable[Scaler], now: float) -> tuple[list[DeleteSc
         else:
             due = shortest_wait(due, left)
     return actions, due
+
+
+def delete_oldest(finished: Iterable[ScalePlan], *, keep: int) -> list[DeletePlan]:
+    """Return the deletions of finished plans beyond the number to keep."""
+    by_end = sorted(finished, key=lambda item: (item.status.completion_time or "", item.metadata.uid))
+    return [DeletePlan(item.metadata.name, item.metadata.uid) for item in by_end[: max(len(by_end) - keep, 0)]]
 
 
 def delete_orphaned_plans(observed: Observed) -> list[DeletePlan]:
