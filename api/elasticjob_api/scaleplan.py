@@ -130,6 +130,7 @@ class Migration(Object, frozen=True):
 
 
 Pods = Annotated[list[ObjectName], Meta(max_length=MAX_INDICES)]
+MAX_WAITING_FOR_CHARACTERS = 2048
 
 
 class ScalePlanStatus(Object, frozen=True):
@@ -137,6 +138,10 @@ class ScalePlanStatus(Object, frozen=True):
 
     phase: Annotated[PlanPhase | None, Meta(description="How far it is.")] = None
     message: Annotated[Message, Meta(description="What it has changed, or why not, with field, value and bound.")] = ""
+    waiting_for: Annotated[
+        str,
+        Meta(description="What a plan that is Draining or Executing waits for.", max_length=MAX_WAITING_FOR_CHARACTERS),
+    ] = ""
     conditions: Annotated[list[Condition], Meta(description="Standard conditions.", max_length=16)] = []
     targets: Annotated[
         dict[RoleName, Indices],
@@ -181,5 +186,6 @@ class ScalePlan(Object, frozen=True):
         Column("Source", ".spec.source"),
         Column("Phase", ".status.phase"),
         Column("Message", ".status.message", priority=1),
+        Column("Waiting", ".status.waitingFor", priority=1),
         Column("Age", ".metadata.creationTimestamp", "date"),
     )

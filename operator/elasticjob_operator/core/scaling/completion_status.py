@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.indices import parse_indices
 from elasticjob_api.scaleplan import PlanPhase, ScalePlan, ScalePlanStatus
-from elasticjob_api.times import format_time
+from elasticjob_api.times import format_time, parse_time
 from msgspec.structs import replace
 
 from elasticjob_operator.core.model.actions import Action, WriteBackReplicas
@@ -138,8 +138,26 @@ def final_status(
         status,
         phase=phase,
         message=message,
+        waiting_for="",
         draining_pods=[],
         created_pods=drain.limited(pod.name for pod in pods if (pod.role, pod.index) in new),
         resized_pods=[name for name in status.resized_pods if name in present],
         completion_time=format_time(now),
     )
+
+
+def success_message(plan: ScalePlan, members: PlanMembership, now: float) -> str:
+    """Return what the plan has changed, and how long that took."""
+    replaced = len(migration.done(plan.status))
+    change = description(members.before, members.targets, resize.resources_by_role(plan), replaced)
+    return f"{change} in {now - parse_time(plan.status.start_time or format_time(now)):.0f} s"
+
+
+def description(before: Indices, targets: Indices, resources: Iterable[str], replaced: int) -> str:
+    """Return such as `worker 2 to 4, ps resources, 1 members replaced`."""
+    sizes = [
+        f"{role} {len(before[role])} to {len(indices)}" for role, indices in targets.items() if indices != before[role]
+    ]
+    changes = [f"{role} resources" for role in resources]
+    changes += [f"{replaced} members replaced"] if replaced else []
+    return ", ".join(sizes + changes) or "no change"

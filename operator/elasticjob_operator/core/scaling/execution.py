@@ -9,7 +9,7 @@ Everything is computed from the plan's status, so a new operator continues where
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elasticjob_api.elasticjob import ElasticJobStatus
@@ -22,7 +22,7 @@ from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import Action, EmitEvent, shortest_wait
 from elasticjob_operator.core.model.observed import Observed, Pod
 from elasticjob_operator.core.model.plan import Indices, Quantities, ResolvedPlan
-from elasticjob_operator.core.scaling import completion_status, drain, migration, progress_messages, resize
+from elasticjob_operator.core.scaling import completion_status, drain, migration, progress_messages, resize, waiting_for
 from elasticjob_operator.core.scaling.plan_membership import PlanMembership, membership_of, with_membership
 
 _RESIZE_CHECK_SECONDS = 1.0
@@ -64,10 +64,12 @@ def begin(
     leaving = {role: indices - resolved.targets[role] for role, indices in resolved.before.items()}
     removed = [pod for pod in observed.pods if pod.index in leaving.get(pod.role, ())]
     draining = drain.pods_to_drain(removed)
+    added = {role: indices - resolved.before[role] for role, indices in resolved.targets.items()}
     status = replace(
         plan.status,
         phase="Draining" if draining else "Executing",
         message="",
+        waiting_for=waiting_for.drains(observed, plan, draining) or _new_members(observed, added),
         before={role: format_indices(indices) for role, indices in resolved.before.items()},
         targets={role: format_indices(indices) for role, indices in resolved.targets.items()},
         spec_replicas={
@@ -83,7 +85,9 @@ def begin(
         start_time=format_time(now),
         execution_time=None if draining else format_time(now),
     )
-    change = _describe(resolved.before, resolved.targets, resolved.resources, len(resolved.migrations))
+    change = completion_status.description(
+        resolved.before, resolved.targets, resolved.resources, len(resolved.migrations)
+    )
     note = f"{plan.metadata.name} ({plan.spec.source}): {change}"
     return [*patches.plan_status(plan, status), EmitEvent("ScalingStarted", note, action="Scale")]
 
@@ -105,13 +109,13 @@ def advance(observed: Observed, status: ElasticJobStatus, plan: ScalePlan, now: 
     if not completion_status.ends_early(plan.status):
         result.overrides = resize.resources_by_role(plan)
     if plan.status.execution_time is None:
-        _drain(observed, plan, result, now)
+        _drain(observed, plan, result, members, now)
     else:
         _execute(observed, plan, result, members, now)
     return result
 
 
-def _drain(observed: Observed, plan: ScalePlan, result: ScalingResult, now: float) -> None:
+def _drain(observed: Observed, plan: ScalePlan, result: ScalingResult, members: PlanMembership, now: float) -> None:
     """Wait until training in every draining pod has ended or the deadline has passed; the master stops the agents."""
     waiting = drain.not_drained(observed, set(plan.status.draining_pods))
     roles = {pod.role for pod in observed.pods if pod.name in plan.status.draining_pods}
@@ -119,11 +123,18 @@ def _drain(observed: Observed, plan: ScalePlan, result: ScalingResult, now: floa
     seconds_left = parse_time(plan.status.start_time or format_time(now)) + allowed - now
     if waiting and seconds_left > 0:
         result.counted = drain.with_members_of(observed, result.counted, set(waiting))
-        result.actions += patches.plan_status(plan, drain.with_draining_if_worth_a_write(plan.status, waiting))
+        status = drain.with_draining_if_worth_a_write(plan.status, waiting)
+        text = waiting_for.drains(observed, plan, waiting)
+        result.actions += patches.plan_status(plan, replace(status, waiting_for=text))
         result.requeue_after = seconds_left
         return
-    status = drain.with_draining(plan.status, (), forced=waiting)
-    result.actions += patches.plan_status(plan, replace(status, phase="Executing", execution_time=format_time(now)))
+    status = replace(
+        drain.with_draining(plan.status, (), forced=waiting),
+        phase="Executing",
+        waiting_for=_new_members(observed, members.added),
+        execution_time=format_time(now),
+    )
+    result.actions += patches.plan_status(plan, status)
 
 
 def _execute(observed: Observed, plan: ScalePlan, result: ScalingResult, members: PlanMembership, now: float) -> None:
@@ -138,22 +149,27 @@ def _execute(observed: Observed, plan: ScalePlan, result: ScalingResult, members
         _request_resizes(plan, result, resizes, now)
     elif not_ready := progress_messages.not_ready(observed, members.added):
         total = sum(map(len, members.added.values()))
+        text = waiting_for.new_members(observed, not_ready)
         _wait_or_time_out(
-            plan, result, members, not_ready, progress_messages.not_ready_message(observed, not_ready, total), now
+            plan, result, members, not_ready, text, progress_messages.not_ready_message(observed, not_ready, total), now
         )
     elif migration.in_progress(plan.status):
         _migrate(observed, plan, result, now)
     elif gone := _not_gone(observed, members):
         why = progress_messages.not_reached_message(gone, len(gone), "removed pods have not gone")
-        _wait_or_time_out(plan, result, members, [], why, now)
+        _wait_or_time_out(plan, result, members, [], waiting_for.removals(gone), why, now)
     elif resizes.pending:
+        text = waiting_for.resizes(sorted(pod.name for pod in resizes.pending))
+        result.actions += patches.plan_status(plan, replace(plan.status, waiting_for=text))
         result.requeue_after = _RESIZE_CHECK_SECONDS
     elif resizes.impossible:
         pod, why = min(resizes.impossible, key=lambda item: (item[0].role, item[0].index))
         status = migration.begin_next(observed, plan, members, (pod.role, pod.index), why, now)
         result.actions += patches.plan_status(plan, status)
     else:
-        _finish(observed, plan, result, members, "Succeeded", _success_message(plan, members, now), now)
+        _finish(
+            observed, plan, result, members, "Succeeded", completion_status.success_message(plan, members, now), now
+        )
 
 
 def _request_resizes(plan: ScalePlan, result: ScalingResult, resizes: resize.ResizeProgress, now: float) -> None:
@@ -163,13 +179,19 @@ def _request_resizes(plan: ScalePlan, result: ScalingResult, resizes: resize.Res
     requested_at = status.resize_time
     if requested_at is None or now - parse_time(requested_at) > _RESIZE_BATCH_SECONDS:
         requested_at = format_time(now)
-    result.actions += patches.plan_status(plan, replace(status, resized_pods=names, resize_time=requested_at))
+    text = waiting_for.resizes(sorted(pod.name for pod in (*resizes.pending, *resizes.to_request)))
+    status = replace(status, waiting_for=text, resized_pods=names, resize_time=requested_at)
+    result.actions += patches.plan_status(plan, status)
     result.actions += [resize.resize_request(pod, wanted[pod.role]) for pod in resizes.to_request]
 
 
 def _migrate(observed: Observed, plan: ScalePlan, result: ScalingResult, now: float) -> None:
     status, due = migration.advance(observed, plan, now)
-    status = replace(status, phase="Draining" if status.draining_pods else "Executing")
+    status = replace(
+        status,
+        phase="Draining" if status.draining_pods else "Executing",
+        waiting_for=waiting_for.migrations(observed, plan, status),
+    )
     result.actions += patches.plan_status(plan, status)
     result.requeue_after = shortest_wait(result.requeue_after, due)
 
@@ -179,20 +201,27 @@ def _wait_or_time_out(
     result: ScalingResult,
     members: PlanMembership,
     not_ready: Sequence[progress_messages.MemberKey],
+    text: str,
     problem: str,
     now: float,
 ) -> None:
-    """Wait until the plan's time is over; then make it end early, with a rollback of new members if it says so."""
+    """Wait, and say for what (`text`), until the plan's time is over.
+
+    Then make it end early, with a rollback of new members if it says so; `problem`: why.
+    """
     since = max(plan.status.execution_time or "", *(move.since or "" for move in plan.status.migrations), "")
     seconds_left = parse_time(since) + plan.spec.timeout_seconds - now
     if seconds_left > 0:
+        result.actions += patches.plan_status(plan, replace(plan.status, waiting_for=text))
         result.requeue_after = seconds_left
         return
     message, targets = f"after timeoutSeconds {plan.spec.timeout_seconds}: {problem}", members.targets
     if plan.spec.on_timeout == "Rollback" and not_ready:
         message, targets = f"rolled back {message}", completion_status.rollback_targets(members, not_ready)
     formatted = {role: format_indices(indices) for role, indices in targets.items()}
-    result.actions += patches.plan_status(plan, replace(plan.status, targets=formatted, message=message))
+    result.actions += patches.plan_status(
+        plan, replace(plan.status, targets=formatted, message=message, waiting_for="")
+    )
 
 
 def _finish_partially(
@@ -239,24 +268,12 @@ def _finish(
     result.actions += end(plan, phase, message, now, pods=pods)
 
 
+def _new_members(observed: Observed, added: Indices) -> str:
+    return waiting_for.new_members(observed, progress_messages.not_ready(observed, added))
+
+
 def _not_gone(observed: Observed, members: PlanMembership) -> list[str]:
     """Return the pods of members that the plan has removed or replaced."""
     return sorted(
         pod.name for pod in observed.pods if pod.role in members.indices and pod.index not in members.indices[pod.role]
     )
-
-
-def _success_message(plan: ScalePlan, members: PlanMembership, now: float) -> str:
-    """Return what the plan has changed, and how long that took."""
-    replaced = len(migration.done(plan.status))
-    change = _describe(members.before, members.targets, resize.resources_by_role(plan), replaced)
-    return f"{change} in {now - parse_time(plan.status.start_time or format_time(now)):.0f} s"
-
-
-def _describe(before: Indices, targets: Indices, resources: Iterable[str], replaced: int) -> str:
-    sizes = [
-        f"{role} {len(before[role])} to {len(indices)}" for role, indices in targets.items() if indices != before[role]
-    ]
-    changes = [f"{role} resources" for role in resources]
-    changes += [f"{replaced} members replaced"] if replaced else []
-    return ", ".join(sizes + changes) or "no change"
