@@ -33,6 +33,7 @@ from elasticjob_operator.certificates import new_job_secrets
 from elasticjob_operator.core.job_status import has_no_members_yet
 from elasticjob_operator.core.manifests import gang, infrastructure
 from elasticjob_operator.core.model.actions import EmitEvent
+from elasticjob_operator.errors import name_taken
 from elasticjob_operator.infrastructure_record import InfrastructureRecord
 
 _RETRY_PAUSES_SECONDS = (0.1, 0.5)
@@ -189,9 +190,7 @@ class _Ensure:
 
     def _check_owner(self, resource: Resource, existing: Json) -> None:
         if not infrastructure.belongs_to(existing, self.job):
-            name = existing["metadata"]["name"]
-            message = f"{resource.kind} {name} exists and is not this job's; delete it, or rename the job"
-            raise Refused(409, "Foreign", message)
+            raise name_taken(self.job, resource, existing, "delete it, or rename the job")
 
 
 def _missing_kind_error(job: ElasticJob, resource: Resource, error: NotFound) -> KubeError:

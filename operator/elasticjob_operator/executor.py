@@ -23,7 +23,7 @@ from elasticjob_operator.core.manifests.infrastructure import manifest_inputs
 from elasticjob_operator.core.model import actions as do
 from elasticjob_operator.core.model.patches import readable
 from elasticjob_operator.ensure_infrastructure import ensure_infrastructure
-from elasticjob_operator.errors import StaleState
+from elasticjob_operator.errors import StaleState, name_taken
 from elasticjob_operator.events import Events
 from elasticjob_operator.pod_executor import PodExecutor
 from elasticjob_operator.store import Store
@@ -205,8 +205,7 @@ class Executor:
             answer = await self.kube.get(SCALE_PLANS, job.metadata.namespace, body["metadata"]["name"])
         self.store.update(SCALE_PLANS, answer)
         if answer["metadata"]["uid"] not in {plan.metadata.uid for plan in self.store.observed(job).plans}:
-            message = f"ScalePlan {answer['metadata']['name']} exists and is not this job's; delete it"
-            raise Refused(409, "Foreign", message)
+            raise name_taken(job, SCALE_PLANS, answer, "delete it")
 
     async def _delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
         try:

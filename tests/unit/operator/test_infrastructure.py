@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from elasticjob_kube.resources import (
     ELASTIC_JOBS,
     PODS,
     ROLES,
+    SCALE_PLANS,
     SECRETS,
     SERVICES,
     VOLCANO_POD_GROUPS,
@@ -25,6 +27,8 @@ from elasticjob_operator.certificates import new_job_secrets
 from elasticjob_operator.core.manifests import gang, infrastructure, pods
 from elasticjob_operator.core.manifests.infrastructure import correction_patch
 from elasticjob_operator.ensure_infrastructure import ensure_infrastructure
+from elasticjob_operator.errors import COLLECTION_SECONDS
+from elasticjob_operator.events import Events
 from elasticjob_operator.store import JobKey
 from elasticjob_operator.work_queue import Retry
 
@@ -285,6 +289,65 @@ async def test_an_object_of_somebody_else_is_left_alone_and_named(resource: Reso
     with pytest.raises(Refused, match=f"{resource.kind} {name} exists and is not this job's; delete it, or rename"):
         await ensure_infrastructure(cluster.operator.session, job(body))
     assert cluster.kube.raw[resource, name] == before[resource, name]
+
+
+def of_earlier_job(name: str, kind: str = ELASTIC_JOBS.kind, api_version: str = names.API_VERSION) -> Json:
+    """Return the metadata of an object of a job that had the same name."""
+    owner = {"apiVersion": api_version, "kind": kind, "name": JOB, "uid": "earlier", "controller": True}
+    labels = {names.LABEL_JOB_NAME: JOB, names.LABEL_JOB_UID: "earlier"}
+    return {"name": name, "namespace": NAMESPACE, "labels": labels, "ownerReferences": [owner]}
+
+
+@pytest.mark.parametrize("resource", [SECRETS, SERVICES, SCALE_PLANS])
+async def test_a_job_made_again_says_nothing_while_the_old_ones_objects_are_being_collected(
+    resource: Resource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(Events, "emit", lambda _self, _job, event: said.append(f"{event.reason} {event.note}"))
+    cluster, name = Cluster(), names.master_service(JOB)
+    cluster.kube.now = time.time
+    if resource == SCALE_PLANS:
+        await cluster.start()
+        name = f"{JOB}-spec-{cluster.job().metadata.generation + 1}"
+        cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=3))
+    else:
+        await cluster.create(ELASTIC_JOBS, cluster._body)
+    await cluster.kube.create(resource, NAMESPACE, {"metadata": of_earlier_job(name), "spec": {"jobName": JOB}})
+    await cluster.operator.watch()
+    for _ in range(3):
+        with pytest.raises(
+            Retry, match=f"{resource.kind} {name} is that of an earlier ElasticJob {JOB} until"
+        ) as retry:
+            await cluster.operator.reconciler.reconcile(KEY)
+        assert retry.value.longest <= 10
+    assert cluster.job().status.message == ""
+    assert not [text for text in said if text.startswith("Refused")]
+    cluster.kube.remove(resource, name)
+    await cluster.settle()
+    cluster.check_final_state()
+    assert len(cluster.kube.pods("worker")) == cluster.job().spec.replica_specs["worker"].replicas
+
+
+async def test_objects_of_an_earlier_job_that_stay_for_long_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(Events, "emit", lambda _self, _job, event: said.append(f"{event.reason} {event.note}"))
+    cluster, name = Cluster(), names.master_service(JOB)
+    cluster.kube.now = lambda: time.time() - COLLECTION_SECONDS - 1
+    await cluster.create(ELASTIC_JOBS, cluster._body)
+    await cluster.kube.create(SECRETS, NAMESPACE, {"metadata": of_earlier_job(name)})
+    await cluster.operator.watch()
+    with pytest.raises(Retry):
+        await cluster.operator.reconciler.reconcile(KEY)
+    message = f"Secret {name} is that of an earlier ElasticJob {JOB} until the garbage collector has deleted it"
+    assert f"Refused {message}" in said
+
+
+@pytest.mark.parametrize(("kind", "group"), [("ElasticJob", "else.example/v1"), ("Other", names.API_VERSION)])
+async def test_an_object_of_another_kinds_owner_is_nobodys_that_is_collected(kind: str, group: str) -> None:
+    cluster, name = Cluster(), names.master_service(JOB)
+    await cluster.kube.create(SECRETS, NAMESPACE, {"metadata": of_earlier_job(name, kind, group)})
+    with pytest.raises(Refused, match=f"Secret {name} exists and is not this job's"):
+        await ensure_infrastructure(cluster.operator.session, job(cluster._body))
 
 
 async def test_a_request_of_the_master_s_that_is_no_quantity_is_refused_with_the_field() -> None:

@@ -9,8 +9,11 @@ import base64
 from collections.abc import Hashable, Mapping
 from typing import Any
 
+import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import OwnerReference
+from elasticjob_api.ownership import ELASTIC_JOB, is_of_kind
 from elasticjob_api.query_token import query_token
 
 from elasticjob_operator.core.manifests import gang
@@ -100,6 +103,15 @@ def belongs_to(existing: Mapping[str, Any], job: ElasticJob) -> bool:
     label = (metadata.get("labels") or {}).get(names.LABEL_JOB_UID)
     has_controller = any(owner.get("controller") for owner in metadata.get("ownerReferences") or ())
     return controlled_by(metadata, job) or (label == job.metadata.uid and not has_controller)
+
+
+def is_of_earlier_job(existing: Mapping[str, Any], job: ElasticJob) -> bool:
+    """Whether an object is that of an earlier job of this name, which cannot exist any more since this one does."""
+    owners = msgspec.convert(existing["metadata"].get("ownerReferences") or [], list[OwnerReference])
+    return any(
+        is_of_kind(owner, ELASTIC_JOB) and owner.name == job.metadata.name and owner.uid != job.metadata.uid
+        for owner in owners
+    )
 
 
 def metadata_correction(manifest: Mapping[str, Any], existing: Mapping[str, Any]) -> Json:
