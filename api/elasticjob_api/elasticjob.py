@@ -19,7 +19,18 @@ from elasticjob_api.limits import (
     MAX_ROLES,
     MAX_STEP,
 )
-from elasticjob_api.meta import Column, Condition, Message, Object, ObjectMeta, ObjectName, Quantity, Rule, Time
+from elasticjob_api.meta import (
+    Column,
+    Condition,
+    Generation,
+    Message,
+    Object,
+    ObjectMeta,
+    ObjectName,
+    Quantity,
+    Rule,
+    Time,
+)
 
 Framework = Literal["horovod", "pytorch", "tensorflow", "mxnet", "jax", "custom"]
 Phase = Literal["Pending", "Starting", "Running", "Scaling", "Suspended", "Succeeded", "Failed"]
@@ -456,7 +467,7 @@ class ElasticJobStatus(Object, frozen=True):
 
     phase: Annotated[Phase | None, Meta(description="The job's phase.")] = None
     conditions: Annotated[list[Condition], Meta(description="Standard conditions.", max_length=64)] = []
-    observed_generation: Annotated[int, Meta(description="Generation of the spec this was computed from.", ge=0)] = 0
+    observed_generation: Annotated[Generation, Meta(description="Generation of the spec this was computed from.")] = 0
     replica_statuses: Annotated[
         dict[RoleName, ReplicaStatus], Meta(description="The roles, by name.", max_length=MAX_ROLES)
     ] = {}

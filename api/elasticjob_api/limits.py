@@ -26,5 +26,7 @@ MAX_INDICES = 20_000
 """Members of a role that a status lists at most: twice what a role may have, for a plan that replaces all of them."""
 MAX_COUNTER = 1_000_000_000
 """The highest number that a counter of a status has, such as of restarts."""
+MAX_GENERATION = 2**53
+"""The highest generation that a status names: the API server counts from 1; larger ones are not exact as a double."""
 MAX_MESSAGE_CHARACTERS = 32_768
 """Characters of a message in a status or a condition: as many as Kubernetes allows in a condition."""

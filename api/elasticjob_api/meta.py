@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta
 
-from elasticjob_api.limits import MAX_MESSAGE_CHARACTERS
+from elasticjob_api.limits import MAX_GENERATION, MAX_MESSAGE_CHARACTERS
 from elasticjob_api.names import RESOURCE_GPU
 
 Json = dict[str, Any]
@@ -97,6 +97,7 @@ Time = Annotated[
     ),
 ]
 Message = Annotated[str, Meta(max_length=MAX_MESSAGE_CHARACTERS)]
+Generation = Annotated[int, Meta(ge=0, le=MAX_GENERATION)]
 ObjectName = Annotated[str, Meta(max_length=253, pattern="^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")]
 
 
@@ -116,4 +117,4 @@ class Condition(Object, frozen=True):
     reason: Annotated[str, Meta(description="Why, in CamelCase, for programs.", max_length=1024)] = ""
     message: Annotated[Message, Meta(description="Why, for people.")] = ""
     last_transition_time: Annotated[Time, Meta(description="When the status last changed.")] = ""
-    observed_generation: Annotated[int, Meta(description="Generation of the object this was computed from.", ge=0)] = 0
+    observed_generation: Annotated[Generation, Meta(description="Generation of the object this was computed from.")] = 0

@@ -176,6 +176,33 @@ def test_every_number_that_users_write_is_bounded_except_those_of_kubernetes(plu
     assert [path for path, field in numbers if not {"minimum", "maximum"} <= field.keys()] == []
 
 
+@pytest.mark.parametrize("plural", KINDS)
+def test_every_field_of_a_status_is_bounded(plural: str) -> None:
+    """Whoever may write a status can put into no field more than the operator and `kubectl` can deal with."""
+    status = schema_of(plural)["properties"]["status"]
+    found = [(path, field) for path, field in everywhere(status, "status") if "properties" not in field]
+    assert found
+    assert [path for path, field in found if not BOUNDS[kind_of(field)] & field.keys()] == []
+    least = [path for path, field in found if kind_of(field) == "integer" and "minimum" not in field]
+    assert least == []
+
+
+BOUNDS = {
+    "array": {"maxItems"},
+    "object": {"maxProperties"},
+    "string": {"maxLength", "enum"},
+    "quantity": {"maxLength"},
+    "integer": {"maximum"},
+    # Eight bytes, whatever it is: JSON has neither infinity nor what is no number.
+    "number": {"type"},
+    "boolean": {"type"},
+}
+
+
+def kind_of(schema: dict[str, Any]) -> str:
+    return "quantity" if schema.get("x-kubernetes-int-or-string") else schema["type"]
+
+
 MAX_REQUEST_BYTES = 1_500_000
 """What etcd takes in one request; the API server takes more."""
 MAX_ANNOTATION_BYTES = 262_144

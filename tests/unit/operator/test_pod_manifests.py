@@ -97,6 +97,17 @@ def test_a_masters_probes_find_one_that_hangs_within_a_minute_and_its_template_t
     assert container["readinessProbe"] == readiness
 
 
+def test_a_master_has_a_memory_limit_unless_its_job_says_otherwise() -> None:
+    """Whatever makes its memory grow, it costs the master and not its node."""
+    limits = []
+    for spec in ({}, {"master": {"image": "m:2"}}, {"master": {"resources": {"requests": {"memory": "1Gi"}}}}):
+        [container] = master_pod(of_job({}, **spec), 0, restarts=0, defaults=Defaults("m:1", "a:1"))["spec"][
+            "containers"
+        ]
+        limits.append(container["resources"].get("limits"))
+    assert limits == [{"memory": "2Gi"}, {"memory": "2Gi"}, None]
+
+
 def test_a_master_passes_the_restricted_pod_security_level_and_its_template_takes_precedence() -> None:
     made = master_pod(of_job({}), 0, restarts=0, defaults=Defaults("m:1", "a:1"))["spec"]
     assert made["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
