@@ -386,21 +386,27 @@ class BackOff(Object, frozen=True):
     until: Annotated[Time, Meta(description="When the next pod may start.")] = ""
 
 
+def _shown_zero() -> int:
+    """Return the default of a number that is written also when it is 0: only what a factory makes is not left out."""
+    number: int = field(default_factory=int)
+    return number
+
+
 class ReplicaStatus(Object, frozen=True):
     """One role as it is. `indices` is the size the operator holds the job to."""
 
-    desired: Annotated[Members, Meta(description="Members the operator holds the role to.")] = 0
+    desired: Annotated[Members, Meta(description="Members the operator holds the role to.")] = _shown_zero()
     indices: Annotated[Indices, Meta(description="Their indices, such as 0,2-4.")] = ""
-    active: Annotated[Counter, Meta(description="Pods that are neither finished nor being deleted.")] = 0
-    ready: Annotated[Counter, Meta(description="Pods that are Ready.")] = 0
-    succeeded: Annotated[Members, Meta(description="Members that have succeeded.")] = 0
+    active: Annotated[Counter, Meta(description="Pods that are neither finished nor being deleted.")] = _shown_zero()
+    ready: Annotated[Counter, Meta(description="Pods that are Ready.")] = _shown_zero()
+    succeeded: Annotated[Members, Meta(description="Members that have succeeded.")] = _shown_zero()
     succeeded_indices: Annotated[Indices, Meta(description="Their indices.")] = ""
-    failed: Annotated[Members, Meta(description="Members that have failed for good.")] = 0
-    restarts: Annotated[Counter, Meta(description="Counted restarts.")] = 0
+    failed: Annotated[Members, Meta(description="Members that have failed for good.")] = _shown_zero()
+    restarts: Annotated[Counter, Meta(description="Counted restarts.")] = _shown_zero()
     restarts_by_index: Annotated[dict[IndexKey, Counter], _by_index("Counted restarts, by index.")] = {}
     uncounted_restarts: Annotated[
         Counter, Meta(description="Restarts that are nobody's fault, such as preemptions; no limit applies to them.")
-    ] = 0
+    ] = _shown_zero()
     uncounted_by_index: Annotated[dict[IndexKey, Counter], _by_index("Uncounted restarts, by index.")] = {}
     back_off: Annotated[dict[IndexKey, BackOff], _by_index("Members that were restarted, by index.")] = {}
     started_indices: Annotated[
@@ -483,8 +489,8 @@ class ElasticJobStatus(Object, frozen=True):
     progress: Annotated[Progress | None, Meta(description="How the training goes.")] = None
     restarts: Annotated[
         Counter, Meta(description="Counted restarts of all members, held to runPolicy.backoffLimit.")
-    ] = 0
-    uncounted_restarts: Annotated[Counter, Meta(description="Uncounted restarts of all members.")] = 0
+    ] = _shown_zero()
+    uncounted_restarts: Annotated[Counter, Meta(description="Uncounted restarts of all members.")] = _shown_zero()
     start_time: Annotated[
         Time | None, Meta(description="When the operator took the job up, or it was last resumed.")
     ] = None

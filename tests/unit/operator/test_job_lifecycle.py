@@ -292,3 +292,18 @@ async def test_a_job_that_another_controller_manages_is_left_alone() -> None:
     ours = new_cluster(runPolicy={"managedBy": "elasticjob.dev/operator"})
     await ours.start()
     assert ours.job().status.phase == "Running"
+
+
+async def test_counts_are_shown_also_when_they_are_zero() -> None:
+    cluster = Cluster(replicas=2)
+    await cluster.create(ELASTIC_JOBS, cluster._body)
+    await cluster.run_operator()
+    counts = {"active": 2, "ready": 0, "succeeded": 0, "failed": 0, "restarts": 0, "uncountedRestarts": 0}
+    status = cluster.kube.objects[ELASTIC_JOBS, JOB]["status"]
+    assert {**status["replicaStatuses"]["worker"], **counts} == status["replicaStatuses"]["worker"]
+    assert (status["restarts"], status["uncountedRestarts"]) == (0, 0)
+    await cluster.settle()
+    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.update(runPolicy={"suspend": True}))
+    await cluster.settle()
+    worker = cluster.kube.objects[ELASTIC_JOBS, JOB]["status"]["replicaStatuses"]["worker"]
+    assert (worker["active"], worker["ready"]) == (0, 0)

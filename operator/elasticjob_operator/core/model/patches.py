@@ -60,7 +60,10 @@ def job_status(job: ElasticJob, status: ElasticJobStatus) -> list[PatchJobStatus
     """Return the patch that gives the job this status; empty if it has it already."""
     if status == job.status:
         return []
-    patch = difference(msgspec.to_builtins(job.status), _within_bounds(status))
+    before = msgspec.to_builtins(job.status)
+    if job.status.phase is None:
+        before = {field: value for field, value in before.items() if value != 0}  # nobody has written them yet
+    patch = difference(before, _within_bounds(status))
     return [PatchJobStatus(patch)] if patch else []
 
 
