@@ -14,6 +14,7 @@ A training loop that takes part, with a checkpoint that all ranks share:
 """
 
 from elasticjob._agent_connection import AgentError
+from elasticjob.commit import may_commit
 from elasticjob.datasets import shards, stream_shards
 from elasticjob.progress import checkpoint_requested, confirm_stop, report_step, should_stop
 from elasticjob.rendezvous import KeyValue, barrier
@@ -32,6 +33,7 @@ __all__ = [
     "barrier",
     "checkpoint_requested",
     "confirm_stop",
+    "may_commit",
     "members",
     "report_step",
     "shards",

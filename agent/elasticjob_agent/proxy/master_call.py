@@ -14,19 +14,27 @@ RETRY_PAUSE_SECONDS = 0.5
 
 
 class CallError(Exception):
-    """A call of the training process that cannot be answered; the message is for its user."""
+    """A call of the training process that cannot be answered; the message is for its user.
+
+    Attributes:
+        code: the status with which the master has refused the call; None: it was not the master.
+    """
+
+    code: grpc.StatusCode | None = None
 
 
 async def call_until_answered(method: Any, message: Any) -> Any:
     """Call a method of a stub until the master answers; returns its answer.
 
     Raises:
-        CallError: the master has refused the call; its cause is the gRPC error.
+        CallError: the master has refused the call.
     """
     while True:
         try:
             return await method(message, timeout=CALL_TIMEOUT_SECONDS, wait_for_ready=True)
         except grpc.aio.AioRpcError as error:
             if error.code() not in RETRIED_CODES:
-                raise CallError(f"{error.code().name}: {error.details()}") from error
+                refusal = CallError(f"{error.code().name}: {error.details()}")
+                refusal.code = error.code()
+                raise refusal from error
         await asyncio.sleep(RETRY_PAUSE_SECONDS)

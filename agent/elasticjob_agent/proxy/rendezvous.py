@@ -38,6 +38,7 @@ class RendezvousProxy:
             "add_value": self._add,
             "delete_value": self._delete,
             "barrier": self._barrier,
+            "may_commit": self._may_commit,
         }
         """By the name of the call. A handler raises KeyError, TypeError or ValueError for a bad request."""
 
@@ -58,8 +59,7 @@ class RendezvousProxy:
         try:
             answer = await call_until_answered(self._stub.GetValues, message)
         except CallError as error:
-            cause = error.__cause__
-            if isinstance(cause, grpc.aio.AioRpcError) and cause.code() == grpc.StatusCode.NOT_FOUND:
+            if error.code is grpc.StatusCode.NOT_FOUND:
                 return {"values": None}
             raise
         return {"values": [_text(value) for value in answer.values]}
@@ -90,12 +90,24 @@ class RendezvousProxy:
         answer = await self._call_with_timeout(self._stub.Barrier, message, request)
         return answer if isinstance(answer, dict) else {}
 
+    async def _may_commit(self, request: Request, caller: Caller) -> Request:
+        message = pb.MayCommitRequest(round=caller.round, pod_uid=self._pod_uid)
+        seconds = _seconds(request["timeout"])
+        try:
+            async with asyncio.timeout(seconds):
+                await call_until_answered(self._stub.MayCommit, message)
+        except TimeoutError:
+            return {"why_not": f"no master has confirmed it within {seconds:g} s"}
+        except CallError as error:
+            if error.code is grpc.StatusCode.UNIMPLEMENTED:  # a master of an earlier version, which asks nobody to ask
+                return {}
+            return {"why_not": str(error)}
+        return {}
+
     async def _call_with_timeout(self, method: Any, message: Any, request: Request) -> Any:
         """Call until the awaited event has happened; return `{"late": what is missing}` after the request's timeout."""
         timeout = request.get("timeout")
-        seconds = None if timeout is None else float(timeout)
-        if seconds is not None and not 0 <= seconds < float("inf"):
-            raise ValueError(f"timeout is {seconds:g}; it must be a number of seconds, 0 or more")
+        seconds = None if timeout is None else _seconds(timeout)
         try:
             async with asyncio.timeout(seconds):
                 return await call_until_answered(method, message)
@@ -105,6 +117,13 @@ class RendezvousProxy:
             return await method(message, timeout=_FINAL_CALL_SECONDS)
         except grpc.aio.AioRpcError as error:
             return {"late": error.details() or error.code().name}
+
+
+def _seconds(timeout: Any) -> float:
+    seconds = float(timeout)
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"timeout is {seconds:g}; it must be a number of seconds, 0 or more")
+    return seconds
 
 
 def _keys(request: Request) -> list[str]:

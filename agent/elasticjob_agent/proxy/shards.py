@@ -57,7 +57,7 @@ class ShardProxy:
             if shards:
                 await self._give_back(dataset, sorted(shards), caller)
 
-    async def _create(self, request: Request, _caller: Caller) -> Request:
+    async def _create(self, request: Request, caller: Caller) -> Request:
         message = pb.CreateDatasetRequest(
             dataset=str(request["dataset"]),
             size=int(request.get("size", 0)),
@@ -67,6 +67,8 @@ class ShardProxy:
             seed=int(request.get("seed", 0)),
             parts=[pb.Part(name=str(name), size=int(size)) for name, size in request.get("parts", ())],
             streamed=bool(request.get("streamed", False)),
+            pod_uid=self._pod_uid,
+            round=caller.round,
         )
         return {"shards": (await call_until_answered(self._stub.CreateDataset, message)).shards}
 
@@ -113,14 +115,20 @@ class ShardProxy:
             leased.get(dataset, set()).difference_update(ended)
         return {"stale": list(answer.stale)}
 
-    async def _extend(self, request: Request, _caller: Caller) -> Request:
+    async def _extend(self, request: Request, caller: Caller) -> Request:
         message = pb.ExtendDatasetRequest(
-            dataset=str(request["dataset"]), size=int(request["size"]), final=bool(request.get("final", False))
+            dataset=str(request["dataset"]),
+            size=int(request["size"]),
+            final=bool(request.get("final", False)),
+            pod_uid=self._pod_uid,
+            round=caller.round,
         )
         return {"size": (await call_until_answered(self._stub.ExtendDataset, message)).size}
 
-    async def _get_checkpoint(self, request: Request, _caller: Caller) -> Request:
-        message = pb.GetCheckpointRequest(dataset=str(request["dataset"]))
+    async def _get_checkpoint(self, request: Request, caller: Caller) -> Request:
+        message = pb.GetCheckpointRequest(
+            dataset=str(request["dataset"]), pod_uid=self._pod_uid, round=caller.round
+        )
         answer = await call_until_answered(self._stub.GetCheckpoint, message)
         return {"state": base64.b64encode(answer.state).decode()}
 

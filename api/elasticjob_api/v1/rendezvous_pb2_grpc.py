@@ -61,6 +61,11 @@ class RendezvousServiceStub:
                 request_serializer=elasticjob__api_dot_v1_dot_rendezvous__pb2.BarrierRequest.SerializeToString,
                 response_deserializer=elasticjob__api_dot_v1_dot_rendezvous__pb2.BarrierResponse.FromString,
                 _registered_method=True)
+        self.MayCommit = channel.unary_unary(
+                '/elasticjob.v1.RendezvousService/MayCommit',
+                request_serializer=elasticjob__api_dot_v1_dot_rendezvous__pb2.MayCommitRequest.SerializeToString,
+                response_deserializer=elasticjob__api_dot_v1_dot_rendezvous__pb2.MayCommitResponse.FromString,
+                _registered_method=True)
 
 
 class RendezvousServiceServicer:
@@ -100,6 +105,15 @@ class RendezvousServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def MayCommit(self, request, context):
+        """MayCommit succeeds while the process belongs to the present world, so that it may make a checkpoint final. When the
+        others train without it, because it was lost or cut off, it is refused with FAILED_PRECONDITION; while it is not
+        known, with UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RendezvousServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -127,6 +141,11 @@ def add_RendezvousServiceServicer_to_server(servicer, server):
                     servicer.Barrier,
                     request_deserializer=elasticjob__api_dot_v1_dot_rendezvous__pb2.BarrierRequest.FromString,
                     response_serializer=elasticjob__api_dot_v1_dot_rendezvous__pb2.BarrierResponse.SerializeToString,
+            ),
+            'MayCommit': grpc.unary_unary_rpc_method_handler(
+                    servicer.MayCommit,
+                    request_deserializer=elasticjob__api_dot_v1_dot_rendezvous__pb2.MayCommitRequest.FromString,
+                    response_serializer=elasticjob__api_dot_v1_dot_rendezvous__pb2.MayCommitResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -266,6 +285,33 @@ class RendezvousService:
             '/elasticjob.v1.RendezvousService/Barrier',
             elasticjob__api_dot_v1_dot_rendezvous__pb2.BarrierRequest.SerializeToString,
             elasticjob__api_dot_v1_dot_rendezvous__pb2.BarrierResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MayCommit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/elasticjob.v1.RendezvousService/MayCommit',
+            elasticjob__api_dot_v1_dot_rendezvous__pb2.MayCommitRequest.SerializeToString,
+            elasticjob__api_dot_v1_dot_rendezvous__pb2.MayCommitResponse.FromString,
             options,
             channel_credentials,
             insecure,

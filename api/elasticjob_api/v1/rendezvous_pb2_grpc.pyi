@@ -42,6 +42,11 @@ class RendezvousServiceStub:
     DeleteValue: _grpc.UnaryUnaryMultiCallable[_rendezvous_pb2.DeleteValueRequest, _rendezvous_pb2.DeleteValueResponse]
     Barrier: _grpc.UnaryUnaryMultiCallable[_rendezvous_pb2.BarrierRequest, _rendezvous_pb2.BarrierResponse]
     """Barrier returns when every member of the round's world has called it with this name and number."""
+    MayCommit: _grpc.UnaryUnaryMultiCallable[_rendezvous_pb2.MayCommitRequest, _rendezvous_pb2.MayCommitResponse]
+    """MayCommit succeeds while the process belongs to the present world, so that it may make a checkpoint final. When the
+    others train without it, because it was lost or cut off, it is refused with FAILED_PRECONDITION; while it is not
+    known, with UNAVAILABLE.
+    """
 
 @_typing.type_check_only
 class RendezvousServiceAsyncStub(RendezvousServiceStub):
@@ -57,6 +62,11 @@ class RendezvousServiceAsyncStub(RendezvousServiceStub):
     DeleteValue: _aio.UnaryUnaryMultiCallable[_rendezvous_pb2.DeleteValueRequest, _rendezvous_pb2.DeleteValueResponse]  # type: ignore[assignment]
     Barrier: _aio.UnaryUnaryMultiCallable[_rendezvous_pb2.BarrierRequest, _rendezvous_pb2.BarrierResponse]  # type: ignore[assignment]
     """Barrier returns when every member of the round's world has called it with this name and number."""
+    MayCommit: _aio.UnaryUnaryMultiCallable[_rendezvous_pb2.MayCommitRequest, _rendezvous_pb2.MayCommitResponse]  # type: ignore[assignment]
+    """MayCommit succeeds while the process belongs to the present world, so that it may make a checkpoint final. When the
+    others train without it, because it was lost or cut off, it is refused with FAILED_PRECONDITION; while it is not
+    known, with UNAVAILABLE.
+    """
 
 class RendezvousServiceServicer(metaclass=_abc_1.ABCMeta):
     """A key-value store and barriers for the members of one world. Both belong to a round: a later world never sees values
@@ -99,5 +109,16 @@ class RendezvousServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_rendezvous_pb2.BarrierResponse, _abc.Awaitable[_rendezvous_pb2.BarrierResponse]]:
         """Barrier returns when every member of the round's world has called it with this name and number."""
+
+    @_abc_1.abstractmethod
+    def MayCommit(
+        self,
+        request: _rendezvous_pb2.MayCommitRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_rendezvous_pb2.MayCommitResponse, _abc.Awaitable[_rendezvous_pb2.MayCommitResponse]]:
+        """MayCommit succeeds while the process belongs to the present world, so that it may make a checkpoint final. When the
+        others train without it, because it was lost or cut off, it is refused with FAILED_PRECONDITION; while it is not
+        known, with UNAVAILABLE.
+        """
 
 def add_RendezvousServiceServicer_to_server(servicer: RendezvousServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

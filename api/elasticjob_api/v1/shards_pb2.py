@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x65lasticjob_api/v1/shards.proto\x12\relasticjob.v1\"\xae\x01\n\x14\x43reateDatasetRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x12\n\nshard_size\x18\x03 \x01(\x04\x12\x0e\n\x06\x65pochs\x18\x04 \x01(\r\x12\x0f\n\x07shuffle\x18\x05 \x01(\x08\x12\x0c\n\x04seed\x18\x06 \x01(\x04\x12\"\n\x05parts\x18\x07 \x03(\x0b\x32\x13.elasticjob.v1.Part\x12\x10\n\x08streamed\x18\x08 \x01(\x08\"\"\n\x04Part\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\"\'\n\x15\x43reateDatasetResponse\x12\x0e\n\x06shards\x18\x01 \x01(\x04\"L\n\x05Shard\x12\n\n\x02id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\r\n\x05start\x18\x03 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x04 \x01(\x04\x12\x0c\n\x04part\x18\x05 \x01(\r\"h\n\x12LeaseShardsRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x0f\n\x07pod_uid\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\r\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\r\n\x05round\x18\x05 \x01(\x04\"[\n\x13LeaseShardsResponse\x12$\n\x06shards\x18\x01 \x03(\x0b\x32\x14.elasticjob.v1.Shard\x12\x10\n\x08\x66inished\x18\x02 \x01(\x08\x12\x0c\n\x04most\x18\x03 \x01(\r\"\x87\x01\n\x13ReportShardsRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x0f\n\x07pod_uid\x18\x02 \x01(\t\x12\x0c\n\x04\x64one\x18\x03 \x03(\x04\x12\x10\n\x08returned\x18\x04 \x03(\x04\x12\x0e\n\x06\x66\x61iled\x18\x05 \x03(\x04\x12\x0f\n\x07message\x18\x06 \x01(\t\x12\r\n\x05round\x18\x07 \x01(\x04\"%\n\x14ReportShardsResponse\x12\r\n\x05stale\x18\x01 \x03(\x04\"D\n\x14\x45xtendDatasetRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\r\n\x05\x66inal\x18\x03 \x01(\x08\"%\n\x15\x45xtendDatasetResponse\x12\x0c\n\x04size\x18\x01 \x01(\x04\"\'\n\x14GetCheckpointRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\"\x1b\n\nCheckpoint\x12\r\n\x05state\x18\x01 \x01(\x0c\"Z\n\x18RestoreCheckpointRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\x0c\x12\r\n\x05round\x18\x03 \x01(\x04\x12\x0f\n\x07pod_uid\x18\x04 \x01(\t\",\n\x19RestoreCheckpointResponse\x12\x0f\n\x07waiting\x18\x01 \x01(\x04\"#\n\x10GetLedgerRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\"\x8a\x01\n\x06Ledger\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\r\n\x05total\x18\x02 \x01(\x04\x12\x0c\n\x04\x64one\x18\x03 \x01(\x04\x12\x0e\n\x06leased\x18\x04 \x01(\x04\x12\x0f\n\x07waiting\x18\x05 \x01(\x04\x12\x10\n\x08returned\x18\x06 \x01(\x04\x12\x0e\n\x06\x66\x61iled\x18\x07 \x01(\x04\x12\x0f\n\x07growing\x18\x08 \x01(\x08\x32\xf3\x04\n\x0cShardService\x12Z\n\rCreateDataset\x12#.elasticjob.v1.CreateDatasetRequest\x1a$.elasticjob.v1.CreateDatasetResponse\x12T\n\x0bLeaseShards\x12!.elasticjob.v1.LeaseShardsRequest\x1a\".elasticjob.v1.LeaseShardsResponse\x12W\n\x0cReportShards\x12\".elasticjob.v1.ReportShardsRequest\x1a#.elasticjob.v1.ReportShardsResponse\x12Z\n\rExtendDataset\x12#.elasticjob.v1.ExtendDatasetRequest\x1a$.elasticjob.v1.ExtendDatasetResponse\x12O\n\rGetCheckpoint\x12#.elasticjob.v1.GetCheckpointRequest\x1a\x19.elasticjob.v1.Checkpoint\x12\x66\n\x11RestoreCheckpoint\x12\'.elasticjob.v1.RestoreCheckpointRequest\x1a(.elasticjob.v1.RestoreCheckpointResponse\x12\x43\n\tGetLedger\x12\x1f.elasticjob.v1.GetLedgerRequest\x1a\x15.elasticjob.v1.Ledgerb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x65lasticjob_api/v1/shards.proto\x12\relasticjob.v1\"\xce\x01\n\x14\x43reateDatasetRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x12\n\nshard_size\x18\x03 \x01(\x04\x12\x0e\n\x06\x65pochs\x18\x04 \x01(\r\x12\x0f\n\x07shuffle\x18\x05 \x01(\x08\x12\x0c\n\x04seed\x18\x06 \x01(\x04\x12\"\n\x05parts\x18\x07 \x03(\x0b\x32\x13.elasticjob.v1.Part\x12\x10\n\x08streamed\x18\x08 \x01(\x08\x12\x0f\n\x07pod_uid\x18\t \x01(\t\x12\r\n\x05round\x18\n \x01(\x04\"\"\n\x04Part\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\"\'\n\x15\x43reateDatasetResponse\x12\x0e\n\x06shards\x18\x01 \x01(\x04\"L\n\x05Shard\x12\n\n\x02id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\r\n\x05start\x18\x03 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x04 \x01(\x04\x12\x0c\n\x04part\x18\x05 \x01(\r\"h\n\x12LeaseShardsRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x0f\n\x07pod_uid\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\r\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\r\n\x05round\x18\x05 \x01(\x04\"[\n\x13LeaseShardsResponse\x12$\n\x06shards\x18\x01 \x03(\x0b\x32\x14.elasticjob.v1.Shard\x12\x10\n\x08\x66inished\x18\x02 \x01(\x08\x12\x0c\n\x04most\x18\x03 \x01(\r\"\x87\x01\n\x13ReportShardsRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x0f\n\x07pod_uid\x18\x02 \x01(\t\x12\x0c\n\x04\x64one\x18\x03 \x03(\x04\x12\x10\n\x08returned\x18\x04 \x03(\x04\x12\x0e\n\x06\x66\x61iled\x18\x05 \x03(\x04\x12\x0f\n\x07message\x18\x06 \x01(\t\x12\r\n\x05round\x18\x07 \x01(\x04\"%\n\x14ReportShardsResponse\x12\r\n\x05stale\x18\x01 \x03(\x04\"d\n\x14\x45xtendDatasetRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\r\n\x05\x66inal\x18\x03 \x01(\x08\x12\x0f\n\x07pod_uid\x18\x04 \x01(\t\x12\r\n\x05round\x18\x05 \x01(\x04\"%\n\x15\x45xtendDatasetResponse\x12\x0c\n\x04size\x18\x01 \x01(\x04\"G\n\x14GetCheckpointRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x0f\n\x07pod_uid\x18\x02 \x01(\t\x12\r\n\x05round\x18\x03 \x01(\x04\"\x1b\n\nCheckpoint\x12\r\n\x05state\x18\x01 \x01(\x0c\"Z\n\x18RestoreCheckpointRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\x0c\x12\r\n\x05round\x18\x03 \x01(\x04\x12\x0f\n\x07pod_uid\x18\x04 \x01(\t\",\n\x19RestoreCheckpointResponse\x12\x0f\n\x07waiting\x18\x01 \x01(\x04\"#\n\x10GetLedgerRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\"\x8a\x01\n\x06Ledger\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\r\n\x05total\x18\x02 \x01(\x04\x12\x0c\n\x04\x64one\x18\x03 \x01(\x04\x12\x0e\n\x06leased\x18\x04 \x01(\x04\x12\x0f\n\x07waiting\x18\x05 \x01(\x04\x12\x10\n\x08returned\x18\x06 \x01(\x04\x12\x0e\n\x06\x66\x61iled\x18\x07 \x01(\x04\x12\x0f\n\x07growing\x18\x08 \x01(\x08\x32\xf3\x04\n\x0cShardService\x12Z\n\rCreateDataset\x12#.elasticjob.v1.CreateDatasetRequest\x1a$.elasticjob.v1.CreateDatasetResponse\x12T\n\x0bLeaseShards\x12!.elasticjob.v1.LeaseShardsRequest\x1a\".elasticjob.v1.LeaseShardsResponse\x12W\n\x0cReportShards\x12\".elasticjob.v1.ReportShardsRequest\x1a#.elasticjob.v1.ReportShardsResponse\x12Z\n\rExtendDataset\x12#.elasticjob.v1.ExtendDatasetRequest\x1a$.elasticjob.v1.ExtendDatasetResponse\x12O\n\rGetCheckpoint\x12#.elasticjob.v1.GetCheckpointRequest\x1a\x19.elasticjob.v1.Checkpoint\x12\x66\n\x11RestoreCheckpoint\x12\'.elasticjob.v1.RestoreCheckpointRequest\x1a(.elasticjob.v1.RestoreCheckpointResponse\x12\x43\n\tGetLedger\x12\x1f.elasticjob.v1.GetLedgerRequest\x1a\x15.elasticjob.v1.Ledgerb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,37 +32,37 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'elasticjob_api.v1.shards_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CREATEDATASETREQUEST']._serialized_start=50
-  _globals['_CREATEDATASETREQUEST']._serialized_end=224
-  _globals['_PART']._serialized_start=226
-  _globals['_PART']._serialized_end=260
-  _globals['_CREATEDATASETRESPONSE']._serialized_start=262
-  _globals['_CREATEDATASETRESPONSE']._serialized_end=301
-  _globals['_SHARD']._serialized_start=303
-  _globals['_SHARD']._serialized_end=379
-  _globals['_LEASESHARDSREQUEST']._serialized_start=381
-  _globals['_LEASESHARDSREQUEST']._serialized_end=485
-  _globals['_LEASESHARDSRESPONSE']._serialized_start=487
-  _globals['_LEASESHARDSRESPONSE']._serialized_end=578
-  _globals['_REPORTSHARDSREQUEST']._serialized_start=581
-  _globals['_REPORTSHARDSREQUEST']._serialized_end=716
-  _globals['_REPORTSHARDSRESPONSE']._serialized_start=718
-  _globals['_REPORTSHARDSRESPONSE']._serialized_end=755
-  _globals['_EXTENDDATASETREQUEST']._serialized_start=757
-  _globals['_EXTENDDATASETREQUEST']._serialized_end=825
-  _globals['_EXTENDDATASETRESPONSE']._serialized_start=827
-  _globals['_EXTENDDATASETRESPONSE']._serialized_end=864
-  _globals['_GETCHECKPOINTREQUEST']._serialized_start=866
-  _globals['_GETCHECKPOINTREQUEST']._serialized_end=905
-  _globals['_CHECKPOINT']._serialized_start=907
-  _globals['_CHECKPOINT']._serialized_end=934
-  _globals['_RESTORECHECKPOINTREQUEST']._serialized_start=936
-  _globals['_RESTORECHECKPOINTREQUEST']._serialized_end=1026
-  _globals['_RESTORECHECKPOINTRESPONSE']._serialized_start=1028
-  _globals['_RESTORECHECKPOINTRESPONSE']._serialized_end=1072
-  _globals['_GETLEDGERREQUEST']._serialized_start=1074
-  _globals['_GETLEDGERREQUEST']._serialized_end=1109
-  _globals['_LEDGER']._serialized_start=1112
-  _globals['_LEDGER']._serialized_end=1250
-  _globals['_SHARDSERVICE']._serialized_start=1253
-  _globals['_SHARDSERVICE']._serialized_end=1880
+  _globals['_CREATEDATASETREQUEST']._serialized_end=256
+  _globals['_PART']._serialized_start=258
+  _globals['_PART']._serialized_end=292
+  _globals['_CREATEDATASETRESPONSE']._serialized_start=294
+  _globals['_CREATEDATASETRESPONSE']._serialized_end=333
+  _globals['_SHARD']._serialized_start=335
+  _globals['_SHARD']._serialized_end=411
+  _globals['_LEASESHARDSREQUEST']._serialized_start=413
+  _globals['_LEASESHARDSREQUEST']._serialized_end=517
+  _globals['_LEASESHARDSRESPONSE']._serialized_start=519
+  _globals['_LEASESHARDSRESPONSE']._serialized_end=610
+  _globals['_REPORTSHARDSREQUEST']._serialized_start=613
+  _globals['_REPORTSHARDSREQUEST']._serialized_end=748
+  _globals['_REPORTSHARDSRESPONSE']._serialized_start=750
+  _globals['_REPORTSHARDSRESPONSE']._serialized_end=787
+  _globals['_EXTENDDATASETREQUEST']._serialized_start=789
+  _globals['_EXTENDDATASETREQUEST']._serialized_end=889
+  _globals['_EXTENDDATASETRESPONSE']._serialized_start=891
+  _globals['_EXTENDDATASETRESPONSE']._serialized_end=928
+  _globals['_GETCHECKPOINTREQUEST']._serialized_start=930
+  _globals['_GETCHECKPOINTREQUEST']._serialized_end=1001
+  _globals['_CHECKPOINT']._serialized_start=1003
+  _globals['_CHECKPOINT']._serialized_end=1030
+  _globals['_RESTORECHECKPOINTREQUEST']._serialized_start=1032
+  _globals['_RESTORECHECKPOINTREQUEST']._serialized_end=1122
+  _globals['_RESTORECHECKPOINTRESPONSE']._serialized_start=1124
+  _globals['_RESTORECHECKPOINTRESPONSE']._serialized_end=1168
+  _globals['_GETLEDGERREQUEST']._serialized_start=1170
+  _globals['_GETLEDGERREQUEST']._serialized_end=1205
+  _globals['_LEDGER']._serialized_start=1208
+  _globals['_LEDGER']._serialized_end=1346
+  _globals['_SHARDSERVICE']._serialized_start=1349
+  _globals['_SHARDSERVICE']._serialized_end=1976
 # @@protoc_insertion_point(module_scope)

@@ -30,6 +30,8 @@ class CreateDatasetRequest(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
     STREAMED_FIELD_NUMBER: _builtins.int
+    POD_UID_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
     size: _builtins.int
     """Number of samples; of a streamed data set: those that exist already. Not used with parts."""
@@ -41,6 +43,9 @@ class CreateDatasetRequest(_message.Message):
     seed: _builtins.int
     streamed: _builtins.bool
     """The data set grows by ExtendDataset until a call sets `final`. It has one epoch, in order."""
+    pod_uid: _builtins.str
+    round: _builtins.int
+    """Round of the requesting process; one that is not of the present world is refused. 0: not known."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
         """Files, or other parts, each with its own samples: no shard crosses the end of a part."""
@@ -56,10 +61,12 @@ class CreateDatasetRequest(_message.Message):
         seed: _builtins.int = ...,
         parts: _abc.Iterable[Global___Part] | None = ...,
         streamed: _builtins.bool = ...,
+        pod_uid: _builtins.str = ...,
+        round: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "epochs", b"epochs", "parts", b"parts", "seed", b"seed", "shard_size", b"shard_size", "shuffle", b"shuffle", "size", b"size", "streamed", b"streamed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "epochs", b"epochs", "parts", b"parts", "pod_uid", b"pod_uid", "round", b"round", "seed", b"seed", "shard_size", b"shard_size", "shuffle", b"shuffle", "size", b"size", "streamed", b"streamed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -161,7 +168,7 @@ class LeaseShardsRequest(_message.Message):
     repeated.
     """
     round: _builtins.int
-    """Round of the requesting process; a process that does not run any more gets no shards. 0: not known."""
+    """Round of the requesting process; one that is not of the present world gets no shards. 0: not known."""
     def __init__(
         self,
         *,
@@ -288,21 +295,28 @@ class ExtendDatasetRequest(_message.Message):
     DATASET_FIELD_NUMBER: _builtins.int
     SIZE_FIELD_NUMBER: _builtins.int
     FINAL_FIELD_NUMBER: _builtins.int
+    POD_UID_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
     size: _builtins.int
     """Total number of samples now; a smaller number than before changes nothing."""
     final: _builtins.bool
     """No more samples will follow."""
+    pod_uid: _builtins.str
+    round: _builtins.int
+    """Round of the requesting process; one that is not of the present world is refused. 0: not known."""
     def __init__(
         self,
         *,
         dataset: _builtins.str = ...,
         size: _builtins.int = ...,
         final: _builtins.bool = ...,
+        pod_uid: _builtins.str = ...,
+        round: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "final", b"final", "size", b"size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "final", b"final", "pod_uid", b"pod_uid", "round", b"round", "size", b"size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -332,15 +346,22 @@ class GetCheckpointRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DATASET_FIELD_NUMBER: _builtins.int
+    POD_UID_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
+    pod_uid: _builtins.str
+    round: _builtins.int
+    """Round of the requesting process; one that is not of the present world is refused. 0: not known."""
     def __init__(
         self,
         *,
         dataset: _builtins.str = ...,
+        pod_uid: _builtins.str = ...,
+        round: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "pod_uid", b"pod_uid", "round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -281,6 +281,45 @@ def test_a_long_absence_makes_a_world_without_it_and_another_with_it() -> None:
     assert (job.rendezvous.round, job.rendezvous.world) == (3, ("1.0", "0.0"))
 
 
+def given_up_while_cut_off() -> tuple[SimulatedRendezvous, SimulatedAgent]:
+    """Return a job of which two members train in round 2, and the third, whose process of round 1 still runs."""
+    job, agents = world_of(3)
+    job.disconnect(agents[0])
+    job.advance(job.rendezvous.timing.lost + 1)
+    for agent in agents[1:]:
+        while agent.inbox:
+            job.handle_command(agent)
+    job.advance(1)
+    for agent in agents[1:]:
+        while agent.inbox:
+            job.handle_command(agent)
+    assert job.rendezvous.round == 2
+    assert job.running() == ["1.0", "2.0"]
+    assert agents[0].running == 1
+    return job, agents[0]
+
+
+def test_a_process_that_the_others_train_without_is_killed_and_never_asked_to_save() -> None:
+    job, agent = given_up_while_cut_off()
+    job.connect(agent)
+    assert list(agent.inbox) == [Stop("0.0", 1, 0.0)]
+
+
+@pytest.mark.parametrize("by", ["plan", "node", "failed check"])
+def test_a_process_that_the_others_train_without_is_killed_also_when_its_member_leaves(by: str) -> None:
+    job, agent = given_up_while_cut_off()
+    if by == "plan":
+        job.rendezvous.set_draining({agent.identity.pod_name: 5.0}, job.now)
+    agent.draining = by == "node"
+    job.rendezvous.register(agent.identity, job.now)
+    if by == "failed check":
+        job.members.get("0.0").exiting = True  # type: ignore[union-attr]
+    job.connect(agent)
+    assert list(agent.inbox) == [Stop("0.0", 1, 0.0)]
+    job.handle_command(agent)
+    assert isinstance(agent.inbox[0], Exit if by == "failed check" else Drain), "then it leaves"
+
+
 def test_a_start_that_got_lost_with_its_stream_is_sent_again() -> None:
     job = SimulatedRendezvous(minimum=1, desired=2)
     agents = [job.join(0), job.join(1)]

@@ -37,9 +37,16 @@ class WorldState:
             return self.phase == "reforming"  # only when all processes are restarted
         return process_round != self.round or self.phase in ("reforming", "waiting")
 
+    def is_over(self, process_round: int) -> bool:
+        """Return whether another world was formed while the process of a round still ran, on a member cut off then."""
+        return not self.in_process_elastic and 0 < process_round < self.round
+
 
 def desired_command(member: Member, world: WorldState) -> LastCommand | None:
     """Return the command that a connected member should have; None: no command."""
+    if world.is_over(member.process_round):
+        # Whatever becomes of the member: the present world has begun without this process, which must save nothing.
+        return LastCommand("stop", member.process_round, at_once=True)
     if member.succeeded or member.exiting:
         return LastCommand("exit")
     if member.draining_since is not None:

@@ -16,6 +16,7 @@ from elasticjob_api.v1 import rendezvous_pb2 as pb
 from elasticjob_api.v1.rendezvous_pb2_grpc import RendezvousServiceServicer
 
 from elasticjob_master.controller import Controller
+from elasticjob_master.core.rendezvous.current_process import check_may_commit
 from elasticjob_master.core.sync.key_value import check_keys
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.server.services import errors
@@ -93,6 +94,13 @@ class RendezvousService(RendezvousServiceServicer):
                 raise TimeoutError(self._missing_members(request.name)) from None
             await self._stored()
             return pb.BarrierResponse()
+
+    async def MayCommit(self, request: pb.MayCommitRequest, context: Any) -> pb.MayCommitResponse:  # noqa: D102
+        async with errors.abort_on_refusal(context):
+            if not request.round:
+                raise BadRequest("round is 0; it must be the round of the process that commits")
+            check_may_commit(self._controller.rendezvous, request.pod_uid, request.round)
+            return pb.MayCommitResponse()
 
     async def _pass(self, request: pb.BarrierRequest) -> None:
         barriers, name = self._controller.barriers, request.name

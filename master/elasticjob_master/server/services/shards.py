@@ -6,13 +6,14 @@ import logging
 from typing import Any
 
 from elasticjob_api.limits import MAX_SHARD_MESSAGE_CHARACTERS
-from elasticjob_api.refusals import BadRequest, NotCurrent, NotReadyYet
+from elasticjob_api.refusals import BadRequest
 from elasticjob_api.v1 import shards_pb2 as pb
 from elasticjob_api.v1.shards_pb2_grpc import ShardServiceServicer
 from elasticjob_shards import Dataset
 from elasticjob_shards.dataset import digest_of
 
 from elasticjob_master.controller import Controller
+from elasticjob_master.core.rendezvous.current_process import check_current, runs
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.server import protobuf
 from elasticjob_master.server.services import errors
@@ -34,6 +35,7 @@ class ShardService(ShardServiceServicer):
     async def CreateDataset(self, request: pb.CreateDatasetRequest, context: Any) -> pb.CreateDatasetResponse:  # noqa: D102
         async with errors.abort_on_refusal(context):
             dataset = _dataset(request)
+            self._check_if_named(request.pod_uid, request.round)
             known = [ledger.dataset for ledger in self._ledgers]
             ledger = self._ledgers.declare(dataset)
             if ledger.dataset not in known:
@@ -46,7 +48,7 @@ class ShardService(ShardServiceServicer):
     async def LeaseShards(self, request: pb.LeaseShardsRequest, context: Any) -> pb.LeaseShardsResponse:  # noqa: D102
         async with errors.abort_on_refusal(context):
             ledger = self._ledgers.get(request.dataset)
-            self._check_process(request.pod_uid, request.round)
+            check_current(self._controller.rendezvous, request.pod_uid, request.round)
             most = self._ledgers.lease_limit(len(self._controller.members))
             leased = ledger.lease(request.pod_uid, request.count, request.request_id, most=most)
             if leased:
@@ -61,7 +63,7 @@ class ShardService(ShardServiceServicer):
         async with errors.abort_on_refusal(context):
             ledger = self._ledgers.get(request.dataset)
             # An ended process' leases are free already; the same shards may have been leased to the next one here.
-            returned = request.returned if self._runs(request.pod_uid, request.round) else ()
+            returned = request.returned if runs(self._controller.members.get(request.pod_uid), request.round) else ()
             stale = ledger.report(request.pod_uid, request.done, returned, request.failed, round_=request.round)
             if request.failed:
                 self._record_failed(request)
@@ -72,6 +74,7 @@ class ShardService(ShardServiceServicer):
     async def ExtendDataset(self, request: pb.ExtendDatasetRequest, context: Any) -> pb.ExtendDatasetResponse:  # noqa: D102
         async with errors.abort_on_refusal(context):
             ledger = self._ledgers.get(request.dataset)
+            self._check_if_named(request.pod_uid, request.round)
             ledger.extend(request.size, final=request.final)
             self._controller.changed()
             await self._state_writer.wait_until_stored(self._state_writer.changes)
@@ -79,7 +82,9 @@ class ShardService(ShardServiceServicer):
 
     async def GetCheckpoint(self, request: pb.GetCheckpointRequest, context: Any) -> pb.Checkpoint:  # noqa: D102
         async with errors.abort_on_refusal(context):
-            return pb.Checkpoint(state=self._ledgers.get(request.dataset).checkpoint())
+            ledger = self._ledgers.get(request.dataset)
+            self._check_if_named(request.pod_uid, request.round)
+            return pb.Checkpoint(state=ledger.checkpoint())
 
     async def RestoreCheckpoint(  # noqa: D102
         self, request: pb.RestoreCheckpointRequest, context: Any
@@ -88,7 +93,7 @@ class ShardService(ShardServiceServicer):
             ledger = self._ledgers.get(request.dataset)
             if not request.round:
                 raise BadRequest("round is 0; it must be the round of the process that restores")
-            self._check_process(request.pod_uid, request.round)
+            check_current(self._controller.rendezvous, request.pod_uid, request.round)
             only = self._controller.rendezvous.world == (request.pod_uid,)
             ledger.restore(request.state, request.round, only=only)
             self._controller.changed()
@@ -100,22 +105,10 @@ class ShardService(ShardServiceServicer):
         async with errors.abort_on_refusal(context):
             return protobuf.ledger(self._ledgers.get(request.dataset))
 
-    def _check_process(self, uid: str, round_: int) -> None:
-        """Refuse a process that does not run on a member: nothing would free its leases."""
-        member = self._controller.members.get(uid)
-        if member is None:
-            raise NotReadyYet(f"pod UID {uid[:128]!r} is no member of this job; call Register first")
-        if not self._runs(uid, round_):
-            if member.disconnected_since is not None:
-                raise NotReadyYet(f"round is {round_}; pod {member.identity.pod_name} has not told yet what runs there")
-            raise NotCurrent(
-                f"round is {round_}; pod {member.identity.pod_name} runs no process of that round any more"
-            )
-
-    def _runs(self, uid: str, round_: int) -> bool:
-        """Return whether the process of a round, if one is named, is the one that runs on a member."""
-        member = self._controller.members.get(uid)
-        return not round_ or (member is not None and member.process_round == round_)
+    def _check_if_named(self, uid: str, round_: int) -> None:
+        """Refuse a process that is not of the present world; an agent of an earlier version does not name its process."""
+        if uid or round_:
+            check_current(self._controller.rendezvous, uid, round_)
 
     def _record_failed(self, request: pb.ReportShardsRequest) -> None:
         why = request.message[:MAX_SHARD_MESSAGE_CHARACTERS] or "no reason was given"

@@ -1,0 +1,58 @@
+"""Whether a training process still belongs to the present world, whose data and checkpoints it may then change.
+
+A world is formed without members that are lost or cut off at that moment. Their processes may run for a while, and call
+the master as soon as they reach it again.
+"""
+
+from __future__ import annotations
+
+from elasticjob_api.refusals import NotCurrent, NotReadyYet
+
+from elasticjob_master.core.rendezvous.members import Member
+from elasticjob_master.core.rendezvous.state import RendezvousState
+
+
+def runs(member: Member | None, process_round: int) -> bool:
+    """Return whether the process of a round, if one is named, is the one that runs on a member."""
+    return not process_round or (member is not None and member.process_round == process_round)
+
+
+def check_current(job: RendezvousState, uid: str, process_round: int) -> Member:
+    """Return the member whose process calls, which must be one of the present world.
+
+    Args:
+        job: the present state.
+        uid: the member's pod UID.
+        process_round: the round of the process; 0: not known, so any process of the member.
+
+    Raises:
+        NotReadyYet: it is not known yet what runs there, or the next world of a running process has yet to be formed.
+        NotCurrent: the process has ended, or the others train without it.
+    """
+    member = job.members.get(uid)
+    if member is None:
+        raise NotReadyYet(f"pod UID {uid[:128]!r} is no member of this job; call Register first")
+    pod = member.identity.pod_name
+    if not runs(member, process_round):
+        if member.disconnected_since is not None:
+            raise NotReadyYet(f"round is {process_round}; pod {pod} has not told yet what runs there")
+        raise NotCurrent(f"round is {process_round}; pod {pod} runs no process of that round any more")
+    if process_round and job.rules.in_process_elastic:  # a process goes on from world to world, with the round of its start
+        if not job.in_world(uid):
+            reason = f"pod {pod} is not in the world of round {job.round}"
+            raise NotCurrent(reason) if member.leaving else NotReadyYet(reason)
+    elif 0 < process_round < job.round:
+        raise NotCurrent(f"round is {process_round}; it is over, the present one is {job.round}")
+    return member
+
+
+def check_may_commit(job: RendezvousState, uid: str, process_round: int) -> None:
+    """Check that the process of a round may make a checkpoint final now.
+
+    Raises:
+        NotReadyYet: as for `check_current`; or its agent is disconnected, so that the next world may begin at any moment.
+        NotCurrent: the process has ended, or the others train without it.
+    """
+    member = check_current(job, uid, process_round)
+    if member.disconnected_since is not None:
+        raise NotReadyYet(f"pod {member.identity.pod_name} is disconnected")
