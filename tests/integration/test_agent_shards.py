@@ -110,9 +110,9 @@ async def workers(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
     running.end()
 
 
-def master(workers: Workers, number: int) -> contextlib.AbstractAsyncContextManager[Master]:
+def master(workers: Workers, number: int, *more: str) -> contextlib.AbstractAsyncContextManager[Master]:
     """Run a master that goes on from what the last one has stored."""
-    options = ("--standalone", "--min=1", f"--workers={number}", f"--state-file={workers.folder / 'state'}")
+    options = ("--standalone", "--min=1", f"--workers={number}", f"--state-file={workers.folder / 'state'}", *more)
     return run_master(workers.folder, *options, ports=(names.GRPC_PORT, 0), address=workers.host)
 
 
@@ -204,3 +204,31 @@ async def test_a_process_started_again_in_its_place_goes_back_to_its_checkpoint(
         assert f"the rest is {list(range(5, 20))}" in workers.log()
         account = await ledger(channel, "data")
         assert (account.total, account.done) == (20, 20)
+
+
+@pytest.mark.parametrize("workers", ["commit"], indirect=True)
+async def test_a_process_whose_agent_stood_still_saves_nothing_once_the_others_train_without_it(
+    workers: Workers,
+) -> None:
+    async with master(workers, 2, "--lost-seconds=5"):
+        workers.start(0)
+        workers.start(1)
+        await workers.until("rank 0 is about to save", lambda: ("waits", 5) in workers.noted())
+        frozen = next(one for one in workers.processes.values() if is_parent_of_rank_0(one.pid))
+        frozen.send_signal(signal.SIGSTOP)
+        try:
+            await workers.until("the other trains all the rest", lambda: "may commit: True" in workers.log())
+            (workers.folder / "others-are-ahead").touch()
+            await workers.until("it saves, and waits for its agent", lambda: "saves" in workers.log())
+        finally:
+            frozen.send_signal(signal.SIGCONT)
+        await workers.until("it is started anew", lambda: workers.log().count("may commit: True") > 1)
+        (workers.folder / "over").touch()
+        await workers.finished()
+    assert not (workers.folder / "account").exists(), "the account of the others' model"
+    assert not (workers.folder / "model").exists()
+
+
+def is_parent_of_rank_0(agent: int) -> bool:
+    """Return whether the training process of an agent is rank 0."""
+    return any(child.environ().get(names.ENV_RANK) == "0" for child in psutil.Process(agent).children())

@@ -9,11 +9,11 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from elasticjob_api.v1 import agent_pb2, shards_pb2_grpc
+from elasticjob_api.v1 import agent_pb2, rendezvous_pb2, rendezvous_pb2_grpc, shards_pb2_grpc
 from elasticjob_api.v1 import shards_pb2 as pb
 
-from tests.support.grpc_agent import Agent
-from tests.support.master_process import run_master
+from tests.support.grpc_agent import Agent, world_of_two
+from tests.support.master_process import STANDALONE, run_master
 from tests.support.wait import until
 
 ONE = ("--standalone", "--framework=jax", "--min=1", "--workers=1")
@@ -136,3 +136,34 @@ async def test_a_process_that_has_ended_gets_no_shards_and_takes_none_from_the_n
         await first.send(leaving=agent_pb2.Leaving())
         await until("the last world", lambda: second.running == 3)
         assert await lease(stub, second, 3) == [1, 2, 3], "what was leased to the world before has come back"
+
+
+async def test_a_process_that_the_others_train_without_neither_reads_nor_moves_the_account(tmp_path: Path) -> None:
+    async with run_master(tmp_path, *STANDALONE) as master, master.channel() as channel:
+        stub, rendezvous = shards_pb2_grpc.ShardServiceStub(channel), rendezvous_pb2_grpc.RendezvousServiceStub(channel)
+        first, second = await world_of_two(channel)
+
+        def calls(agent: Agent, round_: int) -> list[Awaitable[Any]]:
+            who = {"pod_uid": agent.uid, "round": round_}
+            return [
+                stub.CreateDataset(pb.CreateDatasetRequest(dataset="d", shard_size=1, epochs=1, streamed=True, **who)),
+                stub.ExtendDataset(pb.ExtendDatasetRequest(dataset="d", size=20, **who)),
+                stub.GetCheckpoint(pb.GetCheckpointRequest(dataset="d", **who)),
+                stub.LeaseShards(pb.LeaseShardsRequest(dataset="d", count=1, **who)),
+                rendezvous.MayCommit(rendezvous_pb2.MayCommitRequest(**who)),
+            ]
+
+        for call in calls(first, 1):
+            await call
+        await first.leave()
+        third = await Agent(2).join(channel)
+        await until("a world without it", lambda: second.running == third.running == 2)
+        over = (grpc.StatusCode.FAILED_PRECONDITION, "round is 1; it is over, the present one is 2")
+        assert [await refusal(call) for call in calls(first, 1)] == [over] * 5, "while it is away"
+        for call in calls(second, 2):
+            await call
+        await first.join(channel, follow_commands=False)
+        await until("it is killed", lambda: first.commands and first.commands[-1].WhichOneof("command") == "stop")
+        assert first.commands[-1].stop == agent_pb2.Stop(round=1, grace_seconds=0)
+        assert [await refusal(call) for call in calls(first, 1)] == [over] * 5, "when it is back"
+        await stub.GetCheckpoint(pb.GetCheckpointRequest(dataset="d"))  # of an agent of an earlier version
