@@ -217,16 +217,17 @@ async def test_a_process_whose_agent_stood_still_saves_nothing_once_the_others_t
         frozen = next(one for one in workers.processes.values() if is_parent_of_rank_0(one.pid))
         frozen.send_signal(signal.SIGSTOP)
         try:
-            await workers.until("the other trains all the rest", lambda: "may commit: True" in workers.log())
+            await workers.until("the other trains all the rest", lambda: "trained, round 2" in workers.log())
             (workers.folder / "others-are-ahead").touch()
             await workers.until("it saves, and waits for its agent", lambda: "saves" in workers.log())
         finally:
             frozen.send_signal(signal.SIGCONT)
-        await workers.until("it is started anew", lambda: workers.log().count("may commit: True") > 1)
+        await workers.until("it is started anew", lambda: workers.log().count("trained, round 3") > 1)
         (workers.folder / "over").touch()
         await workers.finished()
     assert not (workers.folder / "account").exists(), "the account of the others' model"
     assert not (workers.folder / "model").exists()
+    assert workers.log().count("may commit: True") == 3, "round 2 of one, and round 3 of both"
 
 
 def is_parent_of_rank_0(agent: int) -> bool:

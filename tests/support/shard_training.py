@@ -145,7 +145,9 @@ def commit() -> None:
         note(shard, "trained")
         shards.done(shard)
     assert shards.flush(20)
-    print("may commit:", elasticjob.may_commit(), flush=True)
+    print(f"trained, round {world.round}", flush=True)
+    if world.round > 1:
+        print(f"round {world.round} may commit: {elasticjob.may_commit()}", flush=True)
     while not (TRAINED.parent / "over").exists():
         time.sleep(0.05)
 
