@@ -33,7 +33,8 @@ class ElasticJob(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
         """Configure the callback.
 
         Args:
-            save: saves a checkpoint of a step; called before the stop is confirmed. In every process: let rank 0 write.
+            save: saves a checkpoint of a step; called before the stop is confirmed. In every process: let rank 0 write,
+                into a file of another name, which it renames if `elasticjob.may_commit()`.
             samples: samples this process trains in a step: its batch size.
             agree: returns whether its argument is true in any process of the world; the same result in all, at the same
                 step, such as by an all-reduce. Needed in a world of more than one.

@@ -6,11 +6,14 @@ Needs `lightning`; `import elasticjob` alone does not load it.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback  # type: ignore[import-not-found, unused-ignore]
 
+from elasticjob.commit import may_commit
 from elasticjob.progress import confirm_stop, report_step, should_stop
+from elasticjob.world import world
 
 
 class ElasticJob(Callback):  # type: ignore[misc, unused-ignore]
@@ -24,7 +27,8 @@ class ElasticJob(Callback):  # type: ignore[misc, unused-ignore]
         """Configure the callback.
 
         Args:
-            checkpoint: the file that a stop saves, in a place that all processes of the job can read.
+            checkpoint: the file that a stop saves, in a place that all processes of the job can read. It is written
+                under another name and renamed, if `elasticjob.may_commit()`; a URL or a folder is written in place.
             samples: samples this process trains in a step.
             every: how many steps apart the processes agree on whether to stop: one number all-reduced each time.
 
@@ -58,5 +62,17 @@ class ElasticJob(Callback):  # type: ignore[misc, unused-ignore]
         if step % self._every == 0 and trainer.strategy.reduce_boolean_decision(should_stop(), all=False):
             self.stopped = trainer.should_stop = True
             trainer.fit_loop.min_epochs = trainer.fit_loop.epoch_loop.min_steps = 0  # a stop waits for neither
-            trainer.save_checkpoint(self._checkpoint)  # now: in mid-epoch, so the rest of it is trained later
+            self._save(trainer)  # now: in mid-epoch, so the rest of it is trained later
             confirm_stop()
+
+    def _save(self, trainer: Any) -> None:
+        """Save the checkpoint, and make it final if this process still belongs to the world that trains."""
+        if not trainer.strategy.reduce_boolean_decision(may_commit()):
+            return
+        if "://" in self._checkpoint or Path(self._checkpoint).is_dir():
+            trainer.save_checkpoint(self._checkpoint)  # cannot be replaced at once
+            return
+        part = f"{self._checkpoint}.{world().round}.part"  # the same for all ranks: a strategy may write a folder
+        trainer.save_checkpoint(part)
+        if trainer.is_global_zero and may_commit():
+            Path(part).replace(self._checkpoint)

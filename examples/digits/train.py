@@ -79,13 +79,18 @@ def fresh_state() -> State:
     return State(params, np.zeros_like(params), set())
 
 
-def save(folder: Path, state: State) -> None:
-    """Write the checkpoint atomically."""
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=".checkpoint-", delete=False) as file:
+def save(folder: Path, state: State) -> bool:
+    """Write the checkpoint atomically; returns whether it may be: if the others do not train without this process."""
+    part = folder / f".checkpoint-{elasticjob.world().round}-{os.getpid()}.part"
+    with part.open("wb") as file:
         np.savez(file, params=state.params, velocity=state.velocity, shards=np.array(sorted(state.shards)))
         file.flush()
         os.fsync(file.fileno())
-    Path(file.name).replace(folder / "checkpoint.npz")
+    if not elasticjob.may_commit():
+        part.unlink()
+        return False
+    part.replace(folder / "checkpoint.npz")
+    return True
 
 
 def restore(folder: Path) -> State:
@@ -211,7 +216,10 @@ def train(state: State, batches: Batches, leases: ShardLeases | None, total: int
     def checkpoint() -> None:
         if leases is not None:
             state.params, state.velocity = jax.device_get((trainer.params, trainer.velocity))
-            save(folder, state)
+            while not save(folder, state):
+                if state.step < total:
+                    return  # a later one will do
+                time.sleep(1)
             leases.saved()
 
     def votes(step: int) -> tuple[int, int]:

@@ -40,7 +40,7 @@ KEYS: dict[str, tuple[Any, ...]] = {
     "call": (
         "create_dataset", "lease_shards", "report_shards", "hosts", "members", "checkpoint", "restore", "barrier",
         "set_value", "get_values", "add_value", "delete_value", "extend_dataset", "get_checkpoint",
-        "restore_checkpoint", "rm", 7, None,
+        "restore_checkpoint", "may_commit", "rm", 7, None,
     ),
     "dataset": ("d", "e", "", 5),
     "size": (1, 10, 2**40),

@@ -338,6 +338,16 @@ async def test_shards_are_leased_and_what_is_done_is_reported(
     assert (await agent.end())[1] == "10 (5, 50, 60)\nFAILED_PRECONDITION: another size\n"
 
 
+async def test_under_a_master_of_an_earlier_version_every_process_may_commit(
+    fake_master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
+    agent = await run(*python(tmp_path, "import elasticjob; print(elasticjob.may_commit())"))
+    await fake_master.begin(1)
+    assert (await fake_master.exited(1)).exit_code == 0
+    await fake_master.order(exit=pb.Exit())
+    assert (await agent.end())[1] == "True\n"
+
+
 async def test_a_lease_whose_answer_got_lost_is_repeated_by_its_name(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:

@@ -144,7 +144,7 @@ async def test_a_process_that_the_others_train_without_neither_reads_nor_moves_t
         first, second = await world_of_two(channel)
 
         def calls(agent: Agent, round_: int) -> list[Awaitable[Any]]:
-            who = {"pod_uid": agent.uid, "round": round_}
+            who: Any = {"pod_uid": agent.uid, "round": round_}
             return [
                 stub.CreateDataset(pb.CreateDatasetRequest(dataset="d", shard_size=1, epochs=1, streamed=True, **who)),
                 stub.ExtendDataset(pb.ExtendDatasetRequest(dataset="d", size=20, **who)),

@@ -15,13 +15,14 @@ from elasticjob import _agent_connection
 
 
 class FakeAgent:
-    """Keeps the messages of training processes, and asks for a stop when a step is reached."""
+    """Keeps the messages of training processes, asks for a stop when a step is reached, and answers `may_commit`."""
 
-    def __init__(self, path: Path, *, stop_at: int | None, reads: bool) -> None:
+    def __init__(self, path: Path, *, stop_at: int | None, reads: bool, may_commit: bool | None) -> None:
         self.messages: list[dict[str, Any]] = []
         self.disconnects = 0
         self._stop_at = stop_at
         self._reads = reads
+        self._may_commit = may_commit
         self._changed = threading.Condition()
         self._server = socket.socket(socket.AF_UNIX)
         self._server.bind(str(path))
@@ -73,6 +74,9 @@ class FakeAgent:
                     self._changed.notify_all()
                 if self._stop_at is not None and message.get("step", -1) >= self._stop_at:
                     connection.sendall(b'{"stop": true}\n')
+                if message.get("call") == "may_commit" and self._may_commit is not None:
+                    result = {} if self._may_commit else {"why_not": "the others train without it"}
+                    connection.sendall(json.dumps({"id": message["id"], "result": result}).encode() + b"\n")
         with self._changed:
             self.disconnects += 1
             self._changed.notify_all()
@@ -80,11 +84,16 @@ class FakeAgent:
 
 @contextmanager
 def fake_agent(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, *, stop_at: int | None = None, reads: bool = True
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    stop_at: int | None = None,
+    reads: bool = True,
+    may_commit: bool | None = True,
 ) -> Iterator[FakeAgent]:
-    """Run a fake agent of this process, which opens a new connection to it."""
+    """Run a fake agent of this process, which opens a new connection to it. `may_commit`: its answer; None: none."""
     path = folder / "agent.sock"
-    agent = FakeAgent(path, stop_at=stop_at, reads=reads)
+    agent = FakeAgent(path, stop_at=stop_at, reads=reads, may_commit=may_commit)
     monkeypatch.setenv("ELASTICJOB_SOCKET", str(path))
     _agent_connection.reset_after_fork()
     try:

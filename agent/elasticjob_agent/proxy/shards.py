@@ -126,9 +126,7 @@ class ShardProxy:
         return {"size": (await call_until_answered(self._stub.ExtendDataset, message)).size}
 
     async def _get_checkpoint(self, request: Request, caller: Caller) -> Request:
-        message = pb.GetCheckpointRequest(
-            dataset=str(request["dataset"]), pod_uid=self._pod_uid, round=caller.round
-        )
+        message = pb.GetCheckpointRequest(dataset=str(request["dataset"]), pod_uid=self._pod_uid, round=caller.round)
         answer = await call_until_answered(self._stub.GetCheckpoint, message)
         return {"state": base64.b64encode(answer.state).decode()}
 

@@ -6,12 +6,16 @@ import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import elasticjob
 import pytest
+from elasticjob._agent_connection import AgentConnection
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.support.fake_agent import fake_agent
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +74,36 @@ def test_a_shard_that_is_leased_again_by_a_forgetful_master_is_given_out_once() 
     shards.done(*[shard for shard in taken if shard is not None])
     assert shards.take(10) is None
     assert source.done == list(range(8))
+
+
+def test_alone_a_checkpoint_may_always_be_written() -> None:
+    assert elasticjob.may_commit()
+
+
+def test_without_an_answer_in_time_nothing_may_be_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with fake_agent(tmp_path, monkeypatch, may_commit=None) as agent:
+        assert not elasticjob.may_commit(timeout=0.2)
+        assert agent.messages[0]["call"] == "may_commit"
+        assert agent.messages[0]["timeout"] < 0.2
+    monkeypatch.setenv("ELASTICJOB_SOCKET", str(tmp_path / "nothing"))
+    assert not elasticjob.may_commit()
+    assert "the agent has not answered within 0.2 s" in caplog.text
+    assert "the agent is gone" in caplog.text
+
+
+def test_an_answer_that_comes_late_to_a_process_that_stood_still_counts_as_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer: Future[dict[str, Any]] = Future()
+    answer.set_result({})
+    with fake_agent(tmp_path, monkeypatch):
+        monkeypatch.setattr(AgentConnection, "call", lambda *_args, **_fields: answer)
+        assert elasticjob.may_commit(timeout=5)
+        times = iter([100.0, 106.0])
+        monkeypatch.setattr("elasticjob.commit.time.monotonic", lambda: next(times, 106.0))
+        assert not elasticjob.may_commit(timeout=5)
 
 
 def test_alone_values_are_kept_and_a_barrier_is_open() -> None:

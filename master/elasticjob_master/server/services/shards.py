@@ -106,7 +106,7 @@ class ShardService(ShardServiceServicer):
             return protobuf.ledger(self._ledgers.get(request.dataset))
 
     def _check_if_named(self, uid: str, round_: int) -> None:
-        """Refuse a process that is not of the present world; an agent of an earlier version does not name its process."""
+        """Refuse a process that is not of the present world; agents of an earlier version do not name theirs."""
         if uid or round_:
             check_current(self._controller.rendezvous, uid, round_)
 
