@@ -133,7 +133,12 @@ class Agent:
             names.ENV_WORLD_SIZE: str(len(start.world.members)),
         }
         environment = {**self._environment, **start.environment, **agent_variables}
-        return Launch(round=start.world.round, environment=environment, members=start.world.members)
+        return Launch(
+            round=start.world.round,
+            environment=environment,
+            members=start.world.members,
+            restart_in_place=len(start.world.members) <= 1 or self._config.in_process_elastic,
+        )
 
     def _handle_sigterm(self) -> None:
         self._handle(lifecycle.DrainRequested(grace=self._config.drain_seconds, by_node=True))
@@ -251,8 +256,15 @@ class Agent:
 
 
 def _exited_message(exited: lifecycle.Exited) -> pb.AgentMessage:
-    message = pb.ProcessExited(round=exited.round, exit_code=exited.code, asked=exited.asked, message=exited.message)
-    return pb.AgentMessage(exited=message)
+    return pb.AgentMessage(
+        exited=pb.ProcessExited(
+            round=exited.round,
+            exit_code=exited.code,
+            asked=exited.asked,
+            message=exited.message,
+            retry=exited.retry,
+        )
+    )
 
 
 def run(

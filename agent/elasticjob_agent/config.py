@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from elasticjob_api import names
+from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.limits import DEFAULT_DRAIN_SECONDS
 
 
@@ -30,6 +31,7 @@ class Config:
     token: str | None
     ca: bytes | None
     process_restart_limit: int
+    in_process_elastic: bool
     drain_seconds: float
 
 
@@ -57,6 +59,10 @@ def load(environment: Mapping[str, str]) -> Config:
         token=token or None,
         ca=ca.encode() if ca else None,
         process_restart_limit=_number(environment, names.ENV_PROCESS_RESTART_LIMIT, default=0),
+        in_process_elastic=any(
+            framework.in_process_elastic and name == environment.get(names.ENV_FRAMEWORK)
+            for name, framework in FRAMEWORKS.items()
+        ),
         drain_seconds=_number(environment, names.ENV_DRAIN_SECONDS, default=DEFAULT_DRAIN_SECONDS),
     )
 

@@ -20,21 +20,32 @@ EXIT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Launch:
-    """Event and action: start the training process in the world of a round. `members` answers its call `members`."""
+    """Event and action: start the training process in the world of a round. `members` answers its call `members`.
+
+    `restart_in_place`: if it crashes, it may be started again in this world. Beside others it may not: they have its
+    addresses, have passed barriers with it, and are ahead of the checkpoint that it would load.
+    """
 
     round: int
     environment: Mapping[str, str] = field(default_factory=dict)
     members: Sequence[Any] = ()
+    restart_in_place: bool = True
 
 
 @dataclass(frozen=True)
 class Exited:
-    """How a training process ended. `asked`: it ended because it was asked to stop, not because it was finished."""
+    """How a training process ended.
+
+    Attributes:
+        asked: it ended because it was asked to stop, not because it was finished.
+        retry: it has crashed, and may be started again in another world.
+    """
 
     round: int
     code: int
     asked: bool
     message: str
+    retry: bool = False
 
 
 # --- events ---------------------------------------------------------------------------------------------------------
@@ -127,7 +138,7 @@ class State:
         exiting: the master has ended this member; the agent ends with the present process.
         last_exit: how the latest process ended; reported again to a master that reconnects, until the next Launch.
         node_problem: why the node of this agent is not fit.
-        restarts_left: crashes that are still retried in place.
+        restarts_left: crashes after which the process is still started again in this pod.
     """
 
     restarts_left: int = 0
@@ -210,8 +221,11 @@ def _ended(state: State, event: ProcessEnded) -> Decision:
             return after, (exited,)
         return replace(after, running=state.next_launch, last_exit=None), (exited, state.next_launch)
     if event.code not in CANNOT_RUN | {0} and state.restarts_left > 0:
-        again = replace(after, running=state.running, restarts_left=state.restarts_left - 1, last_exit=None)
-        return again, (state.running,)
+        after = replace(after, restarts_left=state.restarts_left - 1)
+        if state.running.restart_in_place:
+            return replace(after, running=state.running, last_exit=None), (state.running,)
+        exited = replace(exited, retry=True)
+        return replace(after, last_exit=exited), (exited, AwaitVerdict())
     return after, (exited, AwaitVerdict())
 
 

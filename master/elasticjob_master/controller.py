@@ -136,13 +136,15 @@ class Controller:
         self.rendezvous.process_started(member.uid, process_round)
         self._decide_soon()
 
-    def exited(self, member: Member, process_round: int, exit_code: int, *, requested: bool) -> None:
-        """A training process has ended."""
+    def exited(
+        self, member: Member, process_round: int, exit_code: int, *, requested: bool, retry: bool = False
+    ) -> None:
+        """A training process has ended. `retry`: it has crashed, and its agent may start it in another world."""
         member.last_heard_at = now = self.now()
         if exit_code and not requested and member.process_round == process_round:
             pod = member.identity.pod_name
             self.record_event("ProcessFailed", f"{pod} in round {process_round}: exit code {exit_code}")
-        self.rendezvous.process_exited(member.uid, process_round, exit_code, now, requested=requested)
+        self.rendezvous.process_exited(member.uid, process_round, exit_code, now, requested=requested, retry=retry)
         self._decide_soon()
 
     def leaving(self, member: Member) -> None:

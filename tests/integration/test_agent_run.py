@@ -168,6 +168,30 @@ async def test_a_crash_is_retried_in_place_as_often_as_allowed(
     assert (await agent.end())[:2] == (9, "try\ntry\ntry\n")
 
 
+async def test_a_crash_beside_others_is_retried_in_the_next_world_with_the_same_pod(
+    fake_master: FakeMaster, run: Run
+) -> None:
+    limit = {names.ENV_PROCESS_RESTART_LIMIT: "1"}
+    agent = await run("sh", "-c", f"echo ${names.ENV_ROUND}; exit 9", **limit)
+    for round_, retry in ((1, True), (2, False)):
+        members = [pb.Member(pod_name=f"job-worker-{index}") for index in range(2)]
+        await fake_master.order(start=pb.Start(world=pb.World(round=round_, members=members), rank=0))
+        exited = await fake_master.exited(round_)
+        assert (exited.exit_code, exited.retry) == (9, retry)
+    await fake_master.order(exit=pb.Exit())
+    assert (await agent.end())[:2] == (9, "1\n2\n")
+
+
+async def test_horovods_process_is_started_again_in_its_place(fake_master: FakeMaster, run: Run) -> None:
+    own = {names.ENV_PROCESS_RESTART_LIMIT: "1", names.ENV_FRAMEWORK: "horovod"}
+    agent = await run("sh", "-c", f"echo ${names.ENV_ROUND}; exit 9", **own)
+    members = [pb.Member(pod_name=f"job-worker-{index}") for index in range(2)]
+    await fake_master.order(start=pb.Start(world=pb.World(round=1, members=members), rank=0))
+    assert not (await fake_master.exited(1)).retry
+    await fake_master.order(exit=pb.Exit())
+    assert (await agent.end())[:2] == (9, "1\n1\n")
+
+
 async def test_a_survivor_of_a_broken_world_goes_on_in_the_next(fake_master: FakeMaster, run: Run) -> None:
     agent = await run("sh", "-c", f"test ${names.ENV_ROUND} = 2")
     await fake_master.begin(1)

@@ -16,6 +16,7 @@ from elasticjob_api.v1.rendezvous_pb2_grpc import RendezvousServiceStub
 
 from tests.support.grpc_agent import Agent, world_of_two
 from tests.support.master_process import STANDALONE, run_master
+from tests.support.wait import until
 
 
 async def refused(call: Any, code: grpc.StatusCode, message: str) -> None:
@@ -151,3 +152,17 @@ async def test_a_stream_that_breaks_for_a_moment_changes_nobodys_state(channel: 
     await second.join(channel)
     status = await JobServiceStub(channel).GetStatus(job_pb2.GetStatusRequest())
     assert (status.round, first.running, second.running) == (1, 1, 1)
+
+
+async def test_a_crashed_process_that_is_retried_sees_nothing_of_its_earlier_world(channel: grpc.aio.Channel) -> None:
+    stub = RendezvousServiceStub(channel)
+    first, second = await world_of_two(channel)
+    await stub.SetValue(pb.SetValueRequest(round=1, key="address-1", value=b"gone"))
+    await second.send(exited=agent_pb2.ProcessExited(round=1, exit_code=1, retry=True))
+    await until("a new world of both", lambda: first.running == second.started[-1].world.round == 2)
+    assert [one.WhichOneof("command") for one in second.commands if one.WhichOneof("command") != "configure"] == [
+        "start",
+        "start",
+    ]
+    missing = stub.GetValues(pb.GetValuesRequest(round=2, keys=["address-1"]))
+    await refused(missing, grpc.StatusCode.NOT_FOUND, "has no value")

@@ -352,6 +352,7 @@ class ProcessExited(_message.Message):
     EXIT_CODE_FIELD_NUMBER: _builtins.int
     ASKED_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
+    RETRY_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     exit_code: _builtins.int
     """As a shell reports it: 128 + signal number when a signal ended the process."""
@@ -359,6 +360,8 @@ class ProcessExited(_message.Message):
     """The process ended because a Stop or a Drain asked for it."""
     message: _builtins.str
     """Last lines of its standard error."""
+    retry: _builtins.bool
+    """The process has crashed, and this agent may start it again, in another world: the member need not leave."""
     def __init__(
         self,
         *,
@@ -366,10 +369,11 @@ class ProcessExited(_message.Message):
         exit_code: _builtins.int = ...,
         asked: _builtins.bool = ...,
         message: _builtins.str = ...,
+        retry: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "exit_code", b"exit_code", "message", b"message", "round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "exit_code", b"exit_code", "message", b"message", "retry", b"retry", "round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

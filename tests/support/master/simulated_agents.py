@@ -84,11 +84,13 @@ class SimulatedRendezvous:
         if agent.connected:
             self.disconnect(agent)
 
-    def end_process(self, agent: SimulatedAgent, code: int, *, asked: bool) -> None:
+    def end_process(self, agent: SimulatedAgent, code: int, *, asked: bool, retry: bool = False) -> None:
         process_round, agent.running = agent.running, 0
         agent.unreported = (process_round, code, asked)
         if agent.connected:
-            self.rendezvous.process_exited(agent.identity.pod_uid, process_round, code, self.now, requested=asked)
+            self.rendezvous.process_exited(
+                agent.identity.pod_uid, process_round, code, self.now, requested=asked, retry=retry
+            )
             self.advance()
 
     def advance(self, seconds: float = 0.0) -> None:

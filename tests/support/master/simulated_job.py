@@ -235,7 +235,7 @@ class SimulatedAgent:
             self.stream.up.put_nowait(message)
 
     def _report_exit(self, last: lifecycle.Exited) -> None:
-        self.send(lambda job, member: job.exited(member, last.round, last.code, requested=last.asked))
+        self.send(lambda job, member: job.exited(member, last.round, last.code, requested=last.asked, retry=last.retry))
 
     def _handle_command(self, command: Command) -> None:
         match command:

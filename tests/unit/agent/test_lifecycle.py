@@ -123,6 +123,17 @@ def test_a_command_that_cannot_run_is_not_retried() -> None:
     assert after(Launch(1), ProcessEnded(1, ""), restarts=3)[1] == (Launch(1),)
 
 
+def test_beside_others_a_crashed_process_is_started_again_in_the_next_world_only() -> None:
+    beside = Launch(1, restart_in_place=False)
+    crashed = Exited(1, 1, asked=False, message="", retry=True)
+    state, actions = after(beside, ProcessEnded(1, ""), restarts=1)
+    assert (state.running, actions) == (None, (crashed, AwaitVerdict()))
+    assert decide(state, beside)[1] == (crashed,), "a master that has missed it"
+    state, actions = decide(state, Launch(2, restart_in_place=False))
+    assert actions == (Launch(2, restart_in_place=False),)
+    assert decide(state, ProcessEnded(1, ""))[1] == (Exited(2, 1, asked=False, message=""), AwaitVerdict())
+
+
 def test_a_verdict_that_comes_as_a_new_world_ends_the_waiting() -> None:
     state, actions = after(Launch(1), ProcessEnded(1, ""), Launch(2), VerdictTimedOut())
     assert (state.running, actions) == (Launch(2), ())

@@ -63,11 +63,11 @@ class Worlds(RuleBasedStateMachine):
         if agent:
             self.job.kill(agent)
 
-    @rule(number=st.integers(0, 9), code=st.sampled_from([1, 134, 137]))
-    def crash(self, number: int, code: int) -> None:
+    @rule(number=st.integers(0, 9), code=st.sampled_from([1, 134, 137]), retry=st.booleans())
+    def crash(self, number: int, code: int, retry: bool) -> None:
         agent = self.pick(number, [a for a in self.job.alive() if a.running])
         if agent:
-            self.job.end_process(agent, code, asked=False)
+            self.job.end_process(agent, code, asked=False, retry=retry)
 
     @rule(number=st.integers(0, 9))
     def drain(self, number: int) -> None:
@@ -217,6 +217,27 @@ def test_the_others_of_a_crashed_world_are_stopped_at_once_and_only_the_first_to
     assert not agents[2].ended
     job.run_until_quiet()
     assert job.rendezvous.world == ("0.0", "2.0")
+
+
+def test_a_crash_that_is_retried_in_its_pod_makes_a_new_world_of_the_same_members() -> None:
+    job, agents = world_of(3)
+    job.end_process(agents[1], 1, asked=False, retry=True)
+    job.end_process(agents[2], 134, asked=False)
+    job.advance(job.rendezvous.timing.fault_window)
+    assert list(agents[0].inbox) == [Stop("0.0", 1, 0.0)]
+    job.run_until_quiet()
+    assert [agent.starts for agent in agents] == [[1, 2]] * 3
+    assert job.rendezvous.world == ("0.0", "1.0", "2.0")
+
+
+def test_a_crash_that_is_retried_no_more_ends_the_member() -> None:
+    job, agents = world_of(2)
+    job.end_process(agents[1], 1, asked=False, retry=True)
+    job.run_until_quiet()
+    job.end_process(agents[1], 1, asked=False)
+    job.run_until_quiet()
+    assert agents[1].ended
+    assert agents[0].starts == [1, 2, 3]
 
 
 def test_members_that_a_forgotten_world_had_lost_already_do_not_break_it() -> None:

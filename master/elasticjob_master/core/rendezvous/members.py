@@ -94,6 +94,7 @@ class Member:
         stop_due: when a process that is being stopped must have ended; afterwards the member counts as lost.
         exit_due: how long to wait for the exit report of a process that is known to have ended.
         crashed_at: when its process failed without being stopped; None once it is decided whose fault that was.
+        retry: its agent may start that process again in the next world, even if it was at fault.
         draining_since: when it was asked to leave.
         drain_seconds: how long its process may take for that.
         exiting: it has to leave with its process' exit code, or because its node has failed the check.
@@ -114,6 +115,7 @@ class Member:
     stop_due: float | None = None
     exit_due: float | None = None
     crashed_at: float | None = None
+    retry: bool = False
     draining_since: float | None = None
     drain_seconds: float = 0.0
     exiting: bool = False

@@ -87,8 +87,19 @@ class Rendezvous(RendezvousState):
         if member is not None and member.process_round == process_round:
             member.started = True
 
-    def process_exited(self, uid: str, process_round: int, exit_code: int, now: float, *, requested: bool) -> None:
-        """Handle that a training process has ended; a repeated report changes nothing. `requested`: it was stopped."""
+    def process_exited(
+        self, uid: str, process_round: int, exit_code: int, now: float, *, requested: bool, retry: bool = False
+    ) -> None:
+        """Handle that a training process has ended; a repeated report changes nothing.
+
+        Args:
+            uid: the member's pod UID.
+            process_round: of the process.
+            exit_code: of the process.
+            now: the present time.
+            requested: it was stopped.
+            retry: it has crashed, and its agent may start it again in the next world.
+        """
         member = self.members.get(uid)
         if member is None or process_round == 0 or member.process_round != process_round:
             return
@@ -106,7 +117,7 @@ class Rendezvous(RendezvousState):
                 self.phase = "finishing"
                 self.finished_at = now if self.finished_at is None else self.finished_at
         else:
-            member.crashed_at = now
+            member.crashed_at, member.retry = now, retry
 
     def set_draining(self, pods: Mapping[str, float], now: float) -> None:
         """Drain these pods, and pods that register later under these names; maps names to drain seconds.
@@ -254,7 +265,7 @@ class Rendezvous(RendezvousState):
             return
         for member in crashed:
             member.crashed_at = None
-            member.exiting = member in at_fault
+            member.exiting = member in at_fault and not member.retry
         self.world_failed = True
 
     # --- facts -------------------------------------------------------------------------------------------------------

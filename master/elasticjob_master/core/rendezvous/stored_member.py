@@ -24,6 +24,7 @@ class StoredMember(msgspec.Struct, frozen=True, omit_defaults=True):
     started: bool = False
     last_round: int = 0
     crashed: bool = False
+    retry: bool = False
     draining: bool = False
     drain_seconds: float = 0.0
     exiting: bool = False
@@ -52,6 +53,7 @@ def store_member(member: Member) -> StoredMember:
         started=member.started,
         last_round=member.last_round,
         crashed=member.crashed_at is not None,
+        retry=member.crashed_at is not None and member.retry,
         draining=member.draining_since is not None,
         drain_seconds=member.drain_seconds,
         exiting=member.exiting,
@@ -84,6 +86,7 @@ def restore_member(stored: StoredMember, now: float) -> Member:
         started=stored.started,
         last_round=stored.last_round,
         crashed_at=now if stored.crashed else None,
+        retry=stored.retry,
         draining_since=now if stored.draining else None,
         drain_seconds=stored.drain_seconds,
         exiting=stored.exiting,

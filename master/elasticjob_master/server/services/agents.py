@@ -118,7 +118,7 @@ class AgentService:
                     exited.exit_code,
                     ", as asked" if exited.asked else "",
                 )
-                controller.exited(member, exited.round, exited.exit_code, requested=exited.asked)
+                controller.exited(member, exited.round, exited.exit_code, requested=exited.asked, retry=exited.retry)
             case "leaving":
                 controller.leaving(member)
             case "check":
