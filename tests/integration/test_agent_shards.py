@@ -206,6 +206,16 @@ async def test_a_process_started_again_in_its_place_goes_back_to_its_checkpoint(
         assert (account.total, account.done) == (20, 20)
 
 
+@pytest.mark.parametrize("workers", ["meet"], indirect=True)
+async def test_a_process_that_crashes_beside_another_meets_it_again_in_a_new_world(workers: Workers) -> None:
+    async with master(workers, 2):
+        for index in range(2):
+            workers.start(index, **{names.ENV_PROCESS_RESTART_LIMIT: "1"})
+        await workers.finished()
+    met = {f"rank {rank} round {round_} found None" for rank in range(2) for round_ in range(1, 3)}
+    assert set(re.findall(r"rank .*", workers.log())) == met
+
+
 @pytest.mark.parametrize("workers", ["commit"], indirect=True)
 async def test_a_process_whose_agent_stood_still_saves_nothing_once_the_others_train_without_it(
     workers: Workers,

@@ -152,6 +152,20 @@ def commit() -> None:
         time.sleep(0.05)
 
 
+def meet() -> None:
+    """Meet the other process; in round 1 rank 1 crashes after that, and rank 0 waits for it."""
+    world, store = elasticjob.world(), elasticjob.KeyValue()
+    found = store.get(f"address-{world.rank}")
+    store.set(f"address-{world.rank}", str(os.getpid()).encode())
+    elasticjob.barrier("met")
+    print(f"rank {world.rank} round {world.round} found {found!r}", flush=True)
+    if world.round == 1:
+        if world.rank == 1:
+            sys.exit(3)
+        time.sleep(600)
+
+
 if __name__ == "__main__":
     modes = {"train": train, "resume": resume, "fork": fork, "stream": stream, "again": again, "commit": commit}
+    modes["meet"] = meet
     sys.exit(modes[MODE]())
