@@ -95,6 +95,9 @@ class Training:
         name = f"checkpoint-{self.world.round:08}-{self.steps:08}.json"
         part = self.volume / f".{name}.part"
         part.write_text(json.dumps({"model": self.model, "account": account, "end": end}))
+        if not elasticjob.may_commit(timeout=seconds):
+            part.unlink()
+            return False
         part.replace(self.volume / name)
         self.log.write(commit=name, samples=len(self.model))
         for older in sorted(self.volume.glob("checkpoint-*.json"))[:-3]:
