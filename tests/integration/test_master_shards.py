@@ -153,7 +153,8 @@ async def test_a_process_that_the_others_train_without_neither_reads_nor_moves_t
                 rendezvous.MayCommit(rendezvous_pb2.MayCommitRequest(**who)),
             ]
 
-        for call in calls(first, 1):
+        await stub.CreateDataset(pb.CreateDatasetRequest(dataset="d", shard_size=1, epochs=1, streamed=True))
+        for call in calls(first, 1):  # which are all under way at the same time
             await call
         await first.leave()
         third = await Agent(2).join(channel)
