@@ -62,8 +62,8 @@ async def test_a_job_that_says_nothing_of_the_agent_has_it(sandbox: Sandbox) -> 
 async def test_a_job_whose_image_has_no_python_succeeds_with_the_environment_of_its_image(sandbox: Sandbox) -> None:
     script = f"""
         if command -v python python3; then exit 9; fi
-        until [ "$({PROGRAMS}/discover_hosts | wc -l)" = 2 ]; do sleep 0.1; done
-        {PROGRAMS}/discover_hosts
+        until hosts=$({PROGRAMS}/discover_hosts) && [ "$(echo "$hosts" | wc -l)" = 2 ]; do sleep 0.1; done
+        echo "$hosts"
         echo rank=$ELASTICJOB_RANK/$ELASTICJOB_WORLD_SIZE
         unset ELASTICJOB_CA
         env | grep -v -e '^ELASTICJOB_' -e '_PORT' -e '_SERVICE_'
