@@ -46,6 +46,7 @@ def load(environment: Mapping[str, str]) -> Config:
         missing = names.ENV_CA if token else names.ENV_TOKEN
         raise ConfigError(f"{missing} is not set: the token and the CA are needed together (or neither, without TLS)")
     pod_name = _text(environment, names.ENV_POD_NAME)
+    framework = FRAMEWORKS.get(environment.get(names.ENV_FRAMEWORK, ""))
     return Config(
         pod_name=pod_name,
         pod_uid=_text(environment, names.ENV_POD_UID),
@@ -59,10 +60,7 @@ def load(environment: Mapping[str, str]) -> Config:
         token=token or None,
         ca=ca.encode() if ca else None,
         process_restart_limit=_number(environment, names.ENV_PROCESS_RESTART_LIMIT, default=0),
-        in_process_elastic=any(
-            framework.in_process_elastic and name == environment.get(names.ENV_FRAMEWORK)
-            for name, framework in FRAMEWORKS.items()
-        ),
+        in_process_elastic=framework is not None and framework.in_process_elastic,
         drain_seconds=_number(environment, names.ENV_DRAIN_SECONDS, default=DEFAULT_DRAIN_SECONDS),
     )
 

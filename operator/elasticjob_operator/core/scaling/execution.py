@@ -148,16 +148,16 @@ def _execute(observed: Observed, plan: ScalePlan, result: ScalingResult, members
     elif resizes.to_request:
         _request_resizes(plan, result, resizes, now)
     elif not_ready := progress_messages.not_ready(observed, members.added):
-        total = sum(map(len, members.added.values()))
-        text = waiting_for.new_members(observed, not_ready)
-        _wait_or_time_out(
-            plan, result, members, not_ready, text, progress_messages.not_ready_message(observed, not_ready, total), now
-        )
+        if not _may_wait(plan, result, waiting_for.new_members(observed, not_ready), now):
+            total = sum(map(len, members.added.values()))
+            why = progress_messages.not_ready_message(observed, not_ready, total)
+            _time_out(plan, result, members, not_ready, why)
     elif migration.in_progress(plan.status):
         _migrate(observed, plan, result, now)
     elif gone := _not_gone(observed, members):
-        why = progress_messages.not_reached_message(gone, len(gone), "removed pods have not gone")
-        _wait_or_time_out(plan, result, members, [], waiting_for.removals(gone), why, now)
+        if not _may_wait(plan, result, waiting_for.removals(gone), now):
+            why = progress_messages.not_reached_message(gone, len(gone), "removed pods have not gone")
+            _time_out(plan, result, members, [], why)
     elif resizes.pending:
         text = waiting_for.resizes(sorted(pod.name for pod in resizes.pending))
         result.actions += patches.plan_status(plan, replace(plan.status, waiting_for=text))
@@ -196,25 +196,24 @@ def _migrate(observed: Observed, plan: ScalePlan, result: ScalingResult, now: fl
     result.requeue_after = shortest_wait(result.requeue_after, due)
 
 
-def _wait_or_time_out(
-    plan: ScalePlan,
-    result: ScalingResult,
-    members: PlanMembership,
-    not_ready: Sequence[progress_messages.MemberKey],
-    text: str,
-    problem: str,
-    now: float,
-) -> None:
-    """Wait, and say for what (`text`), until the plan's time is over.
-
-    Then make it end early, with a rollback of new members if it says so; `problem`: why.
-    """
+def _may_wait(plan: ScalePlan, result: ScalingResult, text: str, now: float) -> bool:
+    """Wait, and say for what (`text`), unless the plan's time is over; return whether it waits."""
     since = max(plan.status.execution_time or "", *(move.since or "" for move in plan.status.migrations), "")
     seconds_left = parse_time(since) + plan.spec.timeout_seconds - now
     if seconds_left > 0:
         result.actions += patches.plan_status(plan, replace(plan.status, waiting_for=text))
         result.requeue_after = seconds_left
-        return
+    return seconds_left > 0
+
+
+def _time_out(
+    plan: ScalePlan,
+    result: ScalingResult,
+    members: PlanMembership,
+    not_ready: Sequence[progress_messages.MemberKey],
+    problem: str,
+) -> None:
+    """Make the plan end early because its time is over, with a rollback of new members if it says so."""
     message, targets = f"after timeoutSeconds {plan.spec.timeout_seconds}: {problem}", members.targets
     if plan.spec.on_timeout == "Rollback" and not_ready:
         message, targets = f"rolled back {message}", completion_status.rollback_targets(members, not_ready)
