@@ -1,8 +1,8 @@
 """The ledger of one data set: which shards are waiting, leased, done and failed.
 
 Every shard ends done or failed exactly once; waiting + leased + done + failed is always the total. A lease ends when
-the training process of its member has ended. A report of a waiting shard counts too: the member finished it although
-its lease was returned, or was lost with a crashed master.
+the training process of its member has ended. What is reported done is done, also if it waits, or is leased to another
+member by now: the lease of the member that trained it was returned, or was lost with a crashed master.
 
 The master answers a report only after its effect is stored, so no shard that was confirmed as done is trained again.
 It answers a lease at once, because the shards of a lost lease just wait again. So shards are delivered at least once,
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
 
 from elasticjob_api.limits import MAX_LEASED_SHARDS
 from elasticjob_api.refusals import BadRequest, NotCurrent
@@ -94,8 +93,8 @@ class Ledger:
     ) -> list[int]:
         """End leases, by shard ids; a repeated report changes nothing.
 
-        Returns the shards that were reported done or failed but do not count: they are leased to another member by
-        now, or a checkpoint has been restored after the round in which they were trained.
+        Returns the shards whose report does not count: those that were trained before a checkpoint was restored, in an
+        earlier round; and the failed ones that are leased to another member by now, which may succeed.
         """
         if 0 < round_ < self.restored_round:
             return [*done, *failed]
@@ -106,12 +105,13 @@ class Ledger:
                 f"at most {MOST_FAILED} may: repair the data set, or report what cannot be trained as done"
             )
         self._catch_up(max((*done_at, *returned_at, *failed_at), default=-1))
-        stale = [shard for shard, at in zip(done, done_at, strict=True) if self._settle(uid, at) == "stale"]
+        for at in done_at:
+            self._settle(at)
+        stale = []
         for shard, at in zip(failed, failed_at, strict=True):
-            result = self._settle(uid, at)
-            if result == "stale":
+            if self._leases.get(at, uid) != uid:
                 stale.append(shard)
-            elif result == "ended":
+            elif self._settle(at):
                 self.failed.add(at)
         self._give_back(at for at in returned_at if self._leases.get(at) == uid)
         return stale
@@ -222,22 +222,15 @@ class Ledger:
         self._wait(range(self.fresh, newest + 1))
         self.fresh = newest + 1
 
-    def _settle(self, uid: str, position: int) -> Literal["ended", "before", "stale"]:
-        """End a shard that is leased to this member or waits.
-
-        Returns "ended", or "before" if it had ended already, or "stale" if it is leased to another member.
-        """
-        holder = self._leases.get(position)
-        if holder == uid:
-            del self._leases[position]
+    def _settle(self, position: int) -> bool:
+        """End a shard, whoever it is leased to; return False if it had ended already."""
+        uid = self._leases.pop(position, None)
+        if uid is not None:
             self._holders[uid].leased.discard(position)
-            return "ended"
-        if holder is not None:
-            return "stale"
-        if position in self._waiting:
-            self._waiting.discard(position)
-            return "ended"
-        return "before"
+            return True
+        waits = position in self._waiting
+        self._waiting.discard(position)
+        return waits
 
     def _give_back(self, positions: Iterable[int], holder: Holder | None = None) -> None:
         given: list[int] = []

@@ -45,7 +45,7 @@ class Model:
         where = self.place.get(shard)
         if where in ("done", "failed"):
             return True
-        if where not in (None, worker):
+        if place == "failed" and where not in (None, worker):
             return False
         self.place[shard] = place
         return True

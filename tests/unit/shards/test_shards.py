@@ -198,6 +198,18 @@ def test_what_a_master_has_forgotten_to_have_handed_out_counts_when_it_is_report
         ledger.report("a", [900_000])
 
 
+def test_what_is_reported_done_is_done_also_if_it_was_leased_to_another_member_meanwhile() -> None:
+    ledger = Ledger(Dataset("d", 4, 1))
+    given = ledger.lease("b", 4)  # by a master that does not know of the leases of "a", which has trained two of them
+    assert ledger.report("a", [0, 1]) == []
+    assert ledger.account().done == 2
+    ledger.release("b")
+    assert [shard.id for shard in ledger.lease("c", 4)] == [2, 3], "what is done is never leased again"
+    assert ledger.report("b", [shard.id for shard in given]) == [], "it has trained them as well; each counts once"
+    assert (ledger.account().done, ledger.account().leased) == (4, 0)
+    assert ledger.finished
+
+
 def test_what_cannot_be_kept_is_refused_with_its_bound() -> None:
     with pytest.raises(BadRequest, match="request_id has 65 characters; at most 64"):
         Ledger(Dataset("d", 10, 1)).lease("a", 1, "x" * 65)
