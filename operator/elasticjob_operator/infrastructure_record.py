@@ -11,11 +11,12 @@ from elasticjob_kube.resources import SECRETS, Resource
 
 @dataclass(frozen=True)
 class ObjectVersion:
-    """An object as last found or made. `generation` is 0 for the kinds that have none."""
+    """An object as last found or made. `generation` is 0 for the kinds that have none; `created` is a time."""
 
     uid: str
     version: int
     generation: int
+    created: str = ""
 
 
 @dataclass
@@ -38,7 +39,10 @@ class InfrastructureRecord:
         """Keep an object as it was found or made."""
         metadata = found["metadata"]
         self.objects[resource, metadata["name"]] = ObjectVersion(
-            metadata["uid"], int(metadata["resourceVersion"]), metadata.get("generation", 0)
+            metadata["uid"],
+            int(metadata["resourceVersion"]),
+            metadata.get("generation", 0),
+            metadata.get("creationTimestamp") or "",
         )
         if resource == SECRETS:
             self.secrets[metadata["name"]] = found.get("data") or {}

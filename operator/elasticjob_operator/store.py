@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.ownership import may_be_of_job
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.scalers import ScaleIn, ScaleOut
-from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
+from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, SERVICE_ACCOUNTS, Resource
 
 from elasticjob_operator.core.manifests.infrastructure import manifest_inputs
 from elasticjob_operator.core.model.actions import ResizePod
@@ -183,6 +184,8 @@ class Store:
     def observed(self, job: ElasticJob) -> Observed:
         """Return the job and all that belongs to it, without what belonged to an earlier job of its name."""
         uid, identity = job.metadata.uid, identity_of(job)
+        infrastructure = self._infrastructure[uid]
+        account = infrastructure.objects.get((SERVICE_ACCOUNTS, names.master_service(job.metadata.name)))
         customs = [
             custom
             for custom in self._customs.get(key_of(job), {}).values()
@@ -197,7 +200,8 @@ class Store:
             last_refusal=self._last_refusals.get(uid, ""),
             status_written_at=self._status_written_at.get(uid, 0.0),
             leaving_nodes=self._leaving_nodes,
-            infrastructure_ensured=self._infrastructure[uid].ensured_for == manifest_inputs(job),
+            infrastructure_ensured=infrastructure.ensured_for == manifest_inputs(job),
+            account_created="" if account is None else account.created,
             refused_resizes=self._refused_resizes,
             default_limits=self._default_limits(job.metadata.namespace),
             repairs=self._repairs,

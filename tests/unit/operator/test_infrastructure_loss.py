@@ -15,6 +15,7 @@ from elasticjob_kube.resources import (
     NETWORK_POLICIES,
     PODS,
     SECRETS,
+    SERVICE_ACCOUNTS,
     SERVICES,
     VOLCANO_POD_GROUPS,
     Resource,
@@ -60,6 +61,20 @@ async def test_no_member_is_made_before_what_was_deleted_is_there_again() -> Non
     assert pod_names(cluster) == ["job-worker-0-1", "job-worker-1"]
     again = cluster.kube.objects[SERVICES, MASTER]["metadata"]["uid"]
     assert again < cluster.kube.objects[PODS, "job-worker-0-1"]["metadata"]["uid"], "UIDs count up here"
+
+
+async def test_a_master_whose_account_was_made_again_is_replaced_at_once_and_not_counted() -> None:
+    cluster = await running(replicas=2)
+    before = metadata_of(cluster, SERVICE_ACCOUNTS, MASTER)
+    cluster.kube.remove(SERVICE_ACCOUNTS, MASTER)
+    cluster.kube.version += 10  # each is a second of the API server's clock
+    watch(cluster, [])._handler(SERVICE_ACCOUNTS)(before, None)
+    await cluster.settle()
+    await cluster.settle()
+    masters = [name for resource, name in cluster.kube.objects if resource == PODS and "master" in name]
+    assert masters == ["job-master-1"], "which has a token of the new account"
+    assert pod_names(cluster) == ["job-worker-0", "job-worker-1"], "the training goes on"
+    assert cluster.job().status.master.restarts == 0
 
 
 async def test_a_change_by_somebody_else_is_noticed_and_the_operators_own_is_not() -> None:

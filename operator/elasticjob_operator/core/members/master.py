@@ -5,6 +5,7 @@ from __future__ import annotations
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.limits import LEAST_MASTER_FORCE_DELETE_SECONDS
+from elasticjob_api.times import parse_time
 from msgspec.structs import replace
 
 from elasticjob_operator.core.manifests.pods import master_pod
@@ -16,6 +17,8 @@ from elasticjob_operator.core.model.actions import CreatePod
 from elasticjob_operator.core.model.observed import Defaults, Observed, Pod
 
 _SIGKILL_OR_SIGTERM = (137, 143)
+_CLOCK_DIFFERENCE_SECONDS = 5
+"""By how much the clocks of two API servers, which write the times of creation, are taken to differ at most."""
 
 
 def reconcile_master(
@@ -35,6 +38,11 @@ def reconcile_master(
         counted = result.status.master
         if pod.finished and counted.restarts <= pod.restarts and counted.uncounted_restarts <= pod.uncounted_restarts:
             _count_termination(result, job, pod, now)
+    for pod in live:
+        if not pod.terminating and _is_older_than_its_account(pod, observed.account_created):
+            result.delete(pod)
+            note = f"{pod.name}: its service account was made again; only a new pod gets a token of the new one"
+            result.record_event("MasterInterrupted", [note])
     wait = backoff.seconds_left(result.status.master.back_off, now)
     for pod in masters:
         if pod.terminating:
@@ -60,6 +68,18 @@ def reconcile_master(
         result.creates.append(CreatePod(body))
         result.status = replace(result.status, master=replace(master, incarnations=master.incarnations + 1))
     return result
+
+
+def _is_older_than_its_account(pod: Pod, account_created: str) -> bool:
+    """Whether the account that a pod's token is of was deleted: the account there is now was made after the pod.
+
+    A master whose token is refused can store nothing. If it were not replaced at once, it would end by itself, but
+    then what it cannot store is lost if its ConfigMap is deleted meanwhile.
+    """
+    created = pod.metadata.creation_timestamp
+    if not (created and account_created):
+        return False
+    return parse_time(account_created) - parse_time(created) > _CLOCK_DIFFERENCE_SECONDS
 
 
 def _count_termination(result: ReconcileResult, job: ElasticJob, pod: Pod, now: float) -> None:
