@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from elasticjob_api.limits import MAX_SHARD_MESSAGE_CHARACTERS
+from elasticjob_api.limits import MAX_LEASED_SHARDS, MAX_SHARD_MESSAGE_CHARACTERS
 
 from elasticjob._agent_connection import AgentError
 
@@ -60,6 +60,8 @@ class Shards(Generic[AnyShard]):
         self._make = make
         self._count = count
         self._prefetch = prefetch
+        self._waits = False
+        """The training waits for a shard."""
         self._pid = os.getpid()
         self._changed = threading.Condition()
         self._ready: deque[AnyShard] = deque()
@@ -93,7 +95,9 @@ class Shards(Generic[AnyShard]):
         """Return the next shard; None if the data set is done, or there is none within the time (0: at once)."""
         self._check_process()
         with self._changed:
+            self._waits = not self._ready
             self._changed.wait_for(lambda: self._ready or self._finished or self._error or self._closed, timeout)
+            self._waits = False
             if self._ready:
                 shard = self._ready.popleft()
                 self._changed.notify_all()
@@ -189,7 +193,7 @@ class Shards(Generic[AnyShard]):
     # --- threads -----------------------------------------------------------------------------------------------------
 
     def _lease(self) -> None:
-        starved_since = None
+        starved_since, first = None, True
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._closed or len(self._ready) <= self._prefetch // 2)
@@ -202,6 +206,9 @@ class Shards(Generic[AnyShard]):
                 self._fail(error)
                 return
             with self._changed:
+                if self._waits and not first and len(answer["shards"]) == wanted:
+                    self._prefetch = min(2 * self._prefetch, MAX_LEASED_SHARDS)  # half of it was gone before more came
+                first = False
                 self._accept([self._make(**shard) for shard in answer["shards"]], finished=bool(answer["finished"]))
                 if self._finished:
                     return

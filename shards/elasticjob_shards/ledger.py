@@ -5,9 +5,10 @@ the training process of its member has ended. What is reported done is done, als
 member by now: the lease of the member that trained it was returned, or was lost with a crashed master.
 
 The master answers a report only after its effect is stored, so no shard that was confirmed as done is trained again.
-It answers a lease at once, because the shards of a lost lease just wait again. So shards are delivered at least once,
-and the account of them is exact. The caller gives a lease request an id; the repeated request gets the same shards.
-Otherwise the shards of a lost answer would stay leased to a member that does not know them.
+It answers a lease then as well, but at once while nothing can be stored: the shards of a lost lease just wait again. So
+shards are delivered at least once, and the account of them is exact. The caller gives a lease request an id; the
+repeated request gets the same shards. Otherwise the shards of a lost answer would stay leased to a member that does not
+know them.
 
 Internally shards are identified by their position in the order in which they are handed out, so that the leased ones
 are a few runs of numbers even if the data set is shuffled. The memory used is proportional to the numbers of leased,

@@ -81,6 +81,21 @@ async def test_a_stream_and_failed_shards_are_in_the_ledger(tmp_path: Path) -> N
         assert (code, details) == (grpc.StatusCode.INVALID_ARGUMENT, "size is 36, but d has ended with 35 samples")
 
 
+async def test_the_next_master_leases_nothing_again_that_a_killed_one_has_leased(tmp_path: Path) -> None:
+    options = (*ONE, f"--state-file={tmp_path / 'state'}")
+    async with run_master(tmp_path, *options) as master, master.channel() as channel:
+        stub, agent = shards_pb2_grpc.ShardServiceStub(channel), await member(channel)
+        await stub.CreateDataset(pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1))
+        for _ in range(3):
+            given = await lease(stub, agent, 4)
+        ports = (master.grpc_port, master.http_port)
+        await master.kill()
+    assert given == [8, 9, 10, 11]
+    async with run_master(tmp_path, *options, ports=ports) as master, master.channel() as channel:
+        ledger = await shards_pb2_grpc.ShardServiceStub(channel).GetLedger(pb.GetLedgerRequest(dataset="d"))
+    assert (ledger.leased, ledger.waiting) == (12, 8)
+
+
 async def test_a_checkpoint_is_restored_by_the_process_that_runs_and_survives_the_master(tmp_path: Path) -> None:
     options = (*ONE, f"--state-file={tmp_path / 'state'}")
     async with run_master(tmp_path, *options) as master, master.channel() as channel:

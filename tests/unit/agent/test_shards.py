@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections import Counter
 from concurrent.futures import Future
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import elasticjob
@@ -219,3 +221,44 @@ def test_who_waits_for_shards_because_it_has_too_many_gets_the_reason(
         "data set data: 4 shards are taken and not reported; with so many workers and data sets a worker may hold 4. "
         "Report them done more often, or make shards larger."
     ]
+
+
+class Slow:
+    """Answers a request for shards when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: Queue[tuple[int, Future[dict[str, Any]]]] = Queue()
+        self.leased = 0
+
+    def call(self, name: str, **fields: Any) -> Future[dict[str, Any]]:
+        answer: Future[dict[str, Any]] = Future()
+        if name == "lease_shards":
+            self.asked.put((fields["count"], answer))
+        return answer
+
+    def answer(self) -> int:
+        """Give the next request all shards that it asks for; return how many."""
+        count, answer = self.asked.get(timeout=10)
+        numbers = range(self.leased, self.leased + count)
+        self.leased += count
+        given = [{"id": n, "epoch": 0, "start": n, "end": n + 1, "part": 0} for n in numbers]
+        answer.set_result({"shards": given, "finished": False, "most": 100})
+        return count
+
+
+def test_twice_as_many_shards_are_leased_ahead_when_the_training_has_waited_for_them() -> None:
+    source = Slow()
+    shards = elasticjob.Shards(source, "data", elasticjob.Shard, count=100, prefetch=4)
+    try:
+        assert source.answer() == 4
+        for _ in range(4):
+            assert shards.take(10) is not None
+        waiting = threading.Thread(target=shards.take, args=(10,))
+        waiting.start()
+        while not shards._waits:
+            time.sleep(0.01)
+        came_late = source.answer()
+        waiting.join()
+        assert came_late + source.answer() >= 8, "with 4 leased ahead it would be 5 at most"
+    finally:
+        shards.close()
