@@ -14,6 +14,7 @@ A training loop that takes part, with a checkpoint that all ranks share:
 """
 
 from elasticjob._agent_connection import AgentError
+from elasticjob.checkpointer import Checkpointer
 from elasticjob.commit import may_commit
 from elasticjob.datasets import shards, stream_shards
 from elasticjob.progress import checkpoint_requested, confirm_stop, report_step, should_stop
@@ -24,6 +25,7 @@ from elasticjob.world import Member, World, members, world
 
 __all__ = [
     "AgentError",
+    "Checkpointer",
     "KeyValue",
     "Member",
     "Shard",

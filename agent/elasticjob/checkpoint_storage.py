@@ -1,0 +1,126 @@
+"""Where checkpoints are: a folder that all members share, or a URL that fsspec knows, such as an object store's.
+
+A checkpoint is a folder of files. It counts from the moment at which its last file is there, an empty one, which is
+written as a whole on both kinds of storage: no rename of a folder is needed, which object stores do not have.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Protocol
+
+COMPLETE = "complete"
+"""The file that makes a checkpoint complete."""
+
+
+class CheckpointStorage(Protocol):
+    """A folder of checkpoints. All names are relative to it; every method raises OSError when the storage does."""
+
+    def complete(self) -> list[str]:
+        """Return the names of all complete checkpoints, the newest last."""
+
+    def all(self) -> list[str]:
+        """Return the names of all checkpoints, also of those that never became complete, the newest last."""
+
+    def begin(self, name: str) -> None:
+        """Make the empty folder of a new checkpoint; what an earlier attempt has left there is removed."""
+
+    def address(self, name: str) -> str:
+        """Return the path or URL of a checkpoint."""
+
+    def write(self, name: str, file: str, data: bytes) -> None:
+        """Write a file of a checkpoint as a whole."""
+
+    def read(self, name: str, file: str) -> bytes:
+        """Read a file of a checkpoint."""
+
+    def remove(self, name: str) -> None:
+        """Remove a checkpoint; its last file first, so that what is left of it never counts."""
+
+
+class Folder:
+    """A folder that all members share."""
+
+    def __init__(self, path: Path) -> None:
+        """Use this folder; it is made if it is not there."""
+        self._path = path
+        path.mkdir(parents=True, exist_ok=True)
+
+    def complete(self) -> list[str]:  # noqa: D102
+        return [name for name in self.all() if (self._path / name / COMPLETE).exists()]
+
+    def all(self) -> list[str]:  # noqa: D102
+        return sorted(found.name for found in self._path.glob("checkpoint-*") if found.is_dir())
+
+    def begin(self, name: str) -> None:  # noqa: D102
+        self.remove(name)
+        (self._path / name).mkdir()
+
+    def address(self, name: str) -> str:  # noqa: D102
+        return str(self._path / name)
+
+    def write(self, name: str, file: str, data: bytes) -> None:  # noqa: D102
+        part = self._path / name / f".{file}-{os.getpid()}.part"
+        with part.open("wb") as opened:
+            opened.write(data)
+            opened.flush()
+            os.fsync(opened.fileno())
+        part.replace(self._path / name / file)
+
+    def read(self, name: str, file: str) -> bytes:  # noqa: D102
+        return (self._path / name / file).read_bytes()
+
+    def remove(self, name: str) -> None:  # noqa: D102
+        (self._path / name / COMPLETE).unlink(missing_ok=True)
+        if (self._path / name).exists():
+            shutil.rmtree(self._path / name)
+
+
+class Remote:
+    """A URL that fsspec knows."""
+
+    def __init__(self, url: str) -> None:
+        """Use this URL. Raises ImportError without fsspec, and ValueError for a URL that it does not know."""
+        import fsspec  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+        self._files: Any
+        self._files, self._root = fsspec.core.url_to_fs(url)
+        self._url = url.rstrip("/")
+
+    def complete(self) -> list[str]:  # noqa: D102
+        return [name for name in self.all() if self._files.exists(f"{self._root}/{name}/{COMPLETE}")]
+
+    def all(self) -> list[str]:  # noqa: D102
+        self._files.invalidate_cache()  # others write, too
+        if not self._files.exists(self._root):
+            return []
+        names = (str(path).rstrip("/").rpartition("/")[2] for path in self._files.ls(self._root, detail=False))
+        return sorted(name for name in names if name.startswith("checkpoint-"))
+
+    def begin(self, name: str) -> None:  # noqa: D102
+        self.remove(name)
+        self._files.makedirs(f"{self._root}/{name}", exist_ok=True)
+
+    def address(self, name: str) -> str:  # noqa: D102
+        return f"{self._url}/{name}"
+
+    def write(self, name: str, file: str, data: bytes) -> None:  # noqa: D102
+        self._files.pipe_file(f"{self._root}/{name}/{file}", data)
+
+    def read(self, name: str, file: str) -> bytes:  # noqa: D102
+        return bytes(self._files.cat_file(f"{self._root}/{name}/{file}"))
+
+    def remove(self, name: str) -> None:  # noqa: D102
+        path = f"{self._root}/{name}"
+        if self._files.exists(f"{path}/{COMPLETE}"):
+            self._files.rm_file(f"{path}/{COMPLETE}")
+        if self._files.exists(path):
+            self._files.rm(path, recursive=True)
+
+
+def open_storage(folder: str | os.PathLike[str]) -> CheckpointStorage:
+    """Return the storage at a path, or at a URL with `://`."""
+    text = os.fspath(folder)
+    return Remote(text) if "://" in text else Folder(Path(text))

@@ -1,0 +1,195 @@
+"""Checkpoints of a model with the data it was trained on, saved by all ranks after the same step or not at all.
+
+A checkpoint has the model and the account of the data sets at one moment. A world begins at the newest one, with all of
+its ranks and with the data that this model has not seen. So every sample is in the model once, whatever happens to
+workers, worlds and masters, provided that the program takes its shards from the data sets that it has opened here.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from elasticjob._agent_connection import AgentError
+from elasticjob.checkpoint_storage import COMPLETE, CheckpointStorage, open_storage
+from elasticjob.commit import may_commit
+from elasticjob.progress import confirm_stop, report_step, should_stop
+from elasticjob.rendezvous import KeyValue
+from elasticjob.shards import Shards
+from elasticjob.world import world
+
+log = logging.getLogger("elasticjob")
+
+_ACCOUNTS = "elasticjob-data-sets.json"
+_KEY = "elasticjob/checkpoint"
+_RETRY_SECONDS = 1.0
+AnyShards = TypeVar("AnyShards", bound=Shards[Any])
+Save = Callable[[str], object]
+"""Writes the model into a folder (a path or a URL). Called in every rank, also in those that have nothing to write."""
+
+
+def _alone(mine: bool) -> bool:
+    return mine
+
+
+class Checkpointer:
+    """Saves and finds the checkpoints of one job, and stops its ranks together.
+
+    Attributes:
+        found: the path or URL of the checkpoint at which this world begins, the same in all ranks; None: there is none.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        any_rank: Callable[[bool], bool] | None = None,
+        keep: int = 3,
+        timeout: float = 15.0,
+    ) -> None:
+        """Find the newest checkpoint.
+
+        Args:
+            folder: of this job's checkpoints, which all members share; or a URL for fsspec.
+            any_rank: returns whether its argument is true in any rank, the same in all, such as by an all-reduce; all
+                ranks call it equally often. Needed in a world of more than one.
+            keep: complete checkpoints that are kept, at least 1.
+            timeout: seconds a save may wait for the master. Keep it below half of `drainSeconds`, in which a stop has
+                to save.
+
+        Raises:
+            ValueError: see `any_rank` and `keep`.
+            AgentError: this world has ended.
+        """
+        self._world = world()
+        if any_rank is None and self._world.size > 1:
+            raise ValueError(f"any_rank is None; a world of {self._world.size} ranks needs it to agree on its saves")
+        if keep < 1:
+            raise ValueError(f"{keep=} must be 1 or more")
+        self._any_rank = any_rank or _alone
+        self._keep = keep
+        self._timeout = timeout
+        self._storage: CheckpointStorage = open_storage(folder)
+        self._data_sets: dict[str, Shards[Any]] = {}
+        self._saved = ""
+        name = self._agree_on_newest()
+        self.found = self._storage.address(name) if name else None
+        self._accounts: dict[str, str] = json.loads(self._storage.read(name, _ACCOUNTS)) if name else {}
+
+    def open(self, opener: Callable[..., AnyShards], name: str, *arguments: Any, **options: Any) -> AnyShards:
+        """Open a data set as it was when the model that was found was saved.
+
+        Args:
+            opener: `elasticjob.shards`, `text_shards` or `stream_shards`.
+            name: of the data set.
+            arguments: of the opener.
+            options: of the opener.
+        """
+        restore = base64.b64decode(self._accounts.get(name, ""))
+        self._data_sets[name] = opened = opener(name, *arguments, restore=restore, **options)
+        return opened
+
+    def step(self, step: int, save: Save, *, due: bool = False, **report: Any) -> None:
+        """Report a step, and save after it if `due` or if any rank was asked to stop; then end the process.
+
+        All ranks call this after the same steps, with the same `due`, and before it `done` for the shards of the step.
+
+        Args:
+            step: see `elasticjob.report_step`.
+            save: writes the model.
+            due: a checkpoint is due.
+            report: see `elasticjob.report_step`.
+
+        Raises:
+            SystemExit: this process was to stop, and has confirmed it.
+        """
+        report_step(step, **report)
+        stop = self._any_rank(should_stop())
+        if (stop or due) and not self.save(step, save):
+            log.warning("step %d: no checkpoint was saved; the one before counts", step)
+        if stop:
+            confirm_stop()
+            raise SystemExit(0)
+
+    def finish(self, step: int, save: Save) -> None:
+        """Save the end of the training: again and again, as without it the job would succeed with an older model."""
+        while not self.save(step, save):
+            if self._any_rank(should_stop()):
+                confirm_stop()
+                raise SystemExit(0)
+            time.sleep(_RETRY_SECONDS)
+
+    def save(self, step: int, save: Save) -> bool:
+        """Save a checkpoint, in all ranks or in none; return whether it is saved, the same in all."""
+        name = f"checkpoint-{self._world.round:010}-{step:012}"
+        if name == self._saved:
+            return True
+        saved = self._all(self._flush) and self._all(lambda: self._begin(name))
+        saved = saved and self._all(lambda: self._write(save, name)) and self._all(lambda: self._complete(name))
+        if saved:
+            self._saved = name
+        return saved
+
+    def _all(self, act: Callable[[], bool]) -> bool:
+        """Do something in every rank; return whether all have succeeded, the same in all."""
+        try:
+            succeeded = act()
+        except (OSError, TimeoutError, AgentError) as error:
+            log.warning("the checkpoint is given up: %s", error)
+            succeeded = False
+        return not self._any_rank(not succeeded)
+
+    def _flush(self) -> bool:
+        deadline = time.monotonic() + self._timeout
+        return all(each.flush(max(0.0, deadline - time.monotonic())) for each in self._data_sets.values())
+
+    def _begin(self, name: str) -> bool:
+        if self._world.rank == 0:
+            # Nothing is reported until the save has ended, so this is the account of what the model contains.
+            accounts = {name: each.checkpoint(self._timeout) for name, each in self._data_sets.items()}
+            self._storage.begin(name)
+            text = json.dumps({name: base64.b64encode(state).decode() for name, state in accounts.items()})
+            self._storage.write(name, _ACCOUNTS, text.encode())
+        return True
+
+    def _write(self, save: Save, name: str) -> bool:
+        save(self._storage.address(name))
+        return True
+
+    def _complete(self, name: str) -> bool:
+        if self._world.rank != 0:
+            return True
+        if not may_commit(self._timeout):
+            return False
+        self._storage.write(name, COMPLETE, b"")
+        try:
+            self._remove_old(name)
+        except OSError as error:
+            log.warning("old checkpoints are not removed: %s", error)
+        return True
+
+    def _remove_old(self, newest: str) -> None:
+        """Remove what is older than the newest one: complete checkpoints beyond `keep`, and incomplete ones."""
+        kept = self._storage.complete()[-self._keep :]
+        for name in self._storage.all():
+            if name < newest and name not in kept:
+                self._storage.remove(name)
+
+    def _agree_on_newest(self) -> str:
+        """Return the newest checkpoint's name, which rank 0 has found; empty: there is none."""
+        if self._world.size == 1:
+            return self._newest()
+        store = KeyValue()
+        if self._world.rank == 0:
+            store.set(_KEY, self._newest().encode())
+        return store.wait(_KEY)[0].decode()
+
+    def _newest(self) -> str:
+        # Names begin with the round: what a process writes late, to which the others did not wait, is never the newest.
+        complete = self._storage.complete()
+        return complete[-1] if complete else ""

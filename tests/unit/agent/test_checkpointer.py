@@ -1,0 +1,130 @@
+"""Checkpoints of a model with the account of its data: complete or without effect, whatever fails in between."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import elasticjob
+import pytest
+from elasticjob import Checkpointer, Shard, Shards, checkpointer
+from elasticjob.checkpoint_storage import COMPLETE
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SOCKET", "RANK", "WORLD_SIZE", "ROUND"):
+        monkeypatch.delenv(f"ELASTICJOB_{name}", raising=False)
+
+
+class Training:
+    """A model that is the list of the shards it was trained with."""
+
+    def __init__(self, folder: Path, *, any_rank: Callable[[bool], bool] | None = None) -> None:
+        self.checkpointer = Checkpointer(folder, any_rank=any_rank, keep=2)
+        found = self.checkpointer.found
+        self.model: list[int] = json.loads(Path(found, "model").read_text()) if found else []
+        self.shards: Shards[Shard] = self.checkpointer.open(elasticjob.shards, "data", size=40, shard_size=4)
+
+    def train(self, steps: int, *, due: int = 0) -> None:
+        for _ in range(steps):
+            shard = self.shards.take(10)
+            assert shard is not None
+            self.model.append(shard.id)
+            self.shards.done(shard)
+            step = len(self.model)
+            self.checkpointer.step(step, self.save, due=step == due, samples=4)
+
+    def save(self, folder: str) -> None:
+        Path(folder, "model").write_text(json.dumps(self.model))
+
+
+def test_a_training_goes_on_with_the_model_and_the_samples_it_has_not_seen(tmp_path: Path) -> None:
+    Training(tmp_path).train(7, due=4)  # and ends without a word, with three shards that no checkpoint contains
+    training = Training(tmp_path)
+    assert training.model == [0, 1, 2, 3]
+    training.train(6)
+    assert sorted(training.model) == list(range(10))
+    assert training.shards.take(10) is None, "every sample is in the model once"
+    training.checkpointer.finish(10, training.save)
+    assert Training(tmp_path).model == training.model
+
+
+def test_what_is_not_complete_is_not_found_and_is_removed_by_the_next_save(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    training.train(2, due=2)
+
+    def fails(folder: str) -> None:
+        training.save(folder)
+        raise OSError("the disk is full")
+
+    assert not training.checkpointer.save(3, fails)
+    assert Training(tmp_path).model == [0, 1]
+    training.train(2, due=4)
+    assert [found.name[-1] for found in sorted(tmp_path.iterdir())] == ["2", "4"]
+
+
+def test_a_process_that_may_not_write_any_more_completes_no_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = Training(tmp_path)
+    monkeypatch.setattr(checkpointer, "may_commit", lambda timeout: False)
+    training.train(1, due=1)
+    assert list(tmp_path.glob(f"*/{COMPLETE}")) == []
+    assert Training(tmp_path).model == []
+
+
+@pytest.mark.parametrize("fails_at", [1, 2, 3, 4])
+def test_a_checkpoint_that_one_rank_cannot_write_is_saved_by_none(tmp_path: Path, fails_at: int) -> None:
+    """The stages: the reports, the account, the files, and what makes it complete. The last one alone is rank 0's."""
+    asked = 0
+
+    def any_rank(mine: bool) -> bool:
+        nonlocal asked
+        asked += 1
+        return mine or asked == fails_at
+
+    training = Training(tmp_path, any_rank=any_rank)
+    assert not training.checkpointer.save(1, training.save)
+    assert asked == fails_at, "the others stop at the same stage"
+    assert bool(list(tmp_path.glob(f"*/{COMPLETE}"))) == (fails_at == 4)
+
+
+def test_no_more_checkpoints_are_kept_than_asked_for(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    for step in range(1, 6):
+        training.train(1, due=step)
+    assert [found.name[-1] for found in sorted(tmp_path.iterdir())] == ["4", "5"]
+    assert training.checkpointer.save(5, lambda _folder: pytest.fail("it is saved already"))
+
+
+def test_a_stop_saves_confirms_and_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    confirmed: list[bool] = []
+    monkeypatch.setattr(checkpointer, "should_stop", lambda: True)
+    monkeypatch.setattr(checkpointer, "confirm_stop", lambda: confirmed.append(True))
+    training = Training(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        training.train(1)
+    assert (ended.value.code, confirmed) == (0, [True])
+    assert Training(tmp_path).model == [0]
+
+
+def test_the_newest_is_that_of_the_latest_world_whenever_another_process_writes_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for round_, step in ((2, 5), (1, 9)):  # the process of round 1 was cut off, and is late
+        monkeypatch.setenv("ELASTICJOB_ROUND", str(round_))
+        training = Training(tmp_path)
+        training.model = [round_] * step
+        assert training.checkpointer.save(step, training.save)
+    assert Training(tmp_path).model == [2] * 5
+
+
+def test_a_world_of_several_needs_a_way_to_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELASTICJOB_WORLD_SIZE", "3")
+    with pytest.raises(ValueError, match="any_rank is None; a world of 3 ranks needs it"):
+        Checkpointer(tmp_path)
+    monkeypatch.delenv("ELASTICJOB_WORLD_SIZE")
+    with pytest.raises(ValueError, match="keep=0 must be 1 or more"):
+        Checkpointer(tmp_path, keep=0)
