@@ -76,7 +76,7 @@ class Checkpointer:
         self._timeout = timeout
         self._storage: CheckpointStorage = open_storage(folder)
         self._data_sets: dict[str, Shards[Any]] = {}
-        self._saved = ""
+        self._saves = 0
         name = self._agree_on_newest()
         self.found = self._storage.address(name) if name else None
         self._accounts: dict[str, str] = json.loads(self._storage.read(name, _ACCOUNTS)) if name else {}
@@ -126,14 +126,10 @@ class Checkpointer:
 
     def save(self, step: int, save: Save) -> bool:
         """Save a checkpoint, in all ranks or in none; return whether it is saved, the same in all."""
-        name = f"checkpoint-{self._world.round:010}-{step:012}"
-        if name == self._saved:
-            return True
+        self._saves += 1  # of the same step, the later one counts
+        name = f"checkpoint-{self._world.round:010}-{step:012}-{self._saves:06}"
         saved = self._all(self._flush) and self._all(lambda: self._begin(name))
-        saved = saved and self._all(lambda: self._write(save, name)) and self._all(lambda: self._complete(name))
-        if saved:
-            self._saved = name
-        return saved
+        return saved and self._all(lambda: self._write(save, name)) and self._all(lambda: self._complete(name))
 
     def _all(self, act: Callable[[], bool]) -> bool:
         """Do something in every rank; return whether all have succeeded, the same in all."""

@@ -1,14 +1,12 @@
-"""A data-parallel training: all processes agree after every step, and rank 0 saves the ledger with the model.
+"""A data-parallel training: all processes agree after every step, and save the model with the account of its data.
 
 Usage: synchronous_training.py FOLDER SAMPLES STEP_SECONDS
 
-The model is the list of what it was trained with: [shard, round, rank]. A checkpoint's name begins with its round, so
-that none of an earlier round is taken for the newest, whenever its process writes it.
+The model is the list of what it was trained with: [shard, round, rank].
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import sys
 import time
@@ -16,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import elasticjob
+from elasticjob.checkpoint_storage import Folder
 
-from tests.support.chaos.training import PASSING, Agreement, Log, WorldEnded, end_of_world
+from tests.support.chaos.training import Agreement, Log, WorldEnded, end_of_world
 
 SHARD_SIZE = 4
 SAVED_EVERY = 20
@@ -25,9 +24,14 @@ Json = dict[str, Any]
 
 
 def newest(volume: Path) -> Json:
-    """Return the newest checkpoint."""
-    found = sorted(volume.glob("checkpoint-*.json"))
-    loaded: Json = json.loads(found[-1].read_text()) if found else {"model": [], "account": "", "end": False}
+    """Return the model of the newest checkpoint."""
+    found = Folder(volume).complete()
+    return load(volume / found[-1]) if found else load(None)
+
+
+def load(checkpoint: Path | None) -> Json:
+    """Return the model of a checkpoint; an empty one if there is none."""
+    loaded: Json = json.loads((checkpoint / "model").read_text()) if checkpoint else {"model": [], "end": False}
     return loaded
 
 
@@ -35,75 +39,48 @@ class Training:
     """One process of one world."""
 
     def __init__(self, folder: Path, samples: int, seconds: float) -> None:
-        self.volume, self.seconds = folder / "volume", seconds
+        self.seconds = seconds
         self.log = Log(folder / "log")
         self.world = elasticjob.world()
         self.agreement = Agreement()
-        begin = self.agreement.answer(None if self.world.rank else newest(self.volume))
-        self.model: list[list[int]] = begin["model"]
-        self.steps = 0
-        self.shards = elasticjob.shards(
-            "numbers", size=samples, shard_size=SHARD_SIZE, prefetch=8, restore=base64.b64decode(begin["account"])
+        self.checkpointer = elasticjob.Checkpointer(folder / "volume", any_rank=self._any_rank, timeout=5)
+        found = self.checkpointer.found
+        self.model: list[list[int]] = load(Path(found) if found else None)["model"]
+        self.end = False
+        self.shards = self.checkpointer.open(
+            elasticjob.shards, "numbers", size=samples, shard_size=SHARD_SIZE, prefetch=8
         )
 
     def run(self) -> None:
         """Train until the end, or until some rank is asked to stop."""
-        while True:
+        for steps in range(1, sys.maxsize):
             shard = self.shards.take(timeout=0.3)
             if shard is not None:
                 time.sleep(self.seconds)
                 self.log.write(trained=shard.id)
-            mine = {
-                "trained": None if shard is None else shard.id,
-                "stop": elasticjob.should_stop(),
-                "finished": self.shards.finished,
-            }
-            self.agreement.gather(mine) if self.world.rank else self._decide(self.agreement.gather(mine))
-            agreed = self.agreement.answer(None if self.world.rank else self._agreed)
-            self.steps += 1
+            mine = {"trained": None if shard is None else shard.id, "finished": self.shards.finished}
+            told = self.agreement.gather(mine)
+            trained = [(rank, each["trained"]) for rank, each in enumerate(told) if each["trained"] is not None]
+            self.model += [[shard, self.world.round, rank] for rank, shard in trained]
+            end = not trained and all(each["finished"] for each in told)
+            step, self.end = self.agreement.answer((len(self.model), end) if self.world.rank == 0 else None)
+            if self.end:
+                self.checkpointer.finish(step, self._save)
+                return
             if shard is not None:
                 self.shards.done(shard)
-                elasticjob.report_step(agreed["step"], samples=SHARD_SIZE, compute_seconds=self.seconds)
-            saved = agreed["save"] and self._save(end=agreed["end"], seconds=3 if agreed["stop"] else 20)
-            if agreed["stop"]:
-                elasticjob.confirm_stop()
-                return
-            if agreed["end"]:
-                if not saved:
-                    sys.exit(PASSING)  # the next world begins at the last checkpoint
-                return
+            report = {"samples": SHARD_SIZE, "compute_seconds": self.seconds} if shard is not None else {}
+            self.checkpointer.step(step, self._save, due=steps % SAVED_EVERY == 0, **report)
 
-    def _decide(self, told: list[Json]) -> None:
-        trained = [(rank, each["trained"]) for rank, each in enumerate(told) if each["trained"] is not None]
-        self.model += [[shard, self.world.round, rank] for rank, shard in trained]
-        stop, end = any(each["stop"] for each in told), not trained and all(each["finished"] for each in told)
-        save = stop or end or self.steps % SAVED_EVERY == SAVED_EVERY - 1
-        self._agreed = {"stop": stop, "end": end, "save": save, "step": len(self.model)}
-
-    def _save(self, *, end: bool, seconds: float) -> bool:
-        """Save a checkpoint if all ranks' reports are stored; return whether it is saved."""
-        flushed = self.agreement.gather(self.shards.flush(timeout=seconds))
-        saved = self.world.rank == 0 and all(flushed) and self._write(end, seconds)
-        answer: bool = self.agreement.answer(saved)
+    def _any_rank(self, mine: bool) -> bool:
+        told = self.agreement.gather(mine)
+        answer: bool = self.agreement.answer(any(told) if self.world.rank == 0 else None)
         return answer
 
-    def _write(self, end: bool, seconds: float) -> bool:
-        try:
-            account = base64.b64encode(self.shards.checkpoint(timeout=seconds)).decode()
-        except TimeoutError:
-            return False
-        name = f"checkpoint-{self.world.round:08}-{self.steps:08}.json"
-        part = self.volume / f".{name}.part"
-        part.write_text(json.dumps({"model": self.model, "account": account, "end": end}))
-        if not elasticjob.may_commit(timeout=seconds):
-            part.unlink()
-            return False
-        part.replace(self.volume / name)
-        self.log.write(commit=name, samples=len(self.model))
-        for older in sorted(self.volume.glob("checkpoint-*.json"))[:-3]:
-            if older.name < name:
-                older.unlink(missing_ok=True)
-        return True
+    def _save(self, folder: str) -> None:
+        """Write the model, which rank 0 has."""
+        if self.world.rank == 0:
+            Path(folder, "model").write_text(json.dumps({"model": self.model, "end": self.end}))
 
 
 def main() -> None:

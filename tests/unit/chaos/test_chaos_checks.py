@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from elasticjob.checkpoint_storage import COMPLETE, Folder
 
 from tests.support.chaos.checks import errors_in_log, wrong
 from tests.support.chaos.cluster import HERE
@@ -45,7 +46,10 @@ def trained(*shards: int) -> list[Json]:
 
 
 def checkpoint(folder: Path, *model: list[int], end: bool = True, name: str = "1-1") -> None:
-    (folder / "volume" / f"checkpoint-{name}.json").write_text(json.dumps({"model": model, "account": "", "end": end}))
+    storage = Folder(folder / "volume")
+    storage.begin(f"checkpoint-{name}")
+    storage.write(f"checkpoint-{name}", "model", json.dumps({"model": model, "end": end}).encode())
+    storage.write(f"checkpoint-{name}", COMPLETE, b"")
 
 
 def test_a_job_whose_every_shard_is_committed_has_nothing_wrong(folder: Path) -> None:
