@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import elasticjob
+import fsspec  # type: ignore[import-untyped]
 import pytest
 from elasticjob import Checkpointer, Shard, Shards, checkpointer
 from elasticjob.checkpoint_storage import COMPLETE
@@ -134,3 +135,24 @@ def test_a_world_of_several_needs_a_way_to_agree(tmp_path: Path, monkeypatch: py
     monkeypatch.delenv("ELASTICJOB_WORLD_SIZE")
     with pytest.raises(ValueError, match="keep=0 must be 1 or more"):
         Checkpointer(tmp_path, keep=0)
+
+
+def test_checkpoints_may_be_at_a_url_of_fsspec() -> None:
+    files = fsspec.filesystem("memory")
+    url = "memory://checkpoints/job"
+
+    def save(folder: str) -> None:
+        with fsspec.open(f"{folder}/model", "wb") as file:
+            file.write(b"the model")
+
+    for step in (1, 2, 3):
+        assert Checkpointer(url, keep=2).save(step, save)
+    training = Checkpointer(url)
+    training.save(4, lambda _folder: None)
+    files.rm_file(f"/checkpoints/job/checkpoint-{0:010}-{4:012}-{1:06}/{COMPLETE}")
+    found = Checkpointer(url).found
+    assert found is not None
+    assert found.startswith(f"{url}/checkpoint-{0:010}-{3:012}")
+    assert fsspec.open(f"{found}/model").open().read() == b"the model"
+    steps = [path.split("-")[2] for path in files.ls("/checkpoints/job", detail=False)]
+    assert [int(step) for step in steps] == [2, 3, 4]
