@@ -105,10 +105,12 @@ class ObjectFaults:
             kinds = (SCALE_PLANS,) if what == "plan" else (SCALE_INS, SCALE_OUTS)
             found = [(kind, str(item["metadata"]["name"])) for kind in kinds for item in await self._items(kind)]
             return pick(found, fault.target)
+        if what == "config-map":
+            # A master that has read its state writes it back. Without one it is the only copy, and lost (docs/data.md).
+            job = pick([one for one in self.jobs() if self._has_ready_master(one)], fault.target)
+            return (CONFIG_MAPS, names.state_config_map(job)) if job else None
         if job is None:
             return None
-        if what == "config-map":
-            return CONFIG_MAPS, names.state_config_map(job)
         if what == "network-policy":
             return NETWORK_POLICIES, job
         if what == "service" and fault.choice < 0.3:
@@ -139,6 +141,10 @@ class ObjectFaults:
             except Refused as error:
                 return f"{job} {status}: refused, {error}"[:400]
         return f"{job} {status}"[:200]
+
+    def _has_ready_master(self, job: str) -> bool:
+        masters = [pod for pod in self.pods.running(masters=True) if pod.ready]
+        return any(f"{pod.metadata.name}-".startswith(f"{names.master_service(job)}-") for pod in masters)
 
     async def _items(self, resource: Resource) -> list[Json]:
         found: list[Json] = (await self.kube.list(resource, NAMESPACE))["items"]

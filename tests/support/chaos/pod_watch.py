@@ -31,8 +31,14 @@ class _Spec(msgspec.Struct, frozen=True):
     containers: list[_Container] = []
 
 
+class _Condition(msgspec.Struct, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
 class _Status(msgspec.Struct, frozen=True):
     phase: str = "Pending"
+    conditions: list[_Condition] = []
 
 
 class WatchedPod(msgspec.Struct):
@@ -51,6 +57,11 @@ class WatchedPod(msgspec.Struct):
     def running(self) -> bool:
         """Whether it runs."""
         return self.status.phase == "Running"
+
+    @property
+    def ready(self) -> bool:
+        """Whether its readiness probe succeeds."""
+        return _Condition("Ready", "True") in self.status.conditions
 
     @property
     def member(self) -> tuple[str, str, str]:
