@@ -27,7 +27,8 @@ class Config:
         network_policies: whether each job gets a NetworkPolicy.
         http_port: port of health, readiness and metrics; 0 for none.
         json_logs: whether log lines are JSON.
-        identity: unique to this process: the holder of the Lease, and the reporter of Events.
+        identity: the holder of the Lease, and the reporter of Events. Unique to this process, or to this pod: a
+            container that is started again in its pod leads again at once, as its earlier process has certainly ended.
     """
 
     namespace: str | None
@@ -69,7 +70,7 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
         network_policies=chosen.network_policies,
         http_port=chosen.http_port,
         json_logs=chosen.log_format == "json",
-        identity=f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}",
+        identity=f"{socket.gethostname()}_{os.environ.get('POD_UID') or uuid.uuid4()}",
     )
 
 

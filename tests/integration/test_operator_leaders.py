@@ -67,6 +67,18 @@ async def test_a_leader_frozen_beyond_its_lease_writes_nothing_when_it_goes_on(
             assert twins == []
 
 
+async def test_a_container_that_is_started_again_in_its_pod_leads_again_although_its_lease_is_valid(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    first_log, again_log, long = tmp_path / "first", tmp_path / "again", ("--lease-seconds", "3600")
+    async with operator(cluster.kubeconfig, namespace, first_log, *long, pod_uid="uid-1") as first:
+        await until("it leads", lambda: says(first_log, "leading as"))
+        first.kill()
+        await first.wait()
+        async with operator(cluster.kubeconfig, namespace, again_log, *long, pod_uid="uid-1"):
+            await until("it leads again", lambda: says(again_log, "leading as"))
+
+
 async def _scale_out(
     kube: Kube, namespace: str, proxy: ChaosProxy, leading: asyncio.subprocess.Process, number: signal.Signals
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,10 +24,10 @@ OPERATOR = Path(sys.executable).with_name("elasticjob-operator")
 
 @asynccontextmanager
 async def operator(
-    kubeconfig: Path, namespace: str, log: Path, *more: str
+    kubeconfig: Path, namespace: str, log: Path, *more: str, pod_uid: str = ""
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run the operator's process for one namespace."""
-    process = await start_operator(kubeconfig, namespace, log, *more)
+    process = await start_operator(kubeconfig, namespace, log, *more, pod_uid=pod_uid)
     try:
         yield process
     finally:
@@ -34,14 +35,17 @@ async def operator(
         print(log.read_text())
 
 
-async def start_operator(kubeconfig: Path, namespace: str, log: Path, *more: str) -> asyncio.subprocess.Process:
-    """Start the operator's process; its output is appended to `log`."""
+async def start_operator(
+    kubeconfig: Path, namespace: str, log: Path, *more: str, pod_uid: str = ""
+) -> asyncio.subprocess.Process:
+    """Start the operator's process, in the pod of this UID if there is one; its output is appended to `log`."""
     with log.open("ab") as output:
         return await asyncio.create_subprocess_exec(
             *(str(OPERATOR), "--kubeconfig", str(kubeconfig), "--namespace", namespace),
             *("--master-image", "master:1", *more),
             stdout=output,
             stderr=output,
+            env={**os.environ, "POD_UID": pod_uid},
         )
 
 

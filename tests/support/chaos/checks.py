@@ -26,8 +26,7 @@ from elasticjob_kube.session import KEEP_ALIVE_SECONDS, Kube
 
 from tests.support.chaos import processes
 from tests.support.chaos.cluster import NAMESPACE, OPERATORS, ChaosCluster
-from tests.support.chaos.jobs import Job
-from tests.support.chaos.schedule import Request
+from tests.support.chaos.jobs import Asked, Job
 from tests.support.wait import until
 
 Json = dict[str, Any]
@@ -52,7 +51,18 @@ async def check_requests(job: Job) -> list[str]:
     return [text for item in await job.requests() for text in wrong(item, _asked(job, item))]
 
 
-def _asked(job: Job, item: Json) -> Request | None:
+async def rescales(job: Job) -> list[tuple[float, int]]:
+    """Return when another size was requested, on the monotonic clock, and which one; of the plans that succeeded."""
+    found = []
+    for item in await job.requests():
+        asked, status = _asked(job, item), item.get("status", {})
+        if asked is not None and status.get("phase") == "Succeeded":
+            before, targets = _sizes(status)
+            found += [(asked.at, targets)] if before != targets else []
+    return found
+
+
+def _asked(job: Job, item: Json) -> Asked | None:
     """Return what a plan was asked to do; None for a plan of the operator or master, or a request that is no plan."""
     if item["kind"] != "ScalePlan":
         return None
@@ -62,7 +72,12 @@ def _asked(job: Job, item: Json) -> Request | None:
     return job.asked.get(("ScalePlan", item["metadata"]["name"]))
 
 
-def wrong(item: Json, asked: Request | None) -> list[str]:
+def _sizes(status: Json) -> tuple[int, int]:
+    before, targets = (len(parse_indices(status.get(key, {}).get("worker", ""))) for key in ("before", "targets"))
+    return before, targets
+
+
+def wrong(item: Json, asked: Asked | None) -> list[str]:
     """Return what is wrong with a request that has ended; `asked` is what its plan was to do, if that is known."""
     status, name = item.get("status", {}), f"{item['kind']} {item['metadata']['name']}"
     phase = status.get("phase", "")
@@ -70,9 +85,14 @@ def wrong(item: Json, asked: Request | None) -> list[str]:
         return [f"{name} is {phase} and does not say why"]
     if asked is None or phase != "Succeeded":
         return []
-    before, targets = (len(parse_indices(status.get(key, {}).get("worker", ""))) for key in ("before", "targets"))
-    wanted = {"out": before + asked.amount, "in": before - asked.amount, "plan": asked.amount}.get(asked.kind, before)
-    return [] if targets == wanted else [f"{name} ({asked}) changed {before} to {targets} workers, not to {wanted}"]
+    (before, targets), request = _sizes(status), asked.request
+    wanted = {"out": before + request.amount, "in": before - request.amount, "plan": request.amount}
+    wanted_now = wanted.get(request.kind, before)
+    return (
+        []
+        if targets == wanted_now
+        else [f"{name} ({request}) changed {before} to {targets} workers, not to {wanted_now}"]
+    )
 
 
 async def check_nothing_left(cluster: ChaosCluster, kube: Kube) -> list[str]:

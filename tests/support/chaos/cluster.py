@@ -170,7 +170,10 @@ def _commands(
         **{name: (command, environ) for name, command in components.controller_commands(programs).items()},
         # The node itself keeps its clock: its containers inherit the variables.
         components.NODE: (node, {**environ, **shifted}),
-        **{name: (operator, {**environ, **shifted, **probed, "CHAOS_CLOCK": name}) for name in OPERATORS},
+        **{
+            name: (operator, {**environ, **shifted, **probed, "CHAOS_CLOCK": name, "POD_UID": name})
+            for name in OPERATORS
+        },
     }
 
 

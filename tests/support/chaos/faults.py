@@ -40,12 +40,12 @@ class Faults:
         verb, _, what = fault.kind.partition("-")
         with contextlib.ExitStack() as undo:
             try:
+                await self.objects.copies.refresh()
                 hit = await self._strike(fault, verb, what, undo)
             except KubeError as error:
                 hit = None
                 record.write("fault failed", kind=fault.kind, message=str(error))
-            record.write("fault", kind=fault.kind, seconds=fault.seconds, hit=hit)
-            (record.faults if hit else record.missed)[fault.kind] += 1
+            record.fault(fault.kind, fault.seconds, hit)
             if hit and verb in _LAST:
                 await asyncio.sleep(fault.seconds)
 
@@ -87,7 +87,8 @@ class Faults:
 
     def _pod(self, fault: Fault, *, masters: bool) -> tuple[WatchedPod | None, processes.PodProcesses | None]:
         of_pods = processes.of_pods()
-        pod = pick([pod for pod in self.pods.running(masters=masters) if pod.metadata.uid in of_pods], fault.target)
+        running = self.objects.copies.masters() if masters else self.pods.running(masters=False)
+        pod = pick([pod for pod in running if pod.metadata.uid in of_pods], fault.target)
         return (pod, of_pods[pod.metadata.uid]) if pod else (None, None)
 
     def _network(self, verb: str, what: str, undo: contextlib.ExitStack) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,14 @@ LOST_SECONDS = 5
 """The least there is: a frozen member is lost after three times as long, while its connection is there."""
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A request, and when it was made, in seconds on the monotonic clock."""
+
+    request: Request
+    at: float
+
+
 @dataclass
 class Job:
     """One job of the run.
@@ -32,13 +41,15 @@ class Job:
     Attributes:
         draw: what it is.
         folder: of its log; its volume, which may be full, is a link in it.
-        asked: what was requested of it: the kind and amount by kind of object and name.
+        asked: what was requested of it, by kind of object and name.
+        suspended: when it was suspended and when it was resumed.
     """
 
     cluster: ChaosCluster
     kube: Kube
     draw: JobDraw
-    asked: dict[tuple[str, str], Request] = field(default_factory=dict)
+    asked: dict[tuple[str, str], Asked] = field(default_factory=dict)
+    suspended: list[float] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -49,6 +60,11 @@ class Job:
     def folder(self) -> Path:
         """Where its log is."""
         return self.cluster.directory / "jobs" / self.name
+
+    @property
+    def will_be_suspended(self) -> bool:
+        """Whether it is suspended, or will be."""
+        return len(self.suspended) < 2 * sum(request.kind == "suspend" for request in self.draw.requests)
 
     def manifest(self) -> Json:
         """Return the ElasticJob."""
@@ -170,7 +186,7 @@ class Job:
         if request.kind in specs:
             resource, spec = specs[request.kind]
             body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
-            self.asked[resource.kind, name] = request
+            self.asked[resource.kind, name] = Asked(request, time.monotonic())
             await self.insist(
                 lambda: self.kube.create(resource, NAMESPACE, {**body, "spec": {"jobName": self.name, **spec}})
             )
@@ -183,11 +199,13 @@ class Job:
             await self._suspend(amount)
 
     async def _suspend(self, seconds: int) -> None:
+        self.suspended.append(time.monotonic())
         try:
             await self._patch({"runPolicy": {"suspend": True}})
             await asyncio.sleep(seconds)
         finally:
             await asyncio.shield(self._patch({"runPolicy": {"suspend": False}}))
+            self.suspended.append(time.monotonic())
 
     async def _patch(self, spec: Json) -> None:
         await self.insist(lambda: self.kube.patch(ELASTIC_JOBS, NAMESPACE, self.name, {"spec": spec}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -27,8 +27,10 @@ from elasticjob_kube.resources import (
 from elasticjob_kube.session import Kube, connect
 
 from tests.support.chaos.cluster import NAMESPACE, ChaosCluster
+from tests.support.chaos.jobs import Job
 from tests.support.chaos.pod_watch import PodWatch
 from tests.support.chaos.schedule import Fault
+from tests.support.chaos.single_copies import SingleCopies
 from tests.support.service_accounts import kubeconfig_of
 
 T = TypeVar("T")
@@ -75,59 +77,65 @@ def pick(found: Sequence[T], target: float) -> T | None:
 
 @dataclass
 class ObjectFaults:
-    """Deletes and falsifies objects; `jobs` returns the names of the jobs there are."""
+    """Deletes and falsifies objects; `jobs` are those there are."""
 
     cluster: ChaosCluster
     kube: Kube
     pods: PodWatch
-    jobs: Callable[[], list[str]]
+    copies: SingleCopies
+    jobs: Mapping[str, Job]
 
     async def delete(self, fault: Fault, what: str) -> str | None:
         """Delete an object; return what it was."""
         target = await self._to_delete(fault, what)
         if target is None:
             return None
-        resource, name = target
+        resource, name, job = target
+        if resource == CONFIG_MAPS:
+            self.copies.deleted_config_map(job)
+        elif resource == SERVICE_ACCOUNTS:
+            self.copies.deleted_account(job)
         try:
             await self.kube.delete(resource, NAMESPACE, name)
         except NotFound:
             return None
         return f"{resource.kind} {name}"
 
-    async def _to_delete(self, fault: Fault, what: str) -> tuple[Resource, str] | None:
-        job = pick(self.jobs(), fault.target)
+    async def _to_delete(self, fault: Fault, what: str) -> tuple[Resource, str, str] | None:
+        """Return kind, name and job; the job is empty where it does not matter."""
         if what in ("worker", "master"):
-            pod = pick(self.pods.running(masters=what == "master"), fault.target)
-            return (PODS, pod.metadata.name) if pod else None
+            pods = self.copies.masters() if what == "master" else self.pods.running(masters=False)
+            pod = pick(pods, fault.target)
+            return (PODS, pod.metadata.name, "") if pod else None
         if what == "lease":
-            return LEASES, names.OPERATOR
+            return LEASES, names.OPERATOR, ""
         if what in ("plan", "request"):
             kinds = (SCALE_PLANS,) if what == "plan" else (SCALE_INS, SCALE_OUTS)
-            found = [(kind, str(item["metadata"]["name"])) for kind in kinds for item in await self._items(kind)]
+            found = [(kind, str(item["metadata"]["name"]), "") for kind in kinds for item in await self._items(kind)]
             return pick(found, fault.target)
-        if what == "config-map":
-            # A master that has read its state writes it back. Without one it is the only copy, and lost (docs/data.md).
-            job = pick([one for one in self.jobs() if self._has_ready_master(one)], fault.target)
-            return (CONFIG_MAPS, names.state_config_map(job)) if job else None
+        jobs = {"config-map": self.copies.config_maps, "account": self.copies.accounts}.get(what, self._all_jobs)()
+        job = pick(jobs, fault.target)
         if job is None:
             return None
+        if what == "config-map":
+            return CONFIG_MAPS, names.state_config_map(job), job
         if what == "network-policy":
-            return NETWORK_POLICIES, job
+            return NETWORK_POLICIES, job, job
         if what == "service" and fault.choice < 0.3:
-            return SERVICES, job
-        return _OF_THE_MASTER[what], names.master_service(job)
+            return SERVICES, job, job
+        return _OF_THE_MASTER[what], names.master_service(job), job
 
     async def tamper(self, fault: Fault, what: str) -> str | None:
         """Falsify a label with all rights, or a status with the rights of the job's master; return what was written."""
         if what == "labels":
-            pod = pick([*self.pods.running(masters=False), *self.pods.running(masters=True)], fault.target)
+            pod = pick([*self.pods.running(masters=False), *self.copies.masters()], fault.target)
             label, value = LABELS[int(fault.choice * len(LABELS))]
             if pod is None:
                 return None
             body: Json = {"metadata": {"labels": {label: value}}}
             await self.kube.patch(PODS, NAMESPACE, pod.metadata.name, body)
             return f"{pod.metadata.name} {label}={value}"
-        job = pick(self.jobs(), fault.target)
+        job = pick(self._all_jobs(), fault.target)
         if job is None:
             return None
         choices = STATUSES if what == "status" else PROGRESS
@@ -142,9 +150,8 @@ class ObjectFaults:
                 return f"{job} {status}: refused, {error}"[:400]
         return f"{job} {status}"[:200]
 
-    def _has_ready_master(self, job: str) -> bool:
-        masters = [pod for pod in self.pods.running(masters=True) if pod.ready]
-        return any(f"{pod.metadata.name}-".startswith(f"{names.master_service(job)}-") for pod in masters)
+    def _all_jobs(self) -> list[str]:
+        return sorted(self.jobs)
 
     async def _items(self, resource: Resource) -> list[Json]:
         found: list[Json] = (await self.kube.list(resource, NAMESPACE))["items"]

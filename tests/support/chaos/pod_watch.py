@@ -16,6 +16,8 @@ class _Metadata(msgspec.Struct, rename="camel"):
     uid: str
     name: str
     resource_version: str
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
 
 
 class _Variable(msgspec.Struct):

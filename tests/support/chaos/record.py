@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support.chaos.latencies import DISTURBING, Latencies
+
 
 @dataclass
 class Record:
@@ -26,6 +28,8 @@ class Record:
     twice: int = 0
     """Samples that were trained again, because the process that had trained them did not report them in time."""
     findings: list[str] = field(default_factory=list)
+    latencies: Latencies = field(default_factory=Latencies)
+    _kills: dict[str, list[float]] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -37,6 +41,17 @@ class Record:
         line = {"at": round(self.seconds, 2), "what": what, **more}
         with self.file.open("a") as file:
             file.write(json.dumps(line, default=str) + "\n")
+
+    def fault(self, kind: str, seconds: float, hit: str | None) -> None:
+        """Add a fault and what it has hit."""
+        self.write("fault", kind=kind, seconds=seconds, hit=hit)
+        (self.faults if hit else self.missed)[kind] += 1
+        if hit and kind in DISTURBING:
+            self._kills.setdefault(hit.removeprefix("Pod ").split("-worker")[0], []).append(time.monotonic())
+
+    def kills(self, job: str) -> list[float]:
+        """Return when members of a job were killed, on the monotonic clock."""
+        return self._kills.get(job, [])
 
     def finding(self, text: str) -> None:
         """Add something that should not be."""
@@ -59,6 +74,7 @@ class Record:
             ("jobs", str(self.jobs)),
             ("samples", str(self.samples)),
             ("trained again", str(self.twice)),
+            *self.latencies.rows(),
             ("faults", f"{self.faults.total()}: {kinds}"),
             ("nothing to hit", missed or "-"),
             ("findings", str(len(self.findings))),

@@ -16,11 +16,13 @@ from tests.support.chaos import checks
 from tests.support.chaos.cluster import NAMESPACE, OPERATORS, ChaosCluster, chaos_cluster
 from tests.support.chaos.faults import Faults
 from tests.support.chaos.jobs import Job
+from tests.support.chaos.latencies import measure
 from tests.support.chaos.object_faults import ObjectFaults
 from tests.support.chaos.pod_watch import PodWatch
 from tests.support.chaos.record import Record
-from tests.support.chaos.samples import account_of
+from tests.support.chaos.samples import account_of, read_logs
 from tests.support.chaos.schedule import JobDraw, draw_faults, draw_jobs
+from tests.support.chaos.single_copies import SingleCopies
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ class Run:
         self.options, self.cluster, self.kube, self.pods = options, cluster, kube, pods
         self.record = cluster.record
         self.live: dict[str, Job] = {}
-        self.faults = Faults(cluster, pods, ObjectFaults(cluster, kube, pods, lambda: sorted(self.live)))
+        copies = SingleCopies(kube, pods, self.live)
+        self.faults = Faults(cluster, pods, ObjectFaults(cluster, kube, pods, copies, self.live))
 
     @property
     def _seconds(self) -> float:
@@ -95,6 +98,8 @@ class Run:
                 self.record.finding(f"{job.name} ({job.draw.program}): {text}")
             for text in await checks.check_requests(job):
                 self.record.finding(f"{job.name}: {text}")
+            kills, rescales = self.record.kills(job.name), await checks.rescales(job)
+            measure(self.record.latencies, read_logs(job.folder / "log"), kills, rescales, job.suspended)
             self.record.say(f"{job.name} succeeded after {self.record.seconds - began:.0f} s")
         await job.delete()
 

@@ -18,6 +18,7 @@ from elasticjob.checkpoint_storage import COMPLETE, Folder
 from tests.support.chaos.checks import errors_in_log, wrong
 from tests.support.chaos.cluster import HERE
 from tests.support.chaos.faults import limit_files
+from tests.support.chaos.jobs import Asked
 from tests.support.chaos.pod_watch import WatchedPod
 from tests.support.chaos.samples import account_of
 from tests.support.chaos.schedule import Request
@@ -97,16 +98,20 @@ def test_two_processes_of_one_rank_in_one_round_are_found(folder: Path) -> None:
     assert account_of("independent", folder, SAMPLES).findings == ["round 1 had 2 processes of rank 0"]
 
 
+def asked(kind: str) -> Asked:
+    return Asked(Request(kind, 1, 2), at=0.0)
+
+
 def plan(before: str, targets: str, phase: str = "Succeeded", **more: str) -> Json:
     status = {"phase": phase, "before": {"worker": before}, "targets": {"worker": targets}, **more}
     return {"kind": "ScalePlan", "metadata": {"name": "p"}, "status": status}
 
 
 def test_a_plan_that_has_not_changed_what_was_asked_is_found() -> None:
-    assert wrong(plan("0-1", "0-3"), Request("out", 1, 2)) == []
-    assert wrong(plan("0-3", "0,2"), Request("in", 1, 2)) == []
-    assert wrong(plan("0-3", "0-3"), Request("resources", 1, 2)) == []
-    [found] = wrong(plan("0-1", "0-2"), Request("out", 1, 2))
+    assert wrong(plan("0-1", "0-3"), asked("out")) == []
+    assert wrong(plan("0-3", "0,2"), asked("in")) == []
+    assert wrong(plan("0-3", "0-3"), asked("resources")) == []
+    [found] = wrong(plan("0-1", "0-2"), asked("out"))
     assert "changed 2 to 3 workers, not to 4" in found
     assert wrong(plan("", "", "Failed"), None) == ["ScalePlan p is Failed and does not say why"]
     assert wrong(plan("", "", "Failed", message="no room"), None) == []

@@ -133,8 +133,9 @@ def test_the_documented_table_is_the_one_in_force() -> None:
     begin = lines.index("| How the pod ended | What is done | Why |")
     documented = [line for line in lines[begin + 2 :] if line.startswith("|")][: len(table)]
     assert documented == table, "docs/failures.md must have these rows:\n" + "\n".join(table)
-    numbers = f"{backoff.FIRST_DELAY_SECONDS} s", f"{backoff.MAX_DELAY_SECONDS} s", f"{backoff.RESET_AFTER_SECONDS} s"
-    assert all(number in DOC.read_text() for number in numbers)
+    first, from_outside = backoff.FIRST_DELAY_SECONDS, backoff.FIRST_DELAY_FROM_OUTSIDE_SECONDS
+    numbers = first, from_outside, backoff.MAX_DELAY_SECONDS, backoff.RESET_AFTER_SECONDS
+    assert all(f"{number} s" in DOC.read_text() for number in numbers)
 
 
 # --- the rules of a job ---------------------------------------------------------------------------------------------
@@ -235,8 +236,20 @@ def test_a_pod_that_waits_says_why() -> None:
 
 
 def test_the_first_restart_is_at_once_and_later_ones_wait_ever_longer() -> None:
-    assert [backoff.delay_seconds(n) for n in range(1, 9)] == [0, 10, 20, 40, 80, 160, 300, 300]
-    assert backoff.delay_seconds(10_000) == 300
+    assert [backoff.delay_seconds(n, from_outside=False) for n in range(1, 9)] == [0, 10, 20, 40, 80, 160, 300, 300]
+    assert [backoff.delay_seconds(n, from_outside=True) for n in range(1, 8)] == [0, 1, 2, 4, 8, 16, 32]
+    assert backoff.delay_seconds(10_000, from_outside=False) == backoff.delay_seconds(10_000, from_outside=True) == 300
+
+
+@pytest.mark.parametrize(("code", "from_outside"), [(137, True), (143, True), (200, True), (1, False), (139, False)])
+def test_only_what_the_program_does_by_itself_waits_long(code: int, from_outside: bool) -> None:
+    ended = pod(containerStatuses=[{"name": "train", "state": {"terminated": {"exitCode": code}}}])
+    assert classify(ended).from_outside == from_outside
+
+
+def test_a_kill_for_memory_is_the_programs_own() -> None:
+    terminated = {"exitCode": 137, "reason": "OOMKilled"}
+    assert not classify(pod(containerStatuses=[{"name": "train", "state": {"terminated": terminated}}])).from_outside
 
 
 def ended(*, ran: float, at: float) -> Pod:
@@ -244,29 +257,32 @@ def ended(*, ran: float, at: float) -> Pod:
     return pod(containerStatuses=[{"name": "train", "state": {"terminated": terminated}}])
 
 
-@given(st.lists(st.integers(0, 700), min_size=1, max_size=12))
+@given(st.lists(st.integers(0, 100), min_size=1, max_size=12))
 def test_a_long_run_begins_a_row_anew_and_nothing_else_does(runs: list[int]) -> None:
     before, row, now = None, 0, 1_800_000_000.0
     for ran in runs:
         now += ran
         row = 1 if ran >= backoff.RESET_AFTER_SECONDS else row + 1
-        before = backoff.after_termination(before, ended(ran=ran, at=now), now + 5)
+        before, _ = backoff.after_termination(before, ended(ran=ran, at=now), now + 5, from_outside=False)
         assert before.failures == row
-        assert parse_time(before.until) == now + backoff.delay_seconds(row), (
+        assert parse_time(before.until) == now + backoff.delay_seconds(row, from_outside=False), (
             "counted from the end, not from when it was seen"
         )
         assert backoff.seconds_left(before, now + 1000) == 0
 
 
 def test_the_end_of_a_pod_that_has_vanished_is_when_it_is_missed() -> None:
-    first = backoff.after_termination(None, None, 1000)
+    first, _ = backoff.after_termination(None, None, 1000, from_outside=True)
     assert first == BackOff(failures=1, until=format_time(1000))
-    assert backoff.after_termination(first, None, 1100) == BackOff(failures=2, until=format_time(1110))
-    assert backoff.after_termination(first, None, 1600) == BackOff(failures=1, until=format_time(1600))
+    soon, _ = backoff.after_termination(first, None, 1050, from_outside=True)
+    assert soon == BackOff(failures=2, until=format_time(1051))
+    late, _ = backoff.after_termination(first, None, 1060, from_outside=True)
+    assert late == BackOff(failures=1, until=format_time(1060))
 
 
 def test_a_kubelet_whose_clock_is_ahead_does_not_make_anybody_wait_longer() -> None:
-    assert backoff.after_termination(None, ended(ran=5, at=99_000), 1000).until == format_time(1000)
+    found, _ = backoff.after_termination(None, ended(ran=5, at=99_000), 1000, from_outside=False)
+    assert found.until == format_time(1000)
 
 
 # --- memory ---------------------------------------------------------------------------------------------------------

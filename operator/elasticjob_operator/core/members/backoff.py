@@ -1,5 +1,7 @@
-"""How long the restart of a member waits: not at all the first time, then exponentially longer with every failure.
+"""How long the restart of a member waits: not at all the first time, then exponentially longer with every end in a row.
 
+A program that fails by itself waits longer, because its restarts are counted and few: they shall outlast what it needs
+and does not get. Where somebody or something else has ended the pod, waiting is only to spare the cluster a busy loop.
 The time of the restart is written into the job's status with its count, so a new operator waits for the same time.
 """
 
@@ -11,31 +13,37 @@ from elasticjob_api.times import format_time, parse_time
 from elasticjob_operator.core.model.observed import Pod
 
 FIRST_DELAY_SECONDS = 10
+FIRST_DELAY_FROM_OUTSIDE_SECONDS = 1
 MAX_DELAY_SECONDS = 300
-RESET_AFTER_SECONDS = 600
-"""A pod that ran for so long resets the count of failures in a row."""
+RESET_AFTER_SECONDS = 60
+"""A pod that ran for so long resets the count of ends in a row."""
 
 
-def delay_seconds(failures: int) -> int:
-    """Return how long the restart waits after so many failures in a row."""
-    if failures < 2:
+def delay_seconds(ends: int, *, from_outside: bool) -> int:
+    """Return how long the restart waits after so many ends in a row, the last of which came from outside or did not."""
+    if ends < 2:
         return 0
-    return int(min(FIRST_DELAY_SECONDS * 2 ** min(failures - 2, 10), MAX_DELAY_SECONDS))
+    first = FIRST_DELAY_FROM_OUTSIDE_SECONDS if from_outside else FIRST_DELAY_SECONDS
+    return int(min(first * 2 ** min(ends - 2, 10), MAX_DELAY_SECONDS))
 
 
-def after_termination(before: BackOff | None, pod: Pod | None, now: float) -> BackOff:
-    """Return the back-off after one more termination of a member: of this pod, or of one that has vanished (None)."""
+def after_termination(
+    before: BackOff | None, pod: Pod | None, now: float, *, from_outside: bool
+) -> tuple[BackOff, str]:
+    """Return the back-off after one more end of a member's pod, None if it has vanished, and a phrase for messages."""
     started, ended = _run_times(pod)
     if ended is None:
         ended = now
     if started is None and before is not None:
         started = _parsed(before.until)
     reset = started is not None and ended - started >= RESET_AFTER_SECONDS
-    failures = 1 if before is None or reset else before.failures + 1
+    ends = 1 if before is None or reset else before.failures + 1
     created = _parsed(pod.metadata.creation_timestamp) if pod is not None else None
     if ended > now or (created is not None and ended < created):
         ended = now  # the node's clock is wrong
-    return BackOff(failures=failures, until=format_time(ended + delay_seconds(failures)))
+    delay = delay_seconds(ends, from_outside=from_outside)
+    phrase = f"its restart waits {delay} s, after {ends} ends in a row" if delay else "it is restarted"
+    return BackOff(failures=ends, until=format_time(ended + delay)), phrase
 
 
 def seconds_left(back_off: BackOff | None, now: float) -> float:
@@ -46,12 +54,6 @@ def seconds_left(back_off: BackOff | None, now: float) -> float:
     until = _parsed(back_off.until) if back_off is not None else None
     left = 0.0 if until is None else until - now
     return left if 0 < left <= MAX_DELAY_SECONDS else 0.0
-
-
-def describe(back_off: BackOff) -> str:
-    """Return a phrase about the restart for messages."""
-    delay = delay_seconds(back_off.failures)
-    return f"its restart waits {delay} s, after {back_off.failures} ends in a row" if delay else "it is restarted"
 
 
 def _run_times(pod: Pod | None) -> tuple[float | None, float | None]:

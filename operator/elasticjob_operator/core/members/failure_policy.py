@@ -23,10 +23,15 @@ _MAX_PATTERN_MEMORY = 1 << 20
 
 @dataclass(frozen=True)
 class Failure:
-    """What is done about a failed pod, and a description of its failure for messages."""
+    """What is done about a failed pod, and a description of its failure for messages.
+
+    Attributes:
+        from_outside: something else than the program has ended it, as far as anybody can see.
+    """
 
     action: Action
     reason: str
+    from_outside: bool
 
 
 @dataclass(frozen=True)
@@ -139,8 +144,10 @@ DEFAULT_RULES: tuple[DefaultRule, ...] = (
 
 def classify(pod: Pod, rules: Sequence[RestartRule] = ()) -> Failure:
     """Return what to do about a pod whose training has failed: by the first rule that matches, default rules last."""
-    action = next((rule.action for rule in rules if _matches(rule, pod)), None)
-    return Failure(action or _default_action(pod), describe(pod))
+    action = next((rule.action for rule in rules if _matches(rule, pod)), None) or _default_action(pod)
+    _, terminated = _failed_container(pod)
+    killed = terminated is not None and terminated.exit_code == _SIGKILL and action != "RestartWithMoreMemory"
+    return Failure(action, describe(pod), from_outside=action == "Ignore" or killed)
 
 
 def describe(pod: Pod) -> str:

@@ -88,9 +88,10 @@ def _count_termination(result: ReconcileResult, job: ElasticJob, pod: Pod, now: 
     if failure.action == "FailJob":
         result.failure = f"the master cannot run: {failure.reason}"
         return
-    back_off = backoff.after_termination(master.back_off, pod, now)
-    notes = [f"{pod.name}: {failure.reason}; {backoff.describe(back_off)}"]
-    if not _is_counted(pod, failure.action):
+    counted = _is_counted(pod, failure.action)
+    back_off, consequence = backoff.after_termination(master.back_off, pod, now, from_outside=not counted)
+    notes = [f"{pod.name}: {failure.reason}; {consequence}"]
+    if not counted:
         master = replace(master, uncounted_restarts=pod.uncounted_restarts + 1, back_off=back_off)
         result.record_event("MasterInterrupted", notes)
     else:

@@ -97,8 +97,8 @@ def _count_failure(
     if failure.action == "FailJob":
         result.failure = result.failure or f"{role} {pod.index} failed: {failure.reason}"
         return
-    counters.back_off[key] = backoff.after_termination(counters.back_off.get(key), pod, now)
-    consequence = backoff.describe(counters.back_off[key])
+    before = counters.back_off.get(key)
+    counters.back_off[key], consequence = backoff.after_termination(before, pod, now, from_outside=failure.from_outside)
     if failure.action == "Ignore":
         counters.uncounted_restarts[key] = pod.uncounted_restarts + 1
         counters.uncounted_notes.append(f"{pod.name}: {failure.reason}; not counted, {consequence}")
@@ -136,8 +136,8 @@ def _count_vanished(
     for index in sorted(vanished):
         key = str(index)
         counters.uncounted_restarts[key] = counters.uncounted_restarts.get(key, 0) + 1
-        counters.back_off[key] = backoff.after_termination(counters.back_off.get(key), None, now)
-        consequence = backoff.describe(counters.back_off[key])
+        before = counters.back_off.get(key)
+        counters.back_off[key], consequence = backoff.after_termination(before, None, now, from_outside=True)
         counters.uncounted_notes.append(f"the pod of index {index} has vanished; not counted, {consequence}")
     not_counted_yet = frozenset(
         index for index, pod in indexed if index in staying and not counters.include(index, pod)

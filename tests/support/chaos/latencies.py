@@ -1,0 +1,111 @@
+"""How long training stood still in a job, read from the logs of its processes and from the record. Pure.
+
+All times are in seconds on the monotonic clock. What a user has suspended is left out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.support.chaos.samples import ProcessLog
+
+Json = dict[str, Any]
+DISTURBING = ("kill-agent", "kill-training", "delete-worker")
+"""The faults after which a member's process is a new one."""
+_PAUSE_SECONDS = 1.0
+"""More than the time from one sample to the next while a job trains, also on a busy machine."""
+
+
+@dataclass
+class Latencies:
+    """Durations in seconds.
+
+    Attributes:
+        restarts: from the kill of a member to the first sample of the next world.
+        rescales: from a request of another size to the first sample of a world of this size.
+        idle: in which no process of a job has trained a sample, between its first and its last one.
+        total: between the first and the last samples of all jobs.
+    """
+
+    restarts: list[float] = field(default_factory=list)
+    rescales: list[float] = field(default_factory=list)
+    idle: float = 0.0
+    total: float = 0.0
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return names and values for a table."""
+        return [
+            ("kill to step", _spread(self.restarts)),
+            ("request to step", _spread(self.rescales)),
+            ("no training", f"{self.idle:.0f} of {self.total:.0f} s"),
+        ]
+
+
+@dataclass(frozen=True)
+class _Sample:
+    at: float
+    round: int
+    size: int
+
+
+def measure(
+    into: Latencies,
+    logs: Iterable[ProcessLog],
+    kills: Iterable[float],
+    rescales: Iterable[tuple[float, int]],
+    suspended: Sequence[float],
+) -> None:
+    """Add what one job has lost.
+
+    Args:
+        into: what the jobs before it have lost.
+        logs: of its training processes.
+        kills: when one of its members was killed.
+        rescales: when another size was requested, and which one; of those that came true.
+        suspended: when a user has suspended it.
+    """
+    samples = sorted(
+        (
+            _Sample(line["at"], log.begin["round"], log.begin["size"])
+            for log in logs
+            for line in log.lines
+            if "trained" in line
+        ),
+        key=lambda sample: sample.at,
+    )
+    if not samples:
+        return
+    for kill in kills:
+        _add(into.restarts, samples, kill, suspended, size=None)
+    for at, size in rescales:
+        _add(into.rescales, samples, at, suspended, size=size)
+    for one, following in itertools.pairwise(samples):
+        pause = following.at - one.at
+        if any(one.at <= at <= following.at for at in suspended):
+            continue
+        into.total += pause
+        into.idle += pause if pause > _PAUSE_SECONDS else 0.0
+
+
+def _add(
+    to: list[float], samples: list[_Sample], since: float, suspended: Sequence[float], *, size: int | None
+) -> None:
+    """Add the time until the first sample of a later world, of a size; nothing if there is none or it was suspended."""
+    earlier = max((sample.round for sample in samples if sample.at <= since), default=0)
+    later = (s.at for s in samples if s.at > since and s.round > earlier and size in (None, s.size))
+    until = next(later, None)
+    if until is not None and not any(since - _PAUSE_SECONDS <= at <= until for at in suspended):
+        to.append(until - since)
+
+
+def _spread(values: Sequence[float]) -> str:
+    """Return median, 99th percentile and longest; the 99th percentile is the least value that 99 % do not exceed."""
+    if not values:
+        return "-"
+    ordered = sorted(values)
+    median, most = ordered[len(ordered) // 2], ordered[math.ceil(len(ordered) * 0.99) - 1]
+    return f"{len(ordered)}: p50 {median:.1f} s, p99 {most:.1f} s, longest {ordered[-1]:.1f} s"
