@@ -2,9 +2,9 @@
 
 What makes it elastic:
 - The global batch is constant: each process takes its part of it, so the training does not depend on their number.
-- A shard is one global batch, leased by rank 0. Every step has one collective; besides the gradient it has the values
-  that all processes must agree on before the next step: its shard, and whether to stop.
-- A checkpoint lists its shards. They are reported as done only after it is written, so a shard's effect is never lost.
+- A shard is one global batch, leased by rank 0, which tells the others its number together with the gradient.
+- `elasticjob.Checkpointer` saves the model with the account of its shards, stops all processes after the same step, and
+  finds the checkpoint where the next world begins: so every shard is in the model once.
 
 Alone it runs as `python train.py`. Environment: EPOCHS, CHECKPOINT_DIR (needed in a job: a folder all processes share).
 """
@@ -20,6 +20,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import elasticjob
 
@@ -40,23 +41,18 @@ BATCH = 125
 LAYERS = (64, 512, 512, 10)
 LEARNING_RATE, MOMENTUM = 0.02, 0.9
 SEED = 1
-CHECKPOINT_STEPS = 200
+CHECKPOINT_STEPS = 1000
 LOG_STEPS = 50
 PREFETCH = 1024  # shards: training continues for at least half as many steps while the master is unavailable
 
 
 @dataclass
 class State:
-    """The content of a checkpoint: parameters, momentum, and the shards they contain. One shard is one step."""
+    """The content of a checkpoint: parameters, momentum, and the number of finished steps. One shard is one step."""
 
     params: np.ndarray
     velocity: np.ndarray
-    shards: set[int]
-
-    @property
-    def step(self) -> int:
-        """The number of finished steps."""
-        return len(self.shards)
+    step: int
 
 
 def load_digits() -> tuple[np.ndarray, np.ndarray]:
@@ -76,30 +72,15 @@ def fresh_state() -> State:
     rng = np.random.default_rng(SEED)
     layers = [(rng.normal(0, (2 / n) ** 0.5, n * m), np.zeros(m)) for n, m in itertools.pairwise(LAYERS)]
     params = np.concatenate([array for layer in layers for array in layer]).astype(np.float32)
-    return State(params, np.zeros_like(params), set())
+    return State(params, np.zeros_like(params), 0)
 
 
-def save(folder: Path, state: State) -> bool:
-    """Write the checkpoint atomically; returns whether it may be: if the others do not train without this process."""
-    part = folder / f".checkpoint-{elasticjob.world().round}-{os.getpid()}.part"
-    with part.open("wb") as file:
-        np.savez(file, params=state.params, velocity=state.velocity, shards=np.array(sorted(state.shards)))
-        file.flush()
-        os.fsync(file.fileno())
-    if not elasticjob.may_commit():
-        part.unlink()
-        return False
-    part.replace(folder / "checkpoint.npz")
-    return True
-
-
-def restore(folder: Path) -> State:
-    """Read the checkpoint, if there is one."""
-    path = folder / "checkpoint.npz"
-    if not path.exists():
+def restore(folder: str | None) -> State:
+    """Read a checkpoint, if there is one."""
+    if folder is None:
         return fresh_state()
-    with np.load(path) as file:
-        return State(file["params"], file["velocity"], set(file["shards"].tolist()))
+    with np.load(Path(folder, "state.npz")) as file:
+        return State(file["params"], file["velocity"], int(file["step"]))
 
 
 def forward(params: jax.Array, images: jax.Array) -> jax.Array:
@@ -112,35 +93,48 @@ def forward(params: jax.Array, images: jax.Array) -> jax.Array:
     return images
 
 
-class Trainer:
-    """The computation of one world: one device of each process, parameters on all, the batch divided among them.
+class Processes:
+    """The processes of one world: what each of them has, and what all of them have. One device each.
 
     `votes` are numbers that each process contributes; all processes get their sums.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self) -> None:
         mesh = Mesh(np.array(jax.devices()), ("data",))
-        everywhere, self._divided = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
-        self.params, self.velocity = jax.device_put((state.params, state.velocity), everywhere)
-
-        on_all = partial(jax.shard_map, mesh=mesh, out_specs=P(), check_vma=False)
-        self._step = jax.jit(on_all(_train_step, in_specs=(P(), P(), *[P("data")] * 4)), donate_argnums=(0, 1))
-        self._agree = jax.jit(on_all(lambda votes: jax.lax.psum(votes[0], "data"), in_specs=P("data")))
+        self.everywhere, self._divided = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
+        self.on_all = partial(jax.shard_map, mesh=mesh, out_specs=P(), check_vma=False)
+        self._agree = jax.jit(self.on_all(lambda votes: jax.lax.psum(votes[0], "data"), in_specs=P("data")))
 
     def agree(self, *votes: int) -> list[int]:
         """Return the sums of all processes' votes."""
-        sums: list[int] = np.asarray(self._agree(self._part([votes]))).astype(int).tolist()
+        sums: list[int] = np.asarray(self._agree(self.part([votes]))).astype(int).tolist()
         return sums
+
+    def any_rank(self, mine: bool) -> bool:
+        """Return whether it is true in any process."""
+        return self.agree(int(mine))[0] > 0
+
+    def part(self, rows: ArrayLike, kind: DTypeLike = np.float32) -> jax.Array:
+        """Return an array that is divided among all, of which this process has these rows."""
+        return jax.make_array_from_process_local_data(self._divided, np.asarray(rows, kind))
+
+
+class Trainer:
+    """The computation of one world: the parameters are on all devices, the batch is divided among them."""
+
+    def __init__(self, processes: Processes, state: State) -> None:
+        self._processes = processes
+        self.params, self.velocity = jax.device_put((state.params, state.velocity), processes.everywhere)
+        work = processes.on_all(_train_step, in_specs=(P(), P(), *[P("data")] * 4))
+        self._step = jax.jit(work, donate_argnums=(0, 1))
 
     def step(self, images: np.ndarray, labels: np.ndarray, weights: np.ndarray, *votes: int) -> tuple[float, list[int]]:
         """Train on this process's part of the batch; returns the loss of the whole batch, and the sums of the votes."""
-        batch = (self._part(images), self._part(labels, np.int32), self._part(weights), self._part([votes]))
+        part = self._processes.part
+        batch = (part(images), part(labels, np.int32), part(weights), part([votes]))
         self.params, self.velocity, sums = self._step(self.params, self.velocity, *batch)
         loss, *agreed = np.asarray(sums).tolist()
         return loss, [int(vote) for vote in agreed]
-
-    def _part(self, rows: ArrayLike, kind: DTypeLike = np.float32) -> jax.Array:
-        return jax.make_array_from_process_local_data(self._divided, np.asarray(rows, kind))
 
 
 def _train_step(
@@ -177,77 +171,50 @@ class Batches:
         return self._images[chosen], self._labels[chosen], weights
 
 
-class ShardLeases:
-    """Rank 0's part in leasing shards: leases them ahead, and reports them as done once a checkpoint contains them."""
+def train(
+    processes: Processes,
+    state: State,
+    batches: Batches,
+    shards: elasticjob.Shards[elasticjob.Shard] | None,
+    checkpointer: elasticjob.Checkpointer,
+    total: int,
+) -> float:
+    """Train until the end, and return the last loss; the process ends if it is asked to stop."""
+    world, trainer, loss = elasticjob.world(), Trainer(processes, state), float("nan")
 
-    def __init__(self, images: int, epochs: int, trained: set[int]) -> None:
-        self._shards = elasticjob.shards(
-            "train", size=images, shard_size=BATCH, epochs=epochs, shuffle=True, seed=SEED, prefetch=PREFETCH
-        )
-        self._trained = trained
-        self._unsaved: dict[int, elasticjob.Shard] = {}
-
-    def next(self) -> int | None:
-        """Return a shard that has not been trained; None if there is none now."""
-        while (shard := self._shards.take(timeout=0.05)) is not None:
-            if shard.id not in self._trained:
-                self._unsaved[shard.id] = shard
-                return shard.id
-            self._shards.done(shard)  # a checkpoint has it, but the process ended before it was reported
-        if self._shards.finished:
-            raise SystemExit("the shards are all done but the checkpoint does not contain them: was it deleted?")
-        return None
-
-    def saved(self) -> None:
-        """Report the shards that the last checkpoint contains as done."""
-        trained = [shard for number, shard in self._unsaved.items() if number in self._trained]
-        self._unsaved = {n: shard for n, shard in self._unsaved.items() if n not in self._trained}
-        self._shards.done(*trained)
-
-    def flush(self) -> None:
-        """Wait briefly for the reports to arrive; without them the next world skips the shards by the checkpoint."""
-        self._shards.flush(timeout=2)
-
-
-def train(state: State, batches: Batches, leases: ShardLeases | None, total: int, folder: Path) -> tuple[bool, float]:
-    """Train until the end or until all have agreed to stop; returns whether it is the end, and the last loss."""
-    world, trainer, loss = elasticjob.world(), Trainer(state), float("nan")
-
-    def checkpoint() -> None:
-        if leases is not None:
+    def save(folder: str) -> None:
+        if world.rank == 0:
             state.params, state.velocity = jax.device_get((trainer.params, trainer.velocity))
-            while not save(folder, state):
-                if state.step < total:
-                    return  # a later one will do
-                time.sleep(1)
-            leases.saved()
+            np.savez(Path(folder, "state.npz"), params=state.params, velocity=state.velocity, step=state.step)
 
-    def votes(step: int) -> tuple[int, int]:
-        """Return this process's votes on the next step: whether to stop, and the shard, counted from 1."""
-        shard = leases.next() if leases is not None and step < total else None
-        return elasticjob.should_stop(), 0 if shard is None else shard + 1
+    def take() -> elasticjob.Shard | None:
+        return shards.take(timeout=0.05) if shards is not None else None
 
-    if trainer.agree(state.step) != [state.step * world.size]:
-        raise SystemExit(f"rank {world.rank} found step {state.step}, others another one: is {folder} shared by all?")
-    stop, shard = trainer.agree(*votes(state.step))
+    if processes.agree(state.step) != [state.step * world.size]:
+        raise SystemExit(
+            f"rank {world.rank} found step {state.step}, others another one: do all share the checkpoints?"
+        )
+    shard = take()  # leased by rank 0; the others get its number, counted from 1
+    (number,) = processes.agree(shard.id + 1 if shard else 0)
     while state.step < total:
-        if stop:
-            checkpoint()
-            return False, loss
-        if not shard:
-            stop, shard = trainer.agree(*votes(state.step))
-            continue
-        part = batches.part(shard - 1)
-        state.shards.add(shard - 1)
-        loss, (stop, shard) = trainer.step(*part, *votes(state.step))
-        metrics = {"loss": loss} if world.rank == 0 else None
-        elasticjob.report_step(state.step, total=total, samples=int((part[2] > 0).sum()), metrics=metrics)
-        if world.rank == 0 and state.step % LOG_STEPS == 0:
-            print(f"step {state.step}/{total} round {world.round} size {world.size} loss {loss:.4f}", flush=True)
-        if state.step % CHECKPOINT_STEPS == 0:
-            checkpoint()
-    checkpoint()
-    return True, loss
+        report: dict[str, Any] = {"total": total}
+        if number:
+            part, following = batches.part(number - 1), take()
+            loss, (number,) = trainer.step(*part, following.id + 1 if following else 0)
+            state.step += 1
+            if shards is not None and shard is not None:
+                shards.done(shard)
+                report["metrics"] = {"loss": loss}
+                if state.step % LOG_STEPS == 0:
+                    place = f"step {state.step}/{total} round {world.round} size {world.size}"
+                    print(f"{place} loss {loss:.4f}", flush=True)
+            shard, report["samples"] = following, int((part[2] > 0).sum())
+        else:
+            shard = take()
+            (number,) = processes.agree(shard.id + 1 if shard else 0)
+        checkpointer.step(state.step, save, due=bool(number) and state.step % CHECKPOINT_STEPS == 0, **report)
+    checkpointer.finish(total, save)
+    return loss
 
 
 def main() -> None:
@@ -259,34 +226,32 @@ def main() -> None:
         if base is None and world.round:
             raise SystemExit("CHECKPOINT_DIR is not set: name a folder that all processes of the job share")
         folder = Path(base or scratch, world.job)
-        folder.mkdir(parents=True, exist_ok=True)
         jax.config.update("jax_compilation_cache_dir", str(folder / "compiled"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         if world.size > 1:
             _join(world)
+        processes = Processes()
+        checkpointer = elasticjob.Checkpointer(folder / "checkpoints", any_rank=processes.any_rank, timeout=5)
+        state, total, shards = restore(checkpointer.found), epochs * -(-TRAINED // BATCH), None
         images, labels = load_digits()
-        state = restore(folder)
-        total = epochs * -(-TRAINED // BATCH)
-        leases = ShardLeases(TRAINED, epochs, state.shards) if world.rank == 0 else None
-        batches = Batches(images[:TRAINED], labels[:TRAINED], world)
-        if leases is not None:
+        if world.rank == 0:
+            data = {"size": TRAINED, "shard_size": BATCH, "epochs": epochs, "shuffle": True, "seed": SEED}
+            shards = checkpointer.open(elasticjob.shards, "train", **data, prefetch=PREFETCH)
             seconds = time.monotonic() - begun
             print(f"round {world.round} size {world.size} from step {state.step}, ready in {seconds:.2f} s", flush=True)
-        finished, loss = train(state, batches, leases, total, folder)
-        if leases is not None:
-            leases.flush()
-            if finished:
-                guessed = np.asarray(forward(state.params, images[TRAINED:])).argmax(axis=1)
-                accuracy = float((guessed == labels[TRAINED:]).mean())
-                known = {} if np.isnan(loss) else {"loss": loss}
-                elasticjob.report_step(total, total=total, metrics={**known, "accuracy": accuracy})
-                print(f"finished: {state.step} steps, test accuracy {accuracy:.4f}", flush=True)
-            else:
+        batches = Batches(images[:TRAINED], labels[:TRAINED], world)
+        try:
+            loss = train(processes, state, batches, shards, checkpointer, total)
+        except SystemExit:
+            if world.rank == 0:
                 print(f"round {world.round} stopped after step {state.step}/{total}", flush=True)
-        if not finished:
-            elasticjob.confirm_stop()
-        if world.size > 1:
-            jax.distributed.shutdown()
+            raise
+        if world.rank == 0:
+            guessed = np.asarray(forward(state.params, images[TRAINED:])).argmax(axis=1)
+            accuracy = float((guessed == labels[TRAINED:]).mean())
+            known = {} if np.isnan(loss) else {"loss": loss}
+            elasticjob.report_step(total, total=total, metrics={**known, "accuracy": accuracy})
+            print(f"finished: {state.step} steps, test accuracy {accuracy:.4f}", flush=True)
 
 
 def _join(world: elasticjob.World) -> None:
