@@ -11,6 +11,7 @@ import base64
 import json
 import logging
 import os
+import re
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -28,6 +29,8 @@ log = logging.getLogger("elasticjob")
 _ACCOUNTS = "elasticjob-data-sets.json"
 _KEY = "elasticjob/checkpoint"
 _RETRY_SECONDS = 1.0
+_NAME = re.compile(r"checkpoint-(\d{4})-(\d{10})-")
+"""Series and round."""
 AnyShards = TypeVar("AnyShards", bound=Shards[Any])
 Save = Callable[[str], object]
 """Writes the model into a folder (a path or a URL). Called in every rank, also in those that have nothing to write."""
@@ -77,7 +80,7 @@ class Checkpointer:
         self._storage: CheckpointStorage = open_storage(folder)
         self._data_sets: dict[str, Shards[Any]] = {}
         self._saves = 0
-        name = self._agree_on_newest()
+        self._series, name = self._agree_on_start()
         self.found = self._storage.address(name) if name else None
         self._accounts: dict[str, str] = json.loads(self._storage.read(name, _ACCOUNTS)) if name else {}
 
@@ -127,7 +130,7 @@ class Checkpointer:
     def save(self, step: int, save: Save) -> bool:
         """Save a checkpoint, in all ranks or in none; return whether it is saved, the same in all."""
         self._saves += 1  # of the same step, the later one counts
-        name = f"checkpoint-{self._world.round:010}-{step:012}-{self._saves:06}"
+        name = f"checkpoint-{self._series:04}-{self._world.round:010}-{step:012}-{self._saves:06}"
         saved = self._all(self._flush) and self._all(lambda: self._begin(name))
         return saved and self._all(lambda: self._write(save, name)) and self._all(lambda: self._complete(name))
 
@@ -176,16 +179,24 @@ class Checkpointer:
             if name < newest and name not in kept:
                 self._storage.remove(name)
 
-    def _agree_on_newest(self) -> str:
-        """Return the newest checkpoint's name, which rank 0 has found; empty: there is none."""
+    def _agree_on_start(self) -> tuple[int, str]:
+        """Return the series of this world's checkpoints, and the newest one's name, empty if there is none.
+
+        Rank 0 finds them, and all ranks have the same.
+        """
         if self._world.size == 1:
-            return self._newest()
+            return self._find_start()
         store = KeyValue()
         if self._world.rank == 0:
-            store.set(_KEY, self._newest().encode())
-        return store.wait(_KEY)[0].decode()
+            series, name = self._find_start()
+            store.set(_KEY, f"{series} {name}".encode())
+        number, _, name = store.wait(_KEY)[0].decode().partition(" ")
+        return int(number), name
 
-    def _newest(self) -> str:
-        # Names begin with the round: what a process writes late, to which the others did not wait, is never the newest.
+    def _find_start(self) -> tuple[int, str]:
+        # What a process writes late, for which the others did not wait, is never the newest: it has an earlier round.
+        # Where rounds begin again at 1, in a job that was made again or has lost its state, a new series begins.
+        begun = [(int(found[1]), int(found[2])) for name in self._storage.all() if (found := _NAME.match(name))]
+        series, last_round = max(begun, default=(0, -1))
         complete = self._storage.complete()
-        return complete[-1] if complete else ""
+        return series + (last_round >= self._world.round), complete[-1] if complete else ""

@@ -20,7 +20,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def steps_of(folder: Path) -> list[int]:
-    return [int(found.name.split("-")[2]) for found in sorted(folder.iterdir())]
+    return [int(found.name.split("-")[3]) for found in sorted(folder.iterdir())]
 
 
 class Training:
@@ -120,12 +120,25 @@ def test_a_stop_saves_confirms_and_ends_the_process(tmp_path: Path, monkeypatch:
 def test_the_newest_is_that_of_the_latest_world_whenever_another_process_writes_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    trainings = {}
+    for round_ in (1, 2):
+        monkeypatch.setenv("ELASTICJOB_ROUND", str(round_))
+        trainings[round_] = Training(tmp_path)
     for round_, step in ((2, 5), (1, 9)):  # the process of round 1 was cut off, and is late
+        trainings[round_].model = [round_] * step
+        assert trainings[round_].checkpointer.save(step, trainings[round_].save)
+    assert Training(tmp_path).model == [2] * 5
+
+
+def test_a_job_that_is_made_again_goes_on_from_the_newest_although_its_rounds_begin_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for round_, steps in ((7, 2), (1, 2), (2, 1)):
         monkeypatch.setenv("ELASTICJOB_ROUND", str(round_))
         training = Training(tmp_path)
-        training.model = [round_] * step
-        assert training.checkpointer.save(step, training.save)
-    assert Training(tmp_path).model == [2] * 5
+        training.train(steps)
+        assert training.checkpointer.save(len(training.model), training.save)
+    assert Training(tmp_path).model == [0, 1, 2, 3, 4]
 
 
 def test_a_world_of_several_needs_a_way_to_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,10 +162,10 @@ def test_checkpoints_may_be_at_a_url_of_fsspec() -> None:
         assert Checkpointer(url, keep=2).save(step, save)
     training = Checkpointer(url)
     training.save(4, lambda _folder: None)
-    files.rm_file(f"/checkpoints/job/checkpoint-{0:010}-{4:012}-{1:06}/{COMPLETE}")
+    files.rm_file(f"/checkpoints/job/checkpoint-{3:04}-{0:010}-{4:012}-{1:06}/{COMPLETE}")
     found = Checkpointer(url).found
     assert found is not None
-    assert found.startswith(f"{url}/checkpoint-{0:010}-{3:012}")
+    assert found.startswith(f"{url}/checkpoint-{2:04}-{0:010}-{3:012}")
     assert fsspec.open(f"{found}/model").open().read() == b"the model"
-    steps = [path.split("-")[2] for path in files.ls("/checkpoints/job", detail=False)]
+    steps = [path.split("-")[3] for path in files.ls("/checkpoints/job", detail=False)]
     assert [int(step) for step in steps] == [2, 3, 4]

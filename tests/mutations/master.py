@@ -1,0 +1,82 @@
+"""Mistakes in the master and in the ledger of shards."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+MUTATIONS = (
+    Mutation(
+        "a world is started before it is stored",
+        "master/elasticjob_master/core/rendezvous/state.py",
+        "return stored or not self.shared_state",
+        "return True",
+    ),
+    Mutation(
+        "a world is started long after it was stored",
+        "master/elasticjob_master/core/rendezvous/state.py",
+        "stored = self.stored_round >= self.round and now - self.stored_at <= self.timing.fence",
+        "stored = self.stored_round >= self.round",
+    ),
+    Mutation(
+        "a process of an earlier round is current",
+        "master/elasticjob_master/core/rendezvous/current_process.py",
+        "elif 0 < process_round < job.round:",
+        "elif False:",
+    ),
+    Mutation(
+        "a process that has ended is current",
+        "master/elasticjob_master/core/rendezvous/current_process.py",
+        "return not process_round or (member is not None and member.process_round == process_round)",
+        "return True",
+    ),
+    Mutation(
+        "a member that is cut off commits",
+        "master/elasticjob_master/core/rendezvous/current_process.py",
+        """    if member.disconnected_since is not None:
+        raise NotReadyYet(f"pod {member.identity.pod_name} is disconnected")""",
+        "",
+    ),
+    Mutation(
+        "strangers are not bounded",
+        "master/elasticjob_master/core/connection_limits.py",
+        "return [*late, *_beyond(strangers[len(late) :], most), *_beyond(callers, most)]",
+        "return [*late, *_beyond(callers, most)]",
+    ),
+    Mutation(
+        "strangers may stay",
+        "master/elasticjob_master/core/connection_limits.py",
+        "return [*late, *_beyond(strangers[len(late) :], most), *_beyond(callers, most)]",
+        "return [*_beyond(strangers, most), *_beyond(callers, most)]",
+    ),
+    Mutation(
+        "what is reported done is not done if another member has leased it",
+        "shards/elasticjob_shards/ledger.py",
+        """        uid = self._leases.pop(position, None)
+        if uid is not None:
+            self._holders[uid].leased.discard(position)
+            return True
+""",
+        """        uid = self._leases.get(position)
+        if uid is not None:
+            return True
+""",
+    ),
+    Mutation(
+        "a report of before the restored checkpoint counts",
+        "shards/elasticjob_shards/ledger.py",
+        "if 0 < round_ < self.restored_round:",
+        "if False:",
+    ),
+    Mutation(
+        "a shard that was given back is lost",
+        "shards/elasticjob_shards/ledger.py",
+        "            heapq.heappush(self._next, position)\n",
+        "",
+    ),
+    Mutation(
+        "an earlier master's write replaces that of a later one",
+        "master/elasticjob_master/persistence/config_map.py",
+        "if found.mark is not None and found.mark > self._mark:",
+        "if False:",
+    ),
+)

@@ -1,0 +1,159 @@
+"""Mistakes in the operator."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+MUTATIONS = (
+    Mutation(
+        "a delete without UID",
+        "operator/elasticjob_operator/pod_executor.py",
+        "name, uid=uid, grace_seconds=grace_seconds)",
+        "name, grace_seconds=grace_seconds)",
+    ),
+    Mutation(
+        "a status written without resourceVersion",
+        "operator/elasticjob_operator/executor.py",
+        'metadata = {"resourceVersion": job.metadata.resource_version, "uid": job.metadata.uid}',
+        'metadata = {"uid": job.metadata.uid}',
+    ),
+    Mutation(
+        "the index of a pod that is still leaving is used again",
+        "operator/elasticjob_operator/core/members/reconcile.py",
+        "live = {pod.index for pod in pods if not pod.finished}",
+        "live = {pod.index for pod in pods if not pod.finished and not pod.terminating}",
+    ),
+    Mutation(
+        "members that have succeeded are started again",
+        "operator/elasticjob_operator/core/members/reconcile.py",
+        "return parse_indices(replica.succeeded_indices) | ",
+        "return ",
+    ),
+    Mutation(
+        "names are used again",
+        "operator/elasticjob_operator/core/members/reconcile.py",
+        "highest, incarnations = max(highest, index), incarnations + (not first_use)",
+        "highest, incarnations = max(highest, index), incarnations",
+    ),
+    Mutation(
+        "members are let go before they have drained",
+        "operator/elasticjob_operator/core/scaling/plan_membership.py",
+        "drained = plan.status.execution_time is not None",
+        "drained = True",
+    ),
+    Mutation(
+        "a failure is counted each time it is seen",
+        "operator/elasticjob_operator/core/members/terminations.py",
+        "elif pod is newest[pod.index] and not counters.include(pod.index, pod):",
+        "elif pod is newest[pod.index]:",
+    ),
+    Mutation(
+        "the line is not in order of creation",
+        "operator/elasticjob_operator/core/scaling/plan_queue.py",
+        "return sorted(waiting, key=lambda item: _position(observed, item))",
+        "return sorted(waiting, key=lambda item: _position(observed, item), reverse=True)",
+    ),
+    Mutation(
+        "manual plans are superseded",
+        "operator/elasticjob_operator/core/scaling/plan_queue.py",
+        'isinstance(item, ScalePlan) and item.spec.source == "Auto"]',
+        "isinstance(item, ScalePlan)]",
+    ),
+    Mutation(
+        "the plan of a ScaleIn or ScaleOut gets a new name each time",
+        "operator/elasticjob_operator/executor.py",
+        "kube.create(SCALE_PLANS, job.metadata.namespace, body)",
+        "kube.create(SCALE_PLANS, job.metadata.namespace, {**body, 'metadata': {**body['metadata'], 'name': "
+        "body['metadata']['name'] + (f'-{time.time():f}' if body['spec']['source'].startswith('Scale') else '')}})",
+    ),
+    Mutation(
+        "a member goes before its replacement is ready",
+        "operator/elasticjob_operator/core/scaling/migration.py",
+        "any(pod.ready for pod in pods_by_member[move.role, move.replacement])",
+        "any(here[move.role, move.replacement])",
+    ),
+    Mutation(
+        "a job that has ended goes on",
+        "operator/elasticjob_operator/core/decide.py",
+        "    if job.status.phase in job_status.FINISHED_PHASES:\n        return _clean_up(observed, now)\n",
+        "",
+    ),
+    Mutation(
+        "a suspended plan keeps its size",
+        "operator/elasticjob_operator/core/suspend.py",
+        "kept = membership.counted if _is_written_back(observed, plan) else membership.before",
+        "kept = membership.targets",
+    ),
+    Mutation(
+        "a rollback forgets whom the plan removed",
+        "operator/elasticjob_operator/core/scaling/completion_status.py",
+        "restored = sorted(members.removed[role])[: len(unready)]",
+        "restored: list[int] = []",
+    ),
+    Mutation(
+        "what is gone comes back by a late event",
+        "operator/elasticjob_operator/store.py",
+        "        if uid in self._deleted_uids:\n            return False\n",
+        "",
+    ),
+    Mutation(
+        "a create without an answer is not looked for",
+        "operator/elasticjob_operator/pod_executor.py",
+        "            self._jobs_to_relist.add(job.metadata.uid)\n",
+        "",
+    ),
+    Mutation(
+        "somebody else's pod is taken for the job's own",
+        "operator/elasticjob_operator/store.py",
+        "    owners = pod.metadata.owner_references\n",
+        "    return pod.metadata.labels.get(names.LABEL_JOB_UID)\n    owners = pod.metadata.owner_references\n",
+    ),
+    Mutation(
+        "bounds are not looked at",
+        "operator/elasticjob_operator/core/scaling/limits.py",
+        "if size < min_replicas:",
+        "if False:",
+    ),
+    Mutation(
+        "a pod of another namespace is taken for the job's own",
+        "operator/elasticjob_operator/core/model/identity.py",
+        "return JobIdentity(pod.metadata.namespace, owner.name, owner.uid)",
+        'return JobIdentity("default", owner.name, owner.uid)',
+    ),
+    Mutation(
+        "an owner of another kind is taken for the job",
+        "operator/elasticjob_operator/core/model/identity.py",
+        "if owner.controller and is_of_kind(owner, ELASTIC_JOB):",
+        "if owner.controller:",
+    ),
+    Mutation(
+        "a role that the job does not have is believed",
+        "operator/elasticjob_operator/core/repair.py",
+        "status = job.status if roles == old else replace(job.status, replica_statuses=roles)",
+        "status = job.status",
+    ),
+    Mutation(
+        "a count of masters is believed",
+        "operator/elasticjob_operator/core/repair.py",
+        "if not highest <= status.master.incarnations <= _MAX_INCARNATIONS:",
+        "if False:",
+    ),
+    Mutation(
+        "a time that is none is believed",
+        "operator/elasticjob_operator/core/repair.py",
+        "if not _is_time_or_none(status.completion_time):",
+        "if False:",
+    ),
+    Mutation(
+        "who is ended from outside waits as long as who fails",
+        "operator/elasticjob_operator/core/members/backoff.py",
+        "first = FIRST_DELAY_FROM_OUTSIDE_SECONDS if from_outside else FIRST_DELAY_SECONDS",
+        "first = FIRST_DELAY_SECONDS",
+    ),
+    Mutation(
+        "a master outlives its account",
+        "operator/elasticjob_operator/core/members/master.py",
+        "return parse_time(account_created) - parse_time(created) > _CLOCK_DIFFERENCE_SECONDS",
+        "return False",
+    ),
+)
