@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from elasticjob_kube.resources import NAMESPACES
+from elasticjob_kube.resources import EVENTS, NAMESPACES
 from elasticjob_kube.session import Kube, connect
 
 from tests.conftest import wait_for_defaults
@@ -62,7 +63,8 @@ class Run:
 
     async def jobs_and_faults(self) -> None:
         """Run jobs and faults until the time is over, and wait until all has ended."""
-        self.record.began = asyncio.get_running_loop().time()
+        self.record.began = time.monotonic()
+        self.record.write("began", monotonic=self.record.began)
         draws = draw_jobs(self.options.seed)
         await asyncio.gather(self._all_faults(), *(self._stream(draws) for _ in range(self.options.jobs_at_a_time)))
 
@@ -105,6 +107,9 @@ class Run:
 
     async def after(self) -> None:
         """Check that nothing is left."""
+        for event in (await self.kube.list(EVENTS, NAMESPACE))["items"]:
+            said = {key: event.get(key) for key in ("reason", "note", "eventTime", "deprecatedLastTimestamp")}
+            self.record.write("event", **said, name=(event.get("regarding") or {}).get("name"))
         found = await checks.check_nothing_left(self.cluster, self.kube)
         found += await checks.check_processes(self.pods.uids)
         found += await checks.check_operators(self.cluster)

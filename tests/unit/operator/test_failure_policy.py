@@ -134,7 +134,8 @@ def test_the_documented_table_is_the_one_in_force() -> None:
     documented = [line for line in lines[begin + 2 :] if line.startswith("|")][: len(table)]
     assert documented == table, "docs/failures.md must have these rows:\n" + "\n".join(table)
     first, from_outside = backoff.FIRST_DELAY_SECONDS, backoff.FIRST_DELAY_FROM_OUTSIDE_SECONDS
-    numbers = first, from_outside, backoff.MAX_DELAY_SECONDS, backoff.RESET_AFTER_SECONDS
+    resets = backoff.RESET_AFTER_SECONDS, backoff.RESET_AFTER_FROM_OUTSIDE_SECONDS
+    numbers = first, from_outside, backoff.MAX_DELAY_SECONDS, *resets
     assert all(f"{number} s" in DOC.read_text() for number in numbers)
 
 
@@ -274,10 +275,10 @@ def test_a_long_run_begins_a_row_anew_and_nothing_else_does(runs: list[int]) -> 
 def test_the_end_of_a_pod_that_has_vanished_is_when_it_is_missed() -> None:
     first, _ = backoff.after_termination(None, None, 1000, from_outside=True)
     assert first == BackOff(failures=1, until=format_time(1000))
-    soon, _ = backoff.after_termination(first, None, 1050, from_outside=True)
-    assert soon == BackOff(failures=2, until=format_time(1051))
-    late, _ = backoff.after_termination(first, None, 1060, from_outside=True)
-    assert late == BackOff(failures=1, until=format_time(1060))
+    soon, _ = backoff.after_termination(first, None, 1009, from_outside=True)
+    assert soon == BackOff(failures=2, until=format_time(1010))
+    late, _ = backoff.after_termination(first, None, 1010, from_outside=True)
+    assert late == BackOff(failures=1, until=format_time(1010))
 
 
 def test_a_kubelet_whose_clock_is_ahead_does_not_make_anybody_wait_longer() -> None:

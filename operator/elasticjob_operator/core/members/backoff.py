@@ -17,6 +17,8 @@ FIRST_DELAY_FROM_OUTSIDE_SECONDS = 1
 MAX_DELAY_SECONDS = 300
 RESET_AFTER_SECONDS = 60
 """A pod that ran for so long resets the count of ends in a row."""
+RESET_AFTER_FROM_OUTSIDE_SECONDS = 10
+"""The same for one that was ended from outside: its node has taken it, so there is no busy loop."""
 
 
 def delay_seconds(ends: int, *, from_outside: bool) -> int:
@@ -36,7 +38,8 @@ def after_termination(
         ended = now
     if started is None and before is not None:
         started = _parsed(before.until)
-    reset = started is not None and ended - started >= RESET_AFTER_SECONDS
+    long_run = RESET_AFTER_FROM_OUTSIDE_SECONDS if from_outside else RESET_AFTER_SECONDS
+    reset = started is not None and ended - started >= long_run
     ends = 1 if before is None or reset else before.failures + 1
     created = _parsed(pod.metadata.creation_timestamp) if pod is not None else None
     if ended > now or (created is not None and ended < created):
