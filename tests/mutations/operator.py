@@ -81,7 +81,7 @@ MUTATIONS = (
     Mutation(
         "a suspended plan keeps its size",
         "operator/elasticjob_operator/core/suspend.py",
-        "kept = membership.counted if _is_written_back(observed, plan) else membership.before",
+        "kept = membership.counted if is_return or _is_written_back(observed, plan) else membership.before",
         "kept = membership.targets",
     ),
     Mutation(
@@ -101,12 +101,6 @@ MUTATIONS = (
         "operator/elasticjob_operator/pod_executor.py",
         "            self._jobs_to_relist.add(job.metadata.uid)\n",
         "",
-    ),
-    Mutation(
-        "somebody else's pod is taken for the job's own",
-        "operator/elasticjob_operator/store.py",
-        "    owners = pod.metadata.owner_references\n",
-        "    return pod.metadata.labels.get(names.LABEL_JOB_UID)\n    owners = pod.metadata.owner_references\n",
     ),
     Mutation(
         "bounds are not looked at",
