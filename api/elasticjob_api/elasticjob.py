@@ -120,6 +120,14 @@ class ReplicaSpec(Object, frozen=True):
     max_replicas: Annotated[
         Count | None, Meta(description="Most members; unset: no bound, and no automatic growth.")
     ] = None
+    agent: Annotated[
+        Literal["Managed", "None"],
+        Meta(
+            description="Managed: the agent starts the command, and the members train together. None: the container "
+            "runs as written, also without a command, such as a store or a dashboard; it does not decide the job's "
+            "end unless `completion` says so, and is told to end by SIGTERM."
+        ),
+    ] = "Managed"
     slots_per_replica: Annotated[int, Meta(description="Training processes in one member.", ge=1, le=256)] = 1
     restart_limit: Annotated[
         int, Meta(description="Counted restarts of one member before the job fails.", ge=0, le=10_000)
@@ -150,6 +158,11 @@ class ReplicaSpec(Object, frozen=True):
     ] = None
     completion: Annotated[Completion, Meta(description="When this role ends the job.")] = Completion()
 
+    @property
+    def managed(self) -> bool:
+        """Whether an agent starts the training process of its members."""
+        return self.agent == "Managed"
+
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "self.minReplicas <= self.replicas",
@@ -163,6 +176,7 @@ class ReplicaSpec(Object, frozen=True):
             field=".replicas",
             values=("self.replicas", "self.maxReplicas"),
         ),
+        Rule("self.agent == oldSelf.agent", "agent is immutable; create a new job to change it", field=".agent"),
         Rule(
             "self.template == oldSelf.template",
             "template is immutable; create a new job to change it",

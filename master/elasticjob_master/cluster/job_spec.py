@@ -11,10 +11,11 @@ from elasticjob_master.core.rendezvous.rules import RoleSize
 
 
 def sizes(job: ElasticJob) -> dict[str, RoleSize]:
-    """Return the roles' sizes: the least a world needs, and what the operator holds each role to."""
+    """Return the sizes of the roles that train: the least a world needs, and what the operator holds each role to."""
     return {
         role: RoleSize(min(spec.min_replicas, desired(job, role)), desired(job, role))
         for role, spec in job.spec.replica_specs.items()
+        if spec.managed
     }
 
 

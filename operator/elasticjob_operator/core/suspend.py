@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from elasticjob_operator.core.members.reconcile import keep_only_members, pods_by_role
 from elasticjob_operator.core.members.reconcile_result import ReconcileResult
-from elasticjob_operator.core.model.observed import Observed
+from elasticjob_operator.core.model.observed import Observed, Pod
 from elasticjob_operator.core.scaling.member_selection import with_size
 from elasticjob_operator.core.scaling.plan_manifests import is_return_plan
 from elasticjob_operator.core.scaling.plan_membership import membership_of
@@ -30,10 +30,17 @@ def suspend(observed: Observed, now: float) -> ReconcileResult:
         succeeded = format_indices(parse_indices(replica.succeeded_indices) | newly_succeeded)
         # From here on a missing pod was deleted and has not vanished; and after resuming no restart waits any more.
         result.set_replica_status(role, replace(replica, succeeded_indices=succeeded, started_indices="", back_off={}))
-    members = [pod for pod in observed.pods if pod.role != names.ROLE_MASTER]
-    for pod in members or observed.pods:
+    for pod in _first_to_end(observed):
         result.terminate(observed.job, pod, now)
     return result
+
+
+def _first_to_end(observed: Observed) -> list[Pod]:
+    """Return the pods to delete now: who saves something ends before those that it may be saved to, the master last."""
+    roles = observed.job.spec.replica_specs
+    members = [pod for pod in observed.pods if pod.role != names.ROLE_MASTER]
+    managed = [pod for pod in members if pod.role not in roles or roles[pod.role].managed]
+    return managed or members or list(observed.pods)
 
 
 def _without_running_plan(observed: Observed) -> ElasticJobStatus:

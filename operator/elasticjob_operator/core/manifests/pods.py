@@ -88,7 +88,9 @@ def member_pod(
     first, *others = pod_spec["containers"]
     if resources:
         first = {**first, "resources": with_resources(first.get("resources") or {}, resources, default_limits)}
-    pod_spec["containers"] = [_member_container(job, role, index, incarnation, spec, first), *others]
+    if spec.managed:
+        first = _member_container(job, role, index, incarnation, spec, first)
+    pod_spec["containers"] = [first, *others]
     pod_spec |= {
         "hostname": names.member_hostname(role, index),
         "subdomain": job.metadata.name,
@@ -100,7 +102,7 @@ def member_pod(
     if not pod_spec.get("serviceAccountName"):
         # Members do not need the API server; a template that does sets an account or this field.
         pod_spec.setdefault("automountServiceAccountToken", False)
-    if job.spec.agent.source == "InitContainer":
+    if spec.managed and job.spec.agent.source == "InitContainer":
         _add_agent(pod_spec, job.spec.agent.image or defaults.agent_image)
     pod = {
         "apiVersion": "v1",

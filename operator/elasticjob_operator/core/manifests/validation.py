@@ -54,25 +54,26 @@ def validation_error(job: ElasticJob) -> str | None:
         return error
     for role, spec in job.spec.replica_specs.items():
         field = f"spec.replicaSpecs.{role}.template"
-        if error := _template_error(spec.template, field):
+        if error := _template_error(spec.template, field, managed=spec.managed):
             return error
-        if job.spec.agent.source == "InitContainer" and (error := _reserved_name_error(spec.template["spec"], field)):
+        installs_agent = spec.managed and job.spec.agent.source == "InitContainer"
+        if installs_agent and (error := _reserved_name_error(spec.template["spec"], field)):
             return error
     if error := _schema_error({"spec": {"containers": [{"resources": job.spec.master.resources}]}}, "spec.master"):
         return error
     return _schema_error(job.spec.master.template, "spec.master.template")
 
 
-def _template_error(template: Json, field: str) -> str | None:
+def _template_error(template: Json, field: str, *, managed: bool) -> str | None:
     if error := _schema_error(template, field):
         return error
     containers = (template.get("spec") or {}).get("containers")
     if not containers:
         return f"{field}.spec.containers: must have at least one container"
-    if not containers[0].get("command"):
+    if managed and not containers[0].get("command"):
         return (
             f"{field}.spec.containers[0].command: must be set, because the agent starts it and the image's own entry "
-            "point is not known"
+            "point is not known; for a role that needs no agent, set agent of the role to None"
         )
     return None
 

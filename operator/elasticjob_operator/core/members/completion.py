@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elasticjob_api import names
-from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
+from elasticjob_api.elasticjob import Completion, ElasticJob, ElasticJobStatus
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.indices import parse_indices
 
@@ -60,4 +60,5 @@ def _deciding_roles(job: ElasticJob) -> list[str]:
     for role in (deciding, names.ROLE_WORKER if deciding else None):
         if role is not None and role in job.spec.replica_specs:
             return [role]
-    return list(job.spec.replica_specs)
+    own_end = [role for role, spec in job.spec.replica_specs.items() if spec.managed or spec.completion != Completion()]
+    return own_end or list(job.spec.replica_specs)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.scaleplan import ScalePlan, ScalePlanStatus
 from msgspec.structs import replace
 
@@ -19,10 +20,16 @@ _EXACT_LIST_LENGTH = 10
 """Up to this length the list of draining pods is kept exact; a longer one is written again when half has drained."""
 
 
-def pods_to_drain(pods: Iterable[Pod]) -> list[str]:
-    """Return the names of the pods in which training still runs, so that it must end before they are deleted."""
+def pods_to_drain(job: ElasticJob, pods: Iterable[Pod]) -> list[str]:
+    """Return the names of the pods in which training still runs, so that it must end before they are deleted.
+
+    A pod without an agent is not among them: nobody could tell it to drain, but its deletion does.
+    """
+    roles = job.spec.replica_specs
     return sorted(
-        pod.name for pod in pods if pod.status.phase == "Running" and not pod.training_ended and not pod.terminating
+        pod.name
+        for pod in pods
+        if pod.status.phase == "Running" and not pod.training_ended and not pod.terminating and roles[pod.role].managed
     )
 
 

@@ -63,7 +63,7 @@ def begin(
     """
     leaving = {role: indices - resolved.targets[role] for role, indices in resolved.before.items()}
     removed = [pod for pod in observed.pods if pod.index in leaving.get(pod.role, ())]
-    draining = drain.pods_to_drain(removed)
+    draining = drain.pods_to_drain(observed.job, removed)
     added = {role: indices - resolved.before[role] for role, indices in resolved.targets.items()}
     status = replace(
         plan.status,

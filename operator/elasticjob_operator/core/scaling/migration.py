@@ -68,7 +68,7 @@ def advance(observed: Observed, plan: ScalePlan, now: float) -> tuple[ScalePlanS
         old = pods_by_member[move.role, move.index]
         moved, left = _advance_one(observed, plan, move, pods_by_member, draining, now)
         if moved.phase == "Draining" != move.phase:
-            draining.update(drain.pods_to_drain(old))
+            draining.update(drain.pods_to_drain(observed.job, old))
             removed.update(pod.name for pod in old if pod.name not in draining)
         elif moved.phase == "Done" != move.phase:
             forced.update(pod.name for pod in old if pod.name in draining and not pod.training_ended)
