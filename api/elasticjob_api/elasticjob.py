@@ -128,6 +128,13 @@ class ReplicaSpec(Object, frozen=True):
             "end unless `completion` says so, and is told to end by SIGTERM."
         ),
     ] = "Managed"
+    on_world_change: Annotated[
+        Literal["Restart", "Keep"] | None,
+        Meta(
+            description="What becomes of its processes when other members come and go. Restart: they are started again "
+            "in the new world. Keep: they go on. Unset: Keep for TensorFlow's ps and evaluator, else Restart."
+        ),
+    ] = None
     slots_per_replica: Annotated[int, Meta(description="Training processes in one member.", ge=1, le=256)] = 1
     restart_limit: Annotated[
         int, Meta(description="Counted restarts of one member before the job fails.", ge=0, le=10_000)

@@ -55,7 +55,11 @@ class Controller:
         self, *, framework: str, sizes: Mapping[str, RoleSize] | None = None, timing: Timing | None = None
     ) -> None:
         self.framework = FRAMEWORKS[framework]
-        rules = Rules(in_process_elastic=self.framework.in_process_elastic, deciding_role=self.framework.deciding_role)
+        rules = Rules(
+            in_process_elastic=self.framework.in_process_elastic,
+            deciding_role=self.framework.deciding_role,
+            stop_order=self.framework.stop_order,
+        )
         self.members = Members()
         self.rendezvous = Rendezvous(self.members, rules=rules, timing=timing)
         self.rendezvous.sizes = sizes

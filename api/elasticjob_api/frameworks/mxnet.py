@@ -22,4 +22,9 @@ def environment(world: Sequence[Peer]) -> Environment:
     return lambda rank: {"DMLC_ROLE": world[rank].role.lower(), **shared}
 
 
-MXNET = Framework(roles=("scheduler", "server", "worker"), environment=environment, deciding_role="worker")
+MXNET = Framework(
+    roles=("scheduler", "server", "worker"),
+    environment=environment,
+    deciding_role="worker",
+    stop_order=("worker", "server", "scheduler"),
+)

@@ -29,12 +29,16 @@ class Framework:
         roles: role names it knows; empty means any.
         environment: prepares what all ranks of a world share, once, and returns what renders the variables of each.
         deciding_role: the role whose members end the job when they succeed; None means every role.
+        stop_order: roles that are stopped one after the other: who saves something, before those that hold it.
+        kept_roles: roles whose processes go on when others come and go, unless the job says otherwise.
         in_process_elastic: the training process takes world changes itself; the agent does not restart it.
     """
 
     roles: tuple[str, ...]
     environment: Callable[[Sequence[Peer]], Environment]
     deciding_role: str | None = None
+    stop_order: tuple[str, ...] = ()
+    kept_roles: frozenset[str] = frozenset()
     in_process_elastic: bool = False
 
 

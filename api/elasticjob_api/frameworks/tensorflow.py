@@ -30,4 +30,11 @@ def environment(world: Sequence[Peer]) -> Environment:
     return render
 
 
-TENSORFLOW = Framework(roles=ROLES, environment=environment, deciding_role="chief")
+TENSORFLOW = Framework(
+    roles=ROLES,
+    environment=environment,
+    deciding_role="chief",
+    # The chief saves the variables, which parameter servers hold and workers may be changing.
+    stop_order=("chief", "worker", "ps"),
+    kept_roles=frozenset({"ps", "evaluator"}),
+)

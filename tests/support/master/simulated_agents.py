@@ -44,16 +44,16 @@ class SimulatedRendezvous:
         self.rendezvous = Rendezvous(self.members, rules=rules, timing=Timing(lost=10.0))
         self.rendezvous.sizes = {"worker": RoleSize(minimum, desired)}
         self.agents: dict[str, SimulatedAgent] = {}
-        self.incarnations: dict[int, int] = {}
+        self.incarnations: dict[tuple[str, int], int] = {}
         self.started_in: dict[int, set[str]] = {}
         self.worlds: dict[int, tuple[str, ...]] = {}
         self.leases_lost: list[str] = []
 
-    def join(self, index: int) -> SimulatedAgent:
-        incarnation = self.incarnations.get(index, -1) + 1
-        self.incarnations[index] = incarnation
-        uid = f"{index}.{incarnation}"
-        agent = SimulatedAgent(Identity(f"j-worker-{uid}", uid, "worker", index, incarnation, f"10.0.0.{index}"))
+    def join(self, index: int, role: str = "worker") -> SimulatedAgent:
+        incarnation = self.incarnations.get((role, index), -1) + 1
+        self.incarnations[role, index] = incarnation
+        uid = f"{index}.{incarnation}" if role == "worker" else f"{role}-{index}.{incarnation}"
+        agent = SimulatedAgent(Identity(f"j-{role}-{uid}", uid, role, index, incarnation, f"10.0.0.{index}"))
         self.agents[uid] = agent
         self.connect(agent)
         return agent

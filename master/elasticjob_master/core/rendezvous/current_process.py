@@ -37,7 +37,7 @@ def check_current(job: RendezvousState, uid: str, process_round: int) -> Member:
         if member.disconnected_since is not None:
             raise NotReadyYet(f"round is {process_round}; pod {pod} has not told yet what runs there")
         raise NotCurrent(f"round is {process_round}; pod {pod} runs no process of that round any more")
-    if process_round and job.rules.in_process_elastic:
+    if process_round and (job.rules.in_process_elastic or job.keeps_process(member)):
         # Its process goes on from world to world, with the round of its start.
         if not job.in_world(uid):
             reason = f"pod {pod} is not in the world of round {job.round}"

@@ -5,6 +5,7 @@ A command is sent once on a stream, and again when the agent has opened another 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from elasticjob_api.health import NodeCheck
@@ -22,6 +23,9 @@ class WorldState:
         round: of the present world.
         world_uids: the UIDs of its members.
         stop_without_grace: the world has failed, so its processes have nothing to save.
+        kept_roles: the roles whose processes go on.
+        stop_order: the roles that are stopped one after the other.
+        stop_stage: the first place in this order at which a process still has to end.
     """
 
     now: float
@@ -30,26 +34,47 @@ class WorldState:
     world_uids: frozenset[str]
     in_process_elastic: bool
     stop_without_grace: bool
+    kept_roles: frozenset[str] = frozenset()
+    stop_order: tuple[str, ...] = ()
+    stop_stage: int = 0
 
-    def must_stop(self, process_round: int) -> bool:
-        """Return whether a process of a round has to be stopped because of a change of the world."""
+    def must_stop(self, member: Member) -> bool:
+        """Return whether a member's process has to be stopped because of a change of the world."""
+        if member.identity.role in self.kept_roles:
+            return False
         if self.in_process_elastic:
             return self.phase == "reforming"  # only when all processes are restarted
-        return process_round != self.round or self.phase in ("reforming", "waiting")
+        return member.process_round != self.round or self.phase in ("reforming", "waiting")
 
-    def is_over(self, process_round: int) -> bool:
-        """Return whether another world was formed while the process of a round still ran, on a member cut off then."""
-        return not self.in_process_elastic and 0 < process_round < self.round
+    def is_over(self, member: Member) -> bool:
+        """Return whether another world was formed while a member's process still ran, as it was cut off then."""
+        goes_on = self.in_process_elastic or member.identity.role in self.kept_roles
+        return not goes_on and 0 < member.process_round < self.round
+
+    def waits_to_stop(self, member: Member) -> bool:
+        """Return whether others, who may save what this member holds, have to stop before it."""
+        in_order = self.phase == "reforming" and not self.stop_without_grace and bool(member.process_round)
+        return in_order and stop_stage(member, self.stop_order, self.kept_roles) > self.stop_stage
+
+
+def stop_stage(member: Member, order: Sequence[str], kept_roles: Collection[str]) -> int:
+    """Return a member's place in the order in which roles are stopped; kept roles that it does not name are last."""
+    role = member.identity.role
+    if role in order:
+        return order.index(role)
+    return len(order) if role in kept_roles else 0
 
 
 def desired_command(member: Member, world: WorldState) -> LastCommand | None:
     """Return the command that a connected member should have; None: no command."""
-    if world.is_over(member.process_round):
+    if world.is_over(member):
         # Whatever becomes of the member: the present world has begun without this process, which must save nothing.
         return LastCommand("stop", member.process_round, at_once=True)
     if member.succeeded or member.exiting:
         return LastCommand("exit")
     if member.draining_since is not None:
+        if world.waits_to_stop(member):
+            return None
         # An in-process elastic process learns from host discovery that it has to leave, and gets time to do so.
         may_leave_itself = world.in_process_elastic and world.now - member.draining_since < member.drain_seconds / 2
         return None if may_leave_itself and member.process_round else LastCommand("drain")
@@ -57,7 +82,9 @@ def desired_command(member: Member, world: WorldState) -> LastCommand | None:
     if member.process_round:
         if world.in_process_elastic and world.phase != "reforming":
             return member.last_command
-        if not in_world or world.must_stop(member.process_round):
+        if member.identity.role in world.kept_roles or world.waits_to_stop(member):
+            return member.last_command
+        if not in_world or world.must_stop(member):
             return LastCommand("stop", member.process_round, world.stop_without_grace)
         return member.last_command
     if in_world and world.phase == "training" and member.crashed_at is None and member.last_round < world.round:

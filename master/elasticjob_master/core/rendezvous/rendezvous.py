@@ -103,10 +103,11 @@ class Rendezvous(RendezvousState):
         member = self.members.get(uid)
         if member is None or process_round == 0 or member.process_round != process_round:
             return
+        stopping = self._world_state(now).must_stop(member)
         self._end_process(member)
         if member.leaving:
             return
-        if self._world_state(now).must_stop(process_round):
+        if stopping:
             return  # the processes agree among themselves to stop, maybe before this agent has got the command
         if requested:
             self.world_incomplete = True
@@ -227,6 +228,9 @@ class Rendezvous(RendezvousState):
         self.reconnect_deadline = now + self.timing.lost
 
     def _world_state(self, now: float) -> desired_commands.WorldState:
+        order, kept = self.rules.stop_order, frozenset(r for r, size in (self.sizes or {}).items() if size.kept)
+        running = self.running() if (order or kept) and self.phase == "reforming" else ()
+        stages = (desired_commands.stop_stage(member, order, kept) for member in running)
         return desired_commands.WorldState(
             now=now,
             round=self.round,
@@ -234,6 +238,9 @@ class Rendezvous(RendezvousState):
             world_uids=self.world_uids,
             in_process_elastic=self.rules.in_process_elastic,
             stop_without_grace=self.stop_without_grace,
+            kept_roles=kept,
+            stop_order=order,
+            stop_stage=min(stages, default=0),
         )
 
     def _check_timeouts(self, now: float) -> None:

@@ -51,10 +51,17 @@ class Timing:
 
 @dataclass(frozen=True)
 class RoleSize:
-    """The least number of members with which a role can train, and the desired number."""
+    """The least number of members with which a role can train, and the desired number.
+
+    Attributes:
+        minimum: the least number.
+        desired: the desired number.
+        kept: its processes go on when the world changes, with the round in which they were started.
+    """
 
     minimum: int
     desired: int
+    kept: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,9 +71,11 @@ class Rules:
     Attributes:
         in_process_elastic: the training process itself follows world changes; the agent does not restart it.
         deciding_role: the role whose success finishes the job; None: any role's.
+        stop_order: roles that are stopped one after the other: who saves something, before those that hold it.
         all_ready: the first world needs all desired members, not only the least number.
     """
 
     in_process_elastic: bool = False
     deciding_role: str | None = None
+    stop_order: tuple[str, ...] = ()
     all_ready: bool = False

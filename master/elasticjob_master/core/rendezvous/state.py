@@ -94,6 +94,21 @@ class RendezvousState:
         """Return the members of the present world that still exist, by rank."""
         return (m for m in map(self.members.get, self.world) if m is not None)
 
+    def keeps_process(self, member: Member) -> bool:
+        """Return whether a member's process goes on when the world changes."""
+        if self.rules.in_process_elastic:
+            return self.phase != "reforming"  # to which only a restart of all leads
+        size = (self.sizes or {}).get(member.identity.role)
+        return size is not None and size.kept and not member.leaving
+
+    def running(self) -> Iterator[Member]:
+        """Return the connected members of the present world whose processes run and have to end before the next one."""
+        return (
+            m
+            for m in self.world_members()
+            if m.process_round and m.disconnected_since is None and not self.keeps_process(m)
+        )
+
     def joiners(self) -> list[Member]:
         """Return the available members outside the present world, without those on standby."""
         others = (m for m in self.members if m.uid not in self.world_uids and m.available)

@@ -2,13 +2,13 @@
 
     waiting -> training: enough members are there, the join window has closed, and no process runs (`_form_world`).
     training -> reforming: the world has failed or is incomplete, a member drains, or joiners are ready.
-    reforming -> waiting: no connected member of the world runs a process any more.
+    reforming -> waiting: no connected member of the world runs a process any more that has to end.
     training -> finishing: a member has finished successfully (done by `Rendezvous.process_exited`).
     finishing -> waiting: no member of the world runs a process any more, and no single role decides about the success.
     finishing -> reforming: the world has failed, and its processes do not end by themselves in time.
 
 With an in-process elastic framework membership changes do not lead to reforming: it stays in training, and the next
-world is formed while the processes of the last one run.
+world is formed while the processes of the last one run. The same holds for the processes of single roles that are kept.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def apply_transitions(job: RendezvousState, now: float) -> None:
         _leave_finishing(job, now)
     if job.phase == "reforming":
         job.stop_without_grace = job.stop_without_grace or job.world_failed
-        if not any(m.process_round and m.disconnected_since is None for m in job.world_members()):
+        if not any(job.running()):
             job.phase = "waiting"
     if job.phase == "waiting" and _can_form_world(job, now):
         _form_world(job, now)
@@ -84,7 +84,7 @@ def _can_form_world(job: RendezvousState, now: float) -> bool:
     present = [m for m in job.members if m.available]
     if not present or any(m.crashed_at is not None for m in present):
         return False
-    if not job.rules.in_process_elastic and any(m.process_round for m in present):
+    if any(m.process_round and not job.keeps_process(m) for m in present):
         return False  # a process of an earlier world is still being stopped
     if job.finished_at is not None:
         return True  # members that are late, or failed beside a finished one, finish from the last checkpoint

@@ -1,0 +1,152 @@
+"""What a change of the world does to each role: who is kept, and who is stopped before whom."""
+
+from __future__ import annotations
+
+import pytest
+from elasticjob_api.frameworks import FRAMEWORKS
+from elasticjob_api.refusals import NotCurrent
+from elasticjob_master.core.rendezvous.commands import Command, Drain, Stop
+from elasticjob_master.core.rendezvous.current_process import check_current
+from elasticjob_master.core.rendezvous.rules import RoleSize, Rules
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.master.simulated_agents import SimulatedAgent, SimulatedRendezvous
+
+SIZES = {"chief": RoleSize(1, 1), "worker": RoleSize(1, 3), "ps": RoleSize(1, 2, kept=True)}
+
+
+class Job(SimulatedRendezvous):
+    """A TensorFlow job with parameter servers, and the order in which its processes were told to end."""
+
+    def __init__(self, *, workers: int = 2) -> None:
+        rules = Rules(deciding_role="chief", stop_order=FRAMEWORKS["tensorflow"].stop_order)
+        super().__init__(rules=rules)
+        self.rendezvous.sizes = SIZES
+        self.told: list[str] = []
+        self.chief, self.ps = self.join(0, "chief"), [self.join(index, "ps") for index in range(2)]
+        self.workers = [self.join(index) for index in range(workers)]
+        self.run_until_quiet()
+
+    def check(self, command: Command) -> None:
+        super().check(command)
+        if isinstance(command, Stop | Drain):
+            role = self.agents[command.uid].identity.role
+            assert not (role != "chief" and self.chief.running and self.chief.connected and self.ordered), role
+            self.told.append(command.uid)
+
+    @property
+    def ordered(self) -> bool:
+        return self.rendezvous.phase == "reforming" and not self.rendezvous.stop_without_grace
+
+    def drain(self, agent: SimulatedAgent) -> None:
+        self.rendezvous.set_draining({agent.identity.pod_name: 60.0}, self.now)
+        self.advance()
+
+
+def test_a_worker_more_does_not_touch_the_parameter_servers() -> None:
+    job = Job()
+    job.join(2)
+    job.run_until_quiet()
+    assert job.rendezvous.round == 2
+    assert [agent.starts for agent in job.ps] == [[1], [1]]
+    assert [agent.starts for agent in (job.chief, *job.workers)] == [[1, 2]] * 3
+    assert len(job.rendezvous.world) == 6, "they belong to the new world all the same"
+
+
+def test_the_chief_is_stopped_first_as_it_saves_what_the_others_hold() -> None:
+    job = Job()
+    job.join(2)
+    for _ in range(40):
+        job.advance(0.25)
+    assert job.told == [job.chief.identity.pod_uid]
+    job.run_until_quiet()
+    assert job.told[1:] == [worker.identity.pod_uid for worker in job.workers]
+
+
+def test_a_parameter_server_that_leaves_does_so_after_all_that_use_it() -> None:
+    job = Job()
+    job.drain(job.ps[0])
+    assert job.told == [job.chief.identity.pod_uid]
+    job.run_until_quiet()
+    assert job.told == [agent.identity.pod_uid for agent in (job.chief, *job.workers, job.ps[0])]
+    assert job.ps[0].ended
+    assert job.ps[1].starts == [1]
+
+
+def test_in_a_world_that_has_failed_nobody_waits() -> None:
+    job = Job()
+    job.kill(job.ps[0])
+    job.advance(11.0)  # its agent is lost
+    assert set(job.told) == {agent.identity.pod_uid for agent in (job.chief, *job.workers)}
+    job.join(0, "ps")
+    job.run_until_quiet()
+    assert job.rendezvous.phase == "training"
+    assert job.ps[1].starts == [1]
+
+
+def test_a_kept_process_is_current_in_every_later_world_and_a_stopped_one_is_not() -> None:
+    job = Job()
+    job.join(2)
+    job.run_until_quiet()
+    assert check_current(job.rendezvous, job.ps[0].identity.pod_uid, 1).process_round == 1
+    with pytest.raises(NotCurrent):
+        check_current(job.rendezvous, job.chief.identity.pod_uid, 1)
+
+
+def test_a_kept_process_that_was_cut_off_while_the_world_changed_goes_on() -> None:
+    job = Job()
+    job.disconnect(job.ps[0])
+    job.join(2)
+    for _ in range(20):
+        job.advance(0.25)
+        for agent in (*job.alive(),):
+            while agent.inbox:
+                job.handle_command(agent)
+    assert job.ps[0].identity.pod_uid not in job.rendezvous.world
+    job.connect(job.ps[0])
+    job.run_until_quiet()
+    assert job.ps[0].starts == [1]
+    assert job.ps[0].identity.pod_uid in job.rendezvous.world
+
+
+EVENTS = ("join", "drain", "kill", "disconnect", "crash", "time")
+
+
+@given(st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 9)), max_size=12))
+def test_after_any_history_all_train_in_one_world_and_servers_were_started_once(history: list[tuple[str, int]]) -> None:
+    job = Job()
+    for event, number in history:
+        agents = job.alive()
+        agent = agents[number % len(agents)] if agents else None
+        if event == "join" and not any(a.identity.role == "worker" and a.identity.index == number for a in agents):
+            job.join(number)
+        elif agent is None or agent is job.chief:
+            pass
+        elif event == "drain":
+            job.drain(agent)
+        elif event == "kill":
+            job.kill(agent)
+        elif event == "disconnect" and agent.connected:
+            job.disconnect(agent)
+        elif event == "crash" and agent.running:
+            job.end_process(agent, 1, asked=False, retry=bool(number % 2))
+        job.advance(1.0 if event == "time" else 0.1)
+        for one in job.alive():
+            while one.inbox:
+                job.handle_command(one)
+    for index in range(2):
+        if not any((a.identity.role, a.identity.index) == ("ps", index) for a in job.alive()):
+            job.join(index, "ps")
+    if not any(a.identity.role == "worker" for a in job.alive()):
+        job.join(0)
+    if job.chief.ended:
+        job.chief = job.join(0, "chief")
+    job.run_until_quiet()
+    now = job.rendezvous
+    assert now.phase == "training", now.phase
+    alive = {agent.identity.pod_uid for agent in job.alive()}
+    assert set(now.world) == alive
+    for agent in job.alive():
+        assert agent.running == now.round or agent.identity.role == "ps"
+        assert agent.running
