@@ -24,14 +24,14 @@ SOURCES = (
 SELECTIONS = {
     # Random histories first, which are independent of the mistake; then the tests of single functions.
     "operator": (
-        ("tests/unit/operator/test_simulator.py", "-k", "any_history", "--histories=500"),
-        ("tests/unit/operator", "-k", "not simulator"),
+        ("tests/unit/operator/test_simulator.py", "-k", "any_history", "--histories=500", "--thorough"),
+        ("tests/unit/operator", "-k", "not simulator", "--thorough"),
     ),
     "master": (("tests/unit/master", "-k", "not soak"),),
     "shards": (("tests/unit/shards",),),
 }
 """The tests that are run, by the package that has the mistake."""
-OPTIONS = ("--thorough", "-x", "-q", "--tb=short", "-p", "no:cacheprovider")
+OPTIONS = ("-x", "-q", "--tb=short", "-p", "no:cacheprovider")
 
 
 def main() -> int:

@@ -8,11 +8,11 @@ from types import MappingProxyType
 from elasticjob_api.frameworks.horovod import HOROVOD
 from elasticjob_api.frameworks.jax import JAX
 from elasticjob_api.frameworks.mxnet import MXNET
-from elasticjob_api.frameworks.peer import Environment, Framework, Peer
+from elasticjob_api.frameworks.peer import Environment, Framework, Peer, stop_stage
 from elasticjob_api.frameworks.pytorch import PYTORCH
 from elasticjob_api.frameworks.tensorflow import TENSORFLOW
 
-__all__ = ["FRAMEWORKS", "Environment", "Framework", "Peer"]
+__all__ = ["FRAMEWORKS", "Environment", "Framework", "Peer", "stop_stage"]
 
 
 def _no_environment(_world: Sequence[Peer]) -> Environment:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 
@@ -40,6 +40,13 @@ class Framework:
     stop_order: tuple[str, ...] = ()
     kept_roles: frozenset[str] = frozenset()
     in_process_elastic: bool = False
+
+
+def stop_stage(role: str, order: Sequence[str], kept_roles: Collection[str]) -> int:
+    """Return a role's place in the order in which roles are stopped; kept roles that it does not name are last."""
+    if role in order:
+        return order.index(role)
+    return len(order) if role in kept_roles else 0
 
 
 def of_role(world: Sequence[Peer], role: str) -> list[Peer]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
-from elasticjob_api.frameworks import FRAMEWORKS
+from elasticjob_api.roles import kept_roles
 from elasticjob_api.scaleplan import ScalePlan
 
 from elasticjob_master.core.rendezvous.rules import RoleSize
@@ -14,15 +14,10 @@ from elasticjob_master.core.rendezvous.rules import RoleSize
 def sizes(job: ElasticJob) -> dict[str, RoleSize]:
     """Return the sizes of the roles that train: the least a world needs, and what the operator holds each role to."""
     return {
-        role: RoleSize(min(spec.min_replicas, desired(job, role)), desired(job, role), kept=_is_kept(job, role))
+        role: RoleSize(min(spec.min_replicas, desired(job, role)), desired(job, role), kept=role in kept_roles(job))
         for role, spec in job.spec.replica_specs.items()
         if spec.managed
     }
-
-
-def _is_kept(job: ElasticJob, role: str) -> bool:
-    chosen = job.spec.replica_specs[role].on_world_change
-    return role in FRAMEWORKS[job.spec.framework].kept_roles if chosen is None else chosen == "Keep"
 
 
 def desired(job: ElasticJob, role: str) -> int:

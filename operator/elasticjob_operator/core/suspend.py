@@ -9,6 +9,7 @@ from __future__ import annotations
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.indices import format_indices, parse_indices
+from elasticjob_api.roles import suspend_stage
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
 from msgspec.structs import replace
 
@@ -37,10 +38,10 @@ def suspend(observed: Observed, now: float) -> ReconcileResult:
 
 def _first_to_end(observed: Observed) -> list[Pod]:
     """Return the pods to delete now: who saves something ends before those that it may be saved to, the master last."""
-    roles = observed.job.spec.replica_specs
+    stages = {role: suspend_stage(observed.job, role) for role in {pod.role for pod in observed.pods}}
     members = [pod for pod in observed.pods if pod.role != names.ROLE_MASTER]
-    managed = [pod for pod in members if pod.role not in roles or roles[pod.role].managed]
-    return managed or members or list(observed.pods)
+    first = min((stages[pod.role] for pod in members), default=0)
+    return [pod for pod in members if stages[pod.role] == first] or list(observed.pods)
 
 
 def _without_running_plan(observed: Observed) -> ElasticJobStatus:

@@ -5,9 +5,9 @@ A command is sent once on a stream, and again when the agent has opened another 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from elasticjob_api.frameworks import stop_stage
 from elasticjob_api.health import NodeCheck
 
 from elasticjob_master.core.rendezvous.commands import Check, Command, Drain, Exit, Start, Stop
@@ -54,15 +54,7 @@ class WorldState:
     def waits_to_stop(self, member: Member) -> bool:
         """Return whether others, who may save what this member holds, have to stop before it."""
         in_order = self.phase == "reforming" and not self.stop_without_grace and bool(member.process_round)
-        return in_order and stop_stage(member, self.stop_order, self.kept_roles) > self.stop_stage
-
-
-def stop_stage(member: Member, order: Sequence[str], kept_roles: Collection[str]) -> int:
-    """Return a member's place in the order in which roles are stopped; kept roles that it does not name are last."""
-    role = member.identity.role
-    if role in order:
-        return order.index(role)
-    return len(order) if role in kept_roles else 0
+        return in_order and stop_stage(member.identity.role, self.stop_order, self.kept_roles) > self.stop_stage
 
 
 def desired_command(member: Member, world: WorldState) -> LastCommand | None:

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import get_args
 
+from elasticjob_api.frameworks import stop_stage
+
 from elasticjob_master.core.rendezvous import desired_commands, failure_detection, node_check, world_changes
 from elasticjob_master.core.rendezvous.commands import Command, MemberRemoved, ReleaseLeases
 from elasticjob_master.core.rendezvous.members import Identity, Member, Members
@@ -230,7 +232,7 @@ class Rendezvous(RendezvousState):
     def _world_state(self, now: float) -> desired_commands.WorldState:
         order, kept = self.rules.stop_order, frozenset(r for r, size in (self.sizes or {}).items() if size.kept)
         running = self.running() if (order or kept) and self.phase == "reforming" else ()
-        stages = (desired_commands.stop_stage(member, order, kept) for member in running)
+        stages = (stop_stage(member.identity.role, order, kept) for member in running)
         return desired_commands.WorldState(
             now=now,
             round=self.round,
