@@ -21,6 +21,8 @@ from typing import Any
 from elasticjob_api import names
 from elasticjob_api.limits import MAX_METRICS
 
+from elasticjob import _process
+
 REPORT_SECONDS = 0.05
 
 _READ_BYTES = 65536
@@ -40,7 +42,7 @@ class AgentConnection:
         self._path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._changed = threading.Condition()
-        self._lines: deque[dict[str, Any]] = deque()
+        self._lines: deque[dict[str, Any]] = deque(_introduction())
         self._report: dict[str, Any] = {}
         self._reported_at = time.monotonic()
         self._step: int | None = None
@@ -178,6 +180,13 @@ class AgentConnection:
             self._changed.notify_all()
         for answer in calls:
             answer.set_exception(AgentError(_AGENT_GONE))
+
+
+def _introduction() -> list[dict[str, Any]]:
+    """Return the first message: which process of its pod this is, if there are several."""
+    if _process.local_size() == 1:
+        return []
+    return [{"process": _process.local_rank(), "of": _process.local_size()}]
 
 
 def _merge_metrics(metrics: dict[str, float], newer: Mapping[str, float]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from elasticjob_api import names
 
+from elasticjob import _process
 from elasticjob._agent_connection import agent_connection
 
 
@@ -15,13 +16,15 @@ class World:
     """A set of training processes that work together, until the next change.
 
     Attributes:
-        rank: this process, counted from 0; the longest-serving member is 0.
-        size: the number of processes.
+        rank: this process, counted from 0; 0 is the first process of the longest-serving pod.
+        size: the number of processes, those of all pods together.
         round: the number of this world, counted from 1; 0 when there is no job.
         job: a name for the job that is never used again, good for a checkpoint's folder.
         address: this pod's IP address, at which the other processes reach this one.
         role: this process' role, such as worker or ps.
         index: this pod's number within its role; a pod that replaces another one has the same.
+        local_rank: this process among those of its pod, counted from 0; their ranks are adjacent.
+        local_size: the number of processes of this pod.
     """
 
     rank: int
@@ -31,6 +34,8 @@ class World:
     address: str
     role: str
     index: int
+    local_rank: int = 0
+    local_size: int = 1
 
 
 @dataclass(frozen=True)
@@ -42,19 +47,22 @@ class Member:
     index: int
     address: str
     node: str
+    local_rank: int = 0
 
 
 def world() -> World:
     """Return the present world. It stays the same for the life of the process."""
     read = os.environ.get
     return World(
-        rank=int(read(names.ENV_RANK, "0")),
-        size=int(read(names.ENV_WORLD_SIZE, "1")),
+        rank=_process.rank(),
+        size=_process.size(),
         round=int(read(names.ENV_ROUND, "0")),
         job=read(names.ENV_JOB_UID) or "alone",
         address=read(names.ENV_POD_IP) or "127.0.0.1",
         role=read(names.ENV_ROLE) or names.ROLE_WORKER,
         index=int(read(names.ENV_INDEX, "0")),
+        local_rank=_process.local_rank(),
+        local_size=_process.local_size(),
     )
 
 

@@ -17,7 +17,8 @@ from elasticjob_agent.config import Config
 from elasticjob_agent.lifecycle import Action, Event, Launch, State, decide
 from elasticjob_agent.master_connection import MasterConnection, open_channel
 from elasticjob_agent.node_check import NodeCheck
-from elasticjob_agent.process import CannotStart, ProcessSupervisor, TrainingProcess
+from elasticjob_agent.process import ProcessSupervisor, TrainingProcesses
+from elasticjob_agent.process_environment import environments
 from elasticjob_agent.readiness import Readiness
 from elasticjob_agent.training_socket import TrainingSocket
 from elasticjob_agent.usage import UsageMonitor
@@ -47,6 +48,7 @@ class Agent:
     ) -> None:
         """Set up all parts; needs the running event loop."""
         self._config = config
+        self._command = command
         self._environment = environment
         self._timeouts = timeouts
         self._state = State(restarts_left=config.process_restart_limit)
@@ -57,7 +59,7 @@ class Agent:
         )
         self._readiness = Readiness(config.address)
         self._supervisor = ProcessSupervisor(command)
-        self._process: TrainingProcess | None = None
+        self._processes: TrainingProcesses | None = None
         self._node_check = NodeCheck(environment)
         self._usage_monitor = UsageMonitor()
         self._end_task: asyncio.Task[None] | None = None
@@ -126,26 +128,22 @@ class Agent:
     # --- events -----------------------------------------------------------------------------------------------------
 
     def _launch_event(self, start: pb.Start) -> Launch:
-        agent_variables = {
-            names.ENV_SOCKET: str(self._training_socket.path),
-            names.ENV_ROUND: str(start.world.round),
-            names.ENV_RANK: str(start.rank),
-            names.ENV_WORLD_SIZE: str(len(start.world.members)),
-        }
-        environment = {**self._environment, **start.environment, **agent_variables}
+        variables = environments(start, self._config, self._command, self._environment, self._training_socket.path)
+        processes = sum(max(1, member.processes) for member in start.world.members)
         return Launch(
             round=start.world.round,
-            environment=environment,
+            environments=variables,
+            first_rank=start.rank,
             members=start.world.members,
-            restart_in_place=len(start.world.members) <= 1 or self._config.in_process_elastic,
+            restart_in_place=processes <= 1 or self._config.in_process_elastic,
         )
 
     def _handle_sigterm(self) -> None:
         self._handle(lifecycle.DrainRequested(grace=self._config.drain_seconds, by_node=True))
 
     def _forward_signal(self, number: int) -> None:
-        if self._process is not None:
-            self._process.signal(number)
+        if self._processes is not None:
+            self._processes.signal(number)
 
     def _handle(self, event: Event) -> None:
         self._state, actions = decide(self._state, event)
@@ -163,8 +161,8 @@ class Agent:
             case lifecycle.EndProcess():
                 if self._end_task is not None:
                     self._end_task.cancel()
-                if self._process is not None:  # else it could not be started, which _report_start_failure reports
-                    self._end_task = self._spawn(self._end_process(self._process, action))
+                if self._processes is not None:
+                    self._end_task = self._spawn(self._end_processes(self._processes, action))
             case lifecycle.ReportLeaving():
                 self._connection.send(pb.AgentMessage(leaving=pb.Leaving()))
             case lifecycle.AwaitVerdict():
@@ -176,46 +174,40 @@ class Agent:
     def _launch(self, launch: Launch) -> None:
         self._training_socket.begin_round(launch.round, launch.members)
         self._connection.send(pb.AgentMessage(started=pb.ProcessStarted(round=launch.round)))
-        try:
-            self._process = self._supervisor.start(launch.environment)
-        except CannotStart as failure:
-            sys.stderr.write(f"{failure}\n")
-            self._spawn(self._report_start_failure(failure))
-        else:
-            self._spawn(self._wait_for_exit(self._process))
-
-    async def _report_start_failure(self, failure: CannotStart) -> None:
-        """Handle a process that could not be started as one that has exited; a task, so that it is the next event."""
-        self._handle(lifecycle.ProcessEnded(code=failure.code, message=str(failure)))
+        self._processes = self._supervisor.start(launch.environments, first_rank=launch.first_rank)
+        self._spawn(self._wait_for_exit(self._processes))
 
     async def _check_node(self, request: pb.Check) -> None:
         result = await self._node_check.run(request)
         if result is not None:
             self._connection.send(pb.AgentMessage(check=result))
 
-    async def _wait_for_exit(self, process: TrainingProcess) -> None:
-        """Wait until the process has exited, and turn that into an event."""
+    async def _wait_for_exit(self, processes: TrainingProcesses) -> None:
+        """Wait until the processes have exited, and turn that into events."""
         kills = self._usage_monitor.memory_kills()
-        code, message = await process.wait()
+        if await processes.failure() and len(processes) > 1:
+            self._handle(lifecycle.ProcessFailed(confirmed=self._training_socket.stop_confirmed))
+        code, message = await processes.wait()
         if code == 128 + signal.SIGKILL and self._usage_monitor.memory_kills() > kills:
             message = f"{message}\nelasticjob-agent: {names.KILLED_FOR_MEMORY}".strip()
         await self._training_socket.wait_until_disconnected()
+        self._connection.processes_ended()
         if self._end_task is not None:
             self._end_task.cancel()
             self._end_task = None
-        self._process = None
+        self._processes = None
         self._handle(lifecycle.ProcessEnded(code=code, message=message, confirmed=self._training_socket.stop_confirmed))
 
-    async def _end_process(self, process: TrainingProcess, action: lifecycle.EndProcess) -> None:
-        """Ask the process to stop, then send SIGTERM, then SIGKILL; cancelled when the process exits."""
+    async def _end_processes(self, processes: TrainingProcesses, action: lifecycle.EndProcess) -> None:
+        """Ask the processes to stop, then send SIGTERM, then SIGKILL; cancelled when all have exited."""
         start = time.monotonic()
         if action.kill_after > 0:
             if self._training_socket.listens_for_stop:
                 self._training_socket.request_stop()
                 await asyncio.sleep(action.terminate_after)
-            process.terminate()
+            processes.terminate()
             await asyncio.sleep(start + action.kill_after - time.monotonic())
-        process.kill()
+        processes.kill()
 
     async def _await_verdict(self) -> None:
         last = self._state.last_exit
@@ -247,8 +239,8 @@ class Agent:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._process is not None:
-            self._process.kill()
+        if self._processes is not None:
+            self._processes.kill()
         self._node_check.end()
         self._readiness.close()
         await self._training_socket.close()

@@ -27,6 +27,8 @@ class Config:
     address: str
     node_name: str
     slots: int
+    framework: str
+    devices: tuple[str, int] | None
     master_host: str
     token: str | None
     ca: bytes | None
@@ -56,6 +58,8 @@ def load(environment: Mapping[str, str]) -> Config:
         address=environment.get(names.ENV_POD_IP) or _own_address(),
         node_name=environment.get(names.ENV_NODE_NAME, ""),
         slots=_number(environment, names.ENV_SLOTS, default=1, least=1),
+        framework=environment.get(names.ENV_FRAMEWORK, ""),
+        devices=_devices(environment),
         master_host=_master_host(environment),
         token=token or None,
         ca=ca.encode() if ca else None,
@@ -79,6 +83,19 @@ def _number(environment: Mapping[str, str], name: str, *, default: int | None = 
     if not (text.isascii() and text.isdigit() and int(text) >= least):
         raise ConfigError(f"{name}={text!r} must be a whole number, {least} or more")
     return int(text)
+
+
+def _devices(environment: Mapping[str, str]) -> tuple[str, int] | None:
+    """Return the variable that shows GPUs to a process, and their number; None: they are not divided."""
+    text = environment.get(names.ENV_DEVICES, "")
+    variable, equals, count = text.partition("=")
+    if not text:
+        return None
+    if not (variable and equals and count.isascii() and count.isdigit()):
+        raise ConfigError(
+            f"{names.ENV_DEVICES}={text!r} must be a variable and a number, such as CUDA_VISIBLE_DEVICES=4"
+        )
+    return variable, int(count)
 
 
 def _master_host(environment: Mapping[str, str]) -> str:

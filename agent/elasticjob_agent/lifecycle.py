@@ -1,4 +1,6 @@
-"""The life of the training process, as a pure function: `decide(state, event)` returns the next state and actions.
+"""The life of a member's training, as a pure function: `decide(state, event)` returns the next state and actions.
+
+A member has one training process or several, which start and end together: "the process" stands for all of them.
 
 agent.py produces the events and executes the actions, so every order of events can be tested without a process.
 """
@@ -6,7 +8,7 @@ agent.py produces the events and executes the actions, so every order of events 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from elasticjob_api import names
@@ -20,14 +22,20 @@ EXIT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Launch:
-    """Event and action: start the training process in the world of a round. `members` answers its call `members`.
+    """Event and action: start the training process in the world of a round.
 
-    `restart_in_place`: if it crashes, it may be started again in this world. Beside others it may not: they have its
-    addresses, have passed barriers with it, and are ahead of the checkpoint that it would load.
+    Attributes:
+        round: the number of the world.
+        environments: of each process to start, by rank.
+        first_rank: the rank of the first one.
+        members: answers its call `members`.
+        restart_in_place: if it crashes, it may be started again in this world. Beside others it may not: they have its
+            addresses, have passed barriers with it, and are ahead of the checkpoint that it would load.
     """
 
     round: int
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environments: Sequence[Mapping[str, str]] = ()
+    first_rank: int = 0
     members: Sequence[Any] = ()
     restart_in_place: bool = True
 
@@ -75,8 +83,22 @@ class ExitRequested:
 
 
 @dataclass(frozen=True)
+class ProcessFailed:
+    """One of the member's training processes has failed while others run. `confirmed`: one of them confirmed a stop."""
+
+    confirmed: bool = False
+
+
+@dataclass(frozen=True)
 class ProcessEnded:
-    """The training process and all its descendants have exited. `confirmed`: it confirmed that it ends for a stop."""
+    """The member's training processes and all their descendants have exited.
+
+    Attributes:
+        code: 0 if all have exited with 0, else that of the first that has failed.
+        message: its last words.
+        confirmed: one of them confirmed that it ends for a stop. The others then need not: a training that is taken for
+            stopped is started again and finds its end, one that is taken for finished is lost.
+    """
 
     code: int
     message: str
@@ -88,7 +110,7 @@ class VerdictTimedOut:
     """The master has not said in time what becomes of this member, whose process ended by itself."""
 
 
-Event = Launch | StopRequested | DrainRequested | ExitRequested | ProcessEnded | VerdictTimedOut
+Event = Launch | StopRequested | DrainRequested | ExitRequested | ProcessFailed | ProcessEnded | VerdictTimedOut
 
 
 # --- actions --------------------------------------------------------------------------------------------------------
@@ -169,6 +191,10 @@ def decide(state: State, event: Event) -> Decision:
             if event.problem:
                 return replace(state, exiting=True, node_problem=event.problem), (Quit(names.EXIT_UNFIT),)
             return state, (Quit(_exit_code(state)),)
+        case ProcessFailed():
+            # The others wait for it, and for nothing else; in a stop they may be saving, and have their time for it.
+            alone = state.running is None or state.stopping or event.confirmed
+            return state, () if alone else (KILL_NOW,)
         case ProcessEnded():
             return _ended(state, event)
         case VerdictTimedOut():

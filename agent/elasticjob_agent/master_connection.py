@@ -111,6 +111,10 @@ class MasterConnection:
         self._reports.add(report)
         self._wake.set()
 
+    def processes_ended(self) -> None:
+        """Send all step reports soon: none of the present processes follows."""
+        self._reports.processes_ended()
+
     async def run(self) -> None:
         """Stay connected until closed."""
         delay, logged = FIRST_RETRY_SECONDS, ""

@@ -1,4 +1,4 @@
-"""The training process: one CMD at a time, in a session of its own, with everything it starts.
+"""The training processes of one member: CMD once for each, in a session of its own, with everything it starts.
 
 The agent is the container's first process, so it also reaps orphaned processes. All children are reaped in one place,
 on SIGCHLD, because of two calls of `waitpid` one would take the exit code that the other waits for.
@@ -14,18 +14,16 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO
 
 import psutil
 
 from elasticjob_agent import exec_child
+from elasticjob_agent.output import Tail, copy_stream
 
-TAIL_LINES = 20
-TAIL_BYTES = 2048
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_READ_BYTES = 65536
-_STDERR_SECONDS = 0.5
+_OUTPUT_SECONDS = 0.5
 _MAX_ARG_STRLEN = 131_072
 """Bytes of one argument or variable, with its name, the equals sign and the final zero byte: a limit of Linux."""
 
@@ -57,27 +55,39 @@ class ProcessSupervisor:
     def __init__(self, command: Sequence[str]) -> None:
         """Remember the command; nothing is started."""
         self._command = list(command)
-        self._current: TrainingProcess | None = None
+        self._running: dict[int, TrainingProcess] = {}
 
     def watch_children(self) -> None:
         """Reap children from now on; needs the running event loop."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap_children)
 
-    def start(self, environment: Mapping[str, str]) -> TrainingProcess:
-        """Start CMD in an environment. A command that cannot be run ends with code 127 or 126, as in a shell.
+    def start(self, environments: Sequence[Mapping[str, str]], *, first_rank: int = 0) -> TrainingProcesses:
+        """Start CMD in each environment, for adjacent ranks.
 
-        Raises:
-            CannotStart: there is not even a process that could try.
+        A command that cannot be run ends with code 127 or 126, as in a shell, and so does a process that cannot even be
+        started.
         """
+        started = TrainingProcesses()
+        for rank, environment in enumerate(environments, start=first_rank):
+            prefix = f"[{rank}] " if len(environments) > 1 else ""
+            self._start(started.add(prefix), environment)
+        return started
+
+    def _start(self, process: TrainingProcess, environment: Mapping[str, str]) -> None:
         arguments = [sys.executable, "-I", "-S", exec_child.__file__, str(os.getpid()), *self._command]
         try:
             popen = subprocess.Popen(  # reaped by _reap_children, which sets its return code
-                arguments, env=environment, stderr=subprocess.PIPE, start_new_session=True
+                arguments,
+                env=environment,
+                stdout=subprocess.PIPE if process.prefix else None,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
             )
         except OSError as error:
-            raise _cannot_start(error, self._command, environment) from error
-        self._current = TrainingProcess(popen)
-        return self._current
+            process.not_started(_cannot_start(error, self._command, environment))
+        else:
+            process.started(popen)
+            self._running[popen.pid] = process
 
     def _reap_children(self) -> None:
         while True:
@@ -87,80 +97,151 @@ class ProcessSupervisor:
                 return
             if pid == 0:
                 return
-            if self._current is not None and pid == self._current.pid:
-                self._current.ended(os.waitstatus_to_exitcode(status))
+            if (process := self._running.pop(pid, None)) is not None:
+                process.ended(os.waitstatus_to_exitcode(status))
+
+
+class TrainingProcesses:
+    """The runs of CMD of one member in one world, by rank."""
+
+    def __init__(self) -> None:
+        self._processes: list[TrainingProcess] = []
+        self._failed: TrainingProcess | None = None
+        self._one_has_ended = asyncio.Event()
+
+    def add(self, prefix: str) -> TrainingProcess:
+        """Add one that is about to be started."""
+        self._processes.append(TrainingProcess(prefix, self._ended))
+        return self._processes[-1]
+
+    async def failure(self) -> bool:
+        """Wait until one has failed or all have exited with code 0; return whether one has failed."""
+        while self._failed is None and not self._all_have_ended:
+            self._one_has_ended.clear()
+            await self._one_has_ended.wait()
+        return self._failed is not None
+
+    async def wait(self) -> tuple[int, str]:
+        """Wait until all have exited, with all their descendants.
+
+        Returns the exit code as a shell reports it (128 + signal), and the last lines of standard error: of the first
+        one that has failed, else of the one with the lowest rank.
+        """
+        while not self._all_have_ended:
+            self._one_has_ended.clear()
+            await self._one_has_ended.wait()
+        await _kill_leftovers()
+        for process in self._processes:
+            await asyncio.to_thread(process.wait_for_output, _OUTPUT_SECONDS)
+        shown = self._failed or self._processes[0]
+        return shown.code, shown.last_words
+
+    @property
+    def _all_have_ended(self) -> bool:
+        return all(process.has_ended for process in self._processes)
+
+    def _ended(self, process: TrainingProcess) -> None:
+        if process.code != 0 and self._failed is None:
+            self._failed = process
+        self._one_has_ended.set()
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._processes)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to each CMD alone."""
+        for process in self._processes:
+            process.signal(number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM to each CMD and what it has started: a shell in between would not pass it on."""
+        for process in self._processes:
+            process.terminate()
+
+    def kill(self) -> None:
+        """Kill each CMD and all descendants of the agent, in whatever process group or session they are."""
+        for process in self._processes:
+            process.signal(signal.SIGKILL)
+        _kill_descendants()
 
 
 class TrainingProcess:
     """One run of CMD."""
 
-    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
-        """Take over a started process whose standard error is a pipe."""
-        self.pid = popen.pid
-        self._popen = popen
-        self._end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._tail = Tail()
-        self._stderr_thread = threading.Thread(target=self._copy_stderr, name="stderr", daemon=True)
-        self._stderr_thread.start()
+    def __init__(self, prefix: str, on_end: Callable[[TrainingProcess], None]) -> None:
+        """Prepare to run it.
 
-    async def wait(self) -> tuple[int, str]:
-        """Wait until CMD and all its descendants have exited.
-
-        Returns its exit code as a shell reports it (128 + signal), and the last lines of its standard error.
+        Args:
+            prefix: in front of each line that it prints; empty: its standard output is the agent's.
+            on_end: called when it has exited.
         """
-        code = await asyncio.shield(self._end)
-        await _kill_leftovers()
-        await asyncio.to_thread(self._stderr_thread.join, _STDERR_SECONDS)
-        return (128 - code if code < 0 else code), self._tail.text()
+        self.prefix = prefix
+        self.code = 0
+        """As a shell reports it (128 + signal), when it has exited."""
+        self.has_ended = False
+        self._on_end = on_end
+        self._pid = 0
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._tail = Tail()
+        self._problem = ""
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def last_words(self) -> str:
+        """The last lines of its standard error, or why it could not be started."""
+        text = self._problem or self._tail.text()
+        return "\n".join(self.prefix + line for line in text.split("\n")) if text else ""
+
+    def started(self, popen: subprocess.Popen[bytes]) -> None:
+        """Take over a started process whose standard error, at least, is a pipe."""
+        self._pid, self._popen = popen.pid, popen
+        for name, pipe, target in (("stderr", popen.stderr, sys.__stderr__), ("stdout", popen.stdout, sys.__stdout__)):
+            if pipe is not None:
+                number = target.fileno() if target else {"stdout": 1, "stderr": 2}[name]
+                thread = threading.Thread(target=self._copy, args=(pipe, number, name), name=name, daemon=True)
+                thread.start()
+                self._threads.append(thread)
+
+    def not_started(self, failure: CannotStart) -> None:
+        """Record that there is not even a process; as if it had ended."""
+        sys.stderr.write(f"{self.prefix}{failure}\n")
+        self._problem = str(failure)
+        self._end(failure.code)
 
     def ended(self, code: int) -> None:
         """Record the exit code, which was found when the process was reaped."""
-        self._popen.returncode = code
-        self._end.set_result(code)
+        if self._popen is not None:
+            self._popen.returncode = code
+        self._end(128 - code if code < 0 else code)
+
+    def wait_for_output(self, seconds: float) -> None:
+        """Block until its output is copied, at most so long: what it has left running may keep the pipe open."""
+        for thread in self._threads:
+            thread.join(seconds)
 
     def signal(self, number: int) -> None:
         """Send a signal to CMD alone."""
-        if not self._end.done():
-            os.kill(self.pid, number)
+        if not self.has_ended:
+            os.kill(self._pid, number)
 
     def terminate(self) -> None:
-        """Send SIGTERM to CMD and what it has started: a shell in between would not pass it on."""
-        if not self._end.done():
-            os.killpg(self.pid, signal.SIGTERM)
+        """Send SIGTERM to CMD and what it has started."""
+        if not self.has_ended:
+            os.killpg(self._pid, signal.SIGTERM)
 
-    def kill(self) -> None:
-        """Kill CMD and all descendants of the agent, in whatever process group or session they are."""
-        if not self._end.done():
-            os.kill(self.pid, signal.SIGKILL)
-        _kill_descendants()
+    def _end(self, code: int) -> None:
+        self.code, self.has_ended = code, True
+        self._on_end(self)
 
-    def _copy_stderr(self) -> None:
-        """Copy standard error to the agent's as it comes, keeping the last lines."""
-        assert self._popen.stderr is not None
-        source = self._popen.stderr.fileno()
-        while chunk := os.read(source, _READ_BYTES):
-            self._tail.add(chunk)
-            _write_all(sys.__stderr__.fileno() if sys.__stderr__ else 2, chunk)
-        self._popen.stderr.close()
+    def _copy(self, pipe: IO[bytes], target: int, name: str) -> None:
+        keep = self._tail.add if name == "stderr" else _forget
+        copy_stream(pipe.fileno(), target, prefix=self.prefix.encode(), on_chunk=keep)
+        pipe.close()
 
 
-class Tail:
-    """The last lines of a stream of bytes, within a bound."""
-
-    def __init__(self) -> None:
-        self._lines: deque[bytes] = deque(maxlen=TAIL_LINES)
-        self._rest = b""
-
-    def add(self, chunk: bytes) -> None:
-        """Take the next bytes."""
-        *lines, rest = (self._rest + chunk).split(b"\n")
-        self._lines.extend([line[-TAIL_BYTES:] for line in lines if line.strip()][-TAIL_LINES:])
-        self._rest = rest[-TAIL_BYTES:]
-
-    def text(self) -> str:
-        """Return the last lines, as much of them as the bound allows."""
-        lines = [*self._lines, self._rest] if self._rest.strip() else list(self._lines)
-        return b"\n".join(lines[-TAIL_LINES:])[-TAIL_BYTES:].decode(errors="replace")
+def _forget(_chunk: bytes) -> None:
+    """Keep nothing: only standard error has last words."""
 
 
 def _cannot_start(error: OSError, command: Sequence[str], environment: Mapping[str, str]) -> CannotStart:
@@ -174,14 +255,6 @@ def _cannot_start(error: OSError, command: Sequence[str], environment: Mapping[s
         )
     temporary = error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
     return CannotStart(os.EX_OSERR if temporary else 126, f"elasticjob-agent: cannot run {command[0]!r}: {why}")
-
-
-def _write_all(target: int, data: bytes) -> None:
-    try:
-        while data:
-            data = data[os.write(target, data) :]
-    except OSError:
-        pass  # the agent's standard error is closed; the training goes on
 
 
 def _kill_descendants() -> bool:

@@ -1,8 +1,9 @@
-"""The socket on which the training process talks to its agent: JSON lines, so that any interpreter can speak it.
+"""The socket on which the training processes talk to their agent: JSON lines, so that any interpreter can speak it.
 
-Up: step reports; {"stoppable": true} from a process that listens for stops, {"stopping": true} when it ends because of
-one; calls with an id. Down: answers with the same id, and {"stop": true}. Any process that can open the socket may use
-the shards of this pod and read the list of hosts.
+Up: {"process": 1, "of": 2} from one of several processes, before all else; step reports; {"stoppable": true} from a
+process that listens for stops, {"stopping": true} when it ends because of one; calls with an id. Down: answers with the
+same id, and {"stop": true}. Any process that can open the socket may use the shards of this pod and read the list of
+hosts.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc.aio
+from elasticjob_api.limits import MAX_SLOTS
 from elasticjob_api.v1 import agent_pb2
 
 from elasticjob_agent import writable_directory
@@ -35,10 +37,12 @@ MAX_UNREAD_BYTES = 4 << 20
 
 @dataclass(eq=False)
 class _Connection:
-    """One connection of the training process."""
+    """One connection of a training process, which is that of a local rank among the processes of this member."""
 
     writer: asyncio.StreamWriter
     round: int
+    local_rank: int = 0
+    local_size: int = 1
     stoppable: bool = False
     calls: int = 0
 
@@ -50,7 +54,7 @@ class _Connection:
 
 
 class TrainingSocket:
-    """Serves the training process of one agent."""
+    """Serves the training processes of one agent. They are asked to stop together, and one confirms for all."""
 
     def __init__(self, *, channel: grpc.aio.Channel, pod_uid: str, on_report: Callable[[StepReport], None]) -> None:
         """Pass calls on over a channel to the master, and step reports to `on_report`."""
@@ -65,7 +69,7 @@ class TrainingSocket:
         self._members: Sequence[agent_pb2.Member] = ()
         self._disconnected = asyncio.Event()
         self.stop_confirmed = False
-        """The process of the present round has confirmed that it ends because of a stop."""
+        """A process of the present round has confirmed that it ends because of a stop."""
 
     @property
     def path(self) -> Path:
@@ -74,7 +78,7 @@ class TrainingSocket:
 
     @property
     def listens_for_stop(self) -> bool:
-        """Whether the present process listens for {"stop": true}; one that does not is sent SIGTERM."""
+        """Whether a present process listens for {"stop": true}; if none does, they are sent SIGTERM."""
         return any(connection.stoppable and connection.round == self._round for connection in self._connections)
 
     async def open(self) -> None:
@@ -94,7 +98,7 @@ class TrainingSocket:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def wait_until_disconnected(self) -> None:
-        """Wait until the ended process' connections are read to their end, at most `DISCONNECT_SECONDS`."""
+        """Wait until the ended processes' connections are read to their end, at most `DISCONNECT_SECONDS`."""
         try:
             async with asyncio.timeout(DISCONNECT_SECONDS):
                 while self._connections:
@@ -104,12 +108,12 @@ class TrainingSocket:
             return
 
     def begin_round(self, round_: int, members: Sequence[agent_pb2.Member]) -> None:
-        """Expect the process of a round: a stop that an earlier one was asked for, or has confirmed, is forgotten."""
+        """Expect the processes of a round: a stop that earlier ones were asked for, or have confirmed, is forgotten."""
         self._round, self._stop_requested, self.stop_confirmed = round_, False, False
         self._members = members
 
     def request_stop(self) -> None:
-        """Ask the present process to stop, on all its connections and on those that it opens later."""
+        """Ask the present processes to stop, on all their connections and on those that they open later."""
         self._stop_requested = True
         for connection in self._connections:
             connection.send({"stop": True})
@@ -141,7 +145,7 @@ class TrainingSocket:
         if not isinstance(message, dict):
             connection.send({"id": None, "error": "not a JSON object"})
         elif message.get("call") == "members":
-            connection.send({"id": message.get("id"), "result": {"members": [_member(one) for one in self._members]}})
+            connection.send({"id": message.get("id"), "result": {"members": _processes(self._members)}})
         elif "id" in message and connection.calls >= MAX_CONCURRENT_CALLS:
             refusal = f"{connection.calls} calls are under way on this connection; at most {MAX_CONCURRENT_CALLS} are"
             connection.send({"id": message["id"], "error": f"{refusal} answered at a time"})
@@ -154,13 +158,24 @@ class TrainingSocket:
             self.stop_confirmed = self.stop_confirmed or connection.round == self._round
         elif "step" in message:
             self._report(connection, message)
+        elif "process" in message:
+            self._introduce(connection, message)
         else:
             connection.send({"id": None, "error": "neither a step, nor a call with an id"})
+
+    def _introduce(self, connection: _Connection, message: dict[str, Any]) -> None:
+        local_rank, local_size = message["process"], message.get("of")
+        if isinstance(local_rank, int) and isinstance(local_size, int) and 0 <= local_rank < local_size <= MAX_SLOTS:
+            connection.local_rank, connection.local_size = local_rank, local_size
+        else:
+            limits = f"process must be a number from 0 to of - 1, and of at most {MAX_SLOTS}"
+            connection.send({"id": None, "error": f"{limits}, not {local_rank!r} of {local_size!r}"})
 
     def _report(self, connection: _Connection, message: dict[str, Any]) -> None:
         try:
             report = StepReport(
                 round=connection.round,
+                local_rank=connection.local_rank,
                 step=_count(message["step"]),
                 total=_count(message.get("total") or 0),
                 samples=float(message.get("samples", 0)),
@@ -190,9 +205,20 @@ class TrainingSocket:
         return task
 
 
-def _member(source: agent_pb2.Member) -> dict[str, Any]:
-    identity = {"pod": source.pod_name, "role": source.role, "index": source.index}
-    return {**identity, "address": source.address, "node": source.node_name}
+def _processes(members: Sequence[agent_pb2.Member]) -> list[dict[str, Any]]:
+    """Return the processes of the world, by rank."""
+    return [
+        {
+            "pod": member.pod_name,
+            "role": member.role,
+            "index": member.index,
+            "address": member.address,
+            "node": member.node_name,
+            "local_rank": local_rank,
+        }
+        for member in members
+        for local_rank in range(max(1, member.processes))
+    ]
 
 
 def _text(value: str) -> str:

@@ -17,6 +17,7 @@ from elasticjob_api.limits import (
     MAX_METRIC_NAME_CHARACTERS,
     MAX_METRICS,
     MAX_ROLES,
+    MAX_SLOTS,
     MAX_STEP,
 )
 from elasticjob_api.meta import (
@@ -135,7 +136,13 @@ class ReplicaSpec(Object, frozen=True):
             "in the new world. Keep: they go on. Unset: Keep for TensorFlow's ps and evaluator, else Restart."
         ),
     ] = None
-    slots_per_replica: Annotated[int, Meta(description="Training processes in one member.", ge=1, le=256)] = 1
+    slots_per_replica: Annotated[
+        Annotated[int, Meta(ge=1, le=MAX_SLOTS)] | None,
+        Meta(
+            description="Training processes in one member. Unset: with pytorch and horovod one for each GPU "
+            "in the limits of the first container, else 1."
+        ),
+    ] = None
     restart_limit: Annotated[
         int, Meta(description="Counted restarts of one member before the job fails.", ge=0, le=10_000)
     ] = 3

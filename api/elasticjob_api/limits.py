@@ -20,6 +20,8 @@ LEAST_MASTER_FORCE_DELETE_SECONDS = 30
 DEFAULT_DRAIN_SECONDS = 30
 """Seconds a leaving member has to finish its step and to save its state."""
 MAX_ROLES = 8
+MAX_SLOTS = 256
+"""Training processes of one member."""
 MAX_INDEX = 100_000
 """The highest index of a member."""
 MAX_INDICES = 20_000

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import time
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -16,6 +17,7 @@ import grpc.aio
 from elasticjob_api.v1 import rendezvous_pb2 as pb
 from elasticjob_api.v1.rendezvous_pb2_grpc import RendezvousServiceStub
 
+from elasticjob_agent.proxy.local_barriers import LocalBarriers
 from elasticjob_agent.proxy.master_call import CallError, call_until_answered
 from elasticjob_agent.proxy.shards import Caller, Request
 
@@ -31,6 +33,7 @@ class RendezvousProxy:
         """Call over a channel to the master, in the name of a pod."""
         self._stub = RendezvousServiceStub(channel)
         self._pod_uid = pod_uid
+        self._local_barriers = LocalBarriers()
         self.handlers: dict[str, Callable[[Request, Caller], Awaitable[Request]]] = {
             "set_value": self._set,
             "get_values": self._get,
@@ -87,7 +90,15 @@ class RendezvousProxy:
             pod_uid=self._pod_uid,
             wait_seconds=WAIT_SECONDS,
         )
-        answer = await self._call_with_timeout(self._stub.Barrier, message, request)
+        timeout, begun = request.get("timeout"), time.monotonic()
+        seconds = None if timeout is None else _seconds(timeout)
+        try:
+            # The master counts members: to it they all have arrived when the last process of this one has.
+            await self._local_barriers.arrive(message.name, message.number, caller, seconds)
+        except TimeoutError as late:
+            return {"late": str(late)}
+        rest = None if seconds is None else max(0.0, begun + seconds - time.monotonic())
+        answer = await self._call_with_timeout(self._stub.Barrier, message, {**request, "timeout": rest})
         return answer if isinstance(answer, dict) else {}
 
     async def _may_commit(self, request: Request, caller: Caller) -> Request:

@@ -30,6 +30,14 @@ class Caller(Protocol):
     def round(self) -> int:
         """Return the round of the process."""
 
+    @property
+    def local_rank(self) -> int:
+        """Return which of the processes of this member it is."""
+
+    @property
+    def local_size(self) -> int:
+        """Return how many processes this member has."""
+
 
 class ShardProxy:
     """Handles the calls about data sets."""

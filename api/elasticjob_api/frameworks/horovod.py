@@ -13,5 +13,10 @@ def environment(world: Sequence[Peer]) -> Environment:
 
 
 HOROVOD = Framework(
-    roles=("launcher", "worker"), environment=environment, deciding_role="launcher", in_process_elastic=True
+    roles=("launcher", "worker"),
+    environment=environment,
+    deciding_role="launcher",
+    in_process_elastic=True,
+    process_per_gpu=True,
+    launcher_role="launcher",
 )

@@ -17,7 +17,6 @@ def environment(world: Sequence[Peer]) -> Environment:
         "DMLC_PS_ROOT_PORT": str(PORT),
         "DMLC_NUM_SERVER": str(len(of_role(world, "server"))),
         "DMLC_NUM_WORKER": str(len(of_role(world, "worker"))),
-        "PS_VERBOSE": "2",
     }
     return lambda rank: {"DMLC_ROLE": world[rank].role.lower(), **shared}
 

@@ -1,20 +1,32 @@
-"""The interface of a framework's module: `Framework`, and the members of a world that it gets (`Peer`)."""
+"""The interface of a framework's module: `Framework`, and the processes of a world that it gets (`Peer`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
 class Peer:
-    """One member of a world, as registered. Its rank is its position in the world."""
+    """One process of a world; its rank is its position in the world.
+
+    Attributes:
+        name: of its pod; the processes of a pod have the same, and adjacent ranks.
+        role: of its pod.
+        index: of its pod within the role.
+        address: of its pod.
+        slots: of its pod.
+        local_rank: its position among the processes of its pod.
+        local_size: how many processes its pod has in this world.
+    """
 
     name: str
     role: str
     index: int
     address: str
     slots: int = 1
+    local_rank: int = 0
+    local_size: int = 1
 
 
 Environment = Callable[[int], dict[str, str]]
@@ -28,6 +40,11 @@ class Framework:
     Attributes:
         roles: role names it knows; empty means any.
         environment: prepares what all ranks of a world share, once, and returns what renders the variables of each.
+        process_per_gpu: a member has a process for each of its GPUs, unless the job sets their number; each process
+            chooses its GPU by its local rank. Otherwise a process uses all GPUs of its member, and if there are several
+            processes, each is shown its part of the GPUs only.
+        launcher_role: where the world has this role, its members start the processes of all slots; the agents start
+            one process a member, such as a remote shell.
         deciding_role: the role whose members end the job when they succeed; None means every role.
         stop_order: roles that are stopped one after the other: who saves something, before those that hold it.
         kept_roles: roles whose processes go on when others come and go, unless the job says otherwise.
@@ -40,6 +57,17 @@ class Framework:
     stop_order: tuple[str, ...] = ()
     kept_roles: frozenset[str] = frozenset()
     in_process_elastic: bool = False
+    process_per_gpu: bool = False
+    launcher_role: str | None = None
+
+    def processes(self, members: Sequence[Peer]) -> list[Peer]:
+        """Return the processes of a world by rank: those that the agents of its members start, for each its slots."""
+        launched = self.launcher_role is not None and any(member.role == self.launcher_role for member in members)
+        return [
+            replace(member, local_rank=local_rank, local_size=1 if launched else member.slots)
+            for member in members
+            for local_rank in range(1 if launched else member.slots)
+        ]
 
 
 def stop_stage(role: str, order: Sequence[str], kept_roles: Collection[str]) -> int:
@@ -50,5 +78,5 @@ def stop_stage(role: str, order: Sequence[str], kept_roles: Collection[str]) -> 
 
 
 def of_role(world: Sequence[Peer], role: str) -> list[Peer]:
-    """Return the members of one role, in the order of their indices."""
-    return sorted((peer for peer in world if peer.role == role), key=lambda peer: peer.index)
+    """Return the processes of one role, in the order of their indices and local ranks."""
+    return sorted((peer for peer in world if peer.role == role), key=lambda peer: (peer.index, peer.local_rank))

@@ -1,9 +1,15 @@
-"""PyTorch: the `env://` rendezvous of torch.distributed; one process a member, rank 0 listens."""
+"""PyTorch: the `env://` rendezvous of torch.distributed, at which rank 0 listens; a process for each GPU.
+
+The command may be torchrun, which starts the processes of its pod itself: see torchrun.py. `PET_*` are the options that
+torchrun reads from the environment. They are there for every process, as a script may start torchrun where the agent
+cannot see it: each one then is a node with a single process, in the right place of the right world.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from elasticjob_api.frameworks import torchrun
 from elasticjob_api.frameworks.peer import Environment, Framework, Peer
 
 PORT = 29500
@@ -16,9 +22,10 @@ def environment(world: Sequence[Peer]) -> Environment:
         "MASTER_PORT": str(PORT),
         "WORLD_SIZE": str(len(world)),
         "RANK": str(rank),
-        "LOCAL_RANK": "0",
-        "LOCAL_WORLD_SIZE": "1",
+        "LOCAL_RANK": str(world[rank].local_rank),
+        "LOCAL_WORLD_SIZE": str(world[rank].local_size),
+        **torchrun.environment(world[0].address, PORT, nodes=len(world), node_rank=rank, processes=1),
     }
 
 
-PYTORCH = Framework(roles=("worker",), environment=environment)
+PYTORCH = Framework(roles=("worker",), environment=environment, process_per_gpu=True)

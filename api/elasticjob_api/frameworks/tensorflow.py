@@ -12,19 +12,22 @@ ROLES = ("chief", "worker", "ps", "evaluator")
 
 
 def environment(world: Sequence[Peer]) -> Environment:
-    """Return TF_CONFIG. A task's index is its position in its role, since TensorFlow wants them without gaps."""
+    """Return TF_CONFIG. A task's index is its position in its role, since TensorFlow wants them without gaps.
+
+    The processes of one pod have adjacent ports.
+    """
     members = {role: of_role(world, role) for role in ROLES}
     addresses = {
-        role: [f"{peer.address}:{PORT}" for peer in peers]
+        role: [f"{peer.address}:{PORT + peer.local_rank}" for peer in peers]
         for role, peers in members.items()
         if peers and role != "evaluator"
     }
     cluster = json.dumps(addresses)  # of a thousand members: made once
-    position = {peer.name: index for peers in members.values() for index, peer in enumerate(peers)}
+    position = {(peer.name, peer.local_rank): index for peers in members.values() for index, peer in enumerate(peers)}
 
     def render(rank: int) -> dict[str, str]:
         me = world[rank]
-        task = json.dumps({"type": me.role, "index": position[me.name]})
+        task = json.dumps({"type": me.role, "index": position[me.name, me.local_rank]})
         return {"TF_CONFIG": f'{{"cluster": {cluster}, "task": {task}}}'}
 
     return render

@@ -535,12 +535,18 @@ class Start(_message.Message):
     WORLD_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
+    OTHER_ENVIRONMENTS_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
+    """Rank of this member's first process; its others have the ranks that follow."""
     @_builtins.property
     def world(self) -> Global___World: ...
     @_builtins.property
     def environment(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Environment variables that describe the world to the framework, for this rank."""
+
+    @_builtins.property
+    def other_environments(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProcessEnvironment]:
+        """Those of the member's other processes, by rank."""
 
     def __init__(
         self,
@@ -548,14 +554,55 @@ class Start(_message.Message):
         world: Global___World | None = ...,
         rank: _builtins.int = ...,
         environment: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        other_environments: _abc.Iterable[Global___ProcessEnvironment] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["world", b"world"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "rank", b"rank", "world", b"world"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "other_environments", b"other_environments", "rank", b"rank", "world", b"world"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Start: _TypeAlias = Start  # noqa: Y015
+
+@_typing.final
+class ProcessEnvironment(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class VariablesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    VARIABLES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def variables(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        variables: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["variables", b"variables"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProcessEnvironment: _TypeAlias = ProcessEnvironment  # noqa: Y015
 
 @_typing.final
 class Stop(_message.Message):
@@ -686,8 +733,8 @@ Global___Check: _TypeAlias = Check  # noqa: Y015
 
 @_typing.final
 class World(_message.Message):
-    """World is the set of members that train together. Ranks are positions in the list; the longest-serving member has
-    rank 0.
+    """World is the set of members that train together. The ranks of their processes follow the list, those of one member
+    being adjacent; rank 0 is the first process of the longest-serving member.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -729,6 +776,7 @@ class Member(_message.Message):
     STEP_SECONDS_FIELD_NUMBER: _builtins.int
     STRAGGLER_FIELD_NUMBER: _builtins.int
     CHECK_PROBLEM_FIELD_NUMBER: _builtins.int
+    PROCESSES_FIELD_NUMBER: _builtins.int
     pod_name: _builtins.str
     pod_uid: _builtins.str
     role: _builtins.str
@@ -746,6 +794,8 @@ class Member(_message.Message):
     """It has been much slower than the others for a while."""
     check_problem: _builtins.str
     """The problem that the node check found; empty: none, or the node was not checked."""
+    processes: _builtins.int
+    """Training processes that its agent starts in the world of a Start; 0: one, as by masters of an earlier version."""
     @_builtins.property
     def usage(self) -> Global___ResourceUsage: ...
     def __init__(
@@ -765,10 +815,11 @@ class Member(_message.Message):
         step_seconds: _builtins.float = ...,
         straggler: _builtins.bool = ...,
         check_problem: _builtins.str = ...,
+        processes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "check_problem", b"check_problem", "incarnation", b"incarnation", "index", b"index", "node_name", b"node_name", "pod_name", b"pod_name", "pod_uid", b"pod_uid", "role", b"role", "slots", b"slots", "state", b"state", "step", b"step", "step_seconds", b"step_seconds", "straggler", b"straggler", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "check_problem", b"check_problem", "incarnation", b"incarnation", "index", b"index", "node_name", b"node_name", "pod_name", b"pod_name", "pod_uid", b"pod_uid", "processes", b"processes", "role", b"role", "slots", b"slots", "state", b"state", "step", b"step", "step_seconds", b"step_seconds", "straggler", b"straggler", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

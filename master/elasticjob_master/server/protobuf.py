@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Iterable
 
 from elasticjob_api.frameworks import Peer
+from elasticjob_api.limits import MAX_SLOTS
 from elasticjob_api.refusals import BadRequest
 from elasticjob_api.v1 import agent_pb2 as agent
 from elasticjob_api.v1 import discovery_pb2 as discovery
@@ -48,8 +49,8 @@ def identity(request: agent.RegisterRequest, roles: Iterable[str]) -> Identity:
         raise BadRequest(f"index is {request.index}; it must be at most 100000")
     if request.incarnation > MOST_INCARNATIONS:
         raise BadRequest(f"incarnation is {request.incarnation}; it must be at most {MOST_INCARNATIONS}")
-    if not 1 <= request.slots <= 256:
-        raise BadRequest(f"slots is {request.slots}; it must be between 1 and 256")
+    if not 1 <= request.slots <= MAX_SLOTS:
+        raise BadRequest(f"slots is {request.slots}; it must be between 1 and {MAX_SLOTS}")
     try:
         ipaddress.ip_address(request.address)
     except ValueError as error:

@@ -13,6 +13,7 @@ from elasticjob_agent.lifecycle import (
     ExitRequested,
     Launch,
     ProcessEnded,
+    ProcessFailed,
     Quit,
     ReportLeaving,
     State,
@@ -32,6 +33,7 @@ events = st.one_of(
     st.just(ExitRequested()),
     st.builds(ProcessEnded, st.sampled_from([0, 1, 127, 143]), st.just("words"), confirmed=st.booleans()),
     st.just(VerdictTimedOut()),
+    st.builds(ProcessFailed, confirmed=st.booleans()),
 )
 
 
@@ -152,3 +154,22 @@ def test_a_member_whose_node_is_not_fit_ends_with_a_code_of_its_own() -> None:
     state, actions = after(ExitRequested(problem="no GPU"))
     assert (state.node_problem, actions) == ("no GPU", (Quit(names.EXIT_UNFIT),))
     assert after(Launch(1), ExitRequested(problem="no GPU"), ProcessEnded(143, ""))[1][-1] == Quit(0), "it has trained"
+
+
+# --- several processes of one member -------------------------------------------------------------------------------
+
+
+def test_a_process_that_fails_ends_the_others_of_its_member_at_once() -> None:
+    state, actions = after(Launch(1), ProcessFailed())
+    assert actions == (KILL_NOW,)
+    assert decide(state, ProcessEnded(3, "words"))[1] == (Exited(1, 3, asked=False, message="words"), AwaitVerdict())
+
+
+def test_in_a_stop_a_process_that_fails_ends_no_other_which_may_be_saving() -> None:
+    assert after(Launch(1), StopRequested(1, 10), ProcessFailed())[1] == ()
+    assert after(Launch(1), DrainRequested(10), ProcessFailed())[1] == ()
+    assert after(Launch(1), ProcessFailed(confirmed=True))[1] == ()
+
+
+def test_a_failure_before_any_process_is_of_no_interest() -> None:
+    assert after(ProcessFailed()) == (State(), ())

@@ -6,9 +6,9 @@ import itertools
 import os
 import resource
 
-import pytest
 from elasticjob_agent import lifecycle
-from elasticjob_agent.process import TAIL_BYTES, TAIL_LINES, CannotStart, ProcessSupervisor, Tail
+from elasticjob_agent.output import TAIL_BYTES, TAIL_LINES, Tail
+from elasticjob_agent.process import ProcessSupervisor
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,13 +30,12 @@ def test_the_tail_is_the_last_lines() -> None:
     assert tail.text().splitlines() == [f"line {n}" for n in range(101 - TAIL_LINES, 100)] + ["last"]
 
 
-def test_a_process_that_cannot_be_started_for_want_of_the_nodes_resources_may_be_tried_again() -> None:
+async def test_a_process_that_cannot_be_started_for_want_of_the_nodes_resources_may_be_tried_again() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # no file can be opened any more
     try:
-        with pytest.raises(CannotStart, match="cannot run 'true': too many open files") as failure:
-            ProcessSupervisor(["true"]).start({})
+        processes = ProcessSupervisor(["true"]).start([{}])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert failure.value.code == os.EX_OSERR
-    assert failure.value.code not in lifecycle.CANNOT_RUN
+    assert await processes.wait() == (os.EX_OSERR, "elasticjob-agent: cannot run 'true': too many open files")
+    assert os.EX_OSERR not in lifecycle.CANNOT_RUN

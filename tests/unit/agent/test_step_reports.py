@@ -40,3 +40,87 @@ def test_merged_reports_keep_a_bounded_number_of_metrics_and_all_of_the_newest(r
     if report is not None:
         assert len(report.metrics) <= MAX_METRICS
         assert report.metrics.items() >= reports[-1].items()
+
+
+def train(pending: PendingReports, step: int, process: int, *, compute: float = 0.0, steps: int = 1) -> None:
+    pending.add(
+        StepReport(
+            round=1,
+            step=step,
+            samples=8.0 * steps,
+            seconds=0.5 * steps,
+            steps=steps,
+            compute_seconds=compute,
+            local_rank=process,
+            metrics={"process": process},
+        )
+    )
+
+
+def take_all(pending: PendingReports) -> list[StepReport]:
+    return list(iter(pending.take, None))
+
+
+@given(st.integers(1, 4), st.integers(1, 20), st.data())
+def test_samples_of_a_members_processes_add_up_and_its_steps_and_seconds_count_once(
+    processes: int, steps: int, data: st.DataObject
+) -> None:
+    pending, taken = PendingReports(), []
+    for step in range(1, steps + 1):
+        for process in range(processes):
+            train(pending, step, process)
+            if data.draw(st.booleans(), label="sent now"):
+                taken += take_all(pending)
+    pending.processes_ended()
+    taken += take_all(pending)
+    assert max(report.step for report in taken) == steps
+    assert sum(report.samples for report in taken) == 8 * steps * processes
+    assert sum(report.steps for report in taken) == steps
+    assert sum(report.seconds for report in taken) == steps / 2
+
+
+def test_a_process_that_reports_rarely_changes_neither_steps_nor_time() -> None:
+    pending = PendingReports()
+    for step in range(1, 10):
+        train(pending, step, 1)
+    train(pending, 10, 0, steps=10)
+    train(pending, 10, 1)
+    report = pending.take()
+    assert report is not None
+    assert (report.steps, report.seconds, report.samples) == (10, 5.0, 160)
+
+
+def test_where_the_process_that_led_is_silent_another_one_leads() -> None:
+    pending = PendingReports()
+    train(pending, 1, 0)
+    assert pending.take() is not None
+    for step in range(2, 5):
+        assert pending.take() is None
+        train(pending, step, 1)
+    report = pending.take()
+    assert report is not None
+    assert (report.step, report.steps, report.samples) == (4, 3, 24)
+
+
+def test_the_slowest_process_says_how_long_a_member_computes() -> None:
+    pending = PendingReports()
+    train(pending, 1, 1, compute=0.4)
+    train(pending, 1, 0, compute=0.1)
+    report = pending.take()
+    assert report is not None
+    assert report.compute_seconds == 0.4
+    assert report.metrics == {"process": 1}, "of one metric the leading process' value counts"
+
+
+def test_a_report_that_could_not_be_sent_is_merged_with_what_follows() -> None:
+    pending = PendingReports()
+    for process in (0, 1):
+        train(pending, 1, process)
+    lost = pending.take()
+    assert lost is not None
+    pending.add(lost)
+    for process in (0, 1):
+        train(pending, 2, process)
+    report = pending.take()
+    assert report is not None
+    assert (report.step, report.steps, report.samples, report.seconds) == (2, 2, 32, 1.0)

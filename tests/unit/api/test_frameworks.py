@@ -12,11 +12,23 @@ from hypothesis import strategies as st
 
 @st.composite
 def worlds(draw: st.DrawFn, framework: str) -> list[Peer]:
-    """Members with holes in their indices, in any order of ranks."""
+    """The processes of members with holes in their indices, in any order of ranks."""
+    return FRAMEWORKS[framework].processes(draw(members_of(framework)))
+
+
+@st.composite
+def members_of(draw: st.DrawFn, framework: str) -> list[Peer]:
+    """Members with holes in their indices, in any order, and with one or several processes each."""
     roles = FRAMEWORKS[framework].roles or ("worker", "other")
     ids = draw(st.lists(st.tuples(st.sampled_from(roles), st.integers(0, 200)), min_size=1, max_size=12, unique=True))
     return [
-        Peer(name=f"job-{role}-{index}", role=role, index=index, address=f"10.1.{number}.7", slots=1)
+        Peer(
+            name=f"job-{role}-{index}",
+            role=role,
+            index=index,
+            address=f"10.1.{number}.7",
+            slots=draw(st.integers(1, 4)),
+        )
         for number, (role, index) in enumerate(ids)
     ]
 
@@ -30,6 +42,22 @@ def environments(framework: str, world: list[Peer]) -> list[dict[str, str]]:
 def test_every_variable_is_a_text_without_line_breaks(framework: str, data: st.DataObject) -> None:
     for environment in environments(framework, data.draw(worlds(framework))):
         assert all(isinstance(value, str) and "\n" not in value for value in environment.values())
+
+
+@given(members_of("pytorch"))
+def test_the_processes_of_a_member_have_adjacent_ranks_in_the_order_of_the_members(members: list[Peer]) -> None:
+    processes = FRAMEWORKS["pytorch"].processes(members)
+    assert [(one.name, one.local_rank) for one in processes] == [
+        (member.name, local_rank) for member in members for local_rank in range(member.slots)
+    ]
+    assert all(one.local_size == one.slots for one in processes)
+
+
+@given(members_of("horovod"))
+def test_beside_a_launcher_the_agents_start_one_process_each(members: list[Peer]) -> None:
+    processes = FRAMEWORKS["horovod"].processes(members)
+    launched = any(member.role == "launcher" for member in members)
+    assert len(processes) == (len(members) if launched else sum(member.slots for member in members))
 
 
 @given(worlds("jax"))
@@ -47,6 +75,16 @@ def test_pytorch_ranks_are_unique_and_all_meet_at_rank_0(world: list[Peer]) -> N
     assert {(one["MASTER_ADDR"], one["MASTER_PORT"], one["WORLD_SIZE"]) for one in variables} == {
         (world[0].address, "29500", str(len(world)))
     }
+    assert [(one["LOCAL_RANK"], one["LOCAL_WORLD_SIZE"]) for one in variables] == [
+        (str(peer.local_rank), str(peer.slots)) for peer in world
+    ]
+
+
+@given(worlds("pytorch"))
+def test_a_torchrun_that_the_agent_cannot_see_is_a_node_with_the_rank_of_its_process(world: list[Peer]) -> None:
+    variables = environments("pytorch", world)
+    assert [int(one["PET_NODE_RANK"]) for one in variables] == list(range(len(world)))
+    assert {(one["PET_NNODES"], one["PET_NPROC_PER_NODE"]) for one in variables} == {(str(len(world)), "1")}
 
 
 @given(worlds("tensorflow"))
@@ -62,7 +100,7 @@ def test_tensorflow_tasks_are_unique_without_holes_and_find_themselves_in_the_cl
             assert "evaluator" not in one["cluster"]
         else:
             address = one["cluster"][one["task"]["type"]][one["task"]["index"]]
-            assert address.rpartition(":")[0] == peer.address
+            assert address == f"{peer.address}:{2222 + peer.local_rank}"
 
 
 @given(worlds("mxnet"))
@@ -81,4 +119,4 @@ def test_mxnet_members_agree_on_the_scheduler_and_on_the_counts(world: list[Peer
 def test_horovod_members_have_names_that_no_other_has(world: list[Peer]) -> None:
     names = [one["HOROVOD_HOSTNAME"] for one in environments("horovod", world)]
     assert names == [peer.name for peer in world]
-    assert len(set(names)) == len(world)
+    assert len(set(names)) == len({(peer.role, peer.index) for peer in world})

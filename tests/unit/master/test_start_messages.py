@@ -1,4 +1,4 @@
-"""The Start messages of a world: all contain the same world, each its own rank and environment."""
+"""The Start messages of a world: all contain the same world, each its own ranks and environments."""
 
 from __future__ import annotations
 
@@ -11,35 +11,44 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 
-def members(number: int) -> list[Member]:
+def members(slots: list[int]) -> list[Member]:
     return [
         Member(
-            Identity(f"job-worker-{i}", f"uid-{i}", "worker", i, address=f"10.0.0.{i}"), i + 1, disconnected_since=None
+            Identity(f"job-worker-{i}", f"uid-{i}", "worker", i, address=f"10.0.0.{i}", slots=number),
+            i + 1,
+            disconnected_since=None,
         )
-        for i in range(number)
+        for i, number in enumerate(slots)
     ]
 
 
 @given(
     framework=st.sampled_from(sorted(FRAMEWORKS)),
-    number=st.integers(min_value=1, max_value=20),
+    slots=st.lists(st.integers(min_value=1, max_value=5), min_size=1, max_size=20),
     process_round=st.integers(min_value=1, max_value=2**53),
     command=st.integers(min_value=1, max_value=2**63),
 )
 def test_the_bytes_of_a_start_are_those_of_the_whole_message(
-    framework: str, number: int, process_round: int, command: int
+    framework: str, slots: list[int], process_round: int, command: int
 ) -> None:
-    world = members(number)
+    world = members(slots)
     starts = StartMessages(process_round, world, FRAMEWORKS[framework])
-    environment = FRAMEWORKS[framework].environment([protobuf.peer(each) for each in world])
-    for rank, member in enumerate(world):
+    processes = FRAMEWORKS[framework].processes([protobuf.peer(each) for each in world])
+    environment = FRAMEWORKS[framework].environment(processes)
+    shown = [protobuf.member(each) for each in world]
+    for member, number in zip(shown, slots, strict=True):
+        member.processes = number
+    for position, member in enumerate(world):
+        rank = sum(slots[:position])
+        others = [environment(rank + local_rank) for local_rank in range(1, slots[position])]
         assert member.uid in starts
         whole = pb.MasterMessage(
             command_id=command,
             start=pb.Start(
-                world=pb.World(round=process_round, members=map(protobuf.member, world)),
+                world=pb.World(round=process_round, members=shown),
                 rank=rank,
                 environment=environment(rank),
+                other_environments=[pb.ProcessEnvironment(variables=variables) for variables in others],
             ),
         )
         assert pb.MasterMessage.FromString(starts.start(command, member.uid)) == whole

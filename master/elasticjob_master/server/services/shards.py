@@ -99,8 +99,8 @@ class ShardService(ShardServiceServicer):
             ledger = self._ledgers.get(request.dataset)
             if not request.round:
                 raise BadRequest("round is 0; it must be the round of the process that restores")
-            check_current(self._controller.rendezvous, request.pod_uid, request.round)
-            only = self._controller.rendezvous.world == (request.pod_uid,)
+            member = check_current(self._controller.rendezvous, request.pod_uid, request.round)
+            only = self._controller.rendezvous.world == (request.pod_uid,) and member.identity.slots == 1
             ledger.restore(request.state, request.round, only=only)
             self._controller.changed()
             await self._state_writer.wait_until_stored(self._state_writer.changes)

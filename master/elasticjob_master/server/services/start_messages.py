@@ -19,9 +19,16 @@ class StartMessages:
 
     def __init__(self, process_round: int, members: Sequence[Member], framework: Framework) -> None:
         self.process_round = process_round
-        self._environment = framework.environment([protobuf.peer(member) for member in members])
-        self._ranks = {member.uid: rank for rank, member in enumerate(members)}
+        processes = framework.processes([protobuf.peer(member) for member in members])
+        self._environment = framework.environment(processes)
+        firsts = [rank for rank, process in enumerate(processes) if process.local_rank == 0]
+        self._ranks = {
+            member.uid: range(first, first + processes[first].local_size)
+            for member, first in zip(members, firsts, strict=True)
+        }
         world = pb.World(round=process_round, members=map(protobuf.member, members))
+        for member in world.members:
+            member.processes = len(self._ranks[member.pod_uid])
         self._shared = pb.MasterMessage(start=pb.Start(world=world)).SerializeToString()
 
     def __contains__(self, uid: str) -> bool:
@@ -29,6 +36,11 @@ class StartMessages:
 
     def start(self, number: int, uid: str) -> bytes:
         """Return one member's MasterMessage: two halves of a message, one after the other, are read as the whole."""
-        rank = self._ranks[uid]
-        start = pb.Start(rank=rank, environment=self._environment(rank))
+        ranks = self._ranks[uid]
+        first, *others = map(self._environment, ranks)
+        start = pb.Start(
+            rank=ranks.start,
+            environment=first,
+            other_environments=[pb.ProcessEnvironment(variables=variables) for variables in others],
+        )
         return pb.MasterMessage(command_id=number, start=start).SerializeToString() + self._shared

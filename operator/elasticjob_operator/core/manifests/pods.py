@@ -7,6 +7,7 @@ from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
+from elasticjob_api.gpus import divided_devices, gpus_of, slots
 from elasticjob_api.quantity import parse_quantity
 
 from elasticjob_operator.core.manifests import gang
@@ -229,7 +230,7 @@ def _member_container(
         {"name": names.ENV_ROLE, "value": role},
         {"name": names.ENV_INDEX, "value": str(index)},
         {"name": names.ENV_INCARNATION, "value": str(incarnation)},
-        {"name": names.ENV_SLOTS, "value": str(spec.slots_per_replica)},
+        *_slots(job, spec, container),
         {"name": names.ENV_FRAMEWORK, "value": job.spec.framework},
         {"name": names.ENV_MASTER_SERVICE, "value": master},
         _from_secret(names.ENV_TOKEN, master, names.SECRET_TOKEN),
@@ -253,6 +254,17 @@ def _member_container(
         mount = {"name": names.AGENT, "mountPath": names.AGENT_DIRECTORY, "readOnly": True}
         changed["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
     return changed
+
+
+def _slots(job: ElasticJob, spec: ReplicaSpec, container: Json) -> list[Json]:
+    """Return the variables that say how many training processes the agent has, and which GPUs they divide."""
+    framework, gpus = job.spec.framework, gpus_of(container)
+    count = slots(framework, spec.slots_per_replica, gpus)
+    devices = divided_devices(framework, count, gpus)
+    return [
+        {"name": names.ENV_SLOTS, "value": str(count)},
+        *([{"name": names.ENV_DEVICES, "value": devices}] if devices else []),
+    ]
 
 
 def _add_agent(pod_spec: Json, image: str) -> None:

@@ -7,13 +7,25 @@ from typing import Any
 
 import msgspec
 from elasticjob_api import names
-from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
+from elasticjob_api.frameworks import FRAMEWORKS, Peer, torchrun
+from elasticjob_api.gpus import gpus_of, slots_error
 from elasticjob_api.meta import Object
 from elasticjob_api.quantity import parse_quantity
 
 from elasticjob_operator.core.manifests import gang
 
 Json = dict[str, Any]
+
+PROCESS_VARIABLES = (
+    names.ENV_SOCKET,
+    names.ENV_ROUND,
+    names.ENV_RANK,
+    names.ENV_WORLD_SIZE,
+    names.ENV_LOCAL_RANK,
+    names.ENV_LOCAL_SIZE,
+)
+"""What the agent sets in each training process, whatever the framework."""
 
 
 class _Resources(Object, frozen=True):
@@ -56,6 +68,8 @@ def validation_error(job: ElasticJob) -> str | None:
         field = f"spec.replicaSpecs.{role}.template"
         if error := _template_error(spec.template, field, managed=spec.managed):
             return error
+        if spec.managed and (error := _processes_error(job, role, spec)):
+            return error
         installs_agent = spec.managed and job.spec.agent.source == "InitContainer"
         if installs_agent and (error := _reserved_name_error(spec.template["spec"], field)):
             return error
@@ -76,6 +90,40 @@ def _template_error(template: Json, field: str, *, managed: bool) -> str | None:
             "point is not known; for a role that needs no agent, set agent of the role to None"
         )
     return None
+
+
+def _processes_error(job: ElasticJob, role: str, spec: ReplicaSpec) -> str | None:
+    """Return what of a role's first container contradicts what the agent does to start the training processes."""
+    field, container = f"spec.replicaSpecs.{role}", spec.template["spec"]["containers"][0]
+    if error := slots_error(spec.slots_per_replica, gpus_of(container)):
+        return f"{field}.slotsPerReplica: {error}"
+    error = _reserved_variable_error(job, container) or _torchrun_error(job, container)
+    return error and f"{field}.template.spec.containers[0].{error}"
+
+
+def _reserved_variable_error(job: ElasticJob, container: Json) -> str | None:
+    """Return which variable of the container is one that describes the world, and so differs from world to world."""
+    framework = FRAMEWORKS[job.spec.framework]
+    alone = Peer(name=job.metadata.name, role=(*framework.roles, names.ROLE_WORKER)[0], index=0, address="")
+    reserved = {*PROCESS_VARIABLES, *framework.environment([alone])(0)}
+    for position, variable in enumerate(container.get("env") or ()):
+        if (name := variable.get("name")) in reserved:
+            return (
+                f"env[{position}].name: {name!r} is set by the agent, for each process of each world (how many there "
+                "are is slotsPerReplica); remove it"
+            )
+    return None
+
+
+def _torchrun_error(job: ElasticJob, container: Json) -> str | None:
+    """Return which option of torchrun is one that the agent sets: a fixed one would train another world, or alone."""
+    command = [*container["command"], *(container.get("args") or ())]
+    if job.spec.framework != "pytorch" or (option := torchrun.fixed_option(command)) is None:
+        return None
+    return (
+        f"command: {option!r} is what the agent sets for torchrun in each world (how many processes there are is "
+        "slotsPerReplica); remove it"
+    )
 
 
 def _reserved_name_error(spec: Json, field: str) -> str | None:

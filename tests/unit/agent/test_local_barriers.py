@@ -1,0 +1,66 @@
+"""The processes of one member wait for each other before the member counts as arrived."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+from elasticjob_agent.proxy.local_barriers import MOST_BARRIERS, LocalBarriers
+from elasticjob_agent.proxy.master_call import CallError
+
+
+@dataclass(frozen=True)
+class Process:
+    local_rank: int
+    local_size: int = 2
+    round: int = 1
+
+
+FIRST, SECOND = Process(0), Process(1)
+
+
+async def test_nobody_passes_before_all_have_come_and_a_barrier_can_be_used_again() -> None:
+    barriers = LocalBarriers()
+    for number in range(3):
+        first = asyncio.create_task(barriers.arrive("loaded", number, FIRST, None))
+        await asyncio.sleep(0)
+        await barriers.arrive("other", number, Process(0, local_size=1), None)
+        assert not first.done()
+        await barriers.arrive("loaded", number, SECOND, None)
+        await first
+        await barriers.arrive("loaded", number, FIRST, None)  # its answer got lost behind this one: it asks again
+
+
+async def test_a_time_out_says_who_has_not_come_and_the_arrival_counts_on() -> None:
+    barriers = LocalBarriers()
+    with pytest.raises(
+        TimeoutError, match="barrier 'loaded': 1 of 2 processes of this pod have not come, local ranks 1"
+    ):
+        await barriers.arrive("loaded", 0, FIRST, 0.01)
+    await barriers.arrive("loaded", 0, SECOND, None)
+    await barriers.arrive("loaded", 0, FIRST, None)
+
+
+async def test_one_process_that_comes_twice_is_not_two() -> None:
+    barriers = LocalBarriers()
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            await barriers.arrive("loaded", 0, FIRST, 0.01)
+
+
+async def test_a_new_round_begins_with_new_barriers() -> None:
+    barriers = LocalBarriers()
+    await asyncio.gather(*(barriers.arrive("loaded", 0, each, None) for each in (FIRST, SECOND)))
+    with pytest.raises(TimeoutError):
+        await barriers.arrive("loaded", 0, Process(0, round=2), 0.01)
+    await barriers.arrive("loaded", 0, SECOND, None)  # of a round that is over: the master refuses it
+
+
+async def test_barriers_are_bounded() -> None:
+    barriers = LocalBarriers()
+    for number in range(MOST_BARRIERS):
+        with pytest.raises(TimeoutError):
+            await barriers.arrive(f"barrier {number}", 0, FIRST, 0)
+    with pytest.raises(CallError, match="there are 1024 barriers already; 'one more' is one too many"):
+        await barriers.arrive("one more", 0, FIRST, 0)

@@ -1,0 +1,105 @@
+"""The environments of a member's processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from elasticjob_agent import config
+from elasticjob_agent.process_environment import environments
+from elasticjob_api import names
+from elasticjob_api.frameworks import FRAMEWORKS, Peer
+from elasticjob_api.v1 import agent_pb2 as pb
+
+from tests.support.agent_process import agent_environment
+
+SLOTS = (3, 2, 1)
+
+
+def start(framework: str, position: int) -> pb.Start:
+    """Return what the second of three members gets, which have different numbers of processes."""
+    peers = [Peer(f"job-worker-{i}", "worker", i, f"10.0.0.{i}", slots) for i, slots in enumerate(SLOTS)]
+    processes = FRAMEWORKS[framework].processes(peers)
+    render, first = FRAMEWORKS[framework].environment(processes), sum(SLOTS[:position])
+    members = [
+        pb.Member(pod_name=peer.name, pod_uid=f"uid-{peer.index}-0", address=peer.address, processes=peer.slots)
+        for peer in peers
+    ]
+    return pb.Start(
+        world=pb.World(round=7, members=members),
+        rank=first,
+        environment=render(first),
+        other_environments=[
+            pb.ProcessEnvironment(variables=render(first + local_rank)) for local_rank in range(1, SLOTS[position])
+        ],
+    )
+
+
+def rendered(framework: str, position: int, *command: str, **container: str) -> list[dict[str, str]]:
+    variables = agent_environment({names.ENV_FRAMEWORK: framework, **container}, index=position, master="10.0.0.9")
+    return environments(start(framework, position), config.load(variables), command, variables, Path("/tmp/socket"))
+
+
+def test_ranks_of_a_member_are_adjacent_and_count_all_processes_before_it() -> None:
+    ranks = [
+        (one[names.ENV_RANK], one[names.ENV_LOCAL_RANK], one[names.ENV_LOCAL_SIZE], one["RANK"], one["LOCAL_RANK"])
+        for position in range(3)
+        for one in rendered("pytorch", position, "python", "train.py")
+    ]
+    assert ranks == [
+        ("0", "0", "3", "0", "0"),
+        ("1", "1", "3", "1", "1"),
+        ("2", "2", "3", "2", "2"),
+        ("3", "0", "2", "3", "0"),
+        ("4", "1", "2", "4", "1"),
+        ("5", "0", "1", "5", "0"),
+    ]
+    worlds = {
+        (one[names.ENV_WORLD_SIZE], one["WORLD_SIZE"], one["MASTER_ADDR"])
+        for position in range(3)
+        for one in rendered("pytorch", position, "python", "train.py")
+    }
+    assert worlds == {("6", "6", "10.0.0.0")}
+
+
+def test_torchrun_is_one_process_a_member_that_starts_the_members_processes() -> None:
+    torchruns = [rendered("pytorch", position, "torchrun", "train.py") for position in range(3)]
+    assert [len(one) for one in torchruns] == [1, 1, 1]
+    options = ("PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE", "PET_RDZV_ENDPOINT", "PET_MAX_RESTARTS")
+    assert [tuple(one[0][option] for option in options) for one in torchruns] == [
+        ("3", "0", "3", "10.0.0.0:29500", "0"),
+        ("3", "1", "2", "10.0.0.0:29500", "0"),
+        ("3", "2", "1", "10.0.0.0:29500", "0"),
+    ]
+    for (one,) in torchruns:
+        assert names.ENV_RANK not in one, "its processes would all believe to be this one"
+        assert one[names.ENV_ROUND] == "7"
+
+
+def test_what_torchrun_may_be_told_otherwise_is_the_users() -> None:
+    (one,) = rendered("pytorch", 0, "torchrun", "train.py", PET_MAX_RESTARTS="2")
+    assert one["PET_MAX_RESTARTS"] == "2"
+
+
+def test_torchrun_is_nothing_special_to_other_frameworks() -> None:
+    assert len(rendered("custom", 0, "torchrun", "train.py")) == 3
+
+
+@pytest.mark.parametrize(
+    ("users", "shown"), [({}, ["0,1", "2,3", "4,5"]), ({"CUDA_VISIBLE_DEVICES": "1,0,5"}, ["1", "0", "5"])]
+)
+def test_gpus_are_divided_where_the_operator_says_so(users: dict[str, str], shown: list[str]) -> None:
+    divided = rendered("jax", 0, "python", **{names.ENV_DEVICES: "CUDA_VISIBLE_DEVICES=6"}, **users)
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in divided] == shown
+
+
+def test_an_only_process_sees_all_gpus() -> None:
+    (one,) = rendered("jax", 2, "python", **{names.ENV_DEVICES: "CUDA_VISIBLE_DEVICES=6"})
+    assert "CUDA_VISIBLE_DEVICES" not in one
+
+
+def test_a_master_of_an_earlier_version_starts_one_process_in_a_world_of_as_many_as_members() -> None:
+    old = pb.Start(world=pb.World(round=1, members=[pb.Member(pod_uid="uid-0-0"), pb.Member()]), rank=1)
+    variables = agent_environment({names.ENV_SLOTS: "4"}, master="10.0.0.9")
+    (one,) = environments(old, config.load(variables), ["python"], variables, Path("/tmp/socket"))
+    assert (one[names.ENV_RANK], one[names.ENV_WORLD_SIZE], one[names.ENV_LOCAL_SIZE]) == ("1", "2", "1")
