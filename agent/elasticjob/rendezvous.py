@@ -2,7 +2,7 @@
 
 Both belong to one world: a process of another round has no access. Made for addresses, identifiers and agreements, not
 for data: in a cluster a change takes a second or two, because it is stored before it is answered, and so survives a
-restart of the master. All processes of a pod count as one.
+restart of the master.
 """
 
 from __future__ import annotations

@@ -33,11 +33,11 @@ def test_the_bytes_of_a_start_are_those_of_the_whole_message(
 ) -> None:
     world = members(slots)
     starts = StartMessages(process_round, world, FRAMEWORKS[framework])
-    processes = FRAMEWORKS[framework].processes([protobuf.peer(each) for each in world])
+    processes = FRAMEWORKS[framework].processes(list(map(protobuf.peer, world)))
     environment = FRAMEWORKS[framework].environment(processes)
-    shown = [protobuf.member(each) for each in world]
-    for member, number in zip(shown, slots, strict=True):
-        member.processes = number
+    shown = list(map(protobuf.member, world))
+    for each, number in zip(shown, slots, strict=True):
+        each.processes = number
     for position, member in enumerate(world):
         rank = sum(slots[:position])
         others = [environment(rank + local_rank) for local_rank in range(1, slots[position])]

@@ -1,0 +1,204 @@
+"""Several training processes of one member, with a real agent: started, asked, ended and reported together."""
+
+from __future__ import annotations
+
+import re
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from elasticjob_api import names
+from elasticjob_api.v1 import agent_pb2 as pb
+
+from tests.support.agent_process import Run, python
+from tests.support.fake_master import FakeMaster
+from tests.support.local_job import LocalJob
+
+
+async def begin(fake_master: FakeMaster, processes: int = 2, *, rank: int = 4, round_: int = 1) -> None:
+    """Start a world in which this member comes after others with 4 processes together."""
+    members = [pb.Member(pod_name="other", processes=4), pb.Member(pod_name="job-worker-0", processes=processes)]
+    await fake_master.order(
+        start=pb.Start(
+            world=pb.World(round=round_, members=members),
+            rank=rank,
+            environment={"RANK": str(rank)},
+            other_environments=[
+                pb.ProcessEnvironment(variables={"RANK": str(rank + number)}) for number in range(1, processes)
+            ],
+        )
+    )
+
+
+async def line(agent: Any) -> str:
+    """Return the next line of the agent's standard output."""
+    text: bytes = await agent.process.stdout.readline()
+    return text.decode().strip()
+
+
+async def test_a_members_processes_have_their_ranks_and_each_line_says_whose_it_is(
+    fake_master: FakeMaster, run: Run
+) -> None:
+    variables = (names.ENV_RANK, names.ENV_WORLD_SIZE, names.ENV_LOCAL_RANK, names.ENV_LOCAL_SIZE, "RANK")
+    agent = await run("sh", "-c", f"echo {' '.join(f'${name}' for name in variables)}; echo to the log >&2")
+    await begin(fake_master, 3)
+    assert (await fake_master.exited(1)).exit_code == 0
+    await fake_master.order(exit=pb.Exit())
+    code, out, err = await agent.end()
+    assert code == 0
+    assert sorted(out.splitlines()) == ["[4] 4 7 0 3 4", "[5] 5 7 1 3 5", "[6] 6 7 2 3 6"]
+    assert sorted(err.splitlines()) == ["[4] to the log", "[5] to the log", "[6] to the log"]
+
+
+async def test_one_process_that_fails_ends_the_others_at_once_and_is_what_the_pod_ends_with(
+    fake_master: FakeMaster, run: Run
+) -> None:
+    agent = await run("sh", "-c", "[ $RANK = 5 ] && { echo out of range >&2; exit 3; }; trap '' TERM; sleep 600")
+    await begin(fake_master)
+    exited = await fake_master.exited(1)
+    assert (exited.exit_code, exited.asked, exited.message) == (3, False, "[5] out of range")
+    await fake_master.order(exit=pb.Exit())
+    assert (await agent.end())[0] == 3
+    assert agent.termination == "[5] out of range"
+
+
+async def test_a_member_is_finished_only_when_all_its_processes_are(
+    fake_master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
+    agent = await run("sh", "-c", f"[ $RANK = 5 ] || until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo done")
+    await begin(fake_master)
+    assert await line(agent) == "[5] done"
+    assert not fake_master.received.of_kind("exited")
+    (tmp_path / "go").touch()
+    assert await line(agent) == "[4] done"
+    exited = await fake_master.exited(1)
+    assert (exited.exit_code, exited.asked) == (0, False)
+
+
+STOPPING = """
+    import os, time
+    import elasticjob
+
+    here = elasticjob.world()
+    elasticjob.should_stop()
+    print("ready", flush=True)
+    while not elasticjob.should_stop():
+        time.sleep(0.01)
+    if here.local_rank == 1:
+        os._exit({code})  # without a confirmation
+    time.sleep(0.5)  # saves
+    print("saved", flush=True)
+    elasticjob.confirm_stop()
+"""
+
+
+async def test_all_are_asked_to_stop_and_one_that_confirms_does_so_for_all(
+    fake_master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
+    agent = await run(*python(tmp_path, STOPPING.format(code=0)))
+    await begin(fake_master)
+    assert {await line(agent), await line(agent)} == {"[4] ready", "[5] ready"}
+    await fake_master.order(stop=pb.Stop(round=1, grace_seconds=20))
+    exited = await fake_master.exited(1)
+    assert (exited.exit_code, exited.asked) == (0, True)
+    assert await line(agent) == "[4] saved"
+
+
+async def test_in_a_stop_a_process_that_fails_leaves_the_others_their_time_to_save(
+    fake_master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
+    agent = await run(*python(tmp_path, STOPPING.format(code=7)))
+    await begin(fake_master)
+    assert {await line(agent), await line(agent)} == {"[4] ready", "[5] ready"}
+    await fake_master.order(stop=pb.Stop(round=1, grace_seconds=20))
+    exited = await fake_master.exited(1)
+    assert (exited.exit_code, exited.asked) == (7, True)
+    assert await line(agent) == "[4] saved"
+
+
+async def test_a_stop_that_one_process_confirms_before_any_request_is_no_end_of_the_training(
+    fake_master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
+    await run(*python(tmp_path, "import elasticjob\nif elasticjob.world().local_rank == 1: elasticjob.confirm_stop()"))
+    await begin(fake_master)
+    exited = await fake_master.exited(1)
+    assert (exited.exit_code, exited.asked) == (0, True)
+
+
+async def test_what_does_not_listen_is_terminated_in_all_processes(fake_master: FakeMaster, run: Run) -> None:
+    agent = await run("sh", "-c", "echo up; sleep 600")
+    await begin(fake_master)
+    assert {await line(agent), await line(agent)} == {"[4] up", "[5] up"}
+    await fake_master.order(stop=pb.Stop(round=1, grace_seconds=20))
+    exited = await fake_master.exited(1)
+    assert (exited.exit_code, exited.asked) == (143, True)
+
+
+async def test_samples_of_all_processes_add_up_and_steps_count_once(
+    fake_master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
+    training = """
+        import time
+        import elasticjob
+
+        for step in range(1, 21):
+            time.sleep(0.02)
+            elasticjob.report_step(step, total=20, samples=8)
+    """
+    await run(*python(tmp_path, training))
+    await begin(fake_master, 3)
+    await fake_master.exited(1)
+    reports = fake_master.received.of_kind("step")
+    assert max(report.step for report in reports) == 20
+    assert sum(report.samples for report in reports) == 3 * 20 * 8
+    assert sum(report.steps for report in reports) in (19, 20), "the first report of all has no step before it"
+
+
+MEETING = """
+    import time
+    import elasticjob
+
+    here, members = elasticjob.world(), elasticjob.members()
+    me = members[here.rank]
+    assert len(members) == here.size and (me.index, me.local_rank) == (here.index, here.local_rank), (here, members)
+    for number in range(2):
+        if here.rank == here.size - 1:
+            time.sleep(0.5)
+            elasticjob.KeyValue().set(f"late-{number}", b"here")
+        elasticjob.barrier("all", timeout=60)
+        assert elasticjob.KeyValue().get(f"late-{number}") == b"here", "passed before the last process has come"
+    if here.local_rank == 0:
+        try:
+            elasticjob.barrier("alone", timeout=0.3)
+        except TimeoutError as late:
+            print(f"late: {late}", flush=True)
+    data = elasticjob.shards("train", size=60, shard_size=5, restore=b"")
+    for shard in data:
+        print(f"shard {shard.id}", flush=True)
+        data.done(shard)
+    elasticjob.barrier("end", timeout=60)
+    print(f"rank {here.rank} of {here.size} is {here.local_rank} of {here.local_size}", flush=True)
+"""
+
+
+def test_the_processes_of_all_members_meet_and_share_the_data_through_a_real_master(local_job: LocalJob) -> None:
+    script = local_job.folder / "train.py"
+    script.write_text(textwrap.dedent(MEETING))
+    local_job.start_master()
+    slots = (2, 3)
+    agents = [
+        local_job.start_agent(index, sys.executable, "-u", str(script), **{names.ENV_SLOTS: str(number)})
+        for index, number in enumerate(slots)
+    ]
+    local_job.wait("the agents end", lambda: all(one.poll() is not None for one in agents))
+    log = local_job.log()
+    assert [one.returncode for one in agents] == [0, 0], log
+    places = {
+        (int(rank), int(local), int(size)) for rank, local, size in re.findall(r"rank (\d) of 5 is (\d) of (\d)", log)
+    }
+    sizes = (2, 2, 3, 3, 3) if (1, 1, 2) in places else (3, 3, 3, 2, 2)  # whoever has registered first is rank 0
+    locals_ = [*range(sizes[0]), *range(sizes[-1])]
+    assert places == set(zip(range(5), locals_, sizes, strict=True)), log
+    assert sorted(map(int, re.findall(r"shard (\d+)$", log, re.MULTILINE))) == list(range(12)), log
+    assert re.search(r"late: after 0.3 s: barrier 'alone': \d of \d processes of this pod have not come", log), log
