@@ -14,6 +14,7 @@ from elasticjob_api.v1 import agent_pb2 as pb
 
 from elasticjob_agent import lifecycle, termination
 from elasticjob_agent.config import Config
+from elasticjob_agent.horovod.rendezvous import HorovodRendezvous
 from elasticjob_agent.lifecycle import Action, Event, Launch, State, decide
 from elasticjob_agent.master_connection import MasterConnection, open_channel
 from elasticjob_agent.node_check import NodeCheck
@@ -57,6 +58,7 @@ class Agent:
         self._training_socket = TrainingSocket(
             channel=self._channel, pod_uid=config.pod_uid, on_report=self._connection.report
         )
+        self._horovod = HorovodRendezvous(self._channel, config.pod_uid, on_joined=self._report_joined)
         self._readiness = Readiness(config.address)
         self._supervisor = ProcessSupervisor(command)
         self._processes: TrainingProcesses | None = None
@@ -75,6 +77,8 @@ class Agent:
         for number in FORWARDED:
             loop.add_signal_handler(number, self._forward_signal, number)
         await self._training_socket.open()
+        if self._config.in_process_elastic:
+            await self._horovod.open()
         connection_task = self._spawn(self._connection.run())
         try:
             code = await self._exit_code
@@ -90,13 +94,19 @@ class Agent:
     async def on_registered(self) -> None:
         """Open the readiness port: the master has accepted this agent as a member."""
         await self._readiness.announce()
+        self._horovod.master_connected()
 
     def initial_messages(self) -> Iterator[pb.AgentMessage]:
         """Yield a Hello with what runs here, and how the latest process ended if no command has followed that."""
         state = self._state
         running = state.running.round if state.running else 0
         yield pb.AgentMessage(
-            hello=pb.Hello(pod_uid=self._config.pod_uid, running_round=running, draining=state.draining)
+            hello=pb.Hello(
+                pod_uid=self._config.pod_uid,
+                running_round=running,
+                draining=state.draining,
+                joined_round=self._horovod.joined_round,
+            )
         )
         if state.last_exit is not None:
             yield _exited_message(state.last_exit)
@@ -112,6 +122,8 @@ class Agent:
                 self._handle(lifecycle.DrainRequested(grace=command.drain.grace_seconds))
             case "exit":
                 self._handle(lifecycle.ExitRequested(problem=command.exit.problem))
+            case "hosts_updated":
+                self._horovod.announce(command.hosts_updated.round)
             case "check":
                 self._spawn(self._check_node(command.check))
 
@@ -130,13 +142,19 @@ class Agent:
     def _launch_event(self, start: pb.Start) -> Launch:
         variables = environments(start, self._config, self._command, self._environment, self._training_socket.path)
         processes = sum(max(1, member.processes) for member in start.world.members)
+        if start.elastic_driver:
+            horovod = self._horovod.environment(self._environment, self._config.address)
+            variables = [{**each, **horovod} for each in variables]
         return Launch(
             round=start.world.round,
             environments=variables,
             first_rank=start.rank,
             members=start.world.members,
-            restart_in_place=processes <= 1 or self._config.in_process_elastic,
+            restart_in_place=not start.elastic_driver and (processes <= 1 or self._config.in_process_elastic),
         )
+
+    def _report_joined(self, round_: int) -> None:
+        self._connection.send(pb.AgentMessage(joined=pb.Joined(round=round_)))
 
     def _handle_sigterm(self) -> None:
         self._handle(lifecycle.DrainRequested(grace=self._config.drain_seconds, by_node=True))
@@ -173,6 +191,7 @@ class Agent:
 
     def _launch(self, launch: Launch) -> None:
         self._training_socket.begin_round(launch.round, launch.members)
+        self._horovod.begin_processes(launch.round, launch.first_rank, len(launch.environments))
         self._connection.send(pb.AgentMessage(started=pb.ProcessStarted(round=launch.round)))
         self._processes = self._supervisor.start(launch.environments, first_rank=launch.first_rank)
         self._spawn(self._wait_for_exit(self._processes))
@@ -196,7 +215,10 @@ class Agent:
             self._end_task.cancel()
             self._end_task = None
         self._processes = None
-        self._handle(lifecycle.ProcessEnded(code=code, message=message, confirmed=self._training_socket.stop_confirmed))
+        self._horovod.processes_ended()
+        # Horovod's processes end by an error when their member is removed.
+        confirmed = self._training_socket.stop_confirmed or self._horovod.removed
+        self._handle(lifecycle.ProcessEnded(code=code, message=message, confirmed=confirmed))
 
     async def _end_processes(self, processes: TrainingProcesses, action: lifecycle.EndProcess) -> None:
         """Ask the processes to stop, then send SIGTERM, then SIGKILL; cancelled when all have exited."""
@@ -205,6 +227,10 @@ class Agent:
             if self._training_socket.listens_for_stop:
                 self._training_socket.request_stop()
                 await asyncio.sleep(action.terminate_after)
+            elif action.by_node and self._horovod.joined_round:
+                await asyncio.sleep(
+                    action.terminate_after / 2
+                )  # at their next commit they leave the others by themselves
             processes.terminate()
             await asyncio.sleep(start + action.kill_after - time.monotonic())
         processes.kill()
@@ -244,6 +270,7 @@ class Agent:
         self._node_check.end()
         self._readiness.close()
         await self._training_socket.close()
+        await self._horovod.close()
         await self._channel.close()
 
 

@@ -118,10 +118,14 @@ Event = Launch | StopRequested | DrainRequested | ExitRequested | ProcessFailed 
 
 @dataclass(frozen=True)
 class EndProcess:
-    """Make the process end: ask it, or SIGTERM if it cannot be asked; SIGTERM and SIGKILL after so many seconds."""
+    """Make the process end: ask it, or SIGTERM if it cannot be asked; SIGTERM and SIGKILL after so many seconds.
+
+    `by_node`: the node wants it, of which the master, and those who train with this process, only learn now.
+    """
 
     terminate_after: float
     kill_after: float
+    by_node: bool = False
 
 
 KILL_NOW = EndProcess(0.0, 0.0)
@@ -227,7 +231,8 @@ def _stop(state: State, event: StopRequested) -> Decision:
 def _drain(state: State, event: DrainRequested) -> Decision:
     report: tuple[Action, ...] = (ReportLeaving(),) if event.by_node and not state.draining else ()
     if state.running:
-        return replace(state, draining=True, stopping=True, next_launch=None), (*report, _graceful_end(event.grace))
+        end = replace(_graceful_end(event.grace), by_node=event.by_node)
+        return replace(state, draining=True, stopping=True, next_launch=None), (*report, end)
     finished = state.last_exit is not None and not state.last_exit.asked and state.last_exit.code == 0
     return replace(state, draining=True), (*report, Quit(0 if finished else names.EXIT_DRAINED))
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from elasticjob_api import names
-from elasticjob_api.frameworks import FRAMEWORKS
+from elasticjob_api.frameworks import FRAMEWORKS, Framework, framework_of
 from elasticjob_api.health import Health
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_shards import Ledgers
@@ -48,20 +48,17 @@ class Controller:
         heartbeats: received by this master.
         on_change: is called when something that must be stored has changed.
         on_store_needed: is called when something waits for a write of the state.
+        on_decided: is called after each decision.
         on_new_round: is called when the values and barriers of the last round are gone.
     """
 
     def __init__(
         self, *, framework: str, sizes: Mapping[str, RoleSize] | None = None, timing: Timing | None = None
     ) -> None:
-        self.framework = FRAMEWORKS[framework]
-        rules = Rules(
-            in_process_elastic=self.framework.in_process_elastic,
-            deciding_role=self.framework.deciding_role,
-            stop_order=self.framework.stop_order,
-        )
+        self._framework_name = framework
+        self.framework = FRAMEWORKS[framework] if sizes is None else framework_of(framework, sizes)
         self.members = Members()
-        self.rendezvous = Rendezvous(self.members, rules=rules, timing=timing)
+        self.rendezvous = Rendezvous(self.members, rules=_rules(self.framework), timing=timing)
         self.rendezvous.sizes = sizes
         self.progress = Progress()
         self.ledgers = Ledgers()
@@ -81,6 +78,7 @@ class Controller:
         self.on_change: Callable[[], None] = lambda: None
         self.on_store_needed: Callable[[], None] = lambda: None
         self.on_new_round: Callable[[], None] = lambda: None
+        self.on_decided: Callable[[], None] = lambda: None
         self.decisions = DecisionTimer(self._decide, self.now)
 
     # --- agents ------------------------------------------------------------------------------------------------------
@@ -94,13 +92,17 @@ class Controller:
             self.record_event("MemberRegistered", f"{identity.pod_name} at {identity.address}")
         self._decide_soon()
 
-    def connect(self, uid: str, send: Send, *, running_round: int, draining: bool) -> Member | None:
+    def connect(
+        self, uid: str, send: Send, *, running_round: int, draining: bool, joined_round: int = 0
+    ) -> Member | None:
         """Take a stream of a member, in place of an older one. None: nobody has registered this pod."""
         member = self.members.get(uid)
         if member is None:
             return None
         self.streams.open(uid, send)
-        self.rendezvous.connected(uid, self.now(), running_round=running_round, draining=draining)
+        self.rendezvous.connected(
+            uid, self.now(), running_round=running_round, draining=draining, joined_round=joined_round
+        )
         self._decide_soon()
         return member
 
@@ -151,6 +153,17 @@ class Controller:
         self.rendezvous.process_exited(member.uid, process_round, exit_code, now, requested=requested, retry=retry)
         self._decide_soon()
 
+    def joins(self, uid: str, process_round: int, left_round: int) -> None:
+        """A process asks for its place in the next world. Raises as `Rendezvous.joins`."""
+        self.rendezvous.joins(uid, process_round, left_round)
+        self._decide_soon()
+
+    def joined(self, member: Member, round_: int) -> None:
+        """A process has got its place in a world."""
+        member.last_heard_at = self.now()
+        self.rendezvous.joined(member.uid, round_)
+        self._decide_soon()
+
     def leaving(self, member: Member) -> None:
         """A member's node ends it."""
         log.info("%s is told by its node to end", member.identity.pod_name)
@@ -180,7 +193,8 @@ class Controller:
         """The job's spec or size, as the operator holds it, has changed."""
         rendezvous = self.rendezvous
         rendezvous.sizes = sizes
-        rendezvous.rules = replace(rendezvous.rules, all_ready=all_ready)
+        self.framework = framework_of(self._framework_name, sizes)
+        rendezvous.rules = _rules(self.framework, all_ready=all_ready)
         rendezvous.timing = replace(rendezvous.timing, stop=stop_seconds)
         self._decide_soon()
 
@@ -285,6 +299,7 @@ class Controller:
         if rendezvous.store_needed:
             self.on_store_needed()
         self.streams.send_intervals(self.intervals)
+        self.on_decided()
 
     def _record(self, event: NewEvent | None) -> None:
         if event is not None:
@@ -308,3 +323,13 @@ class Controller:
                 self.on_store_needed()
             else:
                 self.hosts.publish_latest(stored_version=self.hosts.latest.version)
+
+
+def _rules(framework: Framework, *, all_ready: bool = False) -> Rules:
+    return Rules(
+        in_process_elastic=framework.in_process_elastic,
+        elastic_driver=framework.elastic_driver,
+        deciding_role=framework.deciding_role,
+        stop_order=framework.stop_order,
+        all_ready=all_ready,
+    )

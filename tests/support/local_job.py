@@ -23,16 +23,17 @@ _MASTER = str(Path(sys.executable).with_name("elasticjob-master"))
 class LocalJob:
     """The processes of one job; what each prints is in a file of the folder."""
 
-    def __init__(self, folder: Path, name: str = "job") -> None:
+    def __init__(self, folder: Path, name: str = "job", framework: str = "jax") -> None:
         self.folder = folder
         self.name = name
+        self.framework = framework
         self.subnet = f"127.{78 + os.getpid() % 100}.{os.getpid() // 100 % 250}"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start_master(self) -> None:
         """Start a master, which goes on from the state that the last one has stored."""
         certificate, key = certificates()
-        arguments = ["--standalone", "--framework=jax", "--min=2", "--max=4", "--workers=2"]
+        arguments = ["--standalone", f"--framework={self.framework}", "--min=2", "--max=4", "--workers=2"]
         arguments += [f"--address={self.subnet}.1", "--http-port=0", f"--grpc-port={names.GRPC_PORT}"]
         arguments += ["--state-file", str(self.folder / "state.json")]
         environment = {names.ENV_JOB_NAME: self.name, names.ENV_TLS_CERT: certificate, names.ENV_TLS_KEY: key}
@@ -41,7 +42,7 @@ class LocalJob:
     def start_agent(self, index: int, *command: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start the agent of a worker with a command."""
         everything = agent_environment(
-            {names.ENV_DRAIN_SECONDS: "20", **_credentials(), **environment},
+            {names.ENV_FRAMEWORK: self.framework, names.ENV_DRAIN_SECONDS: "20", **_credentials(), **environment},
             index=index,
             master=f"{self.subnet}.1",
             job=self.name,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-PAGES = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("examples/*.md")])
+PAGES = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md"), *REPOSITORY.glob("examples/*.md")])
 ROOTS = (REPOSITORY, REPOSITORY / "operator/elasticjob_operator", REPOSITORY / "master/elasticjob_master")
 """A page may name the files of a core by their path in the package: `core/decide.py`."""
 _FOLDERS = sorted({path.name for root in ROOTS for path in root.iterdir() if path.is_dir()})

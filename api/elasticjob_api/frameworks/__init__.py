@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
-from elasticjob_api.frameworks.horovod import HOROVOD
+from elasticjob_api.frameworks.horovod import HOROVOD, HOROVOD_WITHOUT_LAUNCHER
 from elasticjob_api.frameworks.jax import JAX
 from elasticjob_api.frameworks.mxnet import MXNET
 from elasticjob_api.frameworks.peer import Environment, Framework, Peer, stop_stage
 from elasticjob_api.frameworks.pytorch import PYTORCH
 from elasticjob_api.frameworks.tensorflow import TENSORFLOW
 
-__all__ = ["FRAMEWORKS", "Environment", "Framework", "Peer", "stop_stage"]
+__all__ = ["FRAMEWORKS", "Environment", "Framework", "Peer", "framework_of", "stop_stage"]
 
 
 def _no_environment(_world: Sequence[Peer]) -> Environment:
@@ -29,3 +29,9 @@ FRAMEWORKS: Mapping[str, Framework] = MappingProxyType(
         "custom": Framework(roles=(), environment=_no_environment),
     }
 )
+
+
+def framework_of(name: str, roles: Collection[str]) -> Framework:
+    """Return the framework of a job with these roles: Horovod works in another way when there is no launcher."""
+    framework = FRAMEWORKS[name]
+    return HOROVOD_WITHOUT_LAUNCHER if framework is HOROVOD and "launcher" not in roles else framework

@@ -1,22 +1,87 @@
-"""Horovod: the elastic driver in the launcher finds hosts by discovery; workers adapt without being restarted."""
+"""Horovod, in two ways: workers alone, for which the master plays the elastic driver, or a launcher with its own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from elasticjob_api.frameworks.peer import Environment, Framework, Peer
 
+DEFAULTS: Mapping[str, str] = MappingProxyType(
+    {"HOROVOD_CPU_OPERATIONS": "gloo", "HOROVOD_GLOO_TIMEOUT_SECONDS": "30", "PYTHONUNBUFFERED": "1"}
+)
+"""Variables of a worker without a launcher that the pod's own ones replace."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of one process in a world, with the numbers that Horovod gives it.
+
+    Attributes:
+        cross_rank: its position among the processes of the same local rank.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+
+
+def slots(world: Sequence[Peer]) -> list[Slot]:
+    """Return the slot of each process of a world, by rank."""
+    of_local_rank = Counter(peer.local_rank for peer in world)
+    found: list[Slot] = []
+    before = Counter[int]()
+    for rank, peer in enumerate(world):
+        local = peer.local_rank
+        found.append(Slot(rank, len(world), local, peer.local_size, before[local], of_local_rank[local]))
+        before[local] += 1
+    return found
+
 
 def environment(world: Sequence[Peer]) -> Environment:
-    """Return the host name that Horovod's driver knows this member by."""
+    """Return what a process without a launcher reads at its start; its agent adds where it serves the rendezvous."""
+    places = slots(world)
+
+    def render(rank: int) -> dict[str, str]:
+        slot = places[rank]
+        return {
+            "HOROVOD_CONTROLLER": "gloo",
+            "HOROVOD_ELASTIC": "1",
+            "HOROVOD_HOSTNAME": world[rank].name,
+            "HOROVOD_RANK": str(slot.rank),
+            "HOROVOD_SIZE": str(slot.size),
+            "HOROVOD_LOCAL_RANK": str(slot.local_rank),
+            "HOROVOD_LOCAL_SIZE": str(slot.local_size),
+            "HOROVOD_CROSS_RANK": str(slot.cross_rank),
+            "HOROVOD_CROSS_SIZE": str(slot.cross_size),
+        }
+
+    return render
+
+
+def environment_with_launcher(world: Sequence[Peer]) -> Environment:
+    """Return the host name that the launcher's driver knows this member by."""
     return lambda rank: {"HOROVOD_HOSTNAME": world[rank].name, "HOROVOD_ELASTIC": "1"}
 
 
 HOROVOD = Framework(
     roles=("launcher", "worker"),
-    environment=environment,
+    environment=environment_with_launcher,
     deciding_role="launcher",
     in_process_elastic=True,
     process_per_gpu=True,
     launcher_role="launcher",
+)
+HOROVOD_WITHOUT_LAUNCHER = Framework(
+    roles=("worker",),
+    environment=environment,
+    deciding_role="worker",
+    in_process_elastic=True,
+    process_per_gpu=True,
+    elastic_driver=True,
 )

@@ -49,6 +49,7 @@ class Framework:
         stop_order: roles that are stopped one after the other: who saves something, before those that hold it.
         kept_roles: roles whose processes go on when others come and go, unless the job says otherwise.
         in_process_elastic: the training process takes world changes itself; the agent does not restart it.
+        elastic_driver: the master plays Horovod's elastic driver: the processes ask it for their place in each world.
     """
 
     roles: tuple[str, ...]
@@ -59,6 +60,7 @@ class Framework:
     in_process_elastic: bool = False
     process_per_gpu: bool = False
     launcher_role: str | None = None
+    elastic_driver: bool = False
 
     def processes(self, members: Sequence[Peer]) -> list[Peer]:
         """Return the processes of a world by rank: those that the agents of its members start, for each its slots."""

@@ -137,6 +137,7 @@ class AgentMessage(_message.Message):
     ACK_FIELD_NUMBER: _builtins.int
     LEAVING_FIELD_NUMBER: _builtins.int
     CHECK_FIELD_NUMBER: _builtins.int
+    JOINED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -153,6 +154,8 @@ class AgentMessage(_message.Message):
     def leaving(self) -> Global___Leaving: ...
     @_builtins.property
     def check(self) -> Global___CheckResult: ...
+    @_builtins.property
+    def joined(self) -> Global___Joined: ...
     def __init__(
         self,
         *,
@@ -164,12 +167,13 @@ class AgentMessage(_message.Message):
         ack: Global___CommandAck | None = ...,
         leaving: Global___Leaving | None = ...,
         check: Global___CheckResult | None = ...,
+        joined: Global___Joined | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "message", b"message", "started", b"started", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "joined", b"joined", "leaving", b"leaving", "message", b"message", "started", b"started", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "message", b"message", "started", b"started", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "joined", b"joined", "leaving", b"leaving", "message", b"message", "started", b"started", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "step", "started", "exited", "ack", "leaving", "check"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "step", "started", "exited", "ack", "leaving", "check", "joined"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -184,20 +188,24 @@ class Hello(_message.Message):
     POD_UID_FIELD_NUMBER: _builtins.int
     RUNNING_ROUND_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
+    JOINED_ROUND_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     running_round: _builtins.int
     """Round of the running training process; 0 when none runs."""
     draining: _builtins.bool
+    joined_round: _builtins.int
+    """Round of the latest world that this process has entered, with Start.elastic_driver; 0: none."""
     def __init__(
         self,
         *,
         pod_uid: _builtins.str = ...,
         running_round: _builtins.int = ...,
         draining: _builtins.bool = ...,
+        joined_round: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "pod_uid", b"pod_uid", "running_round", b"running_round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "joined_round", b"joined_round", "pod_uid", b"pod_uid", "running_round", b"running_round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -380,6 +388,27 @@ class ProcessExited(_message.Message):
 Global___ProcessExited: _TypeAlias = ProcessExited  # noqa: Y015
 
 @_typing.final
+class Joined(_message.Message):
+    """Joined reports that the process has got its place in a world, as Join of HorovodService has told it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["round", b"round"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Joined: _TypeAlias = Joined  # noqa: Y015
+
+@_typing.final
 class Leaving(_message.Message):
     """Leaving reports that the agent has received SIGTERM, from its node for instance: it drains as after a Drain."""
 
@@ -462,6 +491,7 @@ class MasterMessage(_message.Message):
     EXIT_FIELD_NUMBER: _builtins.int
     CONFIGURE_FIELD_NUMBER: _builtins.int
     CHECK_FIELD_NUMBER: _builtins.int
+    HOSTS_UPDATED_FIELD_NUMBER: _builtins.int
     command_id: _builtins.int
     @_builtins.property
     def start(self) -> Global___Start:
@@ -487,6 +517,10 @@ class MasterMessage(_message.Message):
     def check(self) -> Global___Check:
         """Check this node, before a training process runs on it."""
 
+    @_builtins.property
+    def hosts_updated(self) -> Global___HostsUpdated:
+        """Tell the running process that another world is due, with Start.elastic_driver."""
+
     def __init__(
         self,
         *,
@@ -497,12 +531,13 @@ class MasterMessage(_message.Message):
         exit: Global___Exit | None = ...,
         configure: Global___Configure | None = ...,
         check: Global___Check | None = ...,
+        hosts_updated: Global___HostsUpdated | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "command", b"command", "configure", b"configure", "drain", b"drain", "exit", b"exit", "start", b"start", "stop", b"stop"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "command", b"command", "configure", b"configure", "drain", b"drain", "exit", b"exit", "hosts_updated", b"hosts_updated", "start", b"start", "stop", b"stop"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "command", b"command", "command_id", b"command_id", "configure", b"configure", "drain", b"drain", "exit", b"exit", "start", b"start", "stop", b"stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "command", b"command", "command_id", b"command_id", "configure", b"configure", "drain", b"drain", "exit", b"exit", "hosts_updated", b"hosts_updated", "start", b"start", "stop", b"stop"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "stop", "drain", "exit", "configure", "check"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "stop", "drain", "exit", "configure", "check", "hosts_updated"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -536,8 +571,13 @@ class Start(_message.Message):
     RANK_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     OTHER_ENVIRONMENTS_FIELD_NUMBER: _builtins.int
+    ELASTIC_DRIVER_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     """Rank of this member's first process; its others have the ranks that follow."""
+    elastic_driver: _builtins.bool
+    """The master plays Horovod's elastic driver: the agent serves Horovod's rendezvous to the processes, which go on from
+    world to world and ask for their places in each.
+    """
     @_builtins.property
     def world(self) -> Global___World: ...
     @_builtins.property
@@ -555,10 +595,11 @@ class Start(_message.Message):
         rank: _builtins.int = ...,
         environment: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         other_environments: _abc.Iterable[Global___ProcessEnvironment] | None = ...,
+        elastic_driver: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["world", b"world"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "other_environments", b"other_environments", "rank", b"rank", "world", b"world"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["elastic_driver", b"elastic_driver", "environment", b"environment", "other_environments", b"other_environments", "rank", b"rank", "world", b"world"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -603,6 +644,27 @@ class ProcessEnvironment(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ProcessEnvironment: _TypeAlias = ProcessEnvironment  # noqa: Y015
+
+@_typing.final
+class HostsUpdated(_message.Message):
+    """HostsUpdated is repeated to the processes until they ask for their places in this world, or a later one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["round", b"round"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HostsUpdated: _TypeAlias = HostsUpdated  # noqa: Y015
 
 @_typing.final
 class Stop(_message.Message):

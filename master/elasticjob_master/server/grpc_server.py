@@ -14,6 +14,8 @@ from elasticjob_api.v1 import (
     agent_pb2,
     discovery_pb2,
     discovery_pb2_grpc,
+    horovod_pb2,
+    horovod_pb2_grpc,
     job_pb2,
     job_pb2_grpc,
     rendezvous_pb2,
@@ -34,6 +36,7 @@ from elasticjob_master.server.services.agents import NAME as AGENT_SERVICE
 from elasticjob_master.server.services.agents import AgentService
 from elasticjob_master.server.services.decoding import refusing_undecodable
 from elasticjob_master.server.services.discovery import DiscoveryService
+from elasticjob_master.server.services.horovod import HorovodService
 from elasticjob_master.server.services.job import JobService
 from elasticjob_master.server.services.rendezvous import RendezvousService
 from elasticjob_master.server.services.shards import ShardService
@@ -63,6 +66,7 @@ _SERVICES = tuple(
         (shards_pb2, "ShardService"),
         (job_pb2, "JobService"),
         (rendezvous_pb2, "RendezvousService"),
+        (horovod_pb2, "HorovodService"),
     )
 )
 _AGENTS_STREAM = f"/{AGENT_SERVICE}/Connect"
@@ -132,6 +136,7 @@ class GrpcServer:
         discovery_pb2_grpc.add_DiscoveryServiceServicer_to_server(DiscoveryService(controller), server)
         shards_pb2_grpc.add_ShardServiceServicer_to_server(ShardService(controller, state_writer), server)
         rendezvous_pb2_grpc.add_RendezvousServiceServicer_to_server(RendezvousService(controller, state_writer), server)
+        horovod_pb2_grpc.add_HorovodServiceServicer_to_server(HorovodService(controller), server)
         self._job_service = JobService(controller, config)
         job_pb2_grpc.add_JobServiceServicer_to_server(self._job_service, server)
         self._health = health.aio.HealthServicer()

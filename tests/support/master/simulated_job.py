@@ -433,7 +433,8 @@ class SimulatedJob:
 
     def update_master(self) -> None:
         if self.master is not None:
-            sizes = {ROLE: RoleSize(1, len(self.desired))}
+            # Horovod's launcher is somewhere else; without one, the processes would ask the master for their places.
+            sizes = {ROLE: RoleSize(1, len(self.desired)), "launcher": RoleSize(0, 0)}
             self.master.controller.resize(sizes, all_ready=False, stop_seconds=GRACE)
             leaving = {a.identity.pod_name: GRACE for i, a in self.agents.items() if i not in self.desired}
             self.master.controller.drain(leaving)

@@ -15,7 +15,8 @@ class Job(Controller):
     """A job of two members, with a simulated clock and simulated agents."""
 
     def __init__(self, framework: str = "jax", health: Health | None = None) -> None:
-        super().__init__(framework=framework, sizes={"worker": RoleSize(1, 2)})
+        # Horovod with a launcher somewhere else, whose driver has its own processes.
+        super().__init__(framework=framework, sizes={"worker": RoleSize(1, 2), "launcher": RoleSize(0, 0)})
         self.clock = 100.0
         self.sent: list[Command] = []
         self.send = self.sent.append

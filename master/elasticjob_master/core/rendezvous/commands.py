@@ -59,6 +59,14 @@ class Configure:
 
 
 @dataclass(frozen=True)
+class HostsUpdated:
+    """Have the member's process, which goes on from world to world, ask for its place in the world of a round."""
+
+    uid: str
+    round: int
+
+
+@dataclass(frozen=True)
 class ReleaseLeases:
     """The member's training process has ended: return the shards that are leased to it."""
 
@@ -72,4 +80,4 @@ class MemberRemoved:
     uid: str
 
 
-Command = Start | Stop | Drain | Exit | Check | Configure | ReleaseLeases | MemberRemoved
+Command = Start | Stop | Drain | Exit | Check | Configure | HostsUpdated | ReleaseLeases | MemberRemoved

@@ -17,6 +17,24 @@ def runs(member: Member | None, process_round: int) -> bool:
     return not process_round or (member is not None and member.process_round == process_round)
 
 
+def check_process(job: RendezvousState, uid: str, process_round: int) -> Member:
+    """Return the member whose process calls.
+
+    Raises:
+        NotReadyYet: it is not known yet what runs there.
+        NotCurrent: the process has ended.
+    """
+    member = job.members.get(uid)
+    if member is None:
+        raise NotReadyYet(f"pod UID {uid[:128]!r} is no member of this job; call Register first")
+    pod = member.identity.pod_name
+    if not runs(member, process_round):
+        if member.disconnected_since is not None:
+            raise NotReadyYet(f"round is {process_round}; pod {pod} has not told yet what runs there")
+        raise NotCurrent(f"round is {process_round}; pod {pod} runs no process of that round any more")
+    return member
+
+
 def check_current(job: RendezvousState, uid: str, process_round: int) -> Member:
     """Return the member whose process calls, which must be one of the present world.
 
@@ -29,14 +47,8 @@ def check_current(job: RendezvousState, uid: str, process_round: int) -> Member:
         NotReadyYet: it is not known yet what runs there, or the next world of a running process has yet to be formed.
         NotCurrent: the process has ended, or the others train without it.
     """
-    member = job.members.get(uid)
-    if member is None:
-        raise NotReadyYet(f"pod UID {uid[:128]!r} is no member of this job; call Register first")
+    member = check_process(job, uid, process_round)
     pod = member.identity.pod_name
-    if not runs(member, process_round):
-        if member.disconnected_since is not None:
-            raise NotReadyYet(f"round is {process_round}; pod {pod} has not told yet what runs there")
-        raise NotCurrent(f"round is {process_round}; pod {pod} runs no process of that round any more")
     if process_round and (job.rules.in_process_elastic or job.keeps_process(member)):
         # Its process goes on from world to world, with the round of its start.
         if not job.in_world(uid):

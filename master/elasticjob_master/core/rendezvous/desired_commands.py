@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from elasticjob_api.frameworks import stop_stage
 from elasticjob_api.health import NodeCheck
 
-from elasticjob_master.core.rendezvous.commands import Check, Command, Drain, Exit, Start, Stop
+from elasticjob_master.core.rendezvous.commands import Check, Command, Drain, Exit, HostsUpdated, Start, Stop
 from elasticjob_master.core.rendezvous.members import LastCommand, Member
 from elasticjob_master.core.rendezvous.rules import Phase, Timing
 
@@ -22,6 +22,7 @@ class WorldState:
     Attributes:
         round: of the present world.
         world_uids: the UIDs of its members.
+        announced: with an elastic driver: the processes of the last world shall come into the present one.
         stop_without_grace: the world has failed, so its processes have nothing to save.
         kept_roles: the roles whose processes go on.
         stop_order: the roles that are stopped one after the other.
@@ -37,6 +38,8 @@ class WorldState:
     kept_roles: frozenset[str] = frozenset()
     stop_order: tuple[str, ...] = ()
     stop_stage: int = 0
+    elastic_driver: bool = False
+    announced: bool = False
 
     def must_stop(self, member: Member) -> bool:
         """Return whether a member's process has to be stopped because of a change of the world."""
@@ -45,6 +48,11 @@ class WorldState:
         if self.in_process_elastic:
             return self.phase == "reforming"  # only when all processes are restarted
         return member.process_round != self.round or self.phase in ("reforming", "waiting")
+
+    def is_misfit(self, member: Member) -> bool:
+        """Return whether a process was started for a world that has not come about: its rank and size are wrong."""
+        fits = member.process_round == self.round and member.uid in self.world_uids
+        return bool(member.process_round) and not member.joined_round and not fits
 
     def is_over(self, member: Member) -> bool:
         """Return whether another world was formed while a member's process still ran, as it was cut off then."""
@@ -69,11 +77,15 @@ def desired_command(member: Member, world: WorldState) -> LastCommand | None:
             return None
         # An in-process elastic process learns from host discovery that it has to leave, and gets time to do so.
         may_leave_itself = world.in_process_elastic and world.now - member.draining_since < member.drain_seconds / 2
-        return None if may_leave_itself and member.process_round else LastCommand("drain")
+        if world.elastic_driver and not member.joined_round:
+            may_leave_itself = False  # it takes no part in the training yet
+        return _announcement(member, world) if may_leave_itself and member.process_round else LastCommand("drain")
     in_world = member.uid in world.world_uids and world.phase in ("training", "finishing")
     if member.process_round:
         if world.in_process_elastic and world.phase != "reforming":
-            return member.last_command
+            if world.elastic_driver and world.is_misfit(member):
+                return LastCommand("stop", member.process_round, at_once=True)
+            return _announcement(member, world) or member.last_command
         if member.identity.role in world.kept_roles or world.waits_to_stop(member):
             return member.last_command
         if not in_world or world.must_stop(member):
@@ -82,6 +94,13 @@ def desired_command(member: Member, world: WorldState) -> LastCommand | None:
     if in_world and world.phase == "training" and member.crashed_at is None and member.last_round < world.round:
         return LastCommand("start", world.round)
     return LastCommand("check", member.order) if member.node_check.stage == "running" else None
+
+
+def _announcement(member: Member, world: WorldState) -> LastCommand | None:
+    """Return the command that announces the present world to a process of an earlier one, if it is due."""
+    if world.elastic_driver and world.announced and 0 < member.joined_round < world.round:
+        return LastCommand("hosts_updated", world.round)
+    return None
 
 
 def send(member: Member, desired: LastCommand, *, now: float, timing: Timing, check: NodeCheck) -> Command:
@@ -102,5 +121,7 @@ def send(member: Member, desired: LastCommand, *, now: float, timing: Timing, ch
         case "check":
             state = member.node_check
             return Check(member.uid, desired.round, state.peers, tuple(check.command), float(check.timeout_seconds))
+        case "hosts_updated":
+            return HostsUpdated(member.uid, desired.round)
         case "exit":
             return Exit(member.uid, problem=member.node_check.problem if member.node_check.stage == "failed" else "")

@@ -50,11 +50,11 @@ class LastCommand:
     """The last command sent on the present stream, so that the same command is not sent twice on one stream.
 
     Attributes:
-        round: of the process to start or stop; for a node check, the number of the check.
+        round: of the process to start or stop; of the world that is announced; for a node check, its number.
         at_once: a stop without grace period.
     """
 
-    command: Literal["start", "stop", "drain", "exit", "check"]
+    command: Literal["start", "stop", "drain", "exit", "check", "hosts_updated"]
     round: int = 0
     at_once: bool = False
 
@@ -90,6 +90,9 @@ class Member:
         disconnected_since: when its stream ended, or when it registered without one; None while it is connected.
         process_round: the round of its training process; 0 when none runs or is being started.
         started: the agent has confirmed the start of that process.
+        joined_round: the round of the latest world in which its process has got its place, where the master plays
+            Horovod's elastic driver; 0: none, so it does not have the state of the training.
+        joining: its process waits for its place in a later world.
         last_round: the last round in which it has run a process; no round is started twice on one member.
         stop_due: when a process that is being stopped must have ended; afterwards the member counts as lost.
         exit_due: how long to wait for the exit report of a process that is known to have ended.
@@ -111,6 +114,8 @@ class Member:
     disconnected_since: float | None
     process_round: int = 0
     started: bool = False
+    joined_round: int = 0
+    joining: bool = False
     last_round: int = 0
     stop_due: float | None = None
     exit_due: float | None = None
@@ -158,7 +163,7 @@ class Member:
     def process_ended(self) -> None:
         """Record that its training process has ended."""
         self.last_round = max(self.last_round, self.process_round)
-        self.process_round, self.started = 0, False
+        self.process_round, self.started, self.joined_round, self.joining = 0, False, 0, False
         self.stop_due = self.exit_due = None
 
     def drain(self, seconds: float, now: float) -> None:

@@ -17,7 +17,14 @@ from typing import get_args
 
 from elasticjob_api.frameworks import stop_stage
 
-from elasticjob_master.core.rendezvous import desired_commands, failure_detection, node_check, world_changes
+from elasticjob_master.core.rendezvous import (
+    current_process,
+    desired_commands,
+    elastic_driver,
+    failure_detection,
+    node_check,
+    world_changes,
+)
 from elasticjob_master.core.rendezvous.commands import Command, MemberRemoved, ReleaseLeases
 from elasticjob_master.core.rendezvous.members import Identity, Member, Members
 from elasticjob_master.core.rendezvous.rules import Phase, Rules, Timing
@@ -54,13 +61,16 @@ class Rendezvous(RendezvousState):
             member.drain(self._draining_pods[identity.pod_name], now)
         return member
 
-    def connected(self, uid: str, now: float, *, running_round: int = 0, draining: bool = False) -> None:
+    def connected(
+        self, uid: str, now: float, *, running_round: int = 0, draining: bool = False, joined_round: int = 0
+    ) -> None:
         """Handle that a registered agent has opened a stream, with what it reports about its process.
 
         Args:
             uid: the pod's UID.
             now: the present time.
             running_round: the round of the process that runs there; 0: none runs.
+            joined_round: of the latest world in which that process has got its place, with an elastic driver.
             draining: the agent has been asked to end, as by SIGTERM.
         """
         member = self.members.get(uid)
@@ -69,6 +79,10 @@ class Rendezvous(RendezvousState):
         self.members.set_disconnected(member, None)
         member.last_command, member.last_heard_at, member.suspected = None, now, False
         self._adopt_reported_process(member, running_round, now)
+        if running_round:
+            # A world that an earlier master has formed and not stored is unknown here: another one is formed.
+            self.round = max(self.round, joined_round)
+            member.joined_round = max(member.joined_round, joined_round)
         if draining:
             member.drain(self.timing.stop, now)
         member.joined_at = None if uid in self.world_uids else now
@@ -82,6 +96,32 @@ class Rendezvous(RendezvousState):
             self._remove(member)  # it has left, as it was asked to
         else:
             self.members.set_disconnected(member, now)
+
+    def joins(self, uid: str, process_round: int, left_round: int) -> None:
+        """Handle that a process asks for its place in the next world, where the master plays Horovod's elastic driver.
+
+        Args:
+            uid: the member's pod UID.
+            process_round: in which the process was started.
+            left_round: of the world that it has left; 0: it was in none.
+
+        Raises:
+            NotReadyYet: it is not known yet what runs there.
+            NotCurrent: the process has ended.
+        """
+        member = current_process.check_process(self, uid, process_round)
+        if left_round >= member.joined_round:  # else an earlier request has come late
+            member.joined_round, member.joining = left_round, True
+
+    def has_place(self, uid: str, process_round: int, left_round: int) -> bool:
+        """Return whether a process that has asked has a place in the present world, with the errors of `joins`."""
+        return elastic_driver.may_join(self, current_process.check_process(self, uid, process_round), left_round)
+
+    def joined(self, uid: str, round_: int) -> None:
+        """Handle that a process has got its place in the world of a round; a repeated report changes nothing."""
+        member = self.members.get(uid)
+        if member is not None and member.process_round and member.joined_round < round_ <= self.round:
+            member.joined_round, member.joining = round_, False
 
     def process_started(self, uid: str, process_round: int) -> None:
         """Handle that an agent has started its training process."""
@@ -243,6 +283,8 @@ class Rendezvous(RendezvousState):
             kept_roles=kept,
             stop_order=order,
             stop_stage=min(stages, default=0),
+            elastic_driver=self.rules.elastic_driver,
+            announced=self.rules.elastic_driver and elastic_driver.announced(self),
         )
 
     def _check_timeouts(self, now: float) -> None:

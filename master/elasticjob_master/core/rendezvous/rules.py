@@ -70,12 +70,14 @@ class Rules:
 
     Attributes:
         in_process_elastic: the training process itself follows world changes; the agent does not restart it.
+        elastic_driver: the master plays Horovod's elastic driver, see `elastic_driver`.
         deciding_role: the role whose success finishes the job; None: any role's.
         stop_order: roles that are stopped one after the other: who saves something, before those that hold it.
         all_ready: the first world needs all desired members, not only the least number.
     """
 
     in_process_elastic: bool = False
+    elastic_driver: bool = False
     deciding_role: str | None = None
     stop_order: tuple[str, ...] = ()
     all_ready: bool = False

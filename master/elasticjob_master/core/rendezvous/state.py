@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elasticjob_api.health import NodeCheck
@@ -41,6 +41,8 @@ class RendezvousState:
         standby: roles and indices of members that join only when the members they replace have ended.
         shared_state: another master may claim the stored state, so no world is started that is not stored.
         stored_round: of the latest world that is stored.
+        begun_round: of the latest world whose members are told their places in it, with an elastic driver.
+        settled_uids: UIDs of the latest world in which each member has got its place, with an elastic driver.
         stored_at: when the latest successful write of the state began.
         store_needed: something waits for a write of the state.
     """
@@ -71,6 +73,8 @@ class RendezvousState:
     stored_at: float = -math.inf
     store_needed: bool = False
     world_uids: frozenset[str] = frozenset()
+    begun_round: int = 0
+    settled_uids: frozenset[str] = frozenset()
 
     @property
     def world_settled(self) -> bool:
@@ -89,6 +93,16 @@ class RendezvousState:
     def set_world(self, world: tuple[str, ...]) -> None:
         """Set the members of the present world, by rank."""
         self.world, self.world_uids = world, frozenset(world)
+
+    def form_world(self, members: Sequence[Member], now: float) -> None:
+        """Begin the next round with these members, oldest first."""
+        self.set_world(world_formation.rank_order(self.world, members))
+        self.round += 1 + self.unstored_rounds
+        self.unstored_rounds = 0
+        self.phase = "training"
+        self.formed_at, self.confirmed_at = now, None
+        self.world_failed = self.world_incomplete = self.member_lost = self.member_finished = False
+        self.stop_without_grace = False
 
     def world_members(self) -> Iterator[Member]:
         """Return the members of the present world that still exist, by rank."""

@@ -22,6 +22,7 @@ class StoredMember(msgspec.Struct, frozen=True, omit_defaults=True):
     slots: int = 1
     process_round: int = 0
     started: bool = False
+    joined_round: int = 0
     last_round: int = 0
     crashed: bool = False
     retry: bool = False
@@ -51,6 +52,7 @@ def store_member(member: Member) -> StoredMember:
         order=member.order,
         process_round=member.process_round,
         started=member.started,
+        joined_round=member.joined_round,
         last_round=member.last_round,
         crashed=member.crashed_at is not None,
         retry=member.crashed_at is not None and member.retry,
@@ -84,6 +86,7 @@ def restore_member(stored: StoredMember, now: float) -> Member:
         disconnected_since=now,
         process_round=stored.process_round,
         started=stored.started,
+        joined_round=stored.joined_round,
         last_round=stored.last_round,
         crashed_at=now if stored.crashed else None,
         retry=stored.retry,

@@ -9,18 +9,23 @@
 
 With an in-process elastic framework membership changes do not lead to reforming: it stays in training, and the next
 world is formed while the processes of the last one run. The same holds for the processes of single roles that are kept.
+Where the master plays Horovod's elastic driver, `elastic_driver` decides about that.
 """
 
 from __future__ import annotations
 
-from elasticjob_master.core.rendezvous import world_formation
+from elasticjob_master.core.rendezvous import elastic_driver, world_formation
 from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.core.rendezvous.state import RendezvousState
 
 
 def apply_transitions(job: RendezvousState, now: float) -> None:
     """Make the transitions that the facts allow now, if any."""
-    if job.phase == "training":
+    if job.rules.elastic_driver and job.finished_at is not None:
+        elastic_driver.let_latecomers_go(job)
+    if job.rules.elastic_driver and job.phase in ("training", "finishing"):
+        elastic_driver.advance(job, now)
+    elif job.phase == "training":
         _confirm_world(job, now)
         if job.rules.in_process_elastic:
             _change_running_world(job, now)
@@ -98,14 +103,9 @@ def _form_world(job: RendezvousState, now: float) -> None:
 
     The processes of an in-process elastic world go on, also of members that are disconnected at the moment.
     """
-    elastic = job.rules.in_process_elastic
+    elastic = job.rules.in_process_elastic and not job.rules.elastic_driver
     members = [m for m in job.members if m.available or (elastic and m.uid in job.world_uids and not m.leaving)]
-    job.set_world(world_formation.rank_order(job.world, members))
-    job.round += 1 + job.unstored_rounds
-    job.unstored_rounds = 0
-    job.phase = "training"
-    job.formed_at, job.confirmed_at = now, None
-    job.world_failed = job.world_incomplete = job.member_lost = job.member_finished = job.stop_without_grace = False
+    job.form_world(members, now)
 
 
 def _confirm_world(job: RendezvousState, now: float) -> None:

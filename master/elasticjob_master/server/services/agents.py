@@ -20,6 +20,7 @@ from elasticjob_master.core.rendezvous.commands import (
     Configure,
     Drain,
     Exit,
+    HostsUpdated,
     MemberRemoved,
     ReleaseLeases,
     Start,
@@ -88,14 +89,16 @@ class AgentService:
         """Take a stream, which begins with a hello."""
         if first.WhichOneof("message") != "hello":
             raise BadRequest("the first message of a stream must be hello")
-        uid, round_ = first.hello.pod_uid, first.hello.running_round
+        uid, round_, joined = first.hello.pod_uid, first.hello.running_round, first.hello.joined_round
         latest = self._controller.rendezvous.latest_given_round
-        if round_ > latest:
+        if max(round_, joined) > latest:
             raise BadRequest(
-                f"running_round is {round_}; it must be at most {latest}, the latest that a master of this job can have"
-                " given"
+                f"running_round is {round_}, joined_round {joined}; they must be at most {latest}, the "
+                "latest that a master of this job can have given"
             )
-        member = self._controller.connect(uid, send, running_round=round_, draining=first.hello.draining)
+        member = self._controller.connect(
+            uid, send, running_round=round_, draining=first.hello.draining, joined_round=joined
+        )
         if member is None:
             raise UnknownName(f"pod UID {uid[:128]!r} is no member of this job; call Register first")
         return member
@@ -119,6 +122,8 @@ class AgentService:
                     ", as asked" if exited.asked else "",
                 )
                 controller.exited(member, exited.round, exited.exit_code, requested=exited.asked, retry=exited.retry)
+            case "joined":
+                controller.joined(member, message.joined.round)
             case "leaving":
                 controller.leaving(member)
             case "check":
@@ -154,6 +159,9 @@ class AgentService:
                     heartbeat_seconds=command.heartbeat_seconds, report_seconds=command.report_seconds
                 )
                 return pb.MasterMessage(command_id=number, configure=configure).SerializeToString
+            case HostsUpdated():
+                updated = pb.HostsUpdated(round=command.round)
+                return pb.MasterMessage(command_id=number, hosts_updated=updated).SerializeToString
             case ReleaseLeases() | MemberRemoved():
                 return None
 

@@ -29,7 +29,8 @@ class StartMessages:
         world = pb.World(round=process_round, members=map(protobuf.member, members))
         for member in world.members:
             member.processes = len(self._ranks[member.pod_uid])
-        self._shared = pb.MasterMessage(start=pb.Start(world=world)).SerializeToString()
+        shared = pb.Start(world=world, elastic_driver=framework.elastic_driver)
+        self._shared = pb.MasterMessage(start=shared).SerializeToString()
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._ranks

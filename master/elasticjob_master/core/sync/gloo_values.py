@@ -1,0 +1,64 @@
+"""The values with which the processes of one world connect to each other by Gloo; kept in memory only.
+
+Each process puts a list of addresses, one for each other process, so the values of a large world take megabytes. They
+are needed for the moment in which the world connects. The agents have those of their own processes, and put them again
+at a master that has restarted.
+"""
+
+from __future__ import annotations
+
+from elasticjob_api.refusals import BadRequest, LimitReached, NotCurrent
+
+MOST_KEYS = 65_536
+LONGEST_KEY = 512
+LONGEST_VALUE = 512 * 1024
+MOST_BYTES = 128 * 1024 * 1024
+"""The most bytes of all keys and values together: a world of about 900 processes."""
+
+
+class GlooValues:
+    """The values of the latest world."""
+
+    def __init__(self) -> None:
+        self.round = 0
+        self._values: dict[str, bytes] = {}
+        self._bytes = 0
+
+    def put(self, round_: int, key: str, value: bytes) -> None:
+        """Set a value; a later round removes those of the one before.
+
+        Raises:
+            BadRequest: the key or the value is too long.
+            LimitReached: there are too many values.
+            NotCurrent: the round is over.
+        """
+        if not 0 < len(key) <= LONGEST_KEY:
+            raise BadRequest(f"key has {len(key)} characters; it must have 1 to {LONGEST_KEY}")
+        if len(value) > LONGEST_VALUE:
+            raise BadRequest(f"value has {len(value)} bytes; it must have at most {LONGEST_VALUE}")
+        self._turn_to(round_)
+        grown = self._bytes + len(value) - len(self._values.get(key, b"")) + (0 if key in self._values else len(key))
+        if grown > MOST_BYTES or (key not in self._values and len(self._values) >= MOST_KEYS):
+            raise LimitReached(
+                f"values take {self._bytes} bytes in {len(self._values)} keys; {MOST_BYTES} bytes in "
+                f"{MOST_KEYS} keys are the most"
+            )
+        self._values[key], self._bytes = value, grown
+
+    def get(self, round_: int, key: str) -> bytes | None:
+        """Return a value; None: there is none yet. Raises `NotCurrent`: the round is over."""
+        self._turn_to(round_)
+        return self._values.get(key)
+
+    def delete(self, round_: int, key: str) -> None:
+        """Remove a value, if there is one. Raises `NotCurrent`: the round is over."""
+        self._turn_to(round_)
+        value = self._values.pop(key, None)
+        if value is not None:
+            self._bytes -= len(key) + len(value)
+
+    def _turn_to(self, round_: int) -> None:
+        if round_ < self.round:
+            raise NotCurrent(f"round is {round_}; it is over, the present one is {self.round}")
+        if round_ > self.round:
+            self.round, self._values, self._bytes = round_, {}, 0

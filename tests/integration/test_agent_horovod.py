@@ -1,0 +1,159 @@
+"""Real Horovod Elastic processes, unchanged and without a launcher, below real agents and a real master."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from elasticjob_api import names
+
+from tests.support.horovod_jobs import SCRIPT, check_account, train
+from tests.support.local_job import LocalJob
+
+pytestmark = pytest.mark.thorough
+
+ROLLED_BACK = 1
+"""The steps that one failure may repeat: the script commits after each."""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[LocalJob]:
+    job = LocalJob(tmp_path, framework="horovod")
+    yield job
+    job.end()
+
+
+def wait_for_size(job: LocalJob, size: int, *, after: int = 0) -> int:
+    """Wait until a world of this size has trained a step after another one, and return the step."""
+
+    def steps() -> list[int]:
+        return [int(step) for step in re.findall(rf"^step (\d+) size {size} ", job.log(), re.MULTILINE)]
+
+    job.wait(f"a step after {after} of a world of {size}", lambda: max(steps(), default=0) > after)
+    return max(steps())
+
+
+def wait_for_end(job: LocalJob, *agents: subprocess.Popen[bytes]) -> list[int]:
+    job.wait("the agents end", lambda: all(agent.poll() is not None for agent in agents))
+    return [agent.returncode for agent in agents]
+
+
+def training_process(agent: subprocess.Popen[bytes]) -> psutil.Process:
+    """Return the process that an agent has started."""
+    children = psutil.Process(agent.pid).children(recursive=True)
+    return next(child for child in children if str(SCRIPT) in child.cmdline())
+
+
+def test_a_world_grows_and_shrinks_in_its_running_processes_and_no_step_is_lost_or_done_twice(job: LocalJob) -> None:
+    steps = 150
+    job.start_master()
+    first, second = train(job, 0, steps=steps), train(job, 1, steps=steps)
+    wait_for_size(job, 2)
+    pids = {training_process(agent).pid for agent in (first, second)}
+    third = train(job, 2, steps=steps)
+    last = wait_for_size(job, 3)
+    second.send_signal(signal.SIGTERM)
+    wait_for_size(job, 2, after=last)
+    assert training_process(first).pid in pids
+    assert wait_for_end(job, first, second, third) == [0, names.EXIT_DRAINED, 0]
+    check_account(job.log(), steps=steps, sizes={2, 3})
+
+
+def test_a_killed_process_costs_the_others_at_most_the_step_since_the_last_commit(job: LocalJob) -> None:
+    steps = 150
+    job.start_master()
+    first, second, third = (train(job, index, steps=steps) for index in range(3))
+    last = wait_for_size(job, 3)
+    before = last_round(job)
+    training_process(third).send_signal(signal.SIGKILL)
+    wait_for_size(job, 2, after=last)
+    assert wait_for_end(job, third) == [128 + signal.SIGKILL], "its agent has seen it"
+    assert wait_for_end(job, first, second) == [0, 0]
+    assert last_round(job) == before + 1, f"one change of the world is needed: {job.log()}"
+    check_account(job.log(), steps=steps, sizes={2, 3}, repeated=ROLLED_BACK)
+
+
+def last_round(job: LocalJob) -> int:
+    return max(map(int, re.findall(r"round (\d+), training", job.log())))
+
+
+def sizes_in(job: LocalJob) -> list[int]:
+    return [int(size) for size in re.findall(r"^step \d+ size (\d+) ", job.log(), re.MULTILINE)]
+
+
+def test_a_killed_master_costs_nothing_and_the_next_one_changes_the_same_world(job: LocalJob) -> None:
+    steps = 200
+    job.start_master()
+    first, second = train(job, 0, steps=steps), train(job, 1, steps=steps)
+    last = wait_for_size(job, 2)
+    job.kill_master()
+    wait_for_size(job, 2, after=last + 20)
+    third = train(job, 2, steps=steps)
+    job.start_master()
+    wait_for_size(job, 3)
+    assert wait_for_end(job, first, second, third) == [0, 0, 0]
+    log = job.log()
+    assert len(re.findall(r"^world: rank 0 of", log, re.MULTILINE)) == 2, log
+    check_account(log, steps=steps, sizes={2, 3})
+
+
+def test_changes_in_short_order_all_arrive(job: LocalJob) -> None:
+    """The third and the fourth come, and the second goes, while the world of the change before is still forming."""
+    steps = 200
+    job.start_master()
+    first, second = train(job, 0, steps=steps), train(job, 1, steps=steps)
+    wait_for_size(job, 2)
+    third = train(job, 2, steps=steps)
+    job.wait_for_line(r"round 2, training: 3 members")
+    fourth = train(job, 3, steps=steps)
+    job.wait_for_line(r"world: rank 2 of 3")
+    second.send_signal(signal.SIGTERM)
+    assert wait_for_end(job, first, second, third, fourth) == [0, names.EXIT_DRAINED, 0, 0]
+    log = job.log()
+    check_account(log, steps=steps, sizes=set(sizes_in(job)))
+    assert sorted(re.findall(r"^finished: rank (\d) of 3", log, re.MULTILINE)) == ["0", "1", "2"], log
+
+
+def test_a_master_that_is_killed_while_a_world_forms_only_delays_it(job: LocalJob) -> None:
+    steps = 150
+    job.start_master()
+    first, second = train(job, 0, steps=steps), train(job, 1, steps=steps)
+    wait_for_size(job, 2)
+    third = train(job, 2, steps=steps)
+    job.wait_for_line(r"round 2, training: 3 members")
+    job.wait("the third process is there", lambda: [p for p in (training_process_or_none(third),) if p])
+    job.kill_master()
+    job.start_master()
+    wait_for_size(job, 3)
+    assert wait_for_end(job, first, second, third) == [0, 0, 0]
+    check_account(job.log(), steps=steps, sizes={2, 3})
+
+
+def training_process_or_none(agent: subprocess.Popen[bytes]) -> psutil.Process | None:
+    try:
+        return training_process(agent)
+    except StopIteration:
+        return None
+
+
+def test_variables_of_the_container_replace_the_defaults_and_a_proxy_is_not_asked(job: LocalJob) -> None:
+    names_shown = ("HOROVOD_GLOO_TIMEOUT_SECONDS", "HOROVOD_CONTROLLER", "HOROVOD_SIZE", "no_proxy")
+    show = "import os; print(*(os.environ[name] for name in os.environ['SHOWN'].split()), flush=True)"
+    job.start_master()
+    more = {
+        "SHOWN": " ".join(names_shown),
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": "77",
+        "HOROVOD_CONTROLLER": "mpi",
+        "HOROVOD_SIZE": "1",
+        "NO_PROXY": "example.org",
+    }
+    agents = [job.start_agent(index, "python3", "-c", show, **more) for index in range(2)]
+    job.wait_for_line(r"77 gloo 2 example.org,127.0.0.1")
+    assert wait_for_end(job, *agents) == [0, 0]
+    assert os.environ.get("HOROVOD_SIZE") is None

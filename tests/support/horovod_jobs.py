@@ -1,0 +1,52 @@
+"""Jobs of real Horovod processes; tests that need them are skipped where `tools/horovod_env` has not been run."""
+
+from __future__ import annotations
+
+import functools
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.local_job import LocalJob
+
+REPOSITORY = Path(__file__).parents[2]
+SCRIPT = REPOSITORY / "tests/support/horovod_training.py"
+STEP = re.compile(r"^step (\d+) size (\d+) weight (\d+)$", re.MULTILINE)
+
+
+@functools.cache
+def horovod_python() -> str:
+    """Return a Python with Horovod; skips the test where there is none."""
+    tried = subprocess.run([REPOSITORY / "tools/horovod_env", "--cached"], capture_output=True, text=True, check=False)
+    if tried.returncode == 77:
+        pytest.skip(tried.stderr.strip())
+    assert tried.returncode == 0, tried.stderr
+    return tried.stdout.strip()
+
+
+def train(job: LocalJob, index: int, *, steps: int, incarnation: int = 0) -> subprocess.Popen[bytes]:
+    """Start a worker of a local job with the unchanged script."""
+    return job.start_agent(index, horovod_python(), str(SCRIPT), STEPS=str(steps), STEP_SECONDS="0.1")
+
+
+def check_account(log: str, *, steps: int, sizes: set[int], repeated: int = 0) -> None:
+    """Check that every batch counts once in what was committed, whatever was done in vain, and which worlds there were.
+
+    Args:
+        log: of all workers.
+        steps: the number of steps of the training.
+        sizes: the sizes of worlds that have trained a step.
+        repeated: the most steps that may have been done again after a rollback.
+    """
+    done = [(int(step), int(size), int(weight)) for step, size, weight in STEP.findall(log)]
+    assert {step for step, _, _ in done} == set(range(1, steps + 1)), log
+    assert len(done) <= steps + repeated, f"{len(done)} steps for {steps}: {log}"
+    assert {size for _, size, _ in done} == sizes, log
+    finished = re.findall(r"^finished: rank (\d+) of (\d+) after (\d+) steps weight (\d+)$", log, re.MULTILINE)
+    ranks = sorted(int(rank) for rank, _, _, _ in finished)
+    assert ranks == list(range(len(ranks))), log
+    assert {(int(size), int(after)) for _, size, after, _ in finished} == {(len(ranks), steps)}, log
+    if not repeated:
+        assert {int(weight) for _, _, _, weight in finished} == {sum(size for _, size, _ in done)}, log

@@ -1,0 +1,46 @@
+"""An unchanged Horovod Elastic script that keeps account of what each world has trained; needs Horovod and PyTorch.
+
+Each batch adds 1 to the weight for every rank, so the weight at the end shows a batch that was lost or counted twice.
+"""
+
+import os
+import time
+
+import horovod.torch as hvd
+import torch
+
+STEPS = int(os.environ["STEPS"])
+SECONDS = float(os.environ.get("STEP_SECONDS", "0.05"))
+
+hvd.init()
+model = torch.nn.Linear(1, 1, bias=False)
+torch.nn.init.zeros_(model.weight)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), op=hvd.Sum)
+
+
+@hvd.elastic.run
+def train(state: hvd.elastic.TorchState) -> None:
+    print(f"world: rank {hvd.rank()} of {hvd.size()} from step {state.step} weight {weight():g}", flush=True)
+    while state.step < STEPS:
+        ranks = hvd.allgather(torch.tensor([hvd.rank()]), name="ranks").tolist()
+        assert ranks == list(range(hvd.size())), ranks
+        optimizer.zero_grad()
+        model(torch.ones(1, 1)).backward()  # a gradient of 1 in each rank
+        optimizer.step()
+        state.sizes = [*state.sizes, hvd.size()]
+        state.step += 1
+        time.sleep(SECONDS)
+        if hvd.rank() == 0:
+            print(f"step {state.step} size {hvd.size()} weight {weight():g}", flush=True)
+        state.commit()
+
+
+def weight() -> float:
+    return -float(model.weight[0, 0])
+
+
+state = hvd.elastic.TorchState(model=model, optimizer=optimizer, step=0, sizes=[])
+train(state)
+assert len(state.sizes) == STEPS
+assert weight() == sum(state.sizes), "a batch was lost, or counted twice"
+print(f"finished: rank {hvd.rank()} of {hvd.size()} after {state.step} steps weight {weight():g}", flush=True)

@@ -1,0 +1,193 @@
+"""Horovod processes that go on from world to world, below simulated agents; the real rendezvous is their driver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from elasticjob_api.refusals import NotCurrent, NotReadyYet
+from elasticjob_master.core.rendezvous.commands import Command, Drain, Exit, HostsUpdated, Start, Stop
+from elasticjob_master.core.rendezvous.members import Members
+from elasticjob_master.core.rendezvous.rendezvous import Rendezvous
+from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
+from elasticjob_master.core.rendezvous.stored_member import restore_member, store_member
+
+from tests.support.master.simulated_agents import SimulatedAgent, SimulatedRendezvous
+
+RULES = Rules(in_process_elastic=True, elastic_driver=True, deciding_role="worker")
+
+
+@dataclass
+class HorovodProcess:
+    """One process.
+
+    Attributes:
+        joined: the round of the world in which it is, or was; 0: none.
+        has_state: it has trained, or has got the state of one that has.
+        announced: the latest round that it was told of.
+    """
+
+    started: int
+    phase: Literal["importing", "asking", "training"] = "importing"
+    joined: int = 0
+    has_state: bool = False
+    announced: int = 0
+
+
+class SimulatedHorovod(SimulatedRendezvous):
+    """A job whose processes check that they are told the same, and only what all others are told, too."""
+
+    def __init__(self, *, minimum: int = 1, desired: int = 3) -> None:
+        super().__init__(minimum=minimum, desired=desired, rules=RULES)
+        self.processes: dict[str, HorovodProcess] = {}
+        self.told: dict[int, tuple[str, ...]] = {}
+        self.first_states = 0
+
+    def joined_round(self, uid: str) -> int:
+        process = self.processes.get(uid)
+        return process.joined if process else 0
+
+    def connect(self, agent: SimulatedAgent) -> None:
+        uid = agent.identity.pod_uid
+        try:
+            self.rendezvous.register(agent.identity, self.now)
+        except NotCurrent:
+            self.kill(agent)
+            return
+        agent.connected = True
+        agent.inbox.clear()
+        self.rendezvous.connected(
+            uid, self.now, running_round=agent.running, draining=agent.draining, joined_round=self.joined_round(uid)
+        )
+        if agent.running == 0 and agent.unreported is not None:
+            process_round, code, asked = agent.unreported
+            self.rendezvous.process_exited(uid, process_round, code, self.now, requested=asked)
+        self.advance()
+
+    def kill(self, agent: SimulatedAgent) -> None:
+        self._process_gone(agent)
+        super().kill(agent)
+
+    def end_process(self, agent: SimulatedAgent, code: int, *, asked: bool, retry: bool = False) -> None:
+        self._process_gone(agent)
+        super().end_process(agent, code, asked=asked, retry=retry)
+
+    def _process_gone(self, agent: SimulatedAgent) -> None:
+        """The others of its world get errors in their next step, and ask for another world."""
+        gone = self.processes.pop(agent.identity.pod_uid, None)
+        for process in self.processes.values():
+            if gone is not None and gone.joined and process.joined == gone.joined and process.phase == "training":
+                process.phase = "asking"
+
+    def check(self, command: Command) -> None:
+        if isinstance(command, Start):
+            super().check(command)
+
+    def handle_command(self, agent: SimulatedAgent) -> None:
+        uid, command = agent.identity.pod_uid, agent.inbox[0]
+        match command:
+            case HostsUpdated():
+                agent.inbox.popleft()
+                process = self.processes.get(uid)
+                if process is not None and process.joined:
+                    process.announced = command.round
+            case Start() | Stop() | Drain() | Exit():
+                before = agent.running
+                super().handle_command(agent)
+                if agent.running and agent.running != before:
+                    self.processes[uid] = HorovodProcess(agent.running)
+
+    def proceed(self, agent: SimulatedAgent) -> None:
+        """Let an agent's process make its next step: import, ask, look for an answer, commit."""
+        uid = agent.identity.pod_uid
+        process = self.processes.get(uid)
+        if process is None:
+            return
+        if process.phase == "importing":
+            process.phase = "asking"
+        elif process.phase == "training":
+            world = [p for p in self.processes.values() if p.joined == process.joined and p.phase == "training"]
+            if any(p.announced > p.joined for p in world):
+                for each in world:  # all ranks leave it at the same commit
+                    each.phase = "asking"
+        elif agent.connected:
+            self._ask(agent, process)
+
+    def _ask(self, agent: SimulatedAgent, process: HorovodProcess) -> None:
+        asks = (agent.identity.pod_uid, process.started, process.joined)
+        try:
+            self.rendezvous.joins(*asks)
+            self.advance()
+            has_place = self.rendezvous.has_place(*asks)
+        except (NotCurrent, NotReadyYet):
+            return
+        member = self.members.get(agent.identity.pod_uid)
+        assert member is not None
+        if has_place:
+            self._take_place(agent, process)
+        elif member.leaving and not self.rendezvous.in_world(member.uid):
+            self.end_process(agent, 134, asked=True)
+
+    def _take_place(self, agent: SimulatedAgent, process: HorovodProcess) -> None:
+        rendezvous = self.rendezvous
+        if not process.joined:
+            assert process.started == rendezvous.round, "its environment has the rank and size of another world"
+        if self.told.setdefault(rendezvous.round, rendezvous.world) != rendezvous.world:
+            raise AssertionError(f"round {rendezvous.round} is {rendezvous.world}, was {self.told[rendezvous.round]}")
+        others = [self.processes[uid] for uid in rendezvous.world if uid in self.processes]
+        for other in others:
+            known = other.joined == rendezvous.round or other.phase == "asking"
+            assert known, f"{rendezvous.world} has begun while one of it is {other}"
+        if not process.has_state and not any(other.has_state for other in others):
+            holders = [p for p in self.processes.values() if p.has_state and p.joined]
+            assert not holders, f"{rendezvous.world} begins from nothing beside {holders}"
+            self.first_states += 1
+        for other in others:
+            other.has_state = True
+        for other in self.processes.values():
+            waits = other.phase == "training" and other.joined not in (process.joined, rendezvous.round)
+            if waits and agent.identity.pod_uid in self.told[other.joined] and other.joined > process.joined:
+                raise AssertionError(f"{other} waits for one that is told {rendezvous.round}")
+        process.joined, process.phase = rendezvous.round, "training"
+        if agent.connected:
+            rendezvous.joined(agent.identity.pod_uid, rendezvous.round)
+            self.advance()
+
+    def restart_master(self) -> None:
+        """Have another master go on from what this one has stored; all streams end."""
+        before, stored = self.rendezvous, [store_member(member) for member in self.members]
+        self.members = Members()
+        self.rendezvous = Rendezvous(self.members, rules=RULES, timing=Timing(lost=10.0))
+        self.rendezvous.sizes = before.sizes
+        for each in stored:
+            self.members.insert(restore_member(each, self.now))
+        self.rendezvous.restore(
+            phase=before.phase,
+            process_round=before.round,
+            world=before.world,
+            finished=before.finished_at is not None,
+            now=self.now,
+            world_failed=before.world_failed,
+            standby=before.standby,
+        )
+        for agent in self.agents.values():
+            agent.connected = False
+            agent.inbox.clear()
+        self.worlds.clear()
+
+    def run_until_quiet(self) -> None:
+        for _ in range(200):
+            self.advance(0.25)
+            for agent in self.alive():
+                if not agent.connected:
+                    self.connect(agent)
+                while agent.inbox:
+                    self.handle_command(agent)
+                self.proceed(agent)
+
+    def training(self) -> dict[str, int]:
+        """Return the round of each process that trains."""
+        return {uid: p.joined for uid, p in self.processes.items() if p.phase == "training"}
+
+    def resize(self, desired: int) -> None:
+        self.rendezvous.sizes = {"worker": RoleSize(1, desired)}

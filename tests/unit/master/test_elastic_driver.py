@@ -1,0 +1,198 @@
+"""Horovod's elastic driver: places in worlds under random joins, drains, losses, crashes and restarts of the master."""
+
+from __future__ import annotations
+
+from elasticjob_master.core.rendezvous.commands import HostsUpdated
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from tests.support.master.simulated_agents import SimulatedAgent
+from tests.support.master.simulated_horovod import SimulatedHorovod
+
+
+class HorovodWorlds(RuleBasedStateMachine):
+    """Any history: the processes check what they are told, and once events end, all train in one world."""
+
+    @initialize(present=st.integers(1, 4), quiet=st.booleans())
+    def begin(self, present: int, quiet: bool) -> None:
+        self.job = SimulatedHorovod(desired=present)
+        for index in range(present):
+            self.job.join(index)
+        if quiet:
+            self.job.run_until_quiet()
+
+    def pick(self, number: int, agents: list[SimulatedAgent]) -> SimulatedAgent | None:
+        return agents[number % len(agents)] if agents else None
+
+    @rule(index=st.integers(0, 4))
+    def join(self, index: int) -> None:
+        for agent in self.job.alive():
+            if agent.identity.index == index:
+                self.job.kill(agent)
+        self.job.join(index)
+
+    @rule(number=st.integers(0, 9))
+    def handle_command(self, number: int) -> None:
+        agent = self.pick(number, [a for a in self.job.alive() if a.inbox])
+        if agent:
+            self.job.handle_command(agent)
+
+    @rule(number=st.integers(0, 9), times=st.integers(1, 3))
+    def proceed(self, number: int, times: int) -> None:
+        agent = self.pick(number, [a for a in self.job.alive() if a.identity.pod_uid in self.job.processes])
+        for _ in range(times if agent else 0):
+            assert agent is not None
+            self.job.proceed(agent)
+
+    @rule(number=st.integers(0, 9))
+    def lose_stream(self, number: int) -> None:
+        agent = self.pick(number, [a for a in self.job.alive() if a.connected])
+        if agent:
+            self.job.disconnect(agent)
+
+    @rule(number=st.integers(0, 9))
+    def reconnect(self, number: int) -> None:
+        agent = self.pick(number, [a for a in self.job.alive() if not a.connected])
+        if agent:
+            self.job.connect(agent)
+
+    @rule(number=st.integers(0, 9))
+    def lose_pod(self, number: int) -> None:
+        agent = self.pick(number, self.job.alive())
+        if agent:
+            self.job.kill(agent)
+
+    @rule(number=st.integers(0, 9), retry=st.booleans())
+    def crash(self, number: int, retry: bool) -> None:
+        agent = self.pick(number, [a for a in self.job.alive() if a.running])
+        if agent:
+            self.job.end_process(agent, 137, asked=False, retry=retry)
+
+    @rule(number=st.integers(0, 9))
+    def drain(self, number: int) -> None:
+        agent = self.pick(number, self.job.alive())
+        if agent:
+            self.job.rendezvous.set_draining({agent.identity.pod_name: 5.0}, self.job.now)
+            self.job.advance()
+
+    @rule(seconds=st.sampled_from([0.1, 0.5, 1.0, 2.5, 11.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.job.advance(seconds)
+
+    @rule()
+    def restart_master(self) -> None:
+        self.job.restart_master()
+
+    def teardown(self) -> None:
+        job = self.job
+        job.run_until_quiet()
+        present = {m.uid for m in job.members if m.available}
+        state = f"{job.rendezvous.phase} {job.rendezvous.round} {job.rendezvous.world} {present} {job.processes}"
+        assert set(job.training()) == present, state
+        assert len(set(job.training().values())) <= 1, state
+        assert not present or set(job.rendezvous.world) == present, state
+
+
+TestHorovodWorlds = HorovodWorlds.TestCase
+TestHorovodWorlds.settings = settings(max_examples=settings().max_examples * 2, stateful_step_count=40)
+
+
+def world_of(count: int) -> tuple[SimulatedHorovod, list[SimulatedAgent]]:
+    job = SimulatedHorovod(desired=count)
+    agents = [job.join(index) for index in range(count)]
+    job.run_until_quiet()
+    assert len(job.training()) == count
+    return job, agents
+
+
+def announced(agents: list[SimulatedAgent]) -> list[int]:
+    return [command.round for agent in agents for command in agent.inbox if isinstance(command, HostsUpdated)]
+
+
+def test_the_others_train_until_a_new_process_has_imported_its_packages() -> None:
+    job, agents = world_of(2)
+    new = job.join(2)
+    job.advance(2.0)
+    job.handle_command(new)
+    job.advance(60.0)
+    assert not announced(agents)
+    assert len(job.training()) == 2
+    job.proceed(new)
+    job.proceed(new)
+    assert announced(agents) == [job.rendezvous.round] * 2
+    job.run_until_quiet()
+    assert len(job.training()) == 3
+    assert job.first_states == 1
+
+
+def test_who_still_has_the_state_goes_on_at_once_when_another_has_crashed() -> None:
+    job, agents = world_of(3)
+    job.end_process(agents[2], 137, asked=False, retry=True)
+    for agent in agents[:2]:
+        job.proceed(agent)
+    job.proceed(agents[0])
+    assert set(job.training()) == {"0.0", "1.0"}
+    job.run_until_quiet()
+    assert len(job.training()) == 3
+    assert job.first_states == 1
+
+
+def test_a_new_process_that_crashes_while_it_imports_interrupts_nobody() -> None:
+    job, agents = world_of(2)
+    new = job.join(2)
+    job.advance(2.0)
+    job.handle_command(new)
+    job.end_process(new, 1, asked=False)
+    job.advance(5.0)
+    assert not announced(agents)
+    job.run_until_quiet()
+    assert not announced(agents)
+    assert len(job.training()) == 2
+
+
+def test_a_drained_member_leaves_at_a_commit_and_gets_no_signal_before_half_of_its_time() -> None:
+    job, agents = world_of(3)
+    job.rendezvous.set_draining({agents[1].identity.pod_name: 20.0}, job.now)
+    job.advance(9.0)
+    assert [type(command) for command in agents[1].inbox] == [HostsUpdated]
+    job.run_until_quiet()
+    assert set(job.training()) == {"0.0", "2.0"}
+    assert job.first_states == 1
+
+
+def test_the_last_member_that_has_the_state_stays_until_another_has_it() -> None:
+    job, agents = world_of(1)
+    job.rendezvous.set_standby(frozenset({("worker", 1)}))
+    job.join(1)
+    job.rendezvous.set_draining({agents[0].identity.pod_name: 20.0}, job.now)
+    job.run_until_quiet()
+    assert set(job.training()) == {"1.0"}
+    assert job.first_states == 1, "it has begun from nothing"
+
+
+def test_fewer_than_the_least_number_wait_for_others_and_keep_their_state() -> None:
+    job = SimulatedHorovod(minimum=2, desired=2)
+    agents = [job.join(index) for index in range(2)]
+    job.run_until_quiet()
+    job.kill(agents[1])
+    job.run_until_quiet()
+    assert not job.training()
+    job.join(1)
+    job.run_until_quiet()
+    assert set(job.training()) == {"0.0", "1.1"}
+    assert job.first_states == 1
+
+
+def test_when_a_worker_has_finished_latecomers_end_and_nobody_begins_again() -> None:
+    job, agents = world_of(2)
+    late = job.join(2)
+    job.advance(2.0)
+    job.handle_command(late)
+    job.proceed(late)
+    job.end_process(agents[0], 0, asked=False)
+    job.run_until_quiet()
+    job.end_process(agents[1], 0, asked=False)
+    job.run_until_quiet()
+    assert late.ended
+    assert job.first_states == 1
