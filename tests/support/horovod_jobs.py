@@ -32,16 +32,17 @@ def train(job: LocalJob, index: int, *, steps: int, incarnation: int = 0) -> sub
 
 
 def check_account(log: str, *, steps: int, sizes: set[int], repeated: int = 0) -> None:
-    """Check that every batch counts once in what was committed, whatever was done in vain, and which worlds there were.
+    """Check which worlds there were, and the account of what was committed; the script itself has checked its sums.
 
     Args:
         log: of all workers.
         steps: the number of steps of the training.
         sizes: the sizes of worlds that have trained a step.
-        repeated: the most steps that may have been done again after a rollback.
+        repeated: the most steps that a killed process has not told, or that were done again after a rollback.
     """
-    done = [(int(step), int(size), int(weight)) for step, size, weight in STEP.findall(log)]
-    assert {step for step, _, _ in done} == set(range(1, steps + 1)), log
+    done = steps_in(log)
+    missing = set(range(1, steps + 1)) - {step for step, _, _ in done}
+    assert len(missing) <= repeated, f"steps {missing} are missing: {log}"  # a killed rank 0 prints no more
     assert len(done) <= steps + repeated, f"{len(done)} steps for {steps}: {log}"
     assert {size for _, size, _ in done} == sizes, log
     finished = re.findall(r"^finished: rank (\d+) of (\d+) after (\d+) steps weight (\d+)$", log, re.MULTILINE)
@@ -50,3 +51,8 @@ def check_account(log: str, *, steps: int, sizes: set[int], repeated: int = 0) -
     assert {(int(size), int(after)) for _, size, after, _ in finished} == {(len(ranks), steps)}, log
     if not repeated:
         assert {int(weight) for _, _, _, weight in finished} == {sum(size for _, size, _ in done)}, log
+
+
+def steps_in(log: str) -> list[tuple[int, int, int]]:
+    """Return number, size of the world and weight of each step that rank 0 has printed."""
+    return [(int(step), int(size), int(weight)) for step, size, weight in STEP.findall(log)]

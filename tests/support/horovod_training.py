@@ -5,11 +5,14 @@ Each batch adds 1 to the weight for every rank, so the weight at the end shows a
 
 import os
 import time
+from pathlib import Path
 
 import horovod.torch as hvd
 import torch
 
-STEPS = int(os.environ["STEPS"])
+STEPS = int(os.environ.get("STEPS", "0"))
+FINISH = Path(os.environ.get("FINISH", "/nonexistent"))
+"""Without STEPS the training ends when rank 0 finds this file."""
 SECONDS = float(os.environ.get("STEP_SECONDS", "0.05"))
 
 hvd.init()
@@ -21,7 +24,7 @@ optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0)
 @hvd.elastic.run
 def train(state: hvd.elastic.TorchState) -> None:
     print(f"world: rank {hvd.rank()} of {hvd.size()} from step {state.step} weight {weight():g}", flush=True)
-    while state.step < STEPS:
+    while not over(state.step):
         ranks = hvd.allgather(torch.tensor([hvd.rank()]), name="ranks").tolist()
         assert ranks == list(range(hvd.size())), ranks
         optimizer.zero_grad()
@@ -35,12 +38,19 @@ def train(state: hvd.elastic.TorchState) -> None:
         state.commit()
 
 
+def over(step: int) -> bool:
+    if STEPS:
+        return step >= STEPS
+    found = float(hvd.rank() == 0 and FINISH.exists())
+    return bool(hvd.allreduce(torch.tensor(found), name="over", op=hvd.Sum))
+
+
 def weight() -> float:
     return -float(model.weight[0, 0])
 
 
 state = hvd.elastic.TorchState(model=model, optimizer=optimizer, step=0, sizes=[])
 train(state)
-assert len(state.sizes) == STEPS
+assert len(state.sizes) == state.step
 assert weight() == sum(state.sizes), "a batch was lost, or counted twice"
 print(f"finished: rank {hvd.rank()} of {hvd.size()} after {state.step} steps weight {weight():g}", flush=True)
