@@ -7,20 +7,18 @@ from collections.abc import Sequence
 
 from elasticjob_api.frameworks.peer import Environment, Framework, Peer, of_role
 
-PORT = 2222
+FIRST_PORTS = {"chief": 2222, "ps": 2300, "worker": 12300}
+"""A server listens on every address, so each member has a port of its own, for where all have one network stack."""
 ROLES = ("chief", "worker", "ps", "evaluator")
 
 
 def environment(world: Sequence[Peer]) -> Environment:
-    """Return TF_CONFIG. A task's index is its position in its role, since TensorFlow wants them without gaps.
-
-    The processes of one pod have adjacent ports.
-    """
+    """Return TF_CONFIG. A task's index is its position in its role, since TensorFlow wants them without gaps."""
     members = {role: of_role(world, role) for role in ROLES}
     addresses = {
-        role: [f"{peer.address}:{PORT + peer.local_rank}" for peer in peers]
-        for role, peers in members.items()
-        if peers and role != "evaluator"
+        role: [f"{peer.address}:{first + peer.index * peer.slots + peer.local_rank}" for peer in members[role]]
+        for role, first in FIRST_PORTS.items()
+        if members[role]
     }
     cluster = json.dumps(addresses)  # of a thousand members: made once
     position = {(peer.name, peer.local_rank): index for peers in members.values() for index, peer in enumerate(peers)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 from pathlib import Path
 
 from elasticjob_api import names
@@ -12,6 +14,9 @@ from elasticjob_localcluster.node.context import NodeContext
 from elasticjob_localcluster.node.environment import MARKER, TERMINATION_LOG, command_line
 from elasticjob_localcluster.node.pod_model import Json, Pod
 from elasticjob_localcluster.node.service_account import KUBECONFIG
+
+_LIBRARY = ("elasticjob", "elasticjob_api", "elasticjob_shards")
+"""The packages that a training process imports."""
 
 
 async def container_command(
@@ -38,4 +43,18 @@ async def container_command(
     argv = command_line(container, variables)
     if argv[0].startswith(f"{names.AGENT_DIRECTORY}/"):
         argv[0] = Path(argv[0]).name  # an installed agent: this machine's own
+        # It brings its library, for whatever Python the training has.
+        paths = [variables.get("PYTHONPATH", ""), str(_library(directory / "library"))]
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     return Command(argv, variables, where, owner), message_file
+
+
+def _library(folder: Path) -> Path:
+    """Return a folder from which another Python imports what a training needs, and nothing else of this one."""
+    folder.mkdir(exist_ok=True)
+    for name in _LIBRARY:
+        found = importlib.util.find_spec(name)
+        link = folder / name
+        if found is not None and found.submodule_search_locations and not link.is_symlink():
+            link.symlink_to(found.submodule_search_locations[0])
+    return folder

@@ -13,10 +13,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.mutations import master, operator
-from tests.mutations.mutation import Mutation
+from tests.support.mutations import master, operator
+from tests.support.mutations.mutation import Mutation
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[1]
 SOURCES = (
     *("api", "shards", "kube", "operator", "master", "agent", "localcluster", "cli", "tools", "bench", "proto"),
     *("tests", "docs", "crds", "pyproject.toml"),

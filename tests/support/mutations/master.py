@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutations.mutation import Mutation
+from tests.support.mutations.mutation import Mutation
 
 MUTATIONS = (
     Mutation(

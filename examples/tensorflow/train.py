@@ -1,0 +1,140 @@
+"""Hand-written digits, trained with TensorFlow's parameter servers by any number of workers that may change.
+
+TF_CONFIG says what each process is:
+- Workers and parameter servers run a server each, and do what the chief tells them.
+- The chief trains: it schedules steps on the workers, which read and change the variables on the parameter servers.
+  When it is asked to stop it saves them and ends; only then the others are stopped. Parameter servers go on when
+  workers come and go (`onWorldChange: Keep`, the default of role ps).
+
+Environment: STEPS (2000), CHECKPOINT_DIR (a folder that chief and parameter servers share).
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import elasticjob
+
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+import tensorflow as tf  # type: ignore[import-untyped]
+
+TRAINED, BATCH, SEED = 1500, 60, 1
+HIDDEN, LEARNING_RATE = 64, 0.05
+STEPS_AT_A_TIME = 20  # scheduled together; after them the chief looks whether it is to stop
+SAVE_STEPS = 400
+
+
+def load_digits() -> tuple[np.ndarray, np.ndarray]:
+    """Return images and labels, which come with scikit-learn."""
+    package = importlib.util.find_spec("sklearn")
+    if package is None or not package.submodule_search_locations:
+        raise SystemExit("the digits come with scikit-learn, which is not installed: pip install scikit-learn")
+    with gzip.open(Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz"), "rt") as file:
+        table = np.array([line.split(",") for line in file], dtype=np.float32)
+    table = np.random.default_rng(SEED).permutation(table)
+    return table[:, :-1] / 16, table[:, -1].astype(np.int64)
+
+
+class Checkpoints:
+    """The variables on the parameter servers, in a folder; the last complete checkpoint is named in a file."""
+
+    def __init__(self, folder: Path, **tracked: Any) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._latest = folder, folder / "latest"
+        self._checkpoint = tf.train.Checkpoint(**tracked)
+
+    def restore(self) -> None:
+        """Restore the last complete one, if there is one."""
+        if self._latest.exists():
+            self._checkpoint.read(str(self._folder / self._latest.read_text())).assert_consumed()
+
+    def save(self, step: int) -> None:
+        """Write a checkpoint; it counts if this process still belongs to the world that trains."""
+        name = f"round-{elasticjob.world().round}-step-{step}"
+        self._checkpoint.write(str(self._folder / name))
+        part = self._folder / f"latest-{os.getpid()}.part"
+        part.write_text(name)
+        if elasticjob.may_commit():
+            part.replace(self._latest)
+
+
+def serve(resolver: Any) -> None:
+    """Do what the chief says, until this process is stopped."""
+    task = (resolver.task_type, resolver.task_id)
+    tf.distribute.Server(resolver.cluster_spec(), job_name=task[0], task_index=task[1], protocol="grpc").join()
+
+
+def train(resolver: Any, folder: Path, total: int) -> None:
+    """Schedule all steps that are left."""
+    workers, world = len(json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"]), elasticjob.world()
+    images, labels = load_digits()
+    strategy = tf.distribute.ParameterServerStrategy(resolver)
+    with strategy.scope():
+        rng = np.random.default_rng(SEED)
+        sizes = [(images.shape[1], HIDDEN), (HIDDEN,), (HIDDEN, 10), (10,)]
+        params = [tf.Variable(rng.normal(0, 0.1, size).astype(np.float32)) for size in sizes]
+        # Each step adds 1 to it on its parameter server: so it counts the steps whose effect is in the variables.
+        steps_done = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+    def forward(batch: Any) -> Any:
+        return tf.nn.relu(batch @ params[0] + params[1]) @ params[2] + params[3]
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def train_step(batch: Any, batch_labels: Any) -> Any:
+        with tf.GradientTape() as tape:
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(batch_labels, forward(batch))
+            loss = tf.reduce_mean(losses)
+        for param, gradient in zip(params, tape.gradient(loss, params), strict=True):
+            param.assign_sub(LEARNING_RATE * gradient)
+        steps_done.assign_add(1)
+        return loss
+
+    checkpoints = Checkpoints(folder, params=params, steps_done=steps_done)
+    checkpoints.restore()
+    step = int(steps_done.numpy())
+    print(f"round {world.round}: {workers} workers from step {step}", flush=True)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    while step < total:
+        rng = np.random.default_rng((SEED, step))
+        chosen = [rng.integers(0, TRAINED, BATCH) for _ in range(min(STEPS_AT_A_TIME, total - step))]
+        losses = [coordinator.schedule(train_step, args=(images[each], labels[each])) for each in chosen]
+        coordinator.join()
+        step += len(chosen)
+        metrics = {"loss": float(losses[-1].fetch()), "workers": float(workers)}
+        elasticjob.report_step(step, total=total, samples=len(chosen) * BATCH, metrics=metrics)
+        stop = elasticjob.should_stop()
+        if stop or step % SAVE_STEPS == 0 or step == total:
+            checkpoints.save(step)
+        if stop:
+            print(f"round {world.round}: stopped after step {step}", flush=True)
+            elasticjob.confirm_stop()
+            sys.stdout.flush()
+            os._exit(0)  # the coordinator's threads wait for workers that may be gone
+    guessed = np.asarray(forward(images[TRAINED:])).argmax(axis=1)
+    accuracy = float((guessed == labels[TRAINED:]).mean())
+    done = int(steps_done.numpy())
+    elasticjob.report_step(total, total=total, metrics={"accuracy": accuracy, "steps_done": float(done)})
+    print(f"finished: {done} steps, test accuracy {accuracy:.4f}", flush=True)
+
+
+def main() -> None:
+    """Be what TF_CONFIG says."""
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    if resolver.task_type in ("worker", "ps"):
+        serve(resolver)
+    else:
+        folder = Path(os.environ.get("CHECKPOINT_DIR", "/checkpoints"), elasticjob.world().job)
+        train(resolver, folder, int(os.environ.get("STEPS", "2000")))
+
+
+if __name__ == "__main__":
+    main()
