@@ -24,6 +24,9 @@ ANNOTATION_UNCOUNTED = f"{GROUP}/uncounted-restarts"
 ANNOTATION_STATE_OF = f"{GROUP}/state-of"
 """On the ConfigMap with a master's state: which master it belongs to."""
 
+ANNOTATION_MADE_ANEW = f"{GROUP}/made-anew"
+"""On a job's Secret: its earlier contents are lost, so pods that are older than it refuse those that are younger."""
+
 # --- field managers of server-side apply ----------------------------------------------------------------------------
 OPERATOR = "elasticjob-operator"
 MANAGED_BY = f"{GROUP}/operator"

@@ -131,12 +131,15 @@ class _Ensure:
             await self._create({**manifest, "data": known})
             return EmitEvent("Restored", f"Secret {name} was gone and is restored with its contents")
         content = new_job_secrets(self.job.metadata.name, self.job.metadata.namespace)
-        await self._create(infrastructure.secret(self.job, content), only_if_missing=True)
+        made = infrastructure.secret(self.job, content)
         if self.is_new or not has_pods:
+            await self._create(made, only_if_missing=True)
             return None
+        made["metadata"].setdefault("annotations", {})[names.ANNOTATION_MADE_ANEW] = "true"
+        await self._create(made, only_if_missing=True)
         note = (
-            f"Secret {name} was gone and is made anew: pods with the old one and pods with the new one refuse each "
-            "other; to replace all of them, set spec.runPolicy.suspend, and unset it when they are gone"
+            f"Secret {name} was gone, and nobody knows its contents any more: it is made anew. Pods with the old one "
+            "and pods with the new one refuse each other, so all are replaced: members first, then the master"
         )
         return EmitEvent("MadeAnew", note, warning=True)
 

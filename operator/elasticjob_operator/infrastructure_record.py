@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from elasticjob_api import names
 from elasticjob_kube.resources import SECRETS, Resource
 
 
@@ -26,6 +27,7 @@ class InfrastructureRecord:
     Attributes:
         ensured_for: the inputs of the manifests for which all objects were found or made; None when that is not so.
         objects: those objects, by kind and name.
+        secret_made_anew: when the job's Secret was made with other contents than it had before; empty: never.
         secrets: contents of the Secrets by name, base64, to restore a lost one as it was.
         changes: how often somebody else has changed or deleted an object.
     """
@@ -34,6 +36,7 @@ class InfrastructureRecord:
     objects: dict[tuple[Resource, str], ObjectVersion] = field(default_factory=dict)
     secrets: dict[str, Mapping[str, str]] = field(default_factory=dict)
     changes: int = 0
+    secret_made_anew: str = ""
 
     def observe(self, resource: Resource, found: Mapping[str, Any]) -> None:
         """Keep an object as it was found or made."""
@@ -46,6 +49,8 @@ class InfrastructureRecord:
         )
         if resource == SECRETS:
             self.secrets[metadata["name"]] = found.get("data") or {}
+            if names.ANNOTATION_MADE_ANEW in (metadata.get("annotations") or {}):
+                self.secret_made_anew = metadata.get("creationTimestamp") or ""
 
     def invalidate(self) -> None:
         """Note that somebody else has changed or deleted an object: all of them have to be looked at again."""

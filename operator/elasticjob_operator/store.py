@@ -202,6 +202,7 @@ class Store:
             leaving_nodes=self._leaving_nodes,
             infrastructure_ensured=infrastructure.ensured_for == manifest_inputs(job),
             account_created="" if account is None else account.created,
+            secret_made_anew=infrastructure.secret_made_anew,
             refused_resizes=self._refused_resizes,
             default_limits=self._default_limits(job.metadata.namespace),
             repairs=self._repairs,

@@ -41,7 +41,7 @@ from elasticjob_operator.core.model.plan import current_indices
 from elasticjob_operator.core.repair import repair_statuses
 from elasticjob_operator.core.scaling.execution import ScalingResult
 from elasticjob_operator.core.scaling.plan_queue import advance_scaling, end_plans_and_requests
-from elasticjob_operator.core.suspend import suspend
+from elasticjob_operator.core.suspend import replace_outdated, suspend
 
 COUNTS_WRITE_INTERVAL = 1.0
 """Seconds between two writes of a status in which nothing but counts has changed."""
@@ -116,7 +116,8 @@ def _reconcile_active(observed: Observed, now: float, defaults: Defaults) -> Dec
     # A plan must be able to end although pods cannot be created: what it writes is written before all pod actions.
     plan_writes = [action for action in scaling.actions if isinstance(action, PatchStatus | WriteBackReplicas)]
     other_scaling = [action for action in scaling.actions if not isinstance(action, PatchStatus | WriteBackReplicas)]
-    actions: list[Action] = [*master.deletes, *members.deletes, *master.creates, *members.creates]
+    actions: list[Action] = [*replace_outdated(observed, now), *master.deletes, *members.deletes]
+    actions += [*master.creates, *members.creates]
     if confirm := (*master.confirm, *members.confirm):
         actions.append(ConfirmGone(confirm, now))
     actions += [*other_scaling, *master.events, *members.events]

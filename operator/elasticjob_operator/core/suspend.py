@@ -6,15 +6,20 @@ within their grace period; then the master, whose state stays in its ConfigMap.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 from elasticjob_api import names
-from elasticjob_api.elasticjob import ElasticJobStatus
+from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.indices import format_indices, parse_indices
 from elasticjob_api.roles import suspend_stage
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
+from elasticjob_api.times import parse_time
 from msgspec.structs import replace
 
 from elasticjob_operator.core.members.reconcile import keep_only_members, pods_by_role
 from elasticjob_operator.core.members.reconcile_result import ReconcileResult
+from elasticjob_operator.core.model.actions import DeletePod
 from elasticjob_operator.core.model.observed import Observed, Pod
 from elasticjob_operator.core.scaling.member_selection import with_size
 from elasticjob_operator.core.scaling.plan_manifests import is_return_plan
@@ -31,17 +36,36 @@ def suspend(observed: Observed, now: float) -> ReconcileResult:
         succeeded = format_indices(parse_indices(replica.succeeded_indices) | newly_succeeded)
         # From here on a missing pod was deleted and has not vanished; and after resuming no restart waits any more.
         result.set_replica_status(role, replace(replica, succeeded_indices=succeeded, started_indices="", back_off={}))
-    for pod in _first_to_end(observed):
+    for pod in _first_to_end(observed.job, observed.pods):
         result.terminate(observed.job, pod, now)
     return result
 
 
-def _first_to_end(observed: Observed) -> list[Pod]:
+def replace_outdated(observed: Observed, now: float) -> list[DeletePod]:
+    """Return the pods to delete now because they have a Secret whose contents are lost: in the order of a suspension.
+
+    Nobody who has the new contents can join them, so the job would lose one member after the other.
+    """
+    made = parse_time(observed.secret_made_anew) if observed.secret_made_anew else -math.inf
+    old = [pod for pod in observed.pods if not pod.finished and _created(pod) < made]
+    result = ReconcileResult(observed.job.status)
+    for pod in _first_to_end(observed.job, old):
+        if not pod.terminating:
+            result.terminate(observed.job, pod, now)
+    return result.deletes
+
+
+def _created(pod: Pod) -> float:
+    created = pod.metadata.creation_timestamp
+    return parse_time(created) if created else math.inf
+
+
+def _first_to_end(job: ElasticJob, pods: Iterable[Pod]) -> list[Pod]:
     """Return the pods to delete now: who saves something ends before those that it may be saved to, the master last."""
-    stages = {role: suspend_stage(observed.job, role) for role in {pod.role for pod in observed.pods}}
-    members = [pod for pod in observed.pods if pod.role != names.ROLE_MASTER]
-    first = min((stages[pod.role] for pod in members), default=0)
-    return [pod for pod in members if stages[pod.role] == first] or list(observed.pods)
+    pods = list(pods)
+    members = [pod for pod in pods if pod.role != names.ROLE_MASTER]
+    first = min((suspend_stage(job, role) for role in {pod.role for pod in members}), default=0)
+    return [pod for pod in members if suspend_stage(job, pod.role) == first] or pods
 
 
 def _without_running_plan(observed: Observed) -> ElasticJobStatus:

@@ -26,7 +26,7 @@ from elasticjob_operator.infrastructure_watch import InfrastructureWatch, Metada
 from elasticjob_operator.store import JobKey
 
 from tests.support.job_cluster import pod_names
-from tests.support.simulator.cluster import JOB, Cluster, job_body
+from tests.support.simulator.cluster import JOB, Cluster, Operator, job_body
 from tests.support.wait import until
 
 Json = dict[str, Any]
@@ -75,6 +75,23 @@ async def test_a_master_whose_account_was_made_again_is_replaced_at_once_and_not
     assert masters == ["job-master-1"], "which has a token of the new account"
     assert pod_names(cluster) == ["job-worker-0", "job-worker-1"], "the training goes on"
     assert cluster.job().status.master.restarts == 0
+
+
+async def test_a_secret_whose_contents_nobody_knows_any_more_replaces_all_pods_members_first() -> None:
+    cluster = await running(replicas=2)
+    cluster.kube.remove(SECRETS, MASTER)
+    cluster.kube.version += 10  # each is a second of the API server's clock
+    cluster.operator = Operator(cluster.kube)  # a new process, which has never seen the contents
+    await cluster.run_operator()
+    ending = [pod["metadata"]["name"] for pod in cluster.kube.all(PODS) if "deletionTimestamp" in pod["metadata"]]
+    assert ending == ["job-worker-0", "job-worker-1"], "the master they save through goes last"
+    await cluster.settle()
+    assert pod_names(cluster) == ["job-worker-0-1", "job-worker-1-2"]
+    assert pod_names(cluster, names.ROLE_MASTER) == ["job-master-1"]
+    assert cluster.job().status.restarts == cluster.job().status.master.restarts == 0
+    cluster.operator = Operator(cluster.kube)
+    await cluster.settle()
+    assert pod_names(cluster) == ["job-worker-0-1", "job-worker-1-2"], "no pod is replaced again"
 
 
 async def test_a_change_by_somebody_else_is_noticed_and_the_operators_own_is_not() -> None:

@@ -200,6 +200,7 @@ class Observed:
             (core/scaling/disruption.py).
         infrastructure_ensured: whether this process has found or made Secret, Services and so on as the spec says.
         account_created: when the master's service account was made; empty: not known.
+        secret_made_anew: when the job's Secret was made with other contents than it had before; empty: never.
         refused_resizes: by pod UID the last resize in place that the API server refused, and why.
         default_limits: resources for which the namespace's LimitRanges give a limit to containers that name none.
         repairs: by UID of a custom resource whose stored status is beyond the bounds of its type, what brings it back.
@@ -219,6 +220,7 @@ class Observed:
     leaving_nodes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     infrastructure_ensured: bool = True
     account_created: str = ""
+    secret_made_anew: str = ""
     refused_resizes: Mapping[str, tuple[ResizePod, str]] = dataclasses.field(default_factory=dict)
     default_limits: frozenset[str] = frozenset()
     repairs: Mapping[str, Repair] = dataclasses.field(default_factory=dict)
