@@ -21,11 +21,11 @@ unit integration: $(READY)
 	$(BIN)/python -m pytest $(PARALLEL) tests/$@
 
 # On the embedded cluster, or on the cluster of KUBECONFIG (docs/testing.md). TESTS="file ..." runs these files only;
-# FRAMEWORK=horovod installs that framework, where it can, and runs a job of its real processes.
+# FRAMEWORK=horovod, pytorch, torchrun: installs the framework, where it can, and runs a job of its real processes.
 e2e: $(READY)
 ifdef FRAMEWORK
 	@if [ -x tools/$(FRAMEWORK)_env ]; then tools/$(FRAMEWORK)_env || [ $$? = 77 ]; fi
-	$(BIN)/python -m pytest tests/e2e/test_framework_$(FRAMEWORK).py --thorough --durations=5
+	$(BIN)/python -m pytest tests/e2e/test_framework_$(FRAMEWORK).py --thorough -rs --durations=5
 else
 	$(BIN)/python -m pytest $(or $(TESTS),tests/e2e) \
 		$(if $(KUBECONFIG),--kubeconfig=$(KUBECONFIG) --thorough --durations=0 --durations-min=5,$(PARALLEL))

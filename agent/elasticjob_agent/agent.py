@@ -224,13 +224,14 @@ class Agent:
         """Ask the processes to stop, then send SIGTERM, then SIGKILL; cancelled when all have exited."""
         start = time.monotonic()
         if action.kill_after > 0:
+            self._training_socket.request_stop()
+            if not self._training_socket.listens_for_stop:
+                # Meanwhile it may leave at its next commit, write a snapshot, or begin to listen.
+                leaves_by_itself = action.by_node and self._horovod.joined_round
+                delay = action.terminate_after / 2 if leaves_by_itself else self._config.sigterm_delay_seconds
+                await asyncio.sleep(min(delay, action.terminate_after))
             if self._training_socket.listens_for_stop:
-                self._training_socket.request_stop()
-                await asyncio.sleep(action.terminate_after)
-            elif action.by_node and self._horovod.joined_round:
-                await asyncio.sleep(
-                    action.terminate_after / 2
-                )  # at their next commit they leave the others by themselves
+                await asyncio.sleep(start + action.terminate_after - time.monotonic())
             processes.terminate()
             await asyncio.sleep(start + action.kill_after - time.monotonic())
         processes.kill()

@@ -35,6 +35,7 @@ class Config:
     process_restart_limit: int
     in_process_elastic: bool
     drain_seconds: float
+    sigterm_delay_seconds: float
 
 
 def load(environment: Mapping[str, str]) -> Config:
@@ -66,6 +67,7 @@ def load(environment: Mapping[str, str]) -> Config:
         process_restart_limit=_number(environment, names.ENV_PROCESS_RESTART_LIMIT, default=0),
         in_process_elastic=framework is not None and framework.in_process_elastic,
         drain_seconds=_number(environment, names.ENV_DRAIN_SECONDS, default=DEFAULT_DRAIN_SECONDS),
+        sigterm_delay_seconds=_number(environment, names.ENV_SIGTERM_DELAY_SECONDS, default=0),
     )
 
 

@@ -153,6 +153,15 @@ class ReplicaSpec(Object, frozen=True):
     drain_seconds: Annotated[
         Seconds, Meta(description="Seconds a leaving member has to finish its step and to save its state.")
     ] = DEFAULT_DRAIN_SECONDS
+    sigterm_delay_seconds: Annotated[
+        int,
+        Meta(
+            description="Seconds between the request to stop and SIGTERM for a program that never asks for "
+            "one; it trains on meanwhile, and may write its next snapshot. At most what `drainSeconds` leaves.",
+            ge=0,
+            le=86_400,
+        ),
+    ] = 0
     process_restart_limit: Annotated[
         int, Meta(description="Crashes of the training process that are retried inside the pod.", ge=0, le=10_000)
     ] = 0

@@ -135,6 +135,21 @@ async def test_what_does_not_listen_is_terminated_in_all_processes(fake_master: 
     assert (exited.exit_code, exited.asked) == (143, True)
 
 
+async def test_a_program_that_does_not_listen_trains_on_for_as_long_as_its_role_says(
+    fake_master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
+    """It ends by itself once the stop is acknowledged, which SIGTERM at once would not let it."""
+    script = f"until [ -e {tmp_path}/asked ]; do sleep 0.05; done; echo snapshot"
+    agent = await run("sh", "-c", script, **{names.ENV_SIGTERM_DELAY_SECONDS: "600"})
+    await begin(fake_master, 1)
+    asked = await fake_master.order(stop=pb.Stop(round=1, grace_seconds=600))
+    await fake_master.received.wait(lambda received: [a for a in received.of_kind("ack") if a.command_id == asked])
+    (tmp_path / "asked").touch()
+    exited = await fake_master.exited(1)
+    assert (exited.exit_code, exited.asked) == (0, True)
+    assert await line(agent) == "snapshot"
+
+
 async def test_samples_of_all_processes_add_up_and_steps_count_once(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:

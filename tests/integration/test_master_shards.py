@@ -25,8 +25,8 @@ async def refusal(call: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:
     return refused.value.code(), refused.value.details() or ""
 
 
-async def member(channel: grpc.aio.Channel, index: int = 0) -> Agent:
-    agent = await Agent(index).join(channel)
+async def member(channel: grpc.aio.Channel, index: int = 0, slots: int = 1) -> Agent:
+    agent = await Agent(index, slots=slots).join(channel)
     await until("its process runs", lambda: agent.running)
     return agent
 
@@ -133,6 +133,20 @@ async def test_a_checkpoint_is_restored_by_the_process_that_runs_and_survives_th
         assert await report(stub, first, [4, 5]) == []
         ledger = await stub.GetLedger(pb.GetLedgerRequest(dataset="d"))
         assert (ledger.done, ledger.leased, ledger.waiting) == (6, 1, 13)
+
+
+async def test_processes_of_an_only_pod_restore_one_checkpoint_together_and_keep_what_the_first_has_leased(
+    tmp_path: Path,
+) -> None:
+    async with run_master(tmp_path, *ONE) as master, master.channel() as channel:
+        stub, pod = shards_pb2_grpc.ShardServiceStub(channel), await member(channel, slots=2)
+        await stub.CreateDataset(pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1))
+        request = pb.RestoreCheckpointRequest(dataset="d", state=b"", round=pod.running, pod_uid=pod.uid)
+        await stub.RestoreCheckpoint(request)
+        assert await lease(stub, pod, 3) == [0, 1, 2]
+        assert await report(stub, pod, [0]) == []
+        await stub.RestoreCheckpoint(request)
+        assert await lease(stub, pod, 1) == [3], "the second process has not taken back what the first one trains"
 
 
 async def test_a_process_that_has_ended_gets_no_shards_and_takes_none_from_the_next(tmp_path: Path) -> None:

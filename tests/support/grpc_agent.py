@@ -23,6 +23,7 @@ class Agent:
 
     index: int
     incarnation: int = 0
+    slots: int = 1
     running: int = 0
     commands: list[pb.MasterMessage] = field(default_factory=list)
     started: list[pb.Start] = field(default_factory=list)
@@ -50,7 +51,7 @@ class Agent:
             index=self.index,
             incarnation=self.incarnation,
             address=f"127.0.1.{self.index + 1}",
-            slots=1,
+            slots=self.slots,
         )
 
     async def join(self, channel: grpc.aio.Channel, *, follow_commands: bool = True) -> Agent:

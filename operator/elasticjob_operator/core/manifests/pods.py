@@ -237,6 +237,7 @@ def _member_container(
         _from_secret(names.ENV_CA, master, names.SECRET_CA),
         {"name": names.ENV_PROCESS_RESTART_LIMIT, "value": str(spec.process_restart_limit)},
         {"name": names.ENV_DRAIN_SECONDS, "value": str(spec.drain_seconds)},
+        {"name": names.ENV_SIGTERM_DELAY_SECONDS, "value": str(spec.sigterm_delay_seconds)},
     ]
     reserved = {variable["name"] for variable in agent_env}
     user_env = [variable for variable in container.get("env") or () if variable.get("name") not in reserved]

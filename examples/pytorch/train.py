@@ -1,0 +1,149 @@
+"""Hand-written digits, trained with DistributedDataParallel by any number of processes that may change at any step.
+
+What makes it elastic:
+- The global batch is constant: each rank takes its part of it, so the training does not depend on their number.
+- `elasticjob.Checkpointer` stops all ranks after the same step, saves, and finds the checkpoint where the next world
+  begins.
+
+Runs as `python train.py`, once for each process, or as `torchrun train.py`. Environment: EPOCHS, CHECKPOINT_DIR (a
+folder that all processes of the job share), DIGITS (the file of the digits, if scikit-learn is not installed).
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+import elasticjob
+
+# One thread a process: the example shares small machines. Has to be set before torch is loaded.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch  # type: ignore[import-not-found, unused-ignore]
+import torch.distributed as dist  # type: ignore[import-not-found, unused-ignore]
+from torch import nn
+
+TRAINED = 1500  # of the 1,797 images; the rest tests
+BATCH = 125
+SEED = 1
+CHECKPOINT_STEPS = 100
+LOG_STEPS = 25
+
+
+def load_digits() -> tuple[torch.Tensor, torch.Tensor]:
+    """Return images and labels, from scikit-learn's file but without loading scikit-learn."""
+    path = os.environ.get("DIGITS")
+    if path is None:
+        package = importlib.util.find_spec("sklearn")
+        if package is None or not package.submodule_search_locations:
+            raise SystemExit("the digits come with scikit-learn, which is not installed: pip install scikit-learn")
+        path = str(Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz"))
+    with gzip.open(path, "rt") as file:
+        table = torch.tensor([[float(number) for number in line.split(",")] for line in file])
+    table = table[torch.randperm(len(table), generator=torch.Generator().manual_seed(SEED))]
+    return table[:, :-1] / 16, table[:, -1].long()
+
+
+def batch_of(step: int) -> torch.Tensor:
+    """Return the images of one step, the same in all ranks; an epoch is another order of all images."""
+    per_epoch = TRAINED // BATCH
+    epoch, position = divmod(step, per_epoch)
+    order = torch.randperm(TRAINED, generator=torch.Generator().manual_seed(SEED + epoch))
+    return order[position * BATCH : (position + 1) * BATCH]
+
+
+def any_rank(mine: bool) -> bool:
+    """Return whether it is true in any rank."""
+    flag = torch.tensor(int(mine))
+    dist.all_reduce(flag, op=dist.ReduceOp.MAX)
+    return bool(flag)
+
+
+class Training:
+    """The state of the training, which a checkpoint has, and its steps."""
+
+    def __init__(self, device: torch.device) -> None:
+        torch.manual_seed(SEED)
+        network = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10)).to(device)
+        self.model = nn.parallel.DistributedDataParallel(network)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
+        self.step = 0
+        self.samples = 0  # of all ranks, counted by all of them together
+        self._device = device
+        images, labels = load_digits()
+        self._images, self._labels = images.to(device), labels.to(device)
+
+    def restore(self, folder: str) -> None:
+        """Go on from a checkpoint."""
+        saved: dict[str, Any] = torch.load(Path(folder, "state.pt"), map_location=self._device)
+        self.model.module.load_state_dict(saved["model"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        self.step, self.samples = saved["step"], saved["samples"]
+
+    def save(self, folder: str) -> None:
+        """Write a checkpoint, in rank 0."""
+        if dist.get_rank() == 0:
+            state = {"model": self.model.module.state_dict(), "optimizer": self.optimizer.state_dict()}
+            torch.save({**state, "step": self.step, "samples": self.samples}, Path(folder, "state.pt"))
+
+    def train_step(self) -> tuple[float, int]:
+        """Train on this rank's part of the next batch; return the loss of the whole batch, and the size of the part."""
+        rank, size = dist.get_rank(), dist.get_world_size()
+        mine = batch_of(self.step)[rank::size]
+        # DDP averages over the ranks, whose parts may differ by one: this makes it the average over the images.
+        loss = nn.functional.cross_entropy(self.model(self._images[mine]), self._labels[mine], reduction="sum")
+        self.optimizer.zero_grad()
+        (loss * size / BATCH).backward()
+        self.optimizer.step()
+        sums = torch.tensor([float(loss), len(mine)], device=self._device)
+        dist.all_reduce(sums)
+        self.step += 1
+        self.samples += int(sums[1])
+        return float(sums[0]) / BATCH, len(mine)
+
+    def accuracy(self) -> float:
+        """Return the part of the test images that are recognised."""
+        with torch.no_grad():
+            guessed = self.model.module(self._images[TRAINED:]).argmax(dim=1)
+        return float((guessed == self._labels[TRAINED:]).float().mean())
+
+
+def main() -> None:
+    """Train the remaining steps."""
+    gpus = torch.cuda.device_count()
+    dist.init_process_group("nccl" if gpus else "gloo")
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if gpus else torch.device("cpu")
+    if gpus:
+        torch.cuda.set_device(device)
+    world, first = elasticjob.world(), dist.get_rank() == 0
+    here = f"round {world.round} size {dist.get_world_size()}"
+    checkpointer = elasticjob.Checkpointer(Path(os.environ["CHECKPOINT_DIR"], world.job), any_rank=any_rank)
+    training, total = Training(device), int(os.environ.get("EPOCHS", "100")) * (TRAINED // BATCH)
+    if checkpointer.found:
+        training.restore(checkpointer.found)
+    if first:
+        print(f"{here} from step {training.step}", flush=True)
+    try:
+        while training.step < total:
+            loss, samples = training.train_step()
+            if first and training.step % LOG_STEPS == 0:
+                print(f"step {training.step}/{total} {here} loss {loss:.4f}", flush=True)
+            due = training.step % CHECKPOINT_STEPS == 0
+            metrics = {"loss": loss}
+            checkpointer.step(training.step, training.save, due=due, total=total, samples=samples, metrics=metrics)
+    except SystemExit:
+        if first:
+            print(f"{here} stopped after step {training.step}", flush=True)
+        raise
+    checkpointer.finish(training.step, training.save)
+    if first:
+        accuracy = training.accuracy()
+        elasticjob.report_step(total, total=total, metrics={"accuracy": accuracy, "trained": training.samples})
+        print(f"finished: {training.step} steps, {training.samples} samples, accuracy {accuracy:.4f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""PyTorch's DistributedDataParallel, for real, with two processes a pod: `make e2e FRAMEWORK=pytorch`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.e2e import pytorch_job
+from tests.support.e2e.pytorch_job import SLOTS, Trial, check_end, check_worlds, worlds
+from tests.support.e2e.sandbox import Sandbox
+
+pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("PyTorch is that of this machine")]
+EPOCHS = 300
+
+
+async def test_two_processes_a_pod_train_on_through_2_3_2_pods_a_killed_process_and_a_killed_master(
+    sandbox: Sandbox, folder: Path
+) -> None:
+    python = pytorch_job.python()
+    sandbox.apply(pytorch_job.pytorch_job("ddp", folder, epochs=EPOCHS, command=[python]))
+    async with sandbox.observe("ddp") as observer:
+        trial = Trial(sandbox, observer, "ddp")
+        await trial.trains(2, beyond=100)
+        assert len(trial.training_processes()) == 2 * SLOTS
+        first_pod = trial.first_pod()
+        await trial.scale(3)
+        await trial.scale(2)
+        await trial.lives_through_kill_of_the_master(2)
+        trial.kill_process(rank=3)
+        await trial.timed("kill -9 of a process to next step", 2)
+        await trial.succeeds()
+        assert observer.job is not None
+        assert observer.job.status.replica_statuses["worker"].restarts == 1
+        log = sandbox.kubectl("logs", first_pod)
+    found = worlds(log)
+    check_worlds(found)
+    assert [world.size for world in found[:3]] == [2 * SLOTS, 3 * SLOTS, 2 * SLOTS], found
+    assert found[-1].size == 2 * SLOTS, found
+    check_end(log, EPOCHS)

@@ -1,0 +1,43 @@
+"""torchrun, for real, with two processes a pod: `make e2e FRAMEWORK=torchrun`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.e2e import pytorch_job
+from tests.support.e2e.pytorch_job import SLOTS, Trial, check_end, check_worlds, worlds
+from tests.support.e2e.sandbox import Sandbox
+
+pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("PyTorch is that of this machine")]
+EPOCHS = 300
+LOG_OPTIONS = ("-r", "1", "-t", "1")
+"""Debian's torchrun, of 1.13 with Python 3.11, does not start without them."""
+
+
+async def test_torchrun_trains_on_through_2_3_2_pods_a_killed_process_and_a_killed_master(
+    sandbox: Sandbox, folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    logs = tmp_path_factory.mktemp("torchrun")
+    command = [pytorch_job.python(), "-m", "torch.distributed.run", *LOG_OPTIONS, "--log_dir", str(logs)]
+    sandbox.apply(pytorch_job.pytorch_job("torchrun", folder, epochs=EPOCHS, command=command))
+    async with sandbox.observe("torchrun") as observer:
+        trial = Trial(sandbox, observer, "torchrun")
+        await trial.trains(2, beyond=100)
+        assert len(trial.training_processes()) == 2 * SLOTS
+        first_pod = trial.first_pod()
+        await trial.scale(3)
+        await trial.scale(2)
+        await trial.lives_through_kill_of_the_master(2)
+        trial.kill_process(rank=3)
+        await trial.timed("kill -9 of a process to next step", 2)
+        await trial.succeeds()
+        assert observer.job is not None
+        assert observer.job.status.replica_statuses["worker"].restarts == 1
+        log = sandbox.kubectl("logs", first_pod)
+    found = worlds(log)
+    check_worlds(found)
+    assert [world.size for world in found[:3]] == [2 * SLOTS, 3 * SLOTS, 2 * SLOTS], found
+    assert found[-1].size == 2 * SLOTS, found
+    check_end(log, EPOCHS)
