@@ -533,6 +533,10 @@ class ElasticJobStatus(Object, frozen=True):
     ] = None
     completion_time: Annotated[Time | None, Meta(description="When the job ended.")] = None
     message: Annotated[Message, Meta(description="Why the phase is what it is.")] = ""
+    last_failure: Annotated[
+        str,
+        Meta(description="The pod that has failed last, and how: its last words are in its event.", max_length=512),
+    ] = ""
 
 
 class ElasticJob(Object, frozen=True):
@@ -557,5 +561,6 @@ class ElasticJob(Object, frozen=True):
         Column("Rate", ".status.progress.rate"),
         Column("Plan", ".status.currentPlan", priority=1),
         Column("Message", ".status.message", priority=1),
+        Column("Last Failure", ".status.lastFailure", priority=1),
         Column("Age", ".metadata.creationTimestamp", "date"),
     )

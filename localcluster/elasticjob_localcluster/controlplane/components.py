@@ -83,6 +83,8 @@ def controller_commands(programs: Mapping[str, Path]) -> dict[str, list[str]]:
         for name in CONTROLLERS
     }
     common["kube-controller-manager"] += [
+        # Pods have loopback addresses here, which endpoints must not have; the node itself knows where Services lead.
+        "--controllers=*,-endpoints-controller,-endpointslice-controller,-endpointslice-mirroring-controller",
         "--use-service-account-credentials=true",
         "--root-ca-file=pki/ca.crt",
         "--service-account-private-key-file=pki/service-account.key",

@@ -240,7 +240,8 @@ def _pending_restarts(status: ElasticJobStatus, now: float) -> str:
     waits += [(master.until, "the master")] if master is not None and backoff.seconds_left(master, now) else []
     more = f" and {len(waits) - _MAX_RESTARTS_LISTED} more" if len(waits) > _MAX_RESTARTS_LISTED else ""
     listed = ", ".join(f"{member} at {until}" for until, member in sorted(waits)[:_MAX_RESTARTS_LISTED])
-    return f"restarts: {listed}{more}" if listed else ""
+    failure = f"; last failure: {status.last_failure}" if status.last_failure else ""
+    return f"restarts: {listed}{more}{failure}" if listed else ""
 
 
 def _condition(status: ElasticJobStatus, condition_type: str) -> Condition | None:

@@ -25,6 +25,7 @@ async def test_a_member_that_goes_on_failing_is_restarted_after_ever_longer_wait
             await reconcile_now(cluster)
             assert pod_names(cluster) == [name], "the failed pod stays until then, for its logs"
             assert status_of(cluster)["message"].startswith("restarts: worker 0 at ")
+            assert status_of(cluster)["message"].endswith(f"; last failure: {name}: exit code 1: last words")
             cluster.now += 2
         await reconcile_now(cluster)
         assert pod_names(cluster) == [f"job-worker-0-{number + 1}"], f"after {wait} s"
@@ -32,6 +33,7 @@ async def test_a_member_that_goes_on_failing_is_restarted_after_ever_longer_wait
     assert worker["restarts"] == worker["restartsByIndex"]["0"] == worker["backOff"]["0"]["failures"] == 4
     assert status_of(cluster)["restarts"] == 4
     assert "message" not in status_of(cluster)
+    assert status_of(cluster)["lastFailure"] == "job-worker-0-3: exit code 1: last words"
     assert status_of(cluster).get("uncountedRestarts", 0) == 0
 
 

@@ -96,6 +96,7 @@ def _count_termination(result: ReconcileResult, job: ElasticJob, pod: Pod, now: 
         result.record_event("MasterInterrupted", notes)
     else:
         master = replace(master, restarts=pod.restarts + 1, back_off=back_off)
+        result.status = replace(result.status, last_failure=f"{pod.name}: {failure.summary}")
         result.record_event("MasterFailed", notes, warning=True)
         limit = job.spec.master.restart_limit
         if master.restarts > limit:

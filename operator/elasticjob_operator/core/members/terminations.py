@@ -94,6 +94,8 @@ def _count_failure(
     result: ReconcileResult, counters: _Counters, spec: ReplicaSpec, role: str, pod: Pod, now: float
 ) -> None:
     failure, key = classify(pod, spec.restart_rules), str(pod.index)
+    if failure.action != "Ignore":
+        result.status = replace(result.status, last_failure=f"{pod.name}: {failure.summary}")
     if failure.action == "FailJob":
         result.failure = result.failure or f"{role} {pod.index} failed: {failure.reason}"
         return
