@@ -79,10 +79,8 @@ def test_a_horovod_job_grows_loses_a_process_and_its_master_and_shrinks_and_no_b
     assert victim not in user.pods()
 
     user.create("ScaleIn", "fewer", podNames=[min(user.pods())])
-    last = user.trains_with(2)
+    user.trains_with(2)
 
     (folder / "finish").touch()
     user.wait(f"ej/{NAME}", ".status.phase", "Succeeded")
-    steps = max(step for step, _, _ in steps_in(user.log()))
-    assert steps >= last
-    check_account(user.log(), steps=steps, sizes={2, 3}, repeated=1)
+    check_account(user.log(), sizes={2, 3}, repeated=1)

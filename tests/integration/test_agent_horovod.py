@@ -13,7 +13,7 @@ import psutil
 import pytest
 from elasticjob_api import names
 
-from tests.support.horovod_jobs import SCRIPT, check_account, train
+from tests.support.horovod_jobs import FINISH, SCRIPT, check_account, steps_in, train
 from tests.support.local_job import LocalJob
 
 pytestmark = pytest.mark.thorough
@@ -33,10 +33,16 @@ def wait_for_size(job: LocalJob, size: int, *, after: int = 0) -> int:
     """Wait until a world of this size has trained a step after another one, and return the step."""
 
     def steps() -> list[int]:
-        return [int(step) for step in re.findall(rf"^step (\d+) size {size} ", job.log(), re.MULTILINE)]
+        return [step for step, of, _ in steps_in(job.log()) if of == size]
 
     job.wait(f"a step after {after} of a world of {size}", lambda: max(steps(), default=0) > after)
     return max(steps())
+
+
+def finish(job: LocalJob, *agents: subprocess.Popen[bytes]) -> list[int]:
+    """Let the training end, and return the exit codes of these agents."""
+    (job.folder / FINISH).touch()
+    return wait_for_end(job, *agents)
 
 
 def wait_for_end(job: LocalJob, *agents: subprocess.Popen[bytes]) -> list[int]:
@@ -51,88 +57,79 @@ def training_process(agent: subprocess.Popen[bytes]) -> psutil.Process:
 
 
 def test_a_world_grows_and_shrinks_in_its_running_processes_and_no_step_is_lost_or_done_twice(job: LocalJob) -> None:
-    steps = 150
     job.start_master()
-    first, second = train(job, 0, steps=steps), train(job, 1, steps=steps)
+    first, second = train(job, 0), train(job, 1)
     wait_for_size(job, 2)
     pids = {training_process(agent).pid for agent in (first, second)}
-    third = train(job, 2, steps=steps)
+    third = train(job, 2)
     last = wait_for_size(job, 3)
     second.send_signal(signal.SIGTERM)
     wait_for_size(job, 2, after=last)
     assert training_process(first).pid in pids
-    assert wait_for_end(job, first, second, third) == [0, names.EXIT_DRAINED, 0]
-    check_account(job.log(), steps=steps, sizes={2, 3})
+    assert finish(job, first, second, third) == [0, names.EXIT_DRAINED, 0]
+    check_account(job.log(), sizes={2, 3})
 
 
 def test_a_killed_process_costs_the_others_at_most_the_step_since_the_last_commit(job: LocalJob) -> None:
-    steps = 150
     job.start_master()
-    first, second, third = (train(job, index, steps=steps) for index in range(3))
+    first, second, third = (train(job, index) for index in range(3))
     last = wait_for_size(job, 3)
-    before = last_round(job)
     training_process(third).send_signal(signal.SIGKILL)
     wait_for_size(job, 2, after=last)
     assert wait_for_end(job, third) == [128 + signal.SIGKILL], "its agent has seen it"
-    assert wait_for_end(job, first, second) == [0, 0]
-    assert last_round(job) == before + 1, f"one change of the world is needed: {job.log()}"
-    check_account(job.log(), steps=steps, sizes={2, 3}, repeated=ROLLED_BACK)
-
-
-def last_round(job: LocalJob) -> int:
-    return max(map(int, re.findall(r"round (\d+), training", job.log())))
+    assert finish(job, first, second) == [0, 0]
+    assert len(re.findall(r"^world: rank 0 of 2 from step [1-9]", job.log(), re.MULTILINE)) == 1, job.log()
+    check_account(job.log(), sizes={2, 3}, repeated=ROLLED_BACK)
 
 
 def sizes_in(job: LocalJob) -> list[int]:
-    return [int(size) for size in re.findall(r"^step \d+ size (\d+) ", job.log(), re.MULTILINE)]
+    return [size for _, size, _ in steps_in(job.log())]
 
 
 def test_a_killed_master_costs_nothing_and_the_next_one_changes_the_same_world(job: LocalJob) -> None:
-    steps = 200
     job.start_master()
-    first, second = train(job, 0, steps=steps), train(job, 1, steps=steps)
+    first, second = train(job, 0), train(job, 1)
     last = wait_for_size(job, 2)
     job.kill_master()
     wait_for_size(job, 2, after=last + 20)
-    third = train(job, 2, steps=steps)
+    third = train(job, 2)
     job.start_master()
     wait_for_size(job, 3)
-    assert wait_for_end(job, first, second, third) == [0, 0, 0]
+    assert finish(job, first, second, third) == [0, 0, 0]
     log = job.log()
     assert len(re.findall(r"^world: rank 0 of", log, re.MULTILINE)) == 2, log
-    check_account(log, steps=steps, sizes={2, 3})
+    check_account(log, sizes={2, 3})
 
 
 def test_changes_in_short_order_all_arrive(job: LocalJob) -> None:
     """The third and the fourth come, and the second goes, while the world of the change before is still forming."""
-    steps = 200
     job.start_master()
-    first, second = train(job, 0, steps=steps), train(job, 1, steps=steps)
+    first, second = train(job, 0), train(job, 1)
     wait_for_size(job, 2)
-    third = train(job, 2, steps=steps)
+    third = train(job, 2)
     job.wait_for_line(r"round 2, training: 3 members")
-    fourth = train(job, 3, steps=steps)
+    fourth = train(job, 3)
     job.wait_for_line(r"world: rank 2 of 3")
     second.send_signal(signal.SIGTERM)
-    assert wait_for_end(job, first, second, third, fourth) == [0, names.EXIT_DRAINED, 0, 0]
+    job.wait_for_line(r"world: rank 2 of 3 from step \d+ weight \d+\n(.*\n)*world: rank 2 of 3")
+    assert finish(job, first, second, third, fourth) == [0, names.EXIT_DRAINED, 0, 0]
     log = job.log()
-    check_account(log, steps=steps, sizes=set(sizes_in(job)))
+    check_account(log, sizes=set(sizes_in(job)))
     assert sorted(re.findall(r"^finished: rank (\d) of 3", log, re.MULTILINE)) == ["0", "1", "2"], log
 
 
 def test_a_master_that_is_killed_while_a_world_forms_only_delays_it(job: LocalJob) -> None:
-    steps = 150
     job.start_master()
-    first, second = train(job, 0, steps=steps), train(job, 1, steps=steps)
+    first, second = train(job, 0), train(job, 1)
     wait_for_size(job, 2)
-    third = train(job, 2, steps=steps)
+    third = train(job, 2)
     job.wait_for_line(r"round 2, training: 3 members")
     job.wait("the third process is there", lambda: [p for p in (training_process_or_none(third),) if p])
     job.kill_master()
     job.start_master()
     wait_for_size(job, 3)
-    assert wait_for_end(job, first, second, third) == [0, 0, 0]
-    check_account(job.log(), steps=steps, sizes={2, 3})
+    assert finish(job, first, second, third) == [0, 0, 0]
+    check_account(job.log(), sizes={2, 3})
 
 
 def training_process_or_none(agent: subprocess.Popen[bytes]) -> psutil.Process | None:
@@ -157,3 +154,13 @@ def test_variables_of_the_container_replace_the_defaults_and_a_proxy_is_not_aske
     job.wait_for_line(r"77 gloo 2 example.org,127.0.0.1")
     assert wait_for_end(job, *agents) == [0, 0]
     assert os.environ.get("HOROVOD_SIZE") is None
+
+
+def test_several_processes_of_a_pod_enter_and_leave_worlds_together(job: LocalJob) -> None:
+    job.start_master()
+    first, second = (train(job, index, slots=2) for index in range(2))
+    last = wait_for_size(job, 4)
+    second.send_signal(signal.SIGTERM)
+    wait_for_size(job, 2, after=last)
+    assert finish(job, first, second) == [0, names.EXIT_DRAINED]
+    check_account(job.log(), sizes={2, 4})

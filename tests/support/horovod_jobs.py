@@ -8,12 +8,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from elasticjob_api import names
 
 from tests.support.local_job import LocalJob
 
 REPOSITORY = Path(__file__).parents[2]
 SCRIPT = REPOSITORY / "tests/support/horovod_training.py"
-STEP = re.compile(r"^step (\d+) size (\d+) weight (\d+)$", re.MULTILINE)
+FINISH = "finish"
+"""The file with which a local job's training ends."""
+STEP = re.compile(r"^(?:\[\d+\] )?step (\d+) size (\d+) weight (\d+)$", re.MULTILINE)
 
 
 @functools.cache
@@ -26,26 +29,29 @@ def horovod_python() -> str:
     return tried.stdout.strip()
 
 
-def train(job: LocalJob, index: int, *, steps: int, incarnation: int = 0) -> subprocess.Popen[bytes]:
-    """Start a worker of a local job with the unchanged script."""
-    return job.start_agent(index, horovod_python(), str(SCRIPT), STEPS=str(steps), STEP_SECONDS="0.1")
+def train(job: LocalJob, index: int, *, slots: int = 1) -> subprocess.Popen[bytes]:
+    """Start a worker of a local job with the unchanged script, in one process for each slot."""
+    environment = {"FINISH": str(job.folder / FINISH), "STEP_SECONDS": "0.1", names.ENV_SLOTS: str(slots)}
+    return job.start_agent(index, horovod_python(), str(SCRIPT), **environment)
 
 
-def check_account(log: str, *, steps: int, sizes: set[int], repeated: int = 0) -> None:
+def check_account(log: str, *, sizes: set[int], repeated: int = 0) -> None:
     """Check which worlds there were, and the account of what was committed; the script itself has checked its sums.
 
     Args:
         log: of all workers.
-        steps: the number of steps of the training.
         sizes: the sizes of worlds that have trained a step.
         repeated: the most steps that a killed process has not told, or that were done again after a rollback.
     """
     done = steps_in(log)
+    steps = max(step for step, _, _ in done)
     missing = set(range(1, steps + 1)) - {step for step, _, _ in done}
     assert len(missing) <= repeated, f"steps {missing} are missing: {log}"  # a killed rank 0 prints no more
     assert len(done) <= steps + repeated, f"{len(done)} steps for {steps}: {log}"
     assert {size for _, size, _ in done} == sizes, log
-    finished = re.findall(r"^finished: rank (\d+) of (\d+) after (\d+) steps weight (\d+)$", log, re.MULTILINE)
+    finished = re.findall(
+        r"^(?:\[\d+\] )?finished: rank (\d+) of (\d+) after (\d+) steps weight (\d+)$", log, re.MULTILINE
+    )
     ranks = sorted(int(rank) for rank, _, _, _ in finished)
     assert ranks == list(range(len(ranks))), log
     assert {(int(size), int(after)) for _, size, after, _ in finished} == {(len(ranks), steps)}, log

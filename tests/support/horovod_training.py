@@ -10,9 +10,8 @@ from pathlib import Path
 import horovod.torch as hvd
 import torch
 
-STEPS = int(os.environ.get("STEPS", "0"))
-FINISH = Path(os.environ.get("FINISH", "/nonexistent"))
-"""Without STEPS the training ends when rank 0 finds this file."""
+FINISH = Path(os.environ["FINISH"])
+"""The training ends when rank 0 finds this file."""
 SECONDS = float(os.environ.get("STEP_SECONDS", "0.05"))
 
 hvd.init()
@@ -24,7 +23,7 @@ optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0)
 @hvd.elastic.run
 def train(state: hvd.elastic.TorchState) -> None:
     print(f"world: rank {hvd.rank()} of {hvd.size()} from step {state.step} weight {weight():g}", flush=True)
-    while not over(state.step):
+    while not over():
         ranks = hvd.allgather(torch.tensor([hvd.rank()]), name="ranks").tolist()
         assert ranks == list(range(hvd.size())), ranks
         optimizer.zero_grad()
@@ -38,9 +37,7 @@ def train(state: hvd.elastic.TorchState) -> None:
         state.commit()
 
 
-def over(step: int) -> bool:
-    if STEPS:
-        return step >= STEPS
+def over() -> bool:
     found = float(hvd.rank() == 0 and FINISH.exists())
     return bool(hvd.allreduce(torch.tensor(found), name="over", op=hvd.Sum))
 

@@ -63,6 +63,9 @@ class Attack:
     answers: Counter[tuple[str, str]] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.unasked = list(self.methods)
+
     async def run(self, inputs: int) -> None:
         """Send this many more inputs."""
         end = self.sent + inputs
@@ -70,7 +73,8 @@ class Attack:
 
     async def _some(self, end: int) -> None:
         while self.sent < end and len(self.problems) < 20:
-            method = self.generator.rng.choice(self.methods)
+            unasked, self.unasked = self.unasked[:1], self.unasked[1:]
+            method = unasked[0] if unasked else self.generator.rng.choice(self.methods)
             if method.client_streaming:
                 await self._stream(method)
             else:

@@ -10,7 +10,7 @@ from elasticjob_master.core.rendezvous.commands import Command, Drain, Exit, Hos
 from elasticjob_master.core.rendezvous.members import Members
 from elasticjob_master.core.rendezvous.rendezvous import Rendezvous
 from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
-from elasticjob_master.core.rendezvous.stored_member import restore_member, store_member
+from elasticjob_master.core.rendezvous.stored_member import StoredMember, restore_member, store_member
 
 from tests.support.master.simulated_agents import SimulatedAgent, SimulatedRendezvous
 
@@ -153,9 +153,13 @@ class SimulatedHorovod(SimulatedRendezvous):
             rendezvous.joined(agent.identity.pod_uid, rendezvous.round)
             self.advance()
 
-    def restart_master(self) -> None:
-        """Have another master go on from what this one has stored; all streams end."""
-        before, stored = self.rendezvous, [store_member(member) for member in self.members]
+    def stored_members(self) -> list[StoredMember]:
+        """Return the members as they are stored now."""
+        return [store_member(member) for member in self.members]
+
+    def restart_master(self, stored: list[StoredMember] | None = None) -> None:
+        """Have another master go on from what this one has stored, now or earlier; all streams end."""
+        before, stored = self.rendezvous, stored or self.stored_members()
         self.members = Members()
         self.rendezvous = Rendezvous(self.members, rules=RULES, timing=Timing(lost=10.0))
         self.rendezvous.sizes = before.sizes

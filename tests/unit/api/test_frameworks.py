@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from elasticjob_api.frameworks import FRAMEWORKS, Peer
+from elasticjob_api.frameworks import FRAMEWORKS, Peer, framework_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -120,3 +120,26 @@ def test_horovod_members_have_names_that_no_other_has(world: list[Peer]) -> None
     names = [one["HOROVOD_HOSTNAME"] for one in environments("horovod", world)]
     assert names == [peer.name for peer in world]
     assert len(set(names)) == len({(peer.role, peer.index) for peer in world})
+
+
+@given(members_of("pytorch"))
+def test_horovods_places_are_unique_in_each_of_its_three_numberings(members: list[Peer]) -> None:
+    framework = framework_of("horovod", ["worker"])
+    world = framework.processes(members)
+    render = framework.environment(world)
+    places = [
+        {name: int(value) for name, value in render(rank).items() if value.isdigit()} for rank in range(len(world))
+    ]
+    assert [one["HOROVOD_RANK"] for one in places] == list(range(len(world)))
+    assert {one["HOROVOD_SIZE"] for one in places} == {len(world)}
+    for peer, one in zip(world, places, strict=True):
+        beside = [other for them, other in zip(world, places, strict=True) if them.name == peer.name]
+        across = [other for other in places if other["HOROVOD_LOCAL_RANK"] == one["HOROVOD_LOCAL_RANK"]]
+        assert sorted(other["HOROVOD_LOCAL_RANK"] for other in beside) == list(range(one["HOROVOD_LOCAL_SIZE"]))
+        assert sorted(other["HOROVOD_CROSS_RANK"] for other in across) == list(range(one["HOROVOD_CROSS_SIZE"]))
+
+
+def test_horovod_asks_the_master_for_places_only_where_no_launcher_has_a_driver() -> None:
+    assert framework_of("horovod", ["worker"]).elastic_driver
+    assert not framework_of("horovod", ["launcher", "worker"]).elastic_driver
+    assert framework_of("jax", ["worker"]) is FRAMEWORKS["jax"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from elasticjob_master.core.rendezvous.commands import HostsUpdated
+from elasticjob_master.core.rendezvous.stored_member import StoredMember
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -195,4 +196,50 @@ def test_when_a_worker_has_finished_latecomers_end_and_nobody_begins_again() -> 
     job.end_process(agents[1], 0, asked=False)
     job.run_until_quiet()
     assert late.ended
+    assert job.first_states == 1
+
+
+def half_begun() -> tuple[SimulatedHorovod, list[SimulatedAgent], list[StoredMember]]:
+    """Return a job of which one member is told its place in the world of three, and what was stored before."""
+    job, agents = world_of(2)
+    agents.append(job.join(2))
+    job.advance(2.0)
+    job.handle_command(agents[2])
+    job.proceed(agents[2])
+    job.proceed(agents[2])
+    for agent in agents[:2]:
+        job.handle_command(agent)
+    job.proceed(agents[0])  # the commit
+    job.proceed(agents[0])
+    stored = job.stored_members()
+    job.proceed(agents[1])
+    assert set(job.training()) == {"1.0"}
+    return job, agents, stored
+
+
+def test_a_world_that_has_begun_is_not_changed_before_each_of_its_members_has_its_place() -> None:
+    job, agents, _ = half_begun()
+    begun = job.rendezvous.round
+    job.rendezvous.set_draining({agents[2].identity.pod_name: 60.0}, job.now)
+    job.advance(5.0)
+    assert job.rendezvous.round == begun
+    job.run_until_quiet()
+    assert set(job.training()) == {"0.0", "1.0"}
+    assert job.first_states == 1
+
+
+def test_a_master_that_does_not_know_whether_a_world_has_begun_changes_nothing_before_it_does() -> None:
+    job, agents, stored = half_begun()
+    job.restart_master(stored)
+    begun = job.rendezvous.round
+    job.connect(agents[0])
+    job.rendezvous.set_draining({agents[2].identity.pod_name: 60.0}, job.now)
+    job.proceed(agents[0])
+    job.advance(5.0)
+    assert job.rendezvous.round == begun
+    job.connect(agents[1])
+    job.proceed(agents[0])
+    assert job.training() == {"0.0": begun, "1.0": begun}, "one that was told its place is enough to know it"
+    job.run_until_quiet()
+    assert set(job.training()) == {"0.0", "1.0"}
     assert job.first_states == 1
