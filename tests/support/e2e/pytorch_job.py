@@ -130,9 +130,10 @@ class Trial:
             "the job's success", lambda: observer.job and observer.job.status.phase == "Succeeded", seconds=2 * SECONDS
         )
 
-    def first_pod(self) -> str:
-        """Return the pod of rank 0, which keeps it for its life: the others have joined later."""
-        return self._process_of(0).environ()[names.ENV_POD_NAME]
+    def log(self) -> str:
+        """Return what all pods that are there have printed; rank 0 is in any of them."""
+        listed = self.sandbox.kubectl("get", "pods", "-l", f"{names.LABEL_ROLE}=worker", "-o", "name")
+        return "".join(self.sandbox.kubectl("logs", pod) for pod in listed.split())
 
     def _process_of(self, rank: int) -> psutil.Process:
         (process, *_) = [each for each in self.training_processes() if each.environ().get("RANK") == str(rank)]
@@ -151,7 +152,7 @@ class World:
 
 def worlds(log: str) -> list[World]:
     """Return the worlds of a log, in their order."""
-    begun = re.findall(r"round (\d+) size (\d+) from step (\d+)", log)
+    begun = sorted(set(re.findall(r"round (\d+) size (\d+) from step (\d+)", log)), key=lambda found: int(found[0]))
     stopped = dict(re.findall(r"round (\d+) size \d+ stopped after step (\d+)", log))
     return [
         World(int(number), int(size), int(first), int(stopped[number]) if number in stopped else None)
