@@ -91,11 +91,10 @@ class AgentService:
             raise BadRequest("the first message of a stream must be hello")
         uid, round_, joined = first.hello.pod_uid, first.hello.running_round, first.hello.joined_round
         latest = self._controller.rendezvous.latest_given_round
-        if max(round_, joined) > latest:
-            raise BadRequest(
-                f"running_round is {round_}, joined_round {joined}; they must be at most {latest}, the "
-                "latest that a master of this job can have given"
-            )
+        for field, claimed in (("running_round", round_), ("joined_round", joined)):
+            if claimed > latest:
+                latest_given = f"{latest}, the latest that a master of this job can have given"
+                raise BadRequest(f"{field} is {claimed}; it must be at most {latest_given}")
         member = self._controller.connect(
             uid, send, running_round=round_, draining=first.hello.draining, joined_round=joined
         )
