@@ -158,9 +158,9 @@ def test_variables_of_the_container_replace_the_defaults_and_a_proxy_is_not_aske
 
 def test_several_processes_of_a_pod_enter_and_leave_worlds_together(job: LocalJob) -> None:
     job.start_master()
-    first, second = (train(job, index, slots=2) for index in range(2))
-    last = wait_for_size(job, 4)
+    first, second, third = (train(job, index, slots=2) for index in range(3))
+    last = wait_for_size(job, 6)
     second.send_signal(signal.SIGTERM)
-    wait_for_size(job, 2, after=last)
-    assert finish(job, first, second) == [0, names.EXIT_DRAINED]
-    check_account(job.log(), sizes={2, 4})
+    wait_for_size(job, 4, after=last)
+    assert finish(job, first, second, third) == [0, names.EXIT_DRAINED, 0]
+    check_account(job.log(), sizes={4, 6} | set(sizes_in(job)))
