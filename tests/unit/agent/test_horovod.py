@@ -33,10 +33,15 @@ class Driver(HorovodServiceServicer):
         self.asked: asyncio.Queue[pb.JoinRequest] = asyncio.Queue()
         self.answers: asyncio.Queue[pb.JoinResponse] = asyncio.Queue()
         self.values: dict[tuple[int, str], bytes] = {}
+        self.open_joins = 0
 
     async def Join(self, request: pb.JoinRequest, context: Any) -> pb.JoinResponse:
+        self.open_joins += 1
         self.asked.put_nowait(request)
-        return await self.answers.get()
+        try:
+            return await self.answers.get()
+        finally:
+            self.open_joins -= 1
 
     async def Put(self, request: pb.PutRequest, context: Any) -> pb.PutResponse:
         self.values[request.round, request.key] = request.value
@@ -143,6 +148,9 @@ async def test_a_process_that_ends_while_it_asks_is_not_asked_for_any_more(pod: 
     pod.rendezvous.processes_ended()
     assert await put == (0, b""), "its connection is closed"
     assert not pod.rendezvous.joined_round
+    async with asyncio.timeout(10):
+        while pod.driver.open_joins:  # else it would take the answer for the next process
+            await asyncio.sleep(0.01)
     await enter(pod, 2)
 
 

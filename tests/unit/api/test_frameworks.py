@@ -6,6 +6,7 @@ import json
 
 import pytest
 from elasticjob_api.frameworks import FRAMEWORKS, Peer, framework_of
+from elasticjob_api.frameworks.tensorflow import FIRST_PORTS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -100,7 +101,7 @@ def test_tensorflow_tasks_are_unique_without_holes_and_find_themselves_in_the_cl
             assert "evaluator" not in one["cluster"]
         else:
             address = one["cluster"][one["task"]["type"]][one["task"]["index"]]
-            assert address == f"{peer.address}:{2222 + peer.local_rank}"
+            assert address == f"{peer.address}:{FIRST_PORTS[peer.role] + peer.index * peer.slots + peer.local_rank}"
 
 
 @given(worlds("mxnet"))

@@ -137,6 +137,7 @@ def test_after_any_history_all_train_in_one_world_and_servers_were_started_once(
         for one in job.alive():
             while one.inbox:
                 job.handle_command(one)
+    job.run_until_quiet()  # who drains has left
     for index in range(2):
         if not any((a.identity.role, a.identity.index) == ("ps", index) for a in job.alive()):
             job.join(index, "ps")
