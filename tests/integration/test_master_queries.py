@@ -179,9 +179,9 @@ async def test_reflection_lists_every_service_to_a_client_with_the_token(channel
     await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
     answer = await call.read()
     services = {service.name for service in answer.list_services_response.service}
-    ours = ("AgentService", "DiscoveryService", "JobService", "RendezvousService", "ShardService")
+    ours = ("Agent", "Discovery", "Horovod", "Job", "Rendezvous", "Shard")
     assert services == {
-        *(f"elasticjob.v1.{name}" for name in ours),
+        *(f"elasticjob.v1.{name}Service" for name in ours),
         "grpc.health.v1.Health",
         "grpc.reflection.v1alpha.ServerReflection",
     }

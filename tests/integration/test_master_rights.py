@@ -212,6 +212,7 @@ STATUS: dict[str, Any] = {
     "startTime": "2026-01-01T00:00:00Z",
     "completionTime": "2026-01-01T00:00:00Z",
     "message": "fine",
+    "lastFailure": "worker 0 failed",
 }
 """A value for every field that is not the master's."""
 
