@@ -142,7 +142,7 @@ def test_the_overlay_in_the_documentation_sets_both_images(tools: Tools, tmp_pat
     [container] = found["Deployment", "elasticjob-operator"]["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "registry.example/elasticjob-operator:0.1.0"
     assert {"name": "MASTER_IMAGE", "value": "registry.example/elasticjob-master:0.1.0"} in container["env"]
-    assert len(container["env"]) == 2
+    assert sorted(variable["name"] for variable in container["env"]) == ["MASTER_IMAGE", "POD_NAMESPACE", "POD_UID"]
 
 
 def test_the_manifests_are_what_the_chart_renders() -> None:
