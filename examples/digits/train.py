@@ -42,6 +42,7 @@ LAYERS = (64, 512, 512, 10)
 LEARNING_RATE, MOMENTUM = 0.02, 0.9
 SEED = 1
 CHECKPOINT_STEPS = 1000
+AGREE_STEPS = 10  # after so many steps, which take 0.1 s, all look together whether one of them is to stop
 LOG_STEPS = 50
 PREFETCH = 1024  # shards: training continues for at least half as many steps while the master is unavailable
 
@@ -196,6 +197,7 @@ def train(
         )
     shard = take()  # leased by rank 0; the others get its number, counted from 1
     (number,) = processes.agree(shard.id + 1 if shard else 0)
+    samples = 0
     while state.step < total:
         report: dict[str, Any] = {"total": total}
         if number:
@@ -208,10 +210,13 @@ def train(
                 if state.step % LOG_STEPS == 0:
                     place = f"step {state.step}/{total} round {world.round} size {world.size}"
                     print(f"{place} loss {loss:.4f}", flush=True)
-            shard, report["samples"] = following, int((part[2] > 0).sum())
+            shard, samples = following, samples + int((part[2] > 0).sum())
+            if number and state.step % AGREE_STEPS and state.step < total:
+                continue
         else:
             shard = take()
             (number,) = processes.agree(shard.id + 1 if shard else 0)
+        report["samples"], samples = samples, 0
         checkpointer.step(state.step, save, due=bool(number) and state.step % CHECKPOINT_STEPS == 0, **report)
     checkpointer.finish(total, save)
     return loss
