@@ -252,6 +252,7 @@ class Controller:
     def continue_after(self, earlier_starts: int) -> None:
         """The state of an earlier master was restored, which was the one of this number."""
         self.master_starts = earlier_starts + 1
+        self.ledgers.may_lag_behind = True
 
     def now(self) -> float:
         """Return the clock of all decisions."""

@@ -47,7 +47,7 @@ class Ledger:
         restored_from: the hash of that checkpoint.
     """
 
-    def __init__(self, dataset: Dataset) -> None:
+    def __init__(self, dataset: Dataset, *, may_lag_behind: bool = False) -> None:
         self.dataset = dataset
         self.fresh = 0
         self.failed: set[int] = set()
@@ -59,8 +59,8 @@ class Ledger:
         self._waiting: set[int] = set()
         self._next: list[int] = []
         """A heap of the waiting positions; it also contains some that have been reported while they waited."""
-        self._may_lag_behind = False
-        """Positions may have been handed out that are missing here, as the ledger was restored."""
+        self._may_lag_behind = may_lag_behind
+        """Positions may have been handed out that are missing here, by an earlier master that has not stored them."""
 
     # --- requests of members -----------------------------------------------------------------------------------------
 

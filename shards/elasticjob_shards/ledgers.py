@@ -20,6 +20,8 @@ class Ledgers:
 
     def __init__(self) -> None:
         self._by_name: dict[str, Ledger] = {}
+        self.may_lag_behind = False
+        """An earlier master may have leased shards of data sets of which it has stored nothing."""
 
     def __iter__(self) -> Iterator[Ledger]:
         return iter(self._by_name.values())
@@ -38,7 +40,7 @@ class Ledgers:
         known = self._by_name.get(dataset.name)
         if known is None:
             self._check_bounds(dataset)
-            known = self._by_name[dataset.name] = Ledger(dataset)
+            known = self._by_name[dataset.name] = Ledger(dataset, may_lag_behind=self.may_lag_behind)
         if known.dataset.declaration != dataset.declaration:
             difference = _difference(known.dataset.declaration, dataset.declaration)
             raise DeclaredDifferently(f"data set {dataset.name} was declared with {difference}")

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from elasticjob_api.limits import MAX_SHARD_MESSAGE_CHARACTERS
-from elasticjob_api.refusals import BadRequest
+from elasticjob_api.refusals import BadRequest, NotReadyYet
 from elasticjob_api.v1 import shards_pb2 as pb
 from elasticjob_api.v1.shards_pb2_grpc import ShardServiceServicer
 from elasticjob_shards import Dataset
@@ -70,7 +70,12 @@ class ShardService(ShardServiceServicer):
             ledger = self._ledgers.get(request.dataset)
             # An ended process' leases are free already; the same shards may have been leased to the next one here.
             returned = request.returned if runs(self._controller.members.get(request.pod_uid), request.round) else ()
-            stale = ledger.report(request.pod_uid, request.done, returned, request.failed, round_=request.round)
+            try:
+                stale = ledger.report(request.pod_uid, request.done, returned, request.failed, round_=request.round)
+            except BadRequest as error:
+                if self._state_writer.failing_seconds():  # a later master may have leased what this one has not
+                    raise NotReadyYet(str(error)) from error
+                raise
             if request.failed:
                 self._record_failed(request)
             self._controller.changed()
