@@ -27,8 +27,6 @@ from elasticjob_agent.horovod import notification
 from elasticjob_agent.horovod.http import Answer, HttpServer, Request
 from elasticjob_agent.proxy.master_call import CALL_TIMEOUT_SECONDS, RETRIED_CODES, RETRY_PAUSE_SECONDS
 
-RANK_AND_SIZE = "rank_and_size"
-WORKER_ADDRESSES = "worker_addresses"
 WAIT_SECONDS = 8.0
 """How long the master may hold one request: less than `CALL_TIMEOUT_SECONDS`."""
 NOTIFY_SECONDS = 1.0

@@ -13,8 +13,9 @@ from elasticjob_master.core.rendezvous.rules import RoleSize
 
 def sizes(job: ElasticJob) -> dict[str, RoleSize]:
     """Return the sizes of the roles that train: the least a world needs, and what the operator holds each role to."""
+    kept = kept_roles(job)
     return {
-        role: RoleSize(min(spec.min_replicas, desired(job, role)), desired(job, role), kept=role in kept_roles(job))
+        role: RoleSize(min(spec.min_replicas, desired(job, role)), desired(job, role), kept=role in kept)
         for role, spec in job.spec.replica_specs.items()
         if spec.managed
     }

@@ -7,7 +7,7 @@ within their grace period; then the master, whose state stays in its ConfigMap.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
@@ -46,7 +46,9 @@ def replace_outdated(observed: Observed, now: float) -> list[DeletePod]:
 
     Nobody who has the new contents can join them, so the job would lose one member after the other.
     """
-    made = parse_time(observed.secret_made_anew) if observed.secret_made_anew else -math.inf
+    if not observed.secret_made_anew:
+        return []
+    made = parse_time(observed.secret_made_anew)
     old = [pod for pod in observed.pods if not pod.finished and _created(pod) < made]
     result = ReconcileResult(observed.job.status)
     for pod in _first_to_end(observed.job, old):
@@ -60,12 +62,12 @@ def _created(pod: Pod) -> float:
     return parse_time(created) if created else math.inf
 
 
-def _first_to_end(job: ElasticJob, pods: Iterable[Pod]) -> list[Pod]:
+def _first_to_end(job: ElasticJob, pods: Sequence[Pod]) -> list[Pod]:
     """Return the pods to delete now: who saves something ends before those that it may be saved to, the master last."""
-    pods = list(pods)
     members = [pod for pod in pods if pod.role != names.ROLE_MASTER]
-    first = min((suspend_stage(job, role) for role in {pod.role for pod in members}), default=0)
-    return [pod for pod in members if suspend_stage(job, pod.role) == first] or pods
+    stages = {role: suspend_stage(job, role) for role in {pod.role for pod in members}}
+    first = min(stages.values(), default=0)
+    return [pod for pod in members if stages[pod.role] == first] or list(pods)
 
 
 def _without_running_plan(observed: Observed) -> ElasticJobStatus:

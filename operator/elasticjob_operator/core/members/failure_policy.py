@@ -27,14 +27,19 @@ class Failure:
     """What is done about a failed pod, and a description of its failure for messages.
 
     Attributes:
-        summary: the same in one line: the last one that it has said.
         from_outside: something else than the program has ended it, as far as anybody can see.
     """
 
     action: Action
     reason: str
-    summary: str
     from_outside: bool
+
+    @property
+    def summary(self) -> str:
+        """The description in one line, with the last one of its last words: in Python that is the error."""
+        head, separator, words = self.reason.partition(": ")
+        lines = [line.strip() for line in words.splitlines() if line.strip()]
+        return f"{head}{separator}{lines[-1] if lines else ''}"[:_MAX_SUMMARY]
 
 
 @dataclass(frozen=True)
@@ -150,7 +155,7 @@ def classify(pod: Pod, rules: Sequence[RestartRule] = ()) -> Failure:
     action = next((rule.action for rule in rules if _matches(rule, pod)), None) or _default_action(pod)
     _, terminated = _failed_container(pod)
     killed = terminated is not None and terminated.exit_code == _SIGKILL and action != "RestartWithMoreMemory"
-    return Failure(action, describe(pod), _in_one_line(describe(pod)), from_outside=action == "Ignore" or killed)
+    return Failure(action, describe(pod), from_outside=action == "Ignore" or killed)
 
 
 def describe(pod: Pod) -> str:
@@ -161,13 +166,6 @@ def describe(pod: Pod) -> str:
     message = (terminated.message if terminated else "") or pod.status.message
     head = ", ".join(parts) or f"phase {pod.status.phase}"
     return f"{head}: {message.strip()[-_MAX_MESSAGE:]}" if message.strip() else head
-
-
-def _in_one_line(reason: str) -> str:
-    """Return how a pod ended with the last line of its last words: in Python that is the error."""
-    head, separator, words = reason.partition(": ")
-    lines = [line.strip() for line in words.splitlines() if line.strip()]
-    return f"{head}{separator}{lines[-1] if lines else ''}"[:_MAX_SUMMARY]
 
 
 def why_pending(pod: Pod) -> str:
