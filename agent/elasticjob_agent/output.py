@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -11,8 +10,6 @@ from collections.abc import Callable
 TAIL_LINES = 20
 TAIL_BYTES = 2048
 _READ_BYTES = 65536
-_LINE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r(?!\n|\Z))")
-"""A line and its end; also the carriage return of a progress bar ends one."""
 _MAX_UNENDED_BYTES = 65536
 _write_lock = threading.Lock()
 """Held while lines are written, so that those of several processes are not mixed."""
@@ -46,15 +43,13 @@ class LinePrefix:
 
     def add(self, chunk: bytes) -> bytes:
         """Take the next bytes; return the complete lines, each with the prefix."""
-        data, end = self._rest + chunk, 0
-        lines = []
-        for line in _LINE.finditer(data):
-            lines.append(self._prefix + line.group())
-            end = line.end()
-        self._rest = data[end:]
+        # The carriage return of a progress bar ends a line, too; the last one may be the first half of "\r\n".
+        lines = (self._rest + chunk).splitlines(keepends=True)
+        self._rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
+        prefixed = [self._prefix + line for line in lines]
         if len(self._rest) > _MAX_UNENDED_BYTES:
-            lines.append(self.finish())
-        return b"".join(lines)
+            prefixed.append(self.finish())
+        return b"".join(prefixed)
 
     def finish(self) -> bytes:
         """Return the line that has no end, if any, with one."""

@@ -68,6 +68,13 @@ def combine(first: StepReport, other: StepReport) -> StepReport:
     )
 
 
+def after(counted: int, report: StepReport) -> StepReport:
+    """Return a process's report with the steps after a step that has counted already, and their share of the time."""
+    steps = max(0, report.step - counted)
+    share = min(1.0, steps / report.steps) if report.steps else 1.0
+    return replace(report, steps=steps, seconds=report.seconds * share, compute_seconds=report.compute_seconds * share)
+
+
 @dataclass
 class _Round:
     """The reports of one round that wait.
@@ -76,12 +83,17 @@ class _Round:
         leader: the local rank of the process whose steps count.
         reports: by local rank.
         behind: how often each process has reported since the leader did.
+        counted: the newest step that has counted; None: none has.
+        new_leader: whether another process led when it counted. The new one has finished some of the same steps, and
+            they do not count again.
         ended: no process of the round runs any more.
     """
 
     leader: int
     reports: dict[int, StepReport] = field(default_factory=dict)
     behind: Counter[int] = field(default_factory=Counter)
+    counted: int | None = None
+    new_leader: bool = False
     ended: bool = False
 
     def add(self, report: StepReport) -> None:
@@ -90,6 +102,7 @@ class _Round:
         self.reports[process] = merge(older, report) if older else report
         self.behind[process] += 1
         if process == self.leader or self.behind[process] >= LEAD:
+            self.new_leader = self.new_leader or process != self.leader
             self.leader = process
             self.behind.clear()
 
@@ -102,10 +115,18 @@ class _Round:
         newest = max(reports.values(), key=lambda report: report.step)
         # Without the leader's only what adds up is known: the master measures the time by itself.
         nothing = StepReport(newest.round, newest.step, time=newest.time, local_rank=self.leader)
-        combined = reports.pop(self.leader, nothing)
+        combined = self._count(reports.pop(self.leader)) if self.leader in reports else nothing
         for _, other in sorted(reports.items()):
             combined = combine(combined, other)
         return combined
+
+    def _count(self, report: StepReport) -> StepReport:
+        if self.new_leader and self.counted is not None:
+            counted, report = self.counted, after(self.counted, report)
+            if report.step < counted:
+                return report
+        self.counted, self.new_leader = report.step, False
+        return report
 
 
 class PendingReports:

@@ -1,4 +1,4 @@
-"""A real TensorFlow job with parameter servers scales while it trains: examples/tensorflow, on the embedded cluster."""
+"""A real TensorFlow job with parameter servers scales while it trains: the example, on the embedded cluster."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def python() -> str:
 
 def job(python: str, folder: Path) -> Json:
     """Return the example, shorter, with its checkpoints in a folder of the test."""
-    made: Json = yaml.safe_load((EXAMPLES / "tensorflow" / "parameter-servers.yaml").read_text())
+    made: Json = yaml.safe_load((EXAMPLES / "frameworks" / "tensorflow" / "parameter-servers.yaml").read_text())
     for spec in made["spec"]["replicaSpecs"].values():
         pod = spec["template"]["spec"]
         pod["volumes"] = [{"name": "checkpoints", "hostPath": {"path": str(folder)}}]
         (container,) = pod["containers"]
-        container["command"] = [python, str(EXAMPLES / "tensorflow" / "train.py")]
+        container["command"] = [python, str(EXAMPLES / "frameworks" / "tensorflow" / "train.py")]
         container["env"] = [{"name": "STEPS", "value": str(STEPS)}, {"name": "CHECKPOINT_DIR", "value": str(folder)}]
         container["volumeMounts"] = [{"name": "checkpoints", "mountPath": str(folder)}]
     return made

@@ -40,15 +40,15 @@ def python() -> str:
 
 
 def pytorch_job(name: str, folder: Path, *, epochs: int, command: list[str]) -> Json:
-    """Return the job of examples/pytorch/NAME.yaml, with its checkpoints in a folder of the test."""
-    job: Json = yaml.safe_load((EXAMPLES / "pytorch" / f"{name}.yaml").read_text())
+    """Return the job of examples/frameworks/pytorch/NAME.yaml, with its checkpoints in a folder of the test."""
+    job: Json = yaml.safe_load((EXAMPLES / "frameworks" / "pytorch" / f"{name}.yaml").read_text())
     job["spec"]["runPolicy"]["cleanPodPolicy"] = "None"  # its log is read at the end
     pod = job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
     (container,) = pod["containers"]
     digits = importlib.util.find_spec("sklearn")
     assert digits is not None
     assert digits.origin is not None
-    container["command"] = [*command, str(EXAMPLES / "pytorch" / "train.py")]
+    container["command"] = [*command, str(EXAMPLES / "frameworks" / "pytorch" / "train.py")]
     container["resources"] = {"requests": {"cpu": "10m", "memory": "64Mi"}}
     variables = {
         "EPOCHS": str(epochs),

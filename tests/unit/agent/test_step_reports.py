@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from elasticjob_agent.step_reports import MAX_ROUNDS, PendingReports, StepReport
 from elasticjob_api.limits import MAX_METRICS
@@ -77,6 +79,22 @@ def test_samples_of_a_members_processes_add_up_and_its_steps_and_seconds_count_o
     assert sum(report.samples for report in taken) == 8 * steps * processes
     assert sum(report.steps for report in taken) == steps
     assert sum(report.seconds for report in taken) == steps / 2
+
+
+@given(st.integers(2, 4), st.integers(1, 20), st.randoms(use_true_random=False))
+def test_steps_count_once_whichever_process_is_ahead(processes: int, steps: int, random: Random) -> None:
+    pending, taken = PendingReports(), []
+    reported = dict.fromkeys(range(processes), 0)
+    while ahead := [process for process, step in reported.items() if step < steps]:
+        process = random.choice(ahead)
+        reported[process] += 1
+        train(pending, reported[process], process)
+        if random.random() < 0.5:
+            taken += take_all(pending)
+    pending.processes_ended()
+    taken += take_all(pending)
+    assert sum(report.steps for report in taken) == steps
+    assert sum(report.samples for report in taken) == 8 * steps * processes
 
 
 def test_a_process_that_reports_rarely_changes_neither_steps_nor_time() -> None:
