@@ -27,6 +27,8 @@ from elasticjob_localcluster.state_directory import cache_dir, locked, make_dire
 from elasticjob_localcluster.teardown import CLUSTER_FILE, DIRECTORIES, remove_directory, tear_down
 
 _START_SECONDS = 120.0
+_SILENT_SECONDS = 60.0
+"""How long a cluster whose processes all run may give no answer."""
 Children = dict[str, "subprocess.Popen[bytes]"]
 
 
@@ -152,7 +154,7 @@ def up(
     with locked(state / ".lock", seconds=1200, on_wait=lambda: progress.write(waiting)):
         present = find(state)
         if present is not None:
-            problems = present.problems()
+            problems = _lasting_problems(present, progress)
             if not problems:
                 _check_options(present, control_plane_only=control_plane_only, port=port)
                 return present
@@ -194,6 +196,19 @@ def _refuse_other_files(state: Path) -> None:
     others = sorted(path.name for path in state.iterdir() if path.name not in (".lock", "logs"))
     if others and CLUSTER_FILE not in others:
         raise LocalClusterError(f"{state} holds other files ({others[0]}): name a new or empty directory with --state")
+
+
+def _lasting_problems(cluster: Cluster, progress: ProgressDisplay) -> list[str]:
+    """Return what stays wrong with a cluster: one that is only busy is not taken from those who use it."""
+    deadline, waiting = time.monotonic() + _SILENT_SECONDS, False
+    while (problems := cluster.problems()) and None not in cluster.process_ids().values():
+        if time.monotonic() > deadline:
+            break
+        if not waiting:
+            progress.write(f"waiting for the cluster in {cluster.state}: {', '.join(problems)}")
+        waiting = True
+        time.sleep(0.2)
+    return problems
 
 
 def _check_options(present: Cluster, *, control_plane_only: bool, port: int | None) -> None:

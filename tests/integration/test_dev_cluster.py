@@ -108,6 +108,21 @@ def test_a_cluster_with_a_dead_process_is_unhealthy_and_is_started_anew(state: P
     assert None not in found(state).process_ids().values()
 
 
+def test_a_cluster_that_does_not_answer_at_once_is_not_taken_from_its_users(state: Path) -> None:
+    with clusters.up(state, control_plane_only=True) as busy:
+        pids = busy.process_ids()
+        server = busy.children["kube-apiserver"]
+        server.send_signal(signal.SIGSTOP)
+        command: list[str | Path] = [*COMMAND, "up", "--control-plane-only", "--state", state]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as second:
+            assert second.stderr is not None
+            assert "the API server is not ready" in second.stderr.readline()
+            server.send_signal(signal.SIGCONT)
+            assert "already up" in second.stderr.read()
+        assert second.returncode == 0
+        assert busy.process_ids() == pids
+
+
 def test_two_clusters_run_side_by_side(state: Path, cluster: clusters.Cluster) -> None:
     with clusters.up(state, control_plane_only=True) as other:
         assert other.port != cluster.port
