@@ -106,6 +106,7 @@ class Agent:
                 running_round=running,
                 draining=state.draining,
                 joined_round=self._horovod.joined_round,
+                leased=self._training_socket.leased_shards(),
             )
         )
         if state.last_exit is not None:

@@ -81,6 +81,10 @@ class TrainingSocket:
         """Whether a present process listens for {"stop": true}; if none does, they are sent SIGTERM."""
         return any(connection.stoppable and connection.round == self._round for connection in self._connections)
 
+    def leased_shards(self) -> list[agent_pb2.LeasedShards]:
+        """Return what the processes of this pod have leased, as far as no master has confirmed that it is reported."""
+        return self._proxy.leased_shards()
+
     async def open(self) -> None:
         """Start serving."""
         self._server = await asyncio.start_unix_server(self._serve, path=str(self.path), limit=MAX_LINE_BYTES)

@@ -15,7 +15,7 @@ from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS, Framework, framework_of
 from elasticjob_api.health import Health
 from elasticjob_api.scaleplan import ScalePlan
-from elasticjob_shards import Ledgers
+from elasticjob_shards import LeasesOfRound, Ledgers
 
 from elasticjob_master.agent_streams import AgentStreams, Send
 from elasticjob_master.core.history import History
@@ -93,12 +93,22 @@ class Controller:
         self._decide_soon()
 
     def connect(
-        self, uid: str, send: Send, *, running_round: int, draining: bool, joined_round: int = 0
+        self,
+        uid: str,
+        send: Send,
+        *,
+        running_round: int,
+        draining: bool,
+        joined_round: int = 0,
+        leases: Sequence[LeasesOfRound] = (),
     ) -> Member | None:
         """Take a stream of a member, in place of an older one. None: nobody has registered this pod."""
         member = self.members.get(uid)
         if member is None:
             return None
+        if uid in self.members.awaited:
+            for problem in self.ledgers.resume_leases(uid, leases):
+                log.warning("%s has leased what is not known here: %s", member.identity.pod_name, problem)
         self.streams.open(uid, send)
         self.rendezvous.connected(
             uid, self.now(), running_round=running_round, draining=draining, joined_round=joined_round

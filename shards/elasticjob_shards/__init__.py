@@ -7,9 +7,9 @@ ledger as bytes, to be saved with a model), `ledger` (one data set's leases and 
 their common bounds).
 """
 
-from elasticjob_shards.account import Account
+from elasticjob_shards.account import Account, LeasesOfRound
 from elasticjob_shards.dataset import Dataset, Shard
 from elasticjob_shards.ledger import Ledger
 from elasticjob_shards.ledgers import Ledgers
 
-__all__ = ["Account", "Dataset", "Ledger", "Ledgers", "Shard"]
+__all__ = ["Account", "Dataset", "LeasesOfRound", "Ledger", "Ledgers", "Shard"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 
@@ -15,6 +16,19 @@ class Account:
     waiting: int
     returned: int
     failed: int
+
+
+@dataclass(frozen=True)
+class LeasesOfRound:
+    """Shards of a data set that a member says it has leased, for its process of a round.
+
+    `ended`: that process has reported them and ended, and the report is still to come.
+    """
+
+    dataset: str
+    round: int
+    shards: Sequence[int]
+    ended: bool = False
 
 
 @dataclass(slots=True)

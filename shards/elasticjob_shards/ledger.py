@@ -5,9 +5,9 @@ the training process of its member has ended. What is reported done is done, als
 member by now: the lease of the member that trained it was returned, or was lost with a crashed master.
 
 The master answers a report only after its effect is stored, so no shard that was confirmed as done is trained again.
-It answers a lease then as well, but at once while nothing can be stored: the shards of a lost lease just wait again. So
-shards are delivered at least once, and the account of them is exact. The caller gives a lease request an id; the
-repeated request gets the same shards. Otherwise the shards of a lost answer would stay leased to a member that does not
+It answers a lease then as well, but at once while nothing can be stored: the members tell the next master what they
+have leased, and it leases nothing before. The caller gives a lease request an id; the repeated request gets the same
+shards. Otherwise the shards of a lost answer would stay leased to a member that does not
 know them.
 
 Internally shards are identified by their position in the order in which they are handed out, so that the leased ones
@@ -24,7 +24,7 @@ from elasticjob_api.limits import MAX_LEASED_SHARDS
 from elasticjob_api.refusals import BadRequest, NotCurrent
 
 from elasticjob_shards import checkpoint
-from elasticjob_shards.account import Account, Holder
+from elasticjob_shards.account import Account, Holder, LeasesOfRound
 from elasticjob_shards.dataset import Dataset, Shard
 
 MOST_FAILED = 2_000
@@ -126,6 +126,33 @@ class Ledger:
     def extend(self, size: int, *, final: bool) -> None:
         """Extend a stream, or end it. Raises `BadRequest`."""
         self.dataset = self.dataset.grown(size, final=final)
+
+    def resume_leases(self, uid: str, leases: LeasesOfRound) -> None:
+        """Take over leases of an earlier master from the member that has them; the stored state may be older.
+
+        Those that ended with a checkpoint, which a later round has restored, stay ended.
+
+        Raises:
+            BadRequest: there are no such shards, or too many.
+        """
+        if leases.round < self.restored_round:
+            return
+        if len(leases.shards) > MAX_LEASED_SHARDS:
+            told = f"{len(leases.shards)} shards of {self.dataset.name}"
+            raise BadRequest(f"leased has {told}; at most {MAX_LEASED_SHARDS} are possible")
+        positions = self._positions(leases.shards)
+        self._catch_up(max(positions, default=-1))
+        holder = self._holders.setdefault(uid, Holder())
+        for at in positions:
+            known = self._leases.get(at)
+            if known is not None and not leases.ended:
+                self._holders[known].leased.discard(at)
+            elif at in self._waiting:
+                self._waiting.discard(at)
+            else:
+                continue  # it is done, has failed, or is trained by another member now
+            self._leases[at] = uid
+            holder.leased.add(at)
 
     # --- state of the shards -----------------------------------------------------------------------------------------
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from elasticjob_api.limits import MAX_LEASED_SHARDS
 from elasticjob_api.refusals import BadRequest, DeclaredDifferently, UnknownName
 
+from elasticjob_shards.account import LeasesOfRound
 from elasticjob_shards.dataset import MOST_PARTS, Dataset
 from elasticjob_shards.ledger import Ledger
 
@@ -57,6 +58,19 @@ class Ledgers:
     def restore(self, ledger: Ledger) -> None:
         """Insert a restored ledger."""
         self._by_name[ledger.dataset.name] = ledger
+
+    def resume_leases(self, uid: str, leases: Iterable[LeasesOfRound]) -> list[str]:
+        """Take over a member's leases of an earlier master.
+
+        Returns why some of them are not known here: the stored state was lost, or set back.
+        """
+        problems = []
+        for each in leases:
+            try:
+                self.get(each.dataset).resume_leases(uid, each)
+            except (BadRequest, UnknownName) as error:
+                problems.append(str(error))
+        return problems
 
     def release(self, uid: str) -> None:
         """Return all leases of a member."""

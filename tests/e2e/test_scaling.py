@@ -170,7 +170,7 @@ def test_a_plan_migrates_a_member_which_stays_until_its_replacement_is_ready(use
     worlds = len(user.worlds())
     wanted = {"cpu": "40m", "memory": "240Mi"}
     status = user.create("ScalePlan", "moved", migratePods=[{"name": old, "resource": wanted}])
-    user.runs_with(2)
+    user.runs_with(2, worlds=worlds + 1)
     (new,) = set(user.pods()) - set(before)
     assert old not in user.pods()
     assert allocated_resources(user, new)["requests"] == wanted
@@ -189,7 +189,7 @@ def test_workers_that_may_not_be_resized_in_place_are_replaced_one_by_one(user: 
     worlds = len(user.worlds())
     resizing(user, "Replace")
     status = user.create("ScalePlan", "rolled", replicaResourceSpecs={"worker": {"resource": {"cpu": "15m"}}})
-    user.runs_with(2)
+    user.runs_with(2, worlds=worlds + 2)
     resizing(user, "InPlaceOrReplace")
     assert not set(before) & set(user.pods())
     assert {allocated_resources(user, name)["requests"]["cpu"] for name in user.pods()} == {"15m"}

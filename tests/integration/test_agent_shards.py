@@ -157,6 +157,27 @@ async def test_workers_and_masters_are_killed_and_every_shard_ends_done_or_faile
     assert re.search(r"data set text: \d+ shards failed \(.*\): .*can't decode byte 0xff", workers.log())
 
 
+@pytest.mark.parametrize("workers", ["train"], indirect=True)
+async def test_what_a_master_has_leased_and_could_not_store_is_not_leased_again_by_the_next(workers: Workers) -> None:
+    (workers.files / "lines.txt").write_text(f"line of {workers.files / 'lines.txt'}\n" * 5000)
+    store, away = workers.folder / "store", workers.folder / "away"
+    store.mkdir()
+    for index in range(3):
+        workers.start(index)
+    async with master(workers, 3, f"--state-file={store / 'state'}") as running:
+        await workers.until("a few shards are trained", lambda: len(workers.noted()) > 50)
+        store.rename(away)
+        before = len(workers.noted())
+        await workers.until("training goes on without a store", lambda: len(workers.noted()) > before + 300)
+        await running.kill()
+    away.rename(store)
+    async with master(workers, 3, f"--state-file={store / 'state'}"):
+        await workers.finished()
+    trained = Counter(shard for _, shard in workers.noted())
+    assert set(trained) == set(range(2000)), "no shard is lost"
+    assert set(trained.values()) == {1}, [shard for shard, times in trained.items() if times > 1]
+
+
 @pytest.mark.parametrize("workers", ["resume"], indirect=True)
 async def test_a_model_that_is_taken_back_to_its_checkpoint_has_every_shard_once(workers: Workers) -> None:
     model = workers.folder / "model"

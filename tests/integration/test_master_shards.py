@@ -96,6 +96,48 @@ async def test_the_next_master_leases_nothing_again_that_a_killed_one_has_leased
     assert (ledger.leased, ledger.waiting) == (12, 8)
 
 
+async def test_a_master_leases_nothing_before_the_whole_world_has_told_it_what_the_earlier_one_has_leased(
+    tmp_path: Path,
+) -> None:
+    store, away = tmp_path / "store", tmp_path / "away"
+    store.mkdir()
+    options = (*STANDALONE, f"--state-file={store / 'state'}")
+    async with run_master(tmp_path, *options) as master, master.channel() as channel:
+        stub, (first, second) = shards_pb2_grpc.ShardServiceStub(channel), await world_of_two(channel)
+        await stub.CreateDataset(pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1))
+        assert await lease(stub, first, 2) == [0, 1]
+        store.rename(away)
+        given = [await lease(stub, agent, 4) for agent in (first, second)]
+        assert given == [[2, 3, 4, 5], [6, 7, 8, 9]], "at once, though nothing is stored"
+        ports = (master.grpc_port, master.http_port)
+        await master.kill()
+    away.rename(store)
+    async with run_master(tmp_path, *options, ports=ports) as master, master.channel() as channel:
+        stub = shards_pb2_grpc.ShardServiceStub(channel)
+        first.leased = [
+            agent_pb2.LeasedShards(dataset="d", round=1, shards=[0, 1, *given[0]]),
+            agent_pb2.LeasedShards(dataset="d", round=1, shards=[6], ended=True),
+            agent_pb2.LeasedShards(dataset="d", round=1, shards=[20]),
+            agent_pb2.LeasedShards(dataset="another", round=1, shards=[0]),
+        ]
+        second.leased = [agent_pb2.LeasedShards(dataset="d", round=1, shards=given[1])]
+        await first.join(channel)
+        code, details = await refusal(lease(stub, first, 1))
+        assert (code, details) == (
+            grpc.StatusCode.UNAVAILABLE,
+            f"what is leased to {second.name} is not known yet: not connected",
+        )
+        assert (await refusal(report(stub, second, [], returned=[6], round_=1)))[0] == grpc.StatusCode.UNAVAILABLE
+        await second.join(channel)
+        await until("it has told", lambda: "shard 20 does not exist" in master.log.read_text())
+        assert "data set 'another' was not declared" in master.log.read_text()
+        assert await lease(stub, first, 2) == [10, 11]
+        await report(stub, first, [0, 1, *given[0], 10, 11])
+        await report(stub, second, given[1])
+        ledger = await stub.GetLedger(pb.GetLedgerRequest(dataset="d"))
+        assert (ledger.done, ledger.leased, ledger.waiting, ledger.returned) == (12, 0, 8, 0)
+
+
 async def test_a_checkpoint_is_restored_by_the_process_that_runs_and_survives_the_master(tmp_path: Path) -> None:
     options = (*ONE, f"--state-file={tmp_path / 'state'}")
     async with run_master(tmp_path, *options) as master, master.channel() as channel:

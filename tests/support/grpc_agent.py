@@ -27,6 +27,7 @@ class Agent:
     running: int = 0
     commands: list[pb.MasterMessage] = field(default_factory=list)
     started: list[pb.Start] = field(default_factory=list)
+    leased: list[pb.LeasedShards] = field(default_factory=list)
     stream: Any = None
     task: asyncio.Task[None] | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -59,7 +60,7 @@ class Agent:
         stub = AgentServiceStub(channel)
         await stub.Register(self.registration(), timeout=SECONDS, wait_for_ready=True)
         self.stream = stub.Connect()
-        await self.send(hello=pb.Hello(pod_uid=self.uid, running_round=self.running))
+        await self.send(hello=pb.Hello(pod_uid=self.uid, running_round=self.running, leased=self.leased))
         self.task = asyncio.create_task(self._listen(self.stream, follow_commands))
         return self
 

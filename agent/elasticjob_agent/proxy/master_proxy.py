@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import grpc.aio
+from elasticjob_api.v1 import agent_pb2
 from elasticjob_api.v1 import discovery_pb2 as discovery
 from elasticjob_api.v1.discovery_pb2_grpc import DiscoveryServiceStub
 
@@ -48,6 +49,10 @@ class MasterProxy:
             raise CallError(f"field {error} is missing") from error
         except (TypeError, ValueError, OverflowError) as error:
             raise CallError(f"bad field: {error}") from error
+
+    def leased_shards(self) -> list[agent_pb2.LeasedShards]:
+        """Return what the training processes have leased, as far as no master has confirmed that it is reported."""
+        return self._shards.leased()
 
     async def disconnected(self, caller: Caller) -> None:
         """Give back the shards that an ended connection had leased."""

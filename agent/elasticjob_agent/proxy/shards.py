@@ -11,10 +11,12 @@ import asyncio
 import base64
 import contextlib
 import uuid
-from collections.abc import Awaitable, Callable, Iterable
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import grpc.aio
+from elasticjob_api.v1 import agent_pb2
 from elasticjob_api.v1 import shards_pb2 as pb
 from elasticjob_api.v1.shards_pb2_grpc import ShardServiceStub
 
@@ -48,7 +50,8 @@ class ShardProxy:
         self._pod_uid = pod_uid
         self._lease_lock = asyncio.Lock()
         self._leased: dict[Caller, dict[str, set[int]]] = {}
-        self._reports: set[asyncio.Task[Any]] = set()
+        self._reports: dict[asyncio.Task[Any], pb.ReportShardsRequest] = {}
+        """Those that no master has confirmed yet."""
         self.handlers: dict[str, Callable[[Request, Caller], Awaitable[Request]]] = {
             "create_dataset": self._create,
             "lease_shards": self._lease,
@@ -62,8 +65,25 @@ class ShardProxy:
     async def disconnected(self, caller: Caller) -> None:
         """Give back what a connection that has ended had leased."""
         for dataset, shards in self._leased.pop(caller, {}).items():
+            for report in self._reports.values():
+                if report.dataset == dataset:
+                    shards.difference_update(report.done, report.returned, report.failed)
             if shards:
                 await self._give_back(dataset, sorted(shards), caller)
+
+    def leased(self) -> list[agent_pb2.LeasedShards]:
+        """Return all shards that are leased, and those whose report no master has confirmed, by data set and round."""
+        leased: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
+        ended: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
+        for caller, datasets in self._leased.items():
+            for dataset, shards in datasets.items():
+                leased[dataset, caller.round] |= shards
+        for report in self._reports.values():
+            leased[report.dataset, report.round].difference_update(report.returned)
+            ended[report.dataset, report.round].update(report.done, report.failed)
+        for key, shards in leased.items():
+            ended[key] -= shards
+        return [*_messages(leased, ended=False), *_messages(ended, ended=True)]
 
     async def _create(self, request: Request, caller: Caller) -> Request:
         message = pb.CreateDatasetRequest(
@@ -115,8 +135,8 @@ class ShardProxy:
             round=caller.round,
         )
         report = asyncio.create_task(call_until_answered(self._stub.ReportShards, message))
-        self._reports.add(report)
-        report.add_done_callback(self._reports.discard)
+        self._reports[report] = message
+        report.add_done_callback(self._reports.pop)
         answer = await report
         ended = {*message.done, *message.returned, *message.failed}
         for leased in self._leased.values():
@@ -147,10 +167,18 @@ class ShardProxy:
         )
         if self._reports:  # of earlier processes of this pod: what they have trained is not in the checkpoint
             await asyncio.wait(tuple(self._reports))
-        return {"waiting": (await call_until_answered(self._stub.RestoreCheckpoint, message)).waiting}
+        answer = await call_until_answered(self._stub.RestoreCheckpoint, message)
+        self._leased.get(caller, {}).pop(message.dataset, None)  # its leases have ended
+        return {"waiting": answer.waiting}
 
     async def _give_back(self, dataset: str, shards: Iterable[int], caller: Caller) -> None:
         message = pb.ReportShardsRequest(dataset=dataset, pod_uid=self._pod_uid, returned=shards, round=caller.round)
         if message.returned:
             with contextlib.suppress(CallError):  # the master has taken them back already
                 await call_until_answered(self._stub.ReportShards, message)
+
+
+def _messages(leased: Mapping[tuple[str, int], set[int]], *, ended: bool) -> Iterator[agent_pb2.LeasedShards]:
+    for (dataset, round_), shards in leased.items():
+        if shards:
+            yield agent_pb2.LeasedShards(dataset=dataset, round=round_, shards=sorted(shards), ended=ended)

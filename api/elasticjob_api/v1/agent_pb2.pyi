@@ -189,12 +189,19 @@ class Hello(_message.Message):
     RUNNING_ROUND_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
     JOINED_ROUND_FIELD_NUMBER: _builtins.int
+    LEASED_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     running_round: _builtins.int
     """Round of the running training process; 0 when none runs."""
     draining: _builtins.bool
     joined_round: _builtins.int
     """Round of the latest world that this process has entered, with Start.elastic_driver; 0: none."""
+    @_builtins.property
+    def leased(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeasedShards]:
+        """What the processes of this pod have leased, and no master has confirmed to be reported. An earlier master may have
+        been unable to store the latest leases; a new one leases nothing before the whole world has told what it has.
+        """
+
     def __init__(
         self,
         *,
@@ -202,14 +209,47 @@ class Hello(_message.Message):
         running_round: _builtins.int = ...,
         draining: _builtins.bool = ...,
         joined_round: _builtins.int = ...,
+        leased: _abc.Iterable[Global___LeasedShards] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "joined_round", b"joined_round", "pod_uid", b"pod_uid", "running_round", b"running_round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "joined_round", b"joined_round", "leased", b"leased", "pod_uid", b"pod_uid", "running_round", b"running_round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Hello: _TypeAlias = Hello  # noqa: Y015
+
+@_typing.final
+class LeasedShards(_message.Message):
+    """LeasedShards are shards of one data set, leased to the process of one round."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATASET_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    SHARDS_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    dataset: _builtins.str
+    round: _builtins.int
+    ended: _builtins.bool
+    """The process has ended; no master has confirmed its report of them. They may be leased to another member by now."""
+    @_builtins.property
+    def shards(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        dataset: _builtins.str = ...,
+        round: _builtins.int = ...,
+        shards: _abc.Iterable[_builtins.int] | None = ...,
+        ended: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "ended", b"ended", "round", b"round", "shards", b"shards"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeasedShards: _TypeAlias = LeasedShards  # noqa: Y015
 
 @_typing.final
 class Heartbeat(_message.Message):

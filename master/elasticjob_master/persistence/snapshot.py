@@ -50,7 +50,7 @@ def restore(controller: Controller, state: StoredState) -> None:
     """Go on from a stored state."""
     now = controller.now()
     for stored in state.members:
-        controller.members.insert(restore_member(stored, now))
+        controller.members.restore(restore_member(stored, now))
     controller.rendezvous.restore(
         phase=state.phase,
         process_round=state.round,

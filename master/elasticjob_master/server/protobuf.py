@@ -12,7 +12,7 @@ from elasticjob_api.v1 import agent_pb2 as agent
 from elasticjob_api.v1 import discovery_pb2 as discovery
 from elasticjob_api.v1 import job_pb2 as job
 from elasticjob_api.v1 import shards_pb2 as shards
-from elasticjob_shards import Ledger
+from elasticjob_shards import LeasesOfRound, Ledger
 
 from elasticjob_master.core.history import Event, Sample
 from elasticjob_master.core.progress import Report
@@ -160,6 +160,11 @@ def history(samples: Iterable[Sample], events: Iterable[Event]) -> job.History:
         ],
         events=[job.Event(time=each.time, reason=each.reason, message=each.text()) for each in events],
     )
+
+
+def leases(message: agent.LeasedShards) -> LeasesOfRound:
+    """Return what a member has leased."""
+    return LeasesOfRound(message.dataset, message.round, message.shards, message.ended)
 
 
 def plan(source: PlanSummary) -> job.Plan:

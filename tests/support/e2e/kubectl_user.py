@@ -89,11 +89,12 @@ class KubectlUser:
         self.runs_with(size)
         return self.pods()
 
-    def runs_with(self, size: int) -> None:
-        """Wait until spec, status, pods and the training itself have this size and no plan is in progress."""
+    def runs_with(self, size: int, *, worlds: int = 1) -> None:
+        """Wait until spec, status, pods and training have this size, no plan runs, and so many worlds have trained."""
 
         def settled() -> bool:
-            return self.at_rest(size) and [members for members, _ in self.worlds()[-1:]] == [size]
+            trained = self.worlds()
+            return self.at_rest(size) and len(trained) >= worlds and trained[-1][0] == size
 
         self.until(f"{self.job} at work with {size} workers, at rest", settled)
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import pytest
 from elasticjob_api.refusals import BadRequest, NotCurrent
 from elasticjob_master.core import stored_state
 from elasticjob_master.core.rendezvous.members import Identity, Members
 from elasticjob_master.persistence.shards_snapshot import restore_ledger, store_ledger
-from elasticjob_shards import Dataset, Ledger
+from elasticjob_shards import Dataset, LeasesOfRound, Ledger
 
 from tests.support.thorough import some_of
 
@@ -54,6 +56,17 @@ class Model:
         return Model(dict(self.place))
 
 
+@dataclass(frozen=True)
+class Report:
+    """A report that its agent repeats, since no master has confirmed it."""
+
+    worker: str
+    shards: frozenset[int]
+    how: str
+    round: int
+    process: int
+
+
 class History:
     """One history."""
 
@@ -67,7 +80,7 @@ class History:
         self.rounds = dict.fromkeys(WORKERS, 1)
         self.processes = dict.fromkeys(WORKERS, 0)
         self.leased: dict[str, set[int]] = {worker: set() for worker in WORKERS}
-        self.repeated: list[Callable[[], None]] = []
+        self.unconfirmed: list[Report] = []
         self.checkpoints: list[tuple[bytes, Model]] = [(b"", Model())]
         self.requests = 0
         self.events: list[str] = []
@@ -92,14 +105,27 @@ class History:
         self.stored = (kept, self.model.copy(), dict(self.processes))
 
     def kill_the_master(self) -> None:
-        """The next one knows what was stored last; the agents report which processes have ended since."""
+        """The next one knows what was stored last; the agents tell which processes have ended, and what they have."""
         kept, model, processes = self.stored
         self.model = model.copy()
         self.ledger = restore_ledger(stored_state.decode(kept).ledgers[0], self.members)
         for worker in WORKERS:
             if processes[worker] != self.processes[worker]:
                 self.release(worker)
-        self.store()
+        for worker in self.rng.sample(WORKERS, len(WORKERS)):
+            self.tell(worker, self.leased[worker], self.rounds[worker])
+            for report in self.unconfirmed:
+                if report.worker == worker:
+                    self.tell(worker, report.shards, report.round, ended=report.process != self.processes[worker])
+        if self.rng.random() < 0.5:
+            self.store()
+
+    def tell(self, worker: str, shards: Iterable[int], round_: int, *, ended: bool = False) -> None:
+        """Tell a new master what a worker has leased."""
+        self.ledger.resume_leases(worker, LeasesOfRound("d", round_, sorted(shards), ended))
+        if round_ >= self.ledger.restored_round:
+            over = {"done", "failed", *(WORKERS if ended else ())}
+            self.model.move({shard for shard in shards if self.model.place.get(shard) not in over}, worker)
 
     # --- what workers do ---------------------------------------------------------------------------------------------
 
@@ -121,7 +147,7 @@ class History:
                 self.kill_the_master()
             known = given & self.model.at(worker)
             again = {shard.id for shard in self.ledger.lease(worker, count, name, most=most)}
-            if known:
+            if known - self.in_flight(worker):
                 assert again == known, "a repeated request gets what it got"
             self.model.move(again, worker)
             given = again
@@ -138,33 +164,31 @@ class History:
         worker = self.worker()
         shards = self.some(self.leased[worker])
         self.leased[worker] -= shards
-        self.report(worker, shards, how, self.rounds[worker])
+        report = self.new_report(worker, shards, how)
+        self.deliver(report)
         if self.rng.random() < 0.3:  # the answer is lost: the agent repeats it, now or much later
-            round_ = self.rounds[worker]
-            self.repeated.append(lambda: self.report(worker, shards, how, round_))
+            self.unconfirmed.append(report)
 
-    def report(self, worker: str, shards: set[int], how: str, round_: int) -> None:
-        ids = sorted(shards)
-        done, failed = (ids, []) if how == "done" else ([], ids)
-        if round_ < self.ledger.restored_round:
-            assert self.ledger.report(worker, done, [], failed, round_=round_) == ids, "it was before the checkpoint"
+    def new_report(self, worker: str, shards: set[int], how: str) -> Report:
+        return Report(worker, frozenset(shards), how, self.rounds[worker], self.processes[worker])
+
+    def deliver(self, report: Report) -> None:
+        worker, ids = report.worker, sorted(report.shards)
+        done, failed = (ids, []) if report.how == "done" else ([], ids)
+        answer = self.ledger.report(worker, done, [], failed, round_=report.round)
+        if report.round < self.ledger.restored_round:
+            assert answer == ids, "it was before the checkpoint"
             return
-        stale = {shard for shard in ids if not self.model.end(worker, shard, how)}
-        assert set(self.ledger.report(worker, done, [], failed, round_=round_)) == stale
+        assert set(answer) == {shard for shard in ids if not self.model.end(worker, shard, report.how)}
         if self.rng.random() < 0.1:
-            self.killed_before_the_answer(worker, shards, how, round_)
+            self.unconfirmed.append(report)
+            self.kill_the_master()  # before it has answered
         else:
             self.store()  # and only now it is answered
 
-    def killed_before_the_answer(self, worker: str, shards: set[int], how: str, round_: int) -> None:
-        self.kill_the_master()
-        if self.rounds[worker] == round_:
-            self.leased[worker] |= shards & self.model.at(worker)
-        self.repeated.append(lambda: self.report(worker, shards, how, round_))
-
     def repeat(self) -> None:
-        if self.repeated:
-            self.repeated.pop(self.rng.randrange(len(self.repeated)))()
+        if self.unconfirmed:
+            self.deliver(self.unconfirmed.pop(self.rng.randrange(len(self.unconfirmed))))
 
     def give_back(self) -> None:
         worker = self.worker()
@@ -177,9 +201,8 @@ class History:
     def kill_a_worker(self) -> None:
         worker = self.worker()
         trained = self.some(self.leased[worker])
-        round_ = self.rounds[worker]
         if self.rng.random() < 0.5:  # its agent still has a report to deliver
-            self.repeated.append(lambda: self.report(worker, trained, "done", round_))
+            self.unconfirmed.append(self.new_report(worker, trained, "done"))
         self.end_process(worker)
 
     def end_process(self, worker: str) -> None:
@@ -229,6 +252,10 @@ class History:
         with pytest.raises(NotCurrent):
             self.ledger.restore(saved, self.round - 1)
 
+    def in_flight(self, worker: str) -> set[int]:
+        """Return the shards of a worker's reports that no master has confirmed."""
+        return set[int]().union(*(report.shards for report in self.unconfirmed if report.worker == worker))
+
     # --- choices and checks -------------------------------------------------------------------------------------------
 
     def worker(self) -> str:
@@ -246,7 +273,9 @@ class History:
         assert account.waiting == account.total - len(place) >= 0
         assert self.ledger.finished == (done + failed == account.total and not self.ledger.dataset.growing)
         for worker in WORKERS:
-            assert self.leased[worker] >= self.model.at(worker), "a shard is leased to somebody who does not know it"
+            known = self.leased[worker] | self.in_flight(worker)
+            assert known >= self.model.at(worker), "a shard is leased to somebody who does not know it"
+        assert max(Counter(chain(*self.leased.values())).values(), default=1) == 1, "two train one shard"
 
     def play(self) -> None:
         events = [self.lease, self.finish, self.fail, self.repeat, self.give_back, self.kill_a_worker, self.grow]
@@ -263,8 +292,8 @@ class History:
         """Workers that do not fail any more get through all that is left, each shard once."""
         for worker in WORKERS:
             self.end_process(worker)
-        for report in self.repeated:
-            report()
+        while self.unconfirmed:
+            self.deliver(self.unconfirmed.pop())
         if self.ledger.dataset.growing:
             self.ledger.extend(0, final=True)
         while not self.ledger.finished:

@@ -182,6 +182,8 @@ class Members:
         self._next_order = 1
         self.disconnected: set[str] = set()
         """UIDs of members without a stream that should reconnect; those that have succeeded need not."""
+        self.awaited: set[str] = set()
+        """UIDs of members whose process ran under an earlier master, and which have not told this one what they do."""
         self.removed: list[Member] = []
         """Members removed since the history recorder last emptied this list."""
 
@@ -231,17 +233,24 @@ class Members:
         return member
 
     def insert(self, member: Member) -> None:
-        """Insert a restored member."""
+        """Insert a member as it is."""
         self._next_order = max(self._next_order, member.order + 1)
         self._by_uid[member.uid] = member
         self._by_role_and_index[member.identity.role, member.identity.index] = member.uid
         self.set_disconnected(member, member.disconnected_since)
+
+    def restore(self, member: Member) -> None:
+        """Insert a member that an earlier master has stored."""
+        self.insert(member)
+        if member.process_round:
+            self.awaited.add(member.uid)
 
     def remove(self, member: Member) -> None:
         """Remove a member."""
         if self._by_uid.pop(member.uid, None) is not None:
             self.removed.append(member)
         self.disconnected.discard(member.uid)
+        self.awaited.discard(member.uid)
         place = (member.identity.role, member.identity.index)
         if self._by_role_and_index.get(place) == member.uid:
             del self._by_role_and_index[place]

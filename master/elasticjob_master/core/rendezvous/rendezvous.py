@@ -77,6 +77,7 @@ class Rendezvous(RendezvousState):
         if member is None:
             return
         self.members.set_disconnected(member, None)
+        self.members.awaited.discard(uid)
         member.last_command, member.last_heard_at, member.suspected = None, now, False
         self._adopt_reported_process(member, running_round, now)
         if running_round:
@@ -339,6 +340,7 @@ class Rendezvous(RendezvousState):
 
     def _end_process(self, member: Member) -> None:
         member.process_ended()
+        self.members.awaited.discard(member.uid)
         self._commands.append(ReleaseLeases(member.uid))
 
     def _remove(self, member: Member) -> None:

@@ -96,7 +96,12 @@ class AgentService:
                 latest_given = f"{latest}, the latest that a master of this job can have given"
                 raise BadRequest(f"{field} is {claimed}; it must be at most {latest_given}")
         member = self._controller.connect(
-            uid, send, running_round=round_, draining=first.hello.draining, joined_round=joined
+            uid,
+            send,
+            running_round=round_,
+            draining=first.hello.draining,
+            joined_round=joined,
+            leases=[protobuf.leases(each) for each in first.hello.leased],
         )
         if member is None:
             raise UnknownName(f"pod UID {uid[:128]!r} is no member of this job; call Register first")

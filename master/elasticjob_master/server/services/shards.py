@@ -1,12 +1,13 @@
 """ShardService: every change is answered when it is stored.
 
-Leases are the exception while nothing can be stored: they are answered at once, since a training that stands still
-costs more than samples that are trained again if the master dies just then.
+Leases are the exception while nothing can be stored: they are answered at once, since a training need not stand still.
+The members tell the next master what they have leased, and it leases nothing before all of them have.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
@@ -54,6 +55,7 @@ class ShardService(ShardServiceServicer):
         async with errors.abort_on_refusal(context):
             ledger = self._ledgers.get(request.dataset)
             check_current(self._controller.rendezvous, request.pod_uid, request.round)
+            self._check_leases_known(self._controller.members.awaited)
             most = self._ledgers.lease_limit(len(self._controller.members))
             leased = ledger.lease(request.pod_uid, request.count, request.request_id, most=most)
             if leased:
@@ -68,6 +70,8 @@ class ShardService(ShardServiceServicer):
     async def ReportShards(self, request: pb.ReportShardsRequest, context: Any) -> pb.ReportShardsResponse:  # noqa: D102
         async with errors.abort_on_refusal(context):
             ledger = self._ledgers.get(request.dataset)
+            if request.returned:
+                self._check_leases_known(self._controller.members.awaited & {request.pod_uid})
             # An ended process' leases are free already; the same shards may have been leased to the next one here.
             returned = request.returned if runs(self._controller.members.get(request.pod_uid), request.round) else ()
             try:
@@ -120,6 +124,14 @@ class ShardService(ShardServiceServicer):
         """Refuse a process that is not of the present world; agents of an earlier version do not name theirs."""
         if uid or round_:
             check_current(self._controller.rendezvous, uid, round_)
+
+    def _check_leases_known(self, awaited: Collection[str]) -> None:
+        """Refuse while these members have not told what they have leased: the earlier master may not have stored it."""
+        if awaited:
+            members = map(self._controller.members.get, awaited)
+            pods = sorted(member.identity.pod_name for member in members if member is not None)
+            more = f" and {len(pods) - 3} more" if len(pods) > 3 else ""
+            raise NotReadyYet(f"what is leased to {', '.join(pods[:3])}{more} is not known yet: not connected")
 
     async def _store_if_possible(self) -> None:
         if not self._state_writer.failing_seconds():
