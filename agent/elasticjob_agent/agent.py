@@ -60,7 +60,7 @@ class Agent:
         )
         self._horovod = HorovodRendezvous(self._channel, config.pod_uid, on_joined=self._report_joined)
         self._readiness = Readiness(config.address)
-        self._supervisor = ProcessSupervisor(command)
+        self._supervisor = ProcessSupervisor(command, environment)
         self._processes: TrainingProcesses | None = None
         self._node_check = NodeCheck(environment)
         self._usage_monitor = UsageMonitor()
@@ -148,7 +148,7 @@ class Agent:
             variables = [{**each, **horovod} for each in variables]
         return Launch(
             round=start.world.round,
-            environments=variables,
+            variables=variables,
             first_rank=start.rank,
             members=start.world.members,
             restart_in_place=not start.elastic_driver and (processes <= 1 or self._config.in_process_elastic),
@@ -192,9 +192,9 @@ class Agent:
 
     def _launch(self, launch: Launch) -> None:
         self._training_socket.begin_round(launch.round, launch.members)
-        self._horovod.begin_processes(launch.round, launch.first_rank, len(launch.environments))
+        self._horovod.begin_processes(launch.round, launch.first_rank, len(launch.variables))
         self._connection.send(pb.AgentMessage(started=pb.ProcessStarted(round=launch.round)))
-        self._processes = self._supervisor.start(launch.environments, first_rank=launch.first_rank)
+        self._processes = self._supervisor.start(launch.variables, first_rank=launch.first_rank)
         self._spawn(self._wait_for_exit(self._processes))
 
     async def _check_node(self, request: pb.Check) -> None:

@@ -26,7 +26,7 @@ class Launch:
 
     Attributes:
         round: the number of the world.
-        environments: of each process to start, by rank.
+        variables: those that the agent sets in each process to start, by rank.
         first_rank: the rank of the first one.
         members: answers its call `members`.
         restart_in_place: if it crashes, it may be started again in this world. Beside others it may not: they have its
@@ -34,7 +34,7 @@ class Launch:
     """
 
     round: int
-    environments: Sequence[Mapping[str, str]] = ()
+    variables: Sequence[Mapping[str, str]] = ()
     first_rank: int = 0
     members: Sequence[Any] = ()
     restart_in_place: bool = True

@@ -18,14 +18,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
 import psutil
+from elasticjob_api.references import TooLongError
 
 from elasticjob_agent import exec_child
 from elasticjob_agent.output import Tail, copy_stream
+from elasticjob_agent.process_environment import MAX_ARG_STRLEN, render
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _OUTPUT_SECONDS = 0.5
-_MAX_ARG_STRLEN = 131_072
-"""Bytes of one argument or variable, with its name, the equals sign and the final zero byte: a limit of Linux."""
 
 
 def become_subreaper() -> None:
@@ -52,29 +52,35 @@ class CannotStart(Exception):
 class ProcessSupervisor:
     """Starts CMD and reaps every child."""
 
-    def __init__(self, command: Sequence[str]) -> None:
-        """Remember the command; nothing is started."""
+    def __init__(self, command: Sequence[str], container: Mapping[str, str]) -> None:
+        """Remember the command and the container's environment; nothing is started."""
         self._command = list(command)
+        self._container = container
         self._running: dict[int, TrainingProcess] = {}
 
     def watch_children(self) -> None:
         """Reap children from now on; needs the running event loop."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap_children)
 
-    def start(self, environments: Sequence[Mapping[str, str]], *, first_rank: int = 0) -> TrainingProcesses:
-        """Start CMD in each environment, for adjacent ranks.
+    def start(self, variables: Sequence[Mapping[str, str]], *, first_rank: int = 0) -> TrainingProcesses:
+        """Start CMD for adjacent ranks, each with variables of its own beside the container's.
 
         A command that cannot be run ends with code 127 or 126, as in a shell, and so does a process that cannot even be
         started.
         """
         started = TrainingProcesses()
-        for rank, environment in enumerate(environments, start=first_rank):
-            prefix = f"[{rank}] " if len(environments) > 1 else ""
-            self._start(started.add(prefix), environment)
+        for rank, of_rank in enumerate(variables, start=first_rank):
+            prefix = f"[{rank}] " if len(variables) > 1 else ""
+            self._start(started.add(prefix), of_rank)
         return started
 
-    def _start(self, process: TrainingProcess, environment: Mapping[str, str]) -> None:
-        arguments = [sys.executable, "-I", "-S", exec_child.__file__, str(os.getpid()), *self._command]
+    def _start(self, process: TrainingProcess, variables: Mapping[str, str]) -> None:
+        try:
+            command, environment = render(self._command, self._container, variables)
+        except TooLongError as error:
+            process.not_started(CannotStart(126, f"elasticjob-agent: cannot run {self._command[0]!r}: {error}"))
+            return
+        arguments = [sys.executable, "-I", "-S", exec_child.__file__, str(os.getpid()), *command]
         try:
             popen = subprocess.Popen(  # reaped by _reap_children, which sets its return code
                 arguments,
@@ -84,7 +90,7 @@ class ProcessSupervisor:
                 start_new_session=True,
             )
         except OSError as error:
-            process.not_started(_cannot_start(error, self._command, environment))
+            process.not_started(_cannot_start(error, command, environment))
         else:
             process.started(popen)
             self._running[popen.pid] = process
@@ -247,14 +253,29 @@ def _forget(_chunk: bytes) -> None:
 def _cannot_start(error: OSError, command: Sequence[str], environment: Mapping[str, str]) -> CannotStart:
     why = (error.strerror or str(error)).lower()
     if error.errno == errno.E2BIG:
-        name, value = max(environment.items(), key=lambda item: len(item[1]))
-        size = sum(len(text.encode()) + 1 for item in environment.items() for text in item)
-        why += (
-            f": its environment has {size} bytes, most of them {name} with {len(value.encode())}; one variable can "
-            f"have {_MAX_ARG_STRLEN - len(name) - 2} of them, and all together what `getconf ARG_MAX` tells"
-        )
+        why += f": {_longest(command, environment)}"
     temporary = error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
     return CannotStart(os.EX_OSERR if temporary else 126, f"elasticjob-agent: cannot run {command[0]!r}: {why}")
+
+
+def _longest(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Return what is too long for the kernel: the longest argument or variable, and its bound."""
+    arguments = {f"argument {number}": text for number, text in enumerate(command)}
+    what, texts, own = "environment", environment, "variable"
+    if max(map(len, command)) > max(map(len, environment.values()), default=0):
+        what, texts, own = "command", arguments, "argument"
+    name = max(texts, key=lambda each: len(texts[each]))
+    size = sum(_bytes(text) for text in (*texts.values(), *(texts if own == "variable" else ())))
+    bound = MAX_ARG_STRLEN - (_bytes(name) if own == "variable" else 0) - 1
+    return (
+        f"its {what} has {size} bytes, most of them {name} with {_bytes(texts[name]) - 1}; one {own} can have {bound} "
+        "of them, and all together what `getconf ARG_MAX` tells"
+    )
+
+
+def _bytes(text: str) -> int:
+    """Return what a text takes with its final zero byte."""
+    return len(os.fsencode(text)) + 1
 
 
 def _kill_descendants() -> bool:

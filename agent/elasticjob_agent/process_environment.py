@@ -1,11 +1,13 @@
-"""The environment of each training process of a member. Pure."""
+"""The environment and the command of each training process of a member. Pure."""
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from elasticjob_api import names
+from elasticjob_api import names, references
 from elasticjob_api.frameworks import pytorch, torchrun
 from elasticjob_api.v1 import agent_pb2 as pb
 
@@ -13,22 +15,33 @@ from elasticjob_agent.config import Config
 
 Environment = dict[str, str]
 
+MAX_ARG_STRLEN = 131_072
+"""Bytes of one argument or variable, with its name, the equals sign and the final zero byte: a limit of Linux."""
+MAX_CHARACTERS = 6 * 1024 * 1024
+"""Of a command and its environment together: the kernel takes no more bytes, whatever its limits are set to."""
+_ROLE = re.compile(r"[a-z0-9-]+")
+
 
 def environments(
     start: pb.Start, config: Config, command: Sequence[str], container: Mapping[str, str], socket: Path
 ) -> list[Environment]:
-    """Return the environments of the processes that a Start asks for, by rank.
+    """Return the variables that the agent sets in the processes that a Start asks for, by rank.
 
     Args:
         start: the world, and the variables that its framework has for each process.
         config: of this member.
         command: the training command; torchrun is one process, which starts all others.
-        container: the container's environment.
+        container: the container's environment, to which these variables are added.
         socket: where the agent's socket is.
     """
-    shared = {**container, names.ENV_SOCKET: str(socket), names.ENV_ROUND: str(start.world.round)}
+    shared = {
+        names.ENV_SOCKET: str(socket),
+        names.ENV_ROUND: str(start.world.round),
+        **_hosts(start.world.members),
+    }
     if config.framework == "pytorch" and torchrun.is_torchrun(command):
-        return [{**torchrun.DEFAULTS, **shared, **_torchrun_options(start, config)}]
+        defaults = {name: value for name, value in torchrun.DEFAULTS.items() if name not in container}
+        return [{**defaults, **shared, **_torchrun_options(start, config)}]
     processes = [start.environment, *(each.variables for each in start.other_environments)]
     size = sum(max(1, member.processes) for member in start.world.members)
     return [
@@ -43,6 +56,44 @@ def environments(
         }
         for local_rank, variables in enumerate(processes)
     ]
+
+
+def render(
+    command: Sequence[str], container: Mapping[str, str], variables: Mapping[str, str]
+) -> tuple[list[str], Environment]:
+    """Return a process's command and whole environment, with the references to its variables replaced.
+
+    Args:
+        command: the training command.
+        container: the container's environment.
+        variables: those that the agent sets in the process; they go before the container's.
+
+    Raises:
+        TooLongError: both would be longer than the kernel can take; the message names the argument or variable.
+    """
+    rendered: list[str] = []
+    left = MAX_CHARACTERS
+    named = [*((f"argument {number}", text) for number, text in enumerate(command)), *container.items()]
+    for name, text in named:
+        try:
+            rendered.append(references.replace(text, variables, most=left))
+        except references.TooLongError as error:
+            raise references.TooLongError(f"{name}: with its references replaced {error}") from error
+        left -= len(rendered[-1])
+    count = len(command)
+    return rendered[:count], {**dict(zip(container, rendered[count:], strict=True)), **variables}
+
+
+def _hosts(members: Sequence[pb.Member]) -> Environment:
+    """Return the addresses of rank 0's pod and of each role's pods; not of a role with too many for one variable."""
+    addresses: defaultdict[str, list[str]] = defaultdict(list)
+    for member in sorted(members, key=lambda member: member.index):
+        if _ROLE.fullmatch(member.role):
+            addresses[member.role].append(member.address)
+    hosts = {names.hosts_env(role): ",".join(all_of_it) for role, all_of_it in addresses.items()}
+    if members:
+        hosts[names.ENV_COORDINATOR_HOST] = members[0].address
+    return {name: value for name, value in hosts.items() if len(f"{name}={value}") < MAX_ARG_STRLEN}
 
 
 def _torchrun_options(start: pb.Start, config: Config) -> Environment:

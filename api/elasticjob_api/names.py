@@ -101,6 +101,8 @@ ENV_RANK = "ELASTICJOB_RANK"
 ENV_WORLD_SIZE = "ELASTICJOB_WORLD_SIZE"
 ENV_LOCAL_RANK = "ELASTICJOB_LOCAL_RANK"
 ENV_LOCAL_SIZE = "ELASTICJOB_LOCAL_SIZE"
+ENV_COORDINATOR_HOST = "ELASTICJOB_COORDINATOR_HOST"
+"""The address of the pod that has rank 0. See also `hosts_env`."""
 
 EXIT_UNFIT = 201
 """Exit code of an agent whose node has failed its check; the member may succeed on another node."""
@@ -142,6 +144,11 @@ def member_pod(job: str, role: str, index: int, incarnation: int) -> str:
 def member_hostname(role: str, index: int) -> str:
     """Return the stable host name of a member: `<hostname>.<job>.<namespace>.svc` in the cluster's DNS."""
     return f"{role}-{index}"
+
+
+def hosts_env(role: str) -> str:
+    """Return the variable with the addresses of a role's pods in a world, in the order of their indices."""
+    return f"ELASTICJOB_{role.upper().replace('-', '_')}_HOSTS"
 
 
 def service_host_env(service: str) -> str:

@@ -51,6 +51,45 @@ async def test_a_members_processes_have_their_ranks_and_each_line_says_whose_it_
     assert sorted(err.splitlines()) == ["[4] to the log", "[5] to the log", "[6] to the log"]
 
 
+async def test_references_in_a_command_and_its_environment_are_replaced_for_each_process_of_each_world(
+    fake_master: FakeMaster, run: Run
+) -> None:
+    command = ["sh", "-c", 'echo "$0 $LOG of $(echo $ELASTICJOB_WORLD_SIZE)"']
+    agent = await run(*command, "$(RANK):$(ELASTICJOB_ROUND):$$(RANK):$(NONE)", LOG="/log/$(ELASTICJOB_LOCAL_RANK)")
+    await begin(fake_master)
+    lines = {await line(agent), await line(agent)}
+    assert lines == {"[4] 4:1:$(RANK):$(NONE) /log/0 of 6", "[5] 5:1:$(RANK):$(NONE) /log/1 of 6"}
+    assert (await fake_master.exited(1)).exit_code == 0
+    await begin(fake_master, 1, rank=0, round_=2)
+    assert await line(agent) == "0:2:$(RANK):$(NONE) /log/0 of 5"
+    assert (await fake_master.exited(2)).exit_code == 0
+
+
+async def test_references_that_would_make_a_command_too_long_end_the_member_with_that_message(
+    fake_master: FakeMaster, run: Run
+) -> None:
+    agent = await run("true", "$(TF_CONFIG)" * 100)
+    await fake_master.begin(1, TF_CONFIG="x" * 100_000)
+    exited = await fake_master.exited(1)
+    assert (exited.exit_code, exited.asked) == (126, False)
+    assert exited.message == (
+        "elasticjob-agent: cannot run 'true': argument 1: with its references replaced it would have 10000000 "
+        "characters, more than 6291452"
+    )
+    await fake_master.order(exit=pb.Exit())
+    assert (await agent.end())[0] == 126
+
+
+async def test_an_argument_that_its_references_make_too_long_for_the_kernel_is_named(
+    fake_master: FakeMaster, run: Run
+) -> None:
+    await run("true", "$(TF_CONFIG)" * 2)
+    await fake_master.begin(1, TF_CONFIG="x" * 100_000)
+    message = (await fake_master.exited(1)).message
+    assert "argument list too long: its command has 200006 bytes, most of them argument 1 with 200000; one" in message
+    assert "one argument can have 131071 of them" in message
+
+
 async def test_one_process_that_fails_ends_the_others_at_once_and_is_what_the_pod_ends_with(
     fake_master: FakeMaster, run: Run
 ) -> None:

@@ -34,7 +34,7 @@ async def test_a_process_that_cannot_be_started_for_want_of_the_nodes_resources_
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # no file can be opened any more
     try:
-        processes = ProcessSupervisor(["true"]).start([{}])
+        processes = ProcessSupervisor(["true"], {}).start([{}])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert await processes.wait() == (os.EX_OSERR, "elasticjob-agent: cannot run 'true': too many open files")

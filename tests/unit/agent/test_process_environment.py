@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from elasticjob_agent import config
-from elasticjob_agent.process_environment import environments
+from elasticjob_agent.process_environment import MAX_ARG_STRLEN, MAX_CHARACTERS, environments, render
 from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS, Peer
+from elasticjob_api.references import TooLongError
 from elasticjob_api.v1 import agent_pb2 as pb
 
 from tests.support.agent_process import agent_environment
@@ -78,7 +79,7 @@ def test_torchrun_is_one_process_a_member_that_starts_the_members_processes() ->
 
 def test_what_torchrun_may_be_told_otherwise_is_the_users() -> None:
     (one,) = rendered("pytorch", 0, "torchrun", "train.py", PET_MAX_RESTARTS="2")
-    assert one["PET_MAX_RESTARTS"] == "2"
+    assert render(["torchrun"], {"PET_MAX_RESTARTS": "2"}, one)[1]["PET_MAX_RESTARTS"] == "2"
 
 
 def test_torchrun_is_nothing_special_to_other_frameworks() -> None:
@@ -103,3 +104,64 @@ def test_a_master_of_an_earlier_version_starts_one_process_in_a_world_of_as_many
     variables = agent_environment({names.ENV_SLOTS: "4"}, master="10.0.0.9")
     (one,) = environments(old, config.load(variables), ["python"], variables, Path("/tmp/socket"))
     assert (one[names.ENV_RANK], one[names.ENV_WORLD_SIZE], one[names.ENV_LOCAL_SIZE]) == ("1", "2", "1")
+
+
+def world(*members: tuple[str, int, str]) -> pb.Start:
+    return pb.Start(
+        world=pb.World(
+            round=1, members=[pb.Member(role=role, index=index, address=address) for role, index, address in members]
+        )
+    )
+
+
+def hosts(start: pb.Start) -> dict[str, str]:
+    """Return the variables with the addresses of a world's members."""
+    variables = agent_environment({}, master="10.0.0.9")
+    (one,) = environments(start, config.load(variables), ["python"], variables, Path("/tmp/socket"))
+    return {name: value for name, value in one.items() if "HOST" in name}
+
+
+def test_each_role_has_a_variable_with_the_addresses_of_its_pods_in_the_order_of_their_indices() -> None:
+    start = world(
+        ("worker", 2, "10.0.0.2"), ("my-ps", 1, "10.0.1.1"), ("worker", 0, "fd00::1"), ("my-ps", 0, "10.0.1.0")
+    )
+    assert hosts(start) == {
+        "ELASTICJOB_COORDINATOR_HOST": "10.0.0.2",
+        "ELASTICJOB_WORKER_HOSTS": "fd00::1,10.0.0.2",
+        "ELASTICJOB_MY_PS_HOSTS": "10.0.1.0,10.0.1.1",
+    }
+
+
+def test_addresses_that_the_kernel_could_not_pass_on_are_left_out_and_nothing_else() -> None:
+    name = "ELASTICJOB_WORKER_HOSTS"
+    most = (MAX_ARG_STRLEN - len(f"{name}=") - 1 + 1) // len("10.10.10.10,")
+    as_many = [("worker", index, "10.10.10.10") for index in range(most)]
+    assert hosts(world(*as_many))[name].count(",") == most - 1
+    assert list(hosts(world(*as_many, ("worker", most, "10.10.10.10")))) == ["ELASTICJOB_COORDINATOR_HOST"]
+
+
+def test_a_role_that_nobody_can_have_makes_no_variable() -> None:
+    assert list(hosts(world(("a=b", 0, "10.0.0.1"), ("", 1, "10.0.0.2")))) == ["ELASTICJOB_COORDINATOR_HOST"]
+
+
+def test_every_process_has_its_own_command_and_environment() -> None:
+    command, container = ["train", "--rank=$(RANK)", "$(HOME)"], {"LOG": "/log/$(ELASTICJOB_RANK)", "RANK": "hers"}
+    of_second = [render(command, container, one) for one in rendered("pytorch", 1, "train")]
+    assert [made for made, _ in of_second] == [["train", f"--rank={rank}", "$(HOME)"] for rank in (3, 4)]
+    assert [(made["LOG"], made["RANK"]) for _, made in of_second] == [("/log/3", "3"), ("/log/4", "4")]
+
+
+@pytest.mark.parametrize(
+    ("command", "container", "named"),
+    [
+        (["train", "$(TF_CONFIG)" * 70], {}, "argument 1: with its references replaced it would have 7000000"),
+        (["train", *["$(TF_CONFIG)"] * 70], {}, "argument 63: with its references replaced it would have 100000"),
+        (["train"], {"A": "", "B": "$(TF_CONFIG)" * 70}, "B: with its references replaced it would have 7000000"),
+    ],
+)
+def test_references_cannot_make_a_process_larger_than_the_kernel_takes(
+    command: list[str], container: dict[str, str], named: str
+) -> None:
+    with pytest.raises(TooLongError, match=named):
+        render(command, container, {"TF_CONFIG": "x" * 100_000})
+    assert MAX_CHARACTERS < 7_000_000

@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from elasticjob_agent import training_socket
+from elasticjob_agent import process_environment, training_socket
 from elasticjob_api import limits
 from elasticjob_api.refusals import NotCurrent
 from elasticjob_master.controller import Controller
@@ -47,6 +47,7 @@ LIMITS: dict[str, tuple[int, ...]] = {
     "A line on the agent's socket": (training_socket.MAX_LINE_BYTES,),
     "Answers a training process does not read": (training_socket.MAX_UNREAD_BYTES,),
     "Calls of a training process at a time, on one connection": (training_socket.MAX_CONCURRENT_CALLS,),
+    "Characters of a process's command and environment, references replaced": (process_environment.MAX_CHARACTERS,),
 }
 
 

@@ -9,7 +9,8 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_operator.core.manifests.pods import member_pod
-from elasticjob_operator.core.manifests.validation import PROCESS_VARIABLES, validation_error
+from elasticjob_operator.core.manifests.process_variables import PROCESS_VARIABLES
+from elasticjob_operator.core.manifests.validation import validation_error
 from elasticjob_operator.core.model.observed import Defaults
 
 TEMPLATE = "spec.replicaSpecs.worker.template.spec.containers[0]"
@@ -74,6 +75,8 @@ def test_processes_that_cannot_divide_the_gpus_are_refused(slots: int) -> None:
         ("tensorflow", "TF_CONFIG"),
         ("mxnet", "DMLC_ROLE"),
         ("jax", "JAX_PROCESS_ID"),
+        ("horovod", "HOROVOD_RANK"),
+        ("custom", "ELASTICJOB_WORKER_HOSTS"),
         *(("custom", name) for name in PROCESS_VARIABLES),
     ],
 )
@@ -101,3 +104,15 @@ def test_an_option_that_fixes_torchruns_world_is_refused() -> None:
         "there are is slotsPerReplica); remove it"
     )
     assert validation_error(job(command=["torchrun"], args=["train.py", "--nnodes=2"])) is None
+
+
+def test_references_to_a_worlds_variables_are_hidden_from_the_kubelet_and_no_others() -> None:
+    env = [{"name": "LOG", "value": "$(RANK)/$(ELASTICJOB_INDEX)"}, {"name": "UNSET"}]
+    made = job(command=["sh", "-c", "$(MASTER_ADDR) $$(RANK)"], args=["$(HOME)", "$(date)", "$(TF_CONFIG)"], env=env)
+    pod = member_pod(made, "worker", 0, 0, resources={}, restarts=0, defaults=Defaults("m:1", "a:1"))
+    container = pod["spec"]["containers"][0]
+    assert container["args"] == ["sh", "-c", "$$(MASTER_ADDR) $$$$(RANK)", "$(HOME)", "$(date)", "$(TF_CONFIG)"]
+    assert container["env"][-2:] == [{"name": "LOG", "value": "$$(RANK)/$(ELASTICJOB_INDEX)"}, {"name": "UNSET"}]
+    without = job(agent="None", args=["$(RANK)"])
+    pod = member_pod(without, "worker", 0, 0, resources={}, restarts=0, defaults=Defaults("m:1", "a:1"))
+    assert pod["spec"]["containers"][0]["args"] == ["$(RANK)"], "without an agent nothing would replace it"

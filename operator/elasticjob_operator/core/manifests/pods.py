@@ -11,6 +11,7 @@ from elasticjob_api.gpus import divided_devices, gpus_of, slots
 from elasticjob_api.quantity import parse_quantity
 
 from elasticjob_operator.core.manifests import gang
+from elasticjob_operator.core.manifests.process_variables import hidden_from_kubelet
 from elasticjob_operator.core.model.identity import MemberIdentity, identity_of, pod_labels
 from elasticjob_operator.core.model.observed import Defaults, owner_reference
 
@@ -239,6 +240,7 @@ def _member_container(
         {"name": names.ENV_DRAIN_SECONDS, "value": str(spec.drain_seconds)},
         {"name": names.ENV_SIGTERM_DELAY_SECONDS, "value": str(spec.sigterm_delay_seconds)},
     ]
+    container = {**container, **hidden_from_kubelet(job, container)}
     reserved = {variable["name"] for variable in agent_env}
     user_env = [variable for variable in container.get("env") or () if variable.get("name") not in reserved]
     # On the node's own network the agents of two members would want the same port.

@@ -8,24 +8,15 @@ from typing import Any
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
-from elasticjob_api.frameworks import FRAMEWORKS, Peer, torchrun
+from elasticjob_api.frameworks import torchrun
 from elasticjob_api.gpus import gpus_of, slots_error
 from elasticjob_api.meta import Object
 from elasticjob_api.quantity import parse_quantity
 
 from elasticjob_operator.core.manifests import gang
+from elasticjob_operator.core.manifests.process_variables import process_variables
 
 Json = dict[str, Any]
-
-PROCESS_VARIABLES = (
-    names.ENV_SOCKET,
-    names.ENV_ROUND,
-    names.ENV_RANK,
-    names.ENV_WORLD_SIZE,
-    names.ENV_LOCAL_RANK,
-    names.ENV_LOCAL_SIZE,
-)
-"""What the agent sets in each training process, whatever the framework."""
 
 
 class _Resources(Object, frozen=True):
@@ -103,9 +94,7 @@ def _processes_error(job: ElasticJob, role: str, spec: ReplicaSpec) -> str | Non
 
 def _reserved_variable_error(job: ElasticJob, container: Json) -> str | None:
     """Return which variable of the container is one that describes the world, and so differs from world to world."""
-    framework = FRAMEWORKS[job.spec.framework]
-    alone = Peer(name=job.metadata.name, role=(*framework.roles, names.ROLE_WORKER)[0], index=0, address="")
-    reserved = {*PROCESS_VARIABLES, *framework.environment([alone])(0)}
+    reserved = process_variables(job)
     for position, variable in enumerate(container.get("env") or ()):
         if (name := variable.get("name")) in reserved:
             return (
