@@ -401,6 +401,16 @@ def test_a_node_that_is_drained_loses_its_workers_in_good_order(user_of: Kubectl
     user.finish()
 
 
+def test_a_program_is_told_its_place_by_references_in_its_arguments_and_environment(user_of: KubectlUserOf) -> None:
+    user = user_of("told")
+    user.wait("ej/told", ".status.phase", "Succeeded")
+    (first, *of_first), (second, *of_second) = ((user.folder / rank).read_text().split() for rank in "01")
+    assert of_first[:-1] == ["0/2", first, "$(ELASTICJOB_RANK)"]
+    assert of_second[:-1] == ["1/2", first, "$(ELASTICJOB_RANK)"]
+    assert of_first[-1] == of_second[-1]
+    assert sorted(of_first[-1].split(",")) == sorted([first, second])
+
+
 # --- failures -----------------------------------------------------------------------------------------------------
 
 

@@ -91,6 +91,21 @@ def out_of_memory(name: str, folder: Path) -> Json:
     return job(name, folder, command=["python", "-c", script, str(folder)], resources=resources)
 
 
+def told(name: str, folder: Path) -> Json:
+    """Return a job whose workers write down what their arguments and a variable of theirs say."""
+    command = ["sh", "-c", 'cd "$1"; shift; echo "$ELASTICJOB_POD_IP $* $LOG" > $ELASTICJOB_RANK', "sh", str(folder)]
+    made = job(
+        name,
+        folder,
+        replicas=2,
+        command=command,
+        args=["$(ELASTICJOB_RANK)/$(ELASTICJOB_WORLD_SIZE)", "$(ELASTICJOB_COORDINATOR_HOST)", "$$(ELASTICJOB_RANK)"],
+        env=[{"name": "LOG", "value": "$(ELASTICJOB_WORKER_HOSTS)"}],
+    )
+    made["spec"]["runPolicy"]["startPolicy"] = "AllReady"
+    return made
+
+
 def evicted(name: str, folder: Path) -> Json:
     """Return a job whose workers prefer the node that the test removes, and may also run on another."""
     made = job(name, folder, replicas=2)
@@ -112,4 +127,5 @@ JOBS: Mapping[str, Callable[[str, Path], Json]] = {
     "lonely": one_worker_per_node(20101),
     "moving": one_worker_per_node(20102),
     "evicted": evicted,
+    "told": told,
 }
