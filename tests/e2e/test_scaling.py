@@ -434,14 +434,15 @@ def test_a_worker_out_of_memory_comes_back_with_more_and_the_job_succeeds(user_o
 
 
 @pytest.mark.thorough
-def test_a_crashing_worker_is_restarted_counted_and_backed_off(user_of: KubectlUserOf) -> None:
+def test_a_crashing_worker_is_restarted_and_counted_and_its_failed_pods_stay_readable(user_of: KubectlUserOf) -> None:
     user = user_of("flaky")
     user.until("the second attempt, at once", lambda: (user.folder / "second").exists())
     (user.folder / "go").touch()
-    failed = user.until("the failed pod, kept for its log until the pause is over", lambda: failed_pods(user))
-    assert "crash two" in user.kubectl("logs", failed[0])
+    user.until("the failed pod, before the pause is over", lambda: len(failed_pods(user)) == 2)
     user.runs_with(1)
-    assert not failed_pods(user)
+    first, second = sorted(failed_pods(user))
+    assert "crash one" in user.kubectl("logs", first), "it stays for its log although it has been replaced"
+    assert "crash two" in user.kubectl("logs", second)
     assert user.status()["replicaStatuses"]["worker"]["restarts"] == 2
     user.finish()
 

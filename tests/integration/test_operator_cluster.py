@@ -167,7 +167,8 @@ async def test_lost_pods_and_the_master_are_replaced_under_new_names(
         await until("replaced", lambda: _names_are(kube, namespace, ["job-worker-0-1", "job-worker-1"]))
         await until("master", lambda: there(kube, PODS, namespace, "job-master-1"))
         await end(kube, namespace, "job-worker-1", 1, message="out of luck")
-        await until("restarted", lambda: _names_are(kube, namespace, ["job-worker-0-1", "job-worker-1-2"]))
+        names_then = ["job-worker-0-1", "job-worker-1", "job-worker-1-2"]
+        await until("restarted, the failed pod is still there", lambda: _names_are(kube, namespace, names_then))
         status = (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]
         assert status["replicaStatuses"]["worker"]["restartsByIndex"] == {"1": 1}
         await end(kube, namespace, "job-worker-0-1", 127, message="no such file: train")

@@ -141,6 +141,7 @@ class Series:
         found = await self.kube.get(ELASTIC_JOBS, self.namespace, name)
         selector = f"{names.LABEL_JOB_NAME}={name},{names.LABEL_ROLE}=worker"
         pods = (await self.kube.list(PODS, self.namespace, label_selector=selector))["items"]
+        pods = [pod for pod in pods if pod["status"]["phase"] != "Failed"]  # they stay for their logs
         alive = [pod for pod in pods if pod["status"]["phase"] == "Running" and _cpu(pod) == CPU]
         status: Json = found["status"]
         settled = (status["phase"], status["workers"], status.get("currentPlan")) == ("Running", f"{size}/{size}", None)

@@ -24,12 +24,14 @@ from elasticjob_operator.core.members.lost_pods import CHECK_SECONDS, confirm_lo
 from elasticjob_operator.core.members.master import reconcile_master
 from elasticjob_operator.core.members.reconcile import reconcile_members
 from elasticjob_operator.core.members.reconcile_result import ReconcileResult
+from elasticjob_operator.core.members.retained_pods import excess, with_retained_apart
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import (
     Action,
     ConfirmGone,
     Decision,
     DeleteJob,
+    DeletePod,
     EmitEvent,
     EnsureInfrastructure,
     PatchStatus,
@@ -58,7 +60,10 @@ def decide(observed: Observed, now: float, defaults: Defaults) -> Decision:
     job = observed.job
     if job.metadata.deletion_timestamp is not None or job.spec.run_policy.managed_by not in (None, names.MANAGED_BY):
         return Decision()
-    if first := repair_statuses(observed) or confirm_lost_pods(observed, now) or delete_tampered_pods(observed):
+    if first := repair_statuses(observed):
+        return Decision(tuple(first))
+    observed = with_retained_apart(observed)
+    if first := confirm_lost_pods(observed, now) or delete_tampered_pods(observed):
         return Decision(tuple(first))
     decision = _decide(observed, now, defaults)
     wait = CHECK_SECONDS if observed.kept else None
@@ -117,6 +122,7 @@ def _reconcile_active(observed: Observed, now: float, defaults: Defaults) -> Dec
     plan_writes = [action for action in scaling.actions if isinstance(action, PatchStatus | WriteBackReplicas)]
     other_scaling = [action for action in scaling.actions if not isinstance(action, PatchStatus | WriteBackReplicas)]
     actions: list[Action] = [*replace_outdated(observed, now), *master.deletes, *members.deletes]
+    actions += [DeletePod(pod.name, pod.metadata.uid) for pod in excess(observed)]
     actions += [*master.creates, *members.creates]
     if confirm := (*master.confirm, *members.confirm):
         actions.append(ConfirmGone(confirm, now))
@@ -205,8 +211,9 @@ def _clean_up(observed: Observed, now: float) -> Decision:
         if ttl_left <= 0:
             return Decision((DeleteJob(),))
     result = ReconcileResult(_with_present_pods(observed))
-    for pod in observed.pods:
-        if pod.role == names.ROLE_MASTER or _is_cleaned_up(pod, policy.clean_pod_policy):
+    too_many = excess(observed)
+    for pod in (*observed.pods, *observed.retained):
+        if pod.role == names.ROLE_MASTER or pod in too_many or _is_cleaned_up(pod, policy.clean_pod_policy):
             result.terminate(job, pod, now)
     reason = f"spec.jobName: ElasticJob {job.metadata.name!r} has ended ({job.status.phase})"
     return _decision(

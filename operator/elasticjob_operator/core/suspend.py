@@ -36,7 +36,7 @@ def suspend(observed: Observed, now: float) -> ReconcileResult:
         succeeded = format_indices(parse_indices(replica.succeeded_indices) | newly_succeeded)
         # From here on a missing pod was deleted and has not vanished; and after resuming no restart waits any more.
         result.set_replica_status(role, replace(replica, succeeded_indices=succeeded, started_indices="", back_off={}))
-    for pod in _first_to_end(observed.job, observed.pods):
+    for pod in (*observed.retained, *_first_to_end(observed.job, observed.pods)):
         result.terminate(observed.job, pod, now)
     return result
 

@@ -60,13 +60,13 @@ class KubectlUser:
         return self.kubectl("get", f"ej/{self.job}", "-o", "yaml", check=False) + pods + self.kubectl("get", "sp,ej")
 
     def pods(self) -> dict[str, str]:
-        """Return name and UID of the job's workers that are not leaving."""
+        """Return name and UID of the job's workers that have not failed and are not leaving."""
         chosen = f"{names.LABEL_JOB_NAME}={self.job},{names.LABEL_ROLE}={names.ROLE_WORKER}"
         items = self._reader.items(self._namespace, "pod", labels=chosen)
         return {
             pod["metadata"]["name"]: pod["metadata"]["uid"]
             for pod in items
-            if "deletionTimestamp" not in pod["metadata"]
+            if "deletionTimestamp" not in pod["metadata"] and pod["status"]["phase"] != "Failed"
         }
 
     def request(self, kind: str, name: str, **spec: Any) -> None:

@@ -74,7 +74,7 @@ def flaky(name: str, folder: Path) -> Json:
     """Return a job whose worker crashes twice, the second time when there is a file `go`."""
     here = shlex.quote(str(folder))
     script = (
-        f"cd {here}; if [ ! -e first ]; then touch first; exit 1; fi;"
+        f"cd {here}; if [ ! -e first ]; then touch first; echo crash one; exit 1; fi;"
         " if [ ! -e second ]; then touch second; until [ -e go ]; do sleep 0.1; done; echo crash two; exit 1; fi;"
         f" exec {shlex.join(trainer(folder))}"
     )

@@ -183,6 +183,22 @@ class FakeKube:
         return [self.objects[resource, name] for name in found]
 
     def pods(self, role: str = "worker") -> builtins.list[Json]:
+        """Return the pods of a role, without the failed ones that have been replaced."""
+        retained = self.retained(role)
+        return [pod for pod in self._of_role(role) if pod not in retained]
+
+    def retained(self, role: str = "worker") -> builtins.list[Json]:
+        """Return the failed pods of a role that have been replaced and are still here."""
+        latest: dict[str, int] = {}
+        for pod in self._of_role(role):
+            latest[_index(pod)] = max(latest.get(_index(pod), 0), _incarnation(pod))
+        return [
+            pod
+            for pod in self._of_role(role)
+            if pod["status"]["phase"] == "Failed" and _incarnation(pod) < latest[_index(pod)]
+        ]
+
+    def _of_role(self, role: str) -> builtins.list[Json]:
         return [pod for pod in self.all(PODS) if pod["metadata"]["labels"].get(names.LABEL_ROLE) == role]
 
     def _store(self, resource: Resource, item: Json) -> None:
@@ -215,6 +231,14 @@ class FakeKube:
                 raise TryLater(0, "TimeoutError", "no answer")
 
         return answered
+
+
+def _index(pod: Json) -> str:
+    return str(pod["metadata"]["labels"].get(names.LABEL_INDEX, ""))
+
+
+def _incarnation(pod: Json) -> int:
+    return int(pod["metadata"]["labels"].get(names.LABEL_INCARNATION, 0))
 
 
 def is_selected(item: Json, label: str) -> bool:

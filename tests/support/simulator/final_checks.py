@@ -12,6 +12,7 @@ from tests.support.simulator.raw_objects import (
     FINISHED_JOB_PHASES,
     FINISHED_PLAN_PHASES,
     FINISHED_SCALER_PHASES,
+    MOST_RETAINED,
     controller,
     is_live,
     is_ready,
@@ -52,12 +53,13 @@ def _check_job(kube: FakeKube, job: Json, pods: list[Json]) -> None:
         assert status.get("completionTime")
         assert not here or policy.get("cleanPodPolicy") == "None", f"an ended job has pods: {here}"
         assert not [pod for pod in pods if pod_role(pod) == names.ROLE_MASTER], "an ended job has a master"
-        assert policy.get("cleanPodPolicy") != "All" or not pods, f"an ended job has pods: {pods}"
+        assert policy.get("cleanPodPolicy") != "All" or not _watched(pods), f"an ended job has pods: {pods}"
         return
     if policy.get("suspend"):
         assert phase == "Suspended", f"a suspended job is {phase}"
-        assert not here, f"a suspended job has pods: {here}"
+        assert not _watched(pods), f"a suspended job has pods: {pods}"
         return
+    _check_retained(job, pods)
     if _lost(job) and phase == "Starting":
         phase = "Running"  # without them there can never be enough
     assert phase == "Running", f"the job is {phase}: {status.get('message')}"
@@ -72,6 +74,27 @@ def _check_job(kube: FakeKube, job: Json, pods: list[Json]) -> None:
         assert replica.get("desired", 0) == len(members)
         assert replica.get("ready", 0) == replica.get("active", 0) == len(found), f"{role} is shown as {replica}"
         _check_size(kube, job, role, spec.get("replicas", 1), len(members))
+
+
+def _check_retained(job: Json, pods: list[Json]) -> None:
+    """Only a few of the failed pods that have been replaced are left, all of them of members and of the master."""
+    lost = {(role, str(index)) for role, index in _lost(job)}
+    failed = [pod for pod in _watched(pods) if pod["status"]["phase"] == "Failed"]
+    retained = [pod for pod in failed if (pod_role(pod), pod_index(pod)) not in lost]
+    names_of = [pod["metadata"]["name"] for pod in retained]
+    assert len(retained) <= MOST_RETAINED, f"{names_of} are left"
+    for pod in retained:
+        role, index = pod_role(pod), pod_index(pod)
+        ends = [each["state"]["terminated"] for each in pod["status"].get("containerStatuses", ())]
+        codes = {end["exitCode"] for end in ends} - {names.EXIT_DRAINED}
+        assert codes, f"{names_of} are left, also one that has not failed by itself"
+        members = parsed(job["status"]["replicaStatuses"].get(role, {}).get("indices", ""))
+        assert role == names.ROLE_MASTER or int(index) in members, f"{names_of} are left, the members are {members}"
+
+
+def _watched(pods: list[Json]) -> list[Json]:
+    """Return the pods with the label that the operator watches: nobody looks for one that is over and has lost it."""
+    return [pod for pod in pods if is_live(pod) or names.LABEL_JOB_UID in pod["metadata"]["labels"]]
 
 
 def _lost(job: Json) -> set[tuple[str, int]]:

@@ -42,9 +42,12 @@ class JobInvariants:
         for role, spec in after["spec"]["replicaSpecs"].items():
             least, most = spec.get("minReplicas", 1), spec.get("maxReplicas", 10_000)
             self.history.widen_bounds(uid, role, least, most)
-        if before is None or actor is None or before["metadata"]["uid"] != uid:
+        if before is None or before["metadata"]["uid"] != uid:
             return
         old, new = before.get("status", {}), after.get("status", {})
+        if actor is None:
+            self._note_lost_counts(uid, old, new)
+            return
         if old.get("phase") in FINISHED_JOB_PHASES:
             assert new.get("phase") == old["phase"], f"a job that has {old['phase']} is {new.get('phase')} again"
             assert new.get("completionTime") == old.get("completionTime")
@@ -57,7 +60,8 @@ class JobInvariants:
             assert counted <= self.history.failures[uid, role], f"a failure of {role} is counted twice"
             lost = replica.get("uncountedRestarts", 0) + counted
             assert lost <= self.history.losses[uid, role], f"a loss of {role} is counted twice"
-            self._check_members(uid, role, was, replica, new, first=not old.get("replicaStatuses"))
+            first = not old.get("replicaStatuses")
+            self._check_members(uid, role, was, replica, new, first=first or self._has_size_of_spec(after, role, old))
         assert new.get("master", {}).get("incarnations", 0) >= old.get("master", {}).get("incarnations", 0)
         failed = self.history.failures[uid, names.ROLE_MASTER]
         assert new.get("master", {}).get("restarts", 0) <= failed, "a failure of the master is counted twice"
@@ -66,6 +70,21 @@ class JobInvariants:
         for role, spec in after["spec"]["replicaSpecs"].items():
             if spec.get("replicas", 1) != before["spec"]["replicaSpecs"][role].get("replicas", 1):
                 self._check_write_back(uid, role, spec["replicas"], before)
+
+    def _note_lost_counts(self, uid: str, old: Json, new: Json) -> None:
+        """Somebody else has written the status: what it does not count any more may be counted once more."""
+        for role, was in old.get("replicaStatuses", {}).items():
+            replica = new.get("replicaStatuses", {}).get(role, {})
+            lost = was.get("restartsByIndex", {}).keys() - replica.get("restartsByIndex", {}).keys()
+            self.history.failures[uid, role] += len(lost)
+            self.history.losses[uid, role] += len(lost)
+
+    def _has_size_of_spec(self, job: Json, role: str, old: Json) -> bool:
+        """Whether a job that is suspended gets the size of its spec, since the plan in progress was deleted."""
+        plan, size = old.get("currentPlan"), job["spec"]["replicaSpecs"].get(role, {}).get("replicas", 1)
+        is_deleted = plan is not None and plan not in self.history.objects[SCALE_PLANS]
+        suspended = self.history.may_be_suspended(job["metadata"]["uid"])
+        return suspended and is_deleted and job["status"]["replicaStatuses"][role].get("desired", 0) == size
 
     def _check_members(self, uid: str, role: str, was: Json, replica: Json, status: Json, *, first: bool) -> None:
         """The job's members change only by a plan that has begun and drained, and their number stays in the bounds."""

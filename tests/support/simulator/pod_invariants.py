@@ -6,10 +6,13 @@ from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.times import parse_time
+from elasticjob_operator.core.model.observed import Observed
 
 from tests.support.simulator.raw_objects import (
     FINISHED_JOB_PHASES,
+    MOST_RETAINED,
     controller,
+    is_failure_of_program,
     is_live,
     is_ready,
     is_terminating,
@@ -57,6 +60,8 @@ class PodInvariants:
         leaves = after is None or (is_terminating(after) and not is_terminating(before))
         if leaves:
             self._check_deleted(before, after, job)
+            if is_failure_of_program(before) and not is_terminating(before):
+                self._check_not_needed(before, job, actor.store.last)
 
     def _check_created(self, pod: Json, uid: str, job: Json | None) -> None:
         name, role, index = pod["metadata"]["name"], pod_role(pod), pod_index(pod)
@@ -90,6 +95,20 @@ class PodInvariants:
         assert role != names.ROLE_MASTER, f"the healthy master {name} is deleted"
         members = parsed(status["replicaStatuses"][role].get("indices", ""))
         assert int(index) not in members, f"{name} is deleted, but the job's members are {role} {sorted(members)}"
+
+    def _check_not_needed(self, failed: Json, job: Json, last: Observed) -> None:
+        """A pod whose program has failed is deleted only if enough later ones stay, or nobody is left to read it."""
+        name, role, index = failed["metadata"]["name"], pod_role(failed), pod_index(failed)
+        if last.job.spec.run_policy.suspend or job["status"].get("phase") in (*FINISHED_JOB_PHASES, "Suspended"):
+            return
+        if role != names.ROLE_MASTER:
+            members = parsed(job["status"]["replicaStatuses"][role].get("indices", ""))
+            if int(index) not in members or job["spec"]["replicaSpecs"][role].get("restartRules"):
+                return
+        if last.last_refusal or failed["metadata"]["uid"] in self.history.tampered:
+            return
+        others = [pod.name for pod in last.pods if pod.status.phase == "Failed" and pod.name != name]
+        assert len(others) >= MOST_RETAINED, f"{name} is deleted, and of other failed pods only {others} stay"
 
     def _count_terminations(self, before: Json | None, after: Json | None, uid: str, role: str) -> None:
         """Count the terminations that the operator may count, each at most once."""

@@ -26,6 +26,7 @@ from tests.support.simulator.faulty_session import Faults, Network
 from tests.support.simulator.final_checks import check_final_state
 from tests.support.simulator.invariants import Invariants
 from tests.support.simulator.operator_process import OperatorProcess
+from tests.support.simulator.raw_objects import MOST_RETAINED
 from tests.support.simulator.users import Users
 
 LEASE_SECONDS = 15.0
@@ -55,7 +56,8 @@ class History:
         self.lines_shown = _LINES_SHOWN
 
     def run(self) -> None:
-        with _without_logs_and_random_secrets():
+        most = mock.patch("elasticjob_operator.core.members.retained_pods.MAX_RETAINED_PODS", MOST_RETAINED)
+        with most, _without_logs_and_random_secrets():
             self.loop.run(self._main())
 
     def note(self, *parts: Any) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 from elasticjob_api import names
 
 Json = dict[str, Any]
+MOST_RETAINED = 2
+"""How many failed pods that have been replaced stay in a history: few, so that many histories reach the bound."""
 FINISHED_JOB_PHASES = ("Succeeded", "Failed")
 FINISHED_PLAN_PHASES = ("Succeeded", "PartiallySucceeded", "Failed", "Superseded", "Cancelled")
 FINISHED_SCALER_PHASES = ("ScaleSucceeded", "ScaleFailed")
@@ -50,6 +52,16 @@ def is_terminating(item: Json) -> bool:
 
 def is_live(pod: Json) -> bool:
     return pod["status"].get("phase") in ("Pending", "Running")
+
+
+def is_failure_of_program(pod: Json) -> bool:
+    """Whether the program in a pod has failed by itself, as far as anybody can see."""
+    status = pod["status"]
+    disrupted = any(condition["type"] == "DisruptionTarget" for condition in status.get("conditions", ()))
+    if status.get("phase") != "Failed" or status.get("reason") or disrupted:
+        return False
+    ends = [each["state"].get("terminated", {}) for each in status.get("containerStatuses", ())]
+    return any(end.get("exitCode") in (1, 3, 139) or end.get("reason") == "OOMKilled" for end in ends)
 
 
 def is_ready(pod: Json) -> bool:

@@ -91,6 +91,7 @@ class Users:
             (0.4, self._edit_bounds), (0.8, self._suspend), (3, self._resume), (1.5, self._cancel),
             (0.2, self._delete_job), (3, self.apply_job), (0.5, self._occupy_name), (0.5, self._replace_with_copy),
             (0.2, self._unknown_job), (0.7, self._edit_labels), (0.7, self._write_odd_status),
+            (0.5, self._delete_failed_pod),
         )  # fmt: skip
         (act,) = self.rng.choices([act for _, act in acts], [weight for weight, _ in acts])
         done = act()
@@ -274,7 +275,7 @@ class Users:
 
     def _edit_labels(self) -> None:
         """Edit or remove labels of a pod, by which the operator watches, and others select."""
-        pods = [pod for pod in self.kube.all(PODS) if owners(pod) and is_live(pod)]
+        pods = [pod for pod in self.kube.all(PODS) if owners(pod)]
         if not pods:
             return
         name = self.rng.choice(pods)["metadata"]["name"]
@@ -287,6 +288,14 @@ class Users:
             metadata["labels"] |= {} if value is None else {label: value}
 
         self.kube.edit_metadata(PODS, name, edit)
+
+    def _delete_failed_pod(self) -> None:
+        """Delete a pod that is over, as whoever has read its log."""
+        pods = [pod for pod in self.kube.all(PODS) if owners(pod) and pod["status"].get("phase") == "Failed"]
+        if pods:
+            name = self.rng.choice(pods)["metadata"]["name"]
+            self.note("user: deletion of the failed pod", name)
+            self.kube.remove(PODS, name)
 
     def _write_odd_status(self) -> None:
         """Write into a job's status what the operator reads back, as a master can where no policy prevents it."""

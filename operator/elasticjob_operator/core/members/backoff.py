@@ -33,7 +33,7 @@ def after_termination(
     before: BackOff | None, pod: Pod | None, now: float, *, from_outside: bool
 ) -> tuple[BackOff, str]:
     """Return the back-off after one more end of a member's pod, None if it has vanished, and a phrase for messages."""
-    started, ended = _run_times(pod)
+    started, ended = run_times(pod)
     if ended is None:
         ended = now
     if started is None and before is not None:
@@ -59,7 +59,7 @@ def seconds_left(back_off: BackOff | None, now: float) -> float:
     return left if 0 < left <= MAX_DELAY_SECONDS else 0.0
 
 
-def _run_times(pod: Pod | None) -> tuple[float | None, float | None]:
+def run_times(pod: Pod | None) -> tuple[float | None, float | None]:
     """Return when the training in a pod began and ended, in seconds since the epoch, as far as it is known."""
     if pod is None:
         return None, None

@@ -158,6 +158,16 @@ def classify(pod: Pod, rules: Sequence[RestartRule] = ()) -> Failure:
     return Failure(action, describe(pod), from_outside=action == "Ignore" or killed)
 
 
+def is_counted(job: ElasticJob, pod: Pod) -> bool:
+    """Whether the end of a pod counts against a limit: the failure of a member, and most ends of the master."""
+    if pod.role != names.ROLE_MASTER:
+        return classify(pod, job.spec.replica_specs[pod.role].restart_rules).action != "Ignore"
+    ended = pod.terminated
+    if ended is not None and ended.exit_code in (_SIGKILL, names.EXIT_DRAINED) and ended.reason != "OOMKilled":
+        return False
+    return pod.status.phase == "Succeeded" or classify(pod).action != "Ignore"
+
+
 def describe(pod: Pod) -> str:
     """Return how a pod ended: exit code, reason and termination message."""
     container, terminated = _failed_container(pod)

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from elasticjob_operator.core.manifests.pods import master_pod
 from elasticjob_operator.core.members import backoff
-from elasticjob_operator.core.members.failure_policy import classify
+from elasticjob_operator.core.members.failure_policy import classify, is_counted
 from elasticjob_operator.core.members.lost_pods import is_gone
 from elasticjob_operator.core.members.reconcile_result import ReconcileResult
+from elasticjob_operator.core.members.retained_pods import may_be_retained
 from elasticjob_operator.core.model.actions import CreatePod
 from elasticjob_operator.core.model.observed import Defaults, Observed, Pod
 
-_SIGKILL_OR_SIGTERM = (137, 143)
 _CLOCK_DIFFERENCE_SECONDS = 5
 """By how much the clocks of two API servers, which write the times of creation, are taken to differ at most."""
 
@@ -48,7 +48,9 @@ def reconcile_master(
         if pod.terminating:
             seconds = max(job.spec.master.pod_force_delete_seconds, LEAST_MASTER_FORCE_DELETE_SECONDS)
             result.force_delete_if_stuck(pod, seconds, now)
-        elif (pod.finished and not wait) or (not pod.finished and pod is not live[-1]):
+        elif (pod.finished and not wait and not may_be_retained(job, pod)) or (
+            not pod.finished and pod is not live[-1]
+        ):
             result.delete(pod)
     if not live and wait:
         result.requeue(wait)
@@ -88,7 +90,7 @@ def _count_termination(result: ReconcileResult, job: ElasticJob, pod: Pod, now: 
     if failure.action == "FailJob":
         result.failure = f"the master cannot run: {failure.reason}"
         return
-    counted = _is_counted(pod, failure.action)
+    counted = is_counted(job, pod)
     back_off, consequence = backoff.after_termination(master.back_off, pod, now, from_outside=not counted)
     notes = [f"{pod.name}: {failure.reason}; {consequence}"]
     if not counted:
@@ -102,10 +104,3 @@ def _count_termination(result: ReconcileResult, job: ElasticJob, pod: Pod, now: 
         if master.restarts > limit:
             result.failure = f"the master failed and spec.master.restartLimit {limit} is used up: {failure.reason}"
     result.status = replace(result.status, master=master)
-
-
-def _is_counted(pod: Pod, action: str) -> bool:
-    ended = pod.terminated
-    if ended is not None and ended.exit_code in _SIGKILL_OR_SIGTERM and ended.reason != "OOMKilled":
-        return False
-    return pod.status.phase == "Succeeded" or action != "Ignore"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from elasticjob_api.elasticjob import MAX_REPLICAS, ElasticJobStatus, ReplicaSpec, ReplicaStatus
+from elasticjob_api.elasticjob import MAX_REPLICAS, ElasticJob, ElasticJobStatus, ReplicaSpec, ReplicaStatus
 from elasticjob_api.indices import format_indices, parse_indices
 from msgspec.structs import replace
 
@@ -12,6 +12,7 @@ from elasticjob_operator.core.manifests.pods import member_pod
 from elasticjob_operator.core.members import backoff
 from elasticjob_operator.core.members.lost_pods import is_gone, last_pod_name
 from elasticjob_operator.core.members.reconcile_result import ReconcileResult
+from elasticjob_operator.core.members.retained_pods import may_be_retained
 from elasticjob_operator.core.members.terminations import count_terminations, permanently_failed
 from elasticjob_operator.core.model.actions import CreatePod
 from elasticjob_operator.core.model.observed import Defaults, Observed, Pod
@@ -45,7 +46,7 @@ def reconcile_members(
     result, grouped = ReconcileResult(status), pods_by_role(observed)
     for role, pods in grouped.items():
         count_terminations(result, observed.job, role, pods, staying[role], now)
-        _delete_pods(result, observed.job.spec.replica_specs[role], role, pods, staying[role], now)
+        _delete_pods(result, observed.job, role, pods, staying[role], now)
     restarts = sum(replica.restarts for replica in result.status.replica_statuses.values())
     limit = observed.job.spec.run_policy.backoff_limit
     if restarts > limit and not result.failure:
@@ -85,10 +86,10 @@ def keep_only_members(replica: ReplicaStatus, indices: frozenset[int]) -> Replic
 
 
 def _delete_pods(
-    result: ReconcileResult, spec: ReplicaSpec, role: str, pods: Sequence[Pod], staying: frozenset[int], now: float
+    result: ReconcileResult, job: ElasticJob, role: str, pods: Sequence[Pod], staying: frozenset[int], now: float
 ) -> None:
     """Delete pods of no member, ended pods whose replacement is due, and all but the newest of two of one member."""
-    replica = result.status.replica_statuses[role]
+    spec, replica = job.spec.replica_specs[role], result.status.replica_statuses[role]
     members = parse_indices(replica.indices)
     replaceable = staying - _finished_members(spec, replica)
     indexed = [(pod.index, pod) for pod in pods]
@@ -103,7 +104,12 @@ def _delete_pods(
         elif (
             index not in members
             or (not pod.finished and pod is not newest[index])
-            or (pod.training_ended and index in replaceable and not _back_off_seconds(replica, index, now))
+            or (
+                pod.training_ended
+                and index in replaceable
+                and not _back_off_seconds(replica, index, now)
+                and not may_be_retained(job, pod)
+            )
         ):
             result.delete(pod)
 

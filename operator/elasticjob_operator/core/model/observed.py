@@ -190,6 +190,8 @@ class Observed:
     Attributes:
         job: the job.
         pods: pods of this job, by its namespace and UID, each with the labels that its name says.
+        retained: failed pods that have been replaced and stay for their logs, once they are set apart from `pods`
+            (core/members/retained_pods.py).
         plans: ScalePlans that name the job.
         scale_ins: ScaleIns that name the job.
         scale_outs: ScaleOuts that name the job.
@@ -212,6 +214,7 @@ class Observed:
 
     job: ElasticJob
     pods: tuple[Pod, ...] = ()
+    retained: tuple[Pod, ...] = ()
     plans: tuple[ScalePlan, ...] = ()
     scale_ins: tuple[ScaleIn, ...] = ()
     scale_outs: tuple[ScaleOut, ...] = ()
