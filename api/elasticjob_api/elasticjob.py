@@ -389,12 +389,25 @@ class ElasticJobSpec(Object, frozen=True):
         ),
         *(
             Rule(
-                f"self.framework != '{framework}' || self.replicaSpecs.all(r, r in {list(roles)})",
-                f"framework {framework} has no role %s; its roles are {', '.join(roles)}",
+                f"self.framework != '{framework}' || "
+                f"self.replicaSpecs.all(r, r in {list(roles)} || self.replicaSpecs[r].agent == 'None')",
+                f"framework {framework} has no role %s; its roles are {', '.join(roles)}; "
+                "what does not take part in the training has agent: None",
                 field=".replicaSpecs",
-                values=(f"self.replicaSpecs.filter(r, !(r in {list(roles)}))",),
+                values=(f"self.replicaSpecs.filter(r, !(r in {list(roles)}) && self.replicaSpecs[r].agent != 'None')",),
             )
             for framework, roles in ((name, f.roles) for name, f in FRAMEWORKS.items() if f.roles)
+        ),
+        *(
+            Rule(
+                f"self.framework != '{name}' || "
+                f"{list(group)}.exists(r, r in self.replicaSpecs && self.replicaSpecs[r].agent != 'None')",
+                f"framework {name} needs role {' or '.join(group)}, with an agent; the job has %s",
+                field=".replicaSpecs",
+                values=("self.replicaSpecs.map(r, r)",),
+            )
+            for name, framework in FRAMEWORKS.items()
+            for group in framework.required
         ),
     )
 

@@ -64,6 +64,28 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
     "name that starts with a digit": (job("1a"), "metadata.name", "starts with a letter"),
     "unknown framework": (job(framework="keras"), "spec.framework", "keras", "horovod"),
     "role of another framework": (job(roles={"worker": {}, "ps": {}}), "spec.replicaSpecs", "jax", '"ps"', "worker"),
+    "role that takes part in another framework's training": (
+        job(framework="pytorch", roles={"worker": {}, "etcd": {}, "store": {"agent": "None"}}),
+        "spec.replicaSpecs",
+        'pytorch has no role ["etcd"]',
+        "agent: None",
+    ),
+    "no worker": (job(roles={"store": {"agent": "None"}}), "spec.replicaSpecs", "jax needs role worker", '["store"]'),
+    "a worker without an agent": (
+        job(framework="horovod", roles={"launcher": {}, "worker": {"agent": "None"}}),
+        "needs",
+    ),
+    "neither chief nor worker": (
+        job(framework="tensorflow", roles={"ps": {}}),
+        "spec.replicaSpecs",
+        "tensorflow needs role chief or worker",
+    ),
+    "no scheduler": (
+        job(framework="mxnet", roles={"server": {}, "worker": {}}),
+        "spec.replicaSpecs",
+        "mxnet needs role scheduler, with an agent",
+    ),
+    "no server": (job(framework="mxnet", roles={"scheduler": {}, "worker": {}}), "mxnet needs role server"),
     "reserved role": (job(framework="custom", roles={"master": {}}), "spec.replicaSpecs", "not master"),
     "role that is no name": (job(framework="custom", roles={"A_b": {}}), "spec.replicaSpecs", "lower-case"),
     "role that could be another's member": (
@@ -111,6 +133,23 @@ async def test_a_bad_job_is_refused_by_field(kube: Kube, namespace: str, case: s
     body, *parts = BAD_JOBS[case]
     message = await refused(kube, namespace, ELASTIC_JOBS, body)
     assert [part for part in parts if part not in message] == [], message
+
+
+@pytest.mark.parametrize(
+    ("framework", "roles"),
+    [
+        ("pytorch", {"worker": {}, "store": {"agent": "None"}}),
+        ("mxnet", {"scheduler": {}, "server": {}, "worker": {}}),
+        ("tensorflow", {"worker": {}}),
+        ("tensorflow", {"chief": {}, "ps": {}, "dashboard": {"agent": "None"}}),
+        ("horovod", {"worker": {}}),
+        ("custom", {"anything": {}, "store": {"agent": "None"}}),
+    ],
+)
+async def test_roles_that_a_framework_needs_and_those_beside_its_training_are_accepted(
+    kube: Kube, namespace: str, framework: str, roles: Json
+) -> None:
+    await kube.create(ELASTIC_JOBS, namespace, job(framework=framework, roles=roles))
 
 
 async def test_a_role_needs_a_template(kube: Kube, namespace: str) -> None:

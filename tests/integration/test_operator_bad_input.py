@@ -127,6 +127,7 @@ async def _make_namespace(kube: Kube, namespace: str) -> None:
 async def _prepare(kube: Kube, namespace: str) -> None:
     train = job(RUNNING, replicas=4, autoscaling={"resourceLimits": {"cpu": "500m"}})
     train["spec"]["replicaSpecs"]["worker"]["minReplicas"] = 2
+    train["spec"]["replicaSpecs"]["worker"]["slotsPerReplica"] = 2
     async with kubelet(kube, namespace):
         for body in (train, job(SUSPENDED), job(FINISHED, replicas=1)):
             await kube.create(ELASTIC_JOBS, namespace, body)

@@ -10,7 +10,7 @@ from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE
 Json = dict[str, Any]
 RUNNING, SUSPENDED, FINISHED = "train", "paused", "done"
 """Jobs that the test prepares. The first has workers 0-3, of which train-worker-1 is leaving, at least 2 and at most
-6, each with cpu 100m, and together not more than cpu 500m."""
+6, each with two processes and cpu 100m, and together not more than cpu 500m."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,13 @@ CASES = (
     _plan("malformed quantity", _worker(resource={"cpu": "12x"}), "worker.resource.cpu", "12x"),
     _plan("negative quantity", _worker(resource={"memory": "-1Gi"}), "worker.resource.memory", "-1Gi"),
     _plan("quantity is 0", _worker(resource={"cpu": 0}), "worker.resource.cpu", "0 must be above 0"),
+    _plan(
+        "GPUs that the processes cannot divide",
+        _worker(resource={"nvidia.com/gpu": 3}),
+        "worker.resource.nvidia.com/gpu",
+        "3 cannot be divided by slotsPerReplica",
+        "2",
+    ),
     _plan("createPods: unknown role", {"createPods": [{"role": "ps"}]}, "spec.createPods[0].role", "'ps'", "worker"),
     _plan("createPods: index in use", {"createPods": [{"index": 2}]}, "spec.createPods[0].index", "2 is a member"),
     _plan("createPods: index twice", {"createPods": [{"index": 7}] * 2}, "spec.createPods[1].index", "7", "twice"),

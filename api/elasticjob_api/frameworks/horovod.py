@@ -72,6 +72,7 @@ def environment_with_launcher(world: Sequence[Peer]) -> Environment:
 HOROVOD = Framework(
     roles=("launcher", "worker"),
     environment=environment_with_launcher,
+    required=(("worker",),),
     deciding_role="launcher",
     in_process_elastic=True,
     process_per_gpu=True,
@@ -80,6 +81,7 @@ HOROVOD = Framework(
 HOROVOD_WITHOUT_LAUNCHER = Framework(
     roles=("worker",),
     environment=environment,
+    required=(("worker",),),
     deciding_role="worker",
     in_process_elastic=True,
     process_per_gpu=True,

@@ -18,4 +18,4 @@ def environment(world: Sequence[Peer]) -> Environment:
     }
 
 
-JAX = Framework(roles=("worker",), environment=environment)
+JAX = Framework(roles=("worker",), environment=environment, required=(("worker",),), ports=(PORT,))

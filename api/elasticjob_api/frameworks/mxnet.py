@@ -24,6 +24,8 @@ def environment(world: Sequence[Peer]) -> Environment:
 MXNET = Framework(
     roles=("scheduler", "server", "worker"),
     environment=environment,
+    required=(("scheduler",), ("server",), ("worker",)),
+    ports=(PORT,),
     deciding_role="worker",
     stop_order=("worker", "server", "scheduler"),
 )

@@ -39,6 +39,8 @@ class Framework:
 
     Attributes:
         roles: role names it knows; empty means any.
+        required: roles that a job needs, with an agent; of each group one.
+        ports: at which members that meet there listen, or the first of each role does.
         environment: prepares what all ranks of a world share, once, and returns what renders the variables of each.
         process_per_gpu: a member has a process for each of its GPUs, unless the job sets their number; each process
             chooses its GPU by its local rank. Otherwise a process uses all GPUs of its member, and if there are several
@@ -54,6 +56,8 @@ class Framework:
 
     roles: tuple[str, ...]
     environment: Callable[[Sequence[Peer]], Environment]
+    required: tuple[tuple[str, ...], ...] = ()
+    ports: tuple[int, ...] = ()
     deciding_role: str | None = None
     stop_order: tuple[str, ...] = ()
     kept_roles: frozenset[str] = frozenset()

@@ -28,4 +28,6 @@ def environment(world: Sequence[Peer]) -> Environment:
     }
 
 
-PYTORCH = Framework(roles=("worker",), environment=environment, process_per_gpu=True)
+PYTORCH = Framework(
+    roles=("worker",), environment=environment, required=(("worker",),), ports=(PORT,), process_per_gpu=True
+)

@@ -34,6 +34,8 @@ def environment(world: Sequence[Peer]) -> Environment:
 TENSORFLOW = Framework(
     roles=ROLES,
     environment=environment,
+    required=(("chief", "worker"),),
+    ports=tuple(FIRST_PORTS.values()),
     deciding_role="chief",
     # The chief saves the variables, which parameter servers hold and workers may be changing.
     stop_order=("chief", "worker", "ps"),

@@ -223,8 +223,30 @@ def _member_container(
     container: Json,
 ) -> Json:
     agent = names.AGENT if job.spec.agent.source == "Image" else f"{_INSTALLED_AGENT}/bin/{names.AGENT}"
-    master = names.master_service(job.metadata.name)
-    agent_env = [
+    container = {**container, **hidden_from_kubelet(job, container)}
+    # On the node's own network the agents of two members would want the same port.
+    on_node_network = bool(spec.template["spec"].get("hostNetwork"))
+    agent_env = agent_variables(job, role, index, incarnation, container)
+    reserved = {variable["name"] for variable in agent_env}
+    user_env = [variable for variable in container.get("env") or () if variable.get("name") not in reserved]
+    changed = {
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        **({} if on_node_network else {"readinessProbe": _READY_WHEN_REGISTERED}),
+        **container,
+        "command": [agent, "run", "--"],
+        "args": [*container["command"], *(container.get("args") or ())],
+        "env": [*agent_env, *user_env],
+    }
+    if job.spec.agent.source == "InitContainer":
+        mount = {"name": names.AGENT, "mountPath": names.AGENT_DIRECTORY, "readOnly": True}
+        changed["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
+    return changed
+
+
+def agent_variables(job: ElasticJob, role: str, index: int, incarnation: int, container: Json) -> list[Json]:
+    """Return the variables that the agent of a member gets."""
+    spec, master = job.spec.replica_specs[role], names.master_service(job.metadata.name)
+    return [
         *_identity(job),
         _from_field(names.ENV_POD_UID, "metadata.uid"),
         _from_field(names.ENV_NODE_NAME, "spec.nodeName"),
@@ -240,23 +262,6 @@ def _member_container(
         {"name": names.ENV_DRAIN_SECONDS, "value": str(spec.drain_seconds)},
         {"name": names.ENV_SIGTERM_DELAY_SECONDS, "value": str(spec.sigterm_delay_seconds)},
     ]
-    container = {**container, **hidden_from_kubelet(job, container)}
-    reserved = {variable["name"] for variable in agent_env}
-    user_env = [variable for variable in container.get("env") or () if variable.get("name") not in reserved]
-    # On the node's own network the agents of two members would want the same port.
-    on_node_network = bool(spec.template["spec"].get("hostNetwork"))
-    changed = {
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        **({} if on_node_network else {"readinessProbe": _READY_WHEN_REGISTERED}),
-        **container,
-        "command": [agent, "run", "--"],
-        "args": [*container["command"], *(container.get("args") or ())],
-        "env": [*agent_env, *user_env],
-    }
-    if job.spec.agent.source == "InitContainer":
-        mount = {"name": names.AGENT, "mountPath": names.AGENT_DIRECTORY, "readOnly": True}
-        changed["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
-    return changed
 
 
 def _slots(job: ElasticJob, spec: ReplicaSpec, container: Json) -> list[Json]:

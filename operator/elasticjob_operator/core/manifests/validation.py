@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -11,9 +12,12 @@ from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
 from elasticjob_api.frameworks import torchrun
 from elasticjob_api.gpus import gpus_of, slots_error
 from elasticjob_api.meta import Object
-from elasticjob_api.quantity import parse_quantity
+from elasticjob_api.names import RESOURCE_GPU as GPU
+from elasticjob_api.quantity import parse_quantity, requested
 
 from elasticjob_operator.core.manifests import gang
+from elasticjob_operator.core.manifests.pods import agent_variables
+from elasticjob_operator.core.manifests.ports import port_error
 from elasticjob_operator.core.manifests.process_variables import process_variables
 
 Json = dict[str, Any]
@@ -24,12 +28,18 @@ class _Resources(Object, frozen=True):
     limits: dict[str, int | float | str] | None = None
 
 
+class _Port(Object, frozen=True):
+    container_port: int | None = None
+    protocol: str | None = None
+
+
 class _Container(Object, frozen=True):
     command: list[str] | None = None
     args: list[str] | None = None
     env: list[Json] | None = None
     volume_mounts: list[Json] | None = None
     resources: _Resources | None = None
+    ports: list[_Port] | None = None
 
 
 class _Spec(Object, frozen=True):
@@ -61,12 +71,34 @@ def validation_error(job: ElasticJob) -> str | None:
             return error
         if spec.managed and (error := _processes_error(job, role, spec)):
             return error
+        if error := port_error(job, spec):
+            return f"{field}.spec.{error}"
         installs_agent = spec.managed and job.spec.agent.source == "InitContainer"
         if installs_agent and (error := _reserved_name_error(spec.template["spec"], field)):
             return error
+    if error := _resource_limits_error(job):
+        return error
     if error := _schema_error({"spec": {"containers": [{"resources": job.spec.master.resources}]}}, "spec.master"):
         return error
     return _schema_error(job.spec.master.template, "spec.master.template")
+
+
+def _resource_limits_error(job: ElasticJob) -> str | None:
+    """Return which bound of all members together is below what the fewest members request."""
+    limits = job.spec.autoscaling.resource_limits
+    of_role = [(spec.min_replicas, spec.template["spec"]["containers"]) for spec in job.spec.replica_specs.values()]
+    for field, name, limit in (
+        ("cpu", "cpu", limits.cpu),
+        ("memory", "memory", limits.memory),
+        ("gpu", GPU, limits.gpu),
+    ):
+        total = sum((fewest * requested(containers, name) for fewest, containers in of_role), Decimal(0))
+        if limit is not None and total > parse_quantity(limit):
+            return (
+                f"spec.autoscaling.resourceLimits.{field}: {limit} is below the {total.normalize():f} that the members "
+                "of minReplicas request together"
+            )
+    return None
 
 
 def _template_error(template: Json, field: str, *, managed: bool) -> str | None:
@@ -88,15 +120,19 @@ def _processes_error(job: ElasticJob, role: str, spec: ReplicaSpec) -> str | Non
     field, container = f"spec.replicaSpecs.{role}", spec.template["spec"]["containers"][0]
     if error := slots_error(spec.slots_per_replica, gpus_of(container)):
         return f"{field}.slotsPerReplica: {error}"
-    error = _reserved_variable_error(job, container) or _torchrun_error(job, container)
+    error = _reserved_variable_error(job, role, container) or _torchrun_error(job, container)
     return error and f"{field}.template.spec.containers[0].{error}"
 
 
-def _reserved_variable_error(job: ElasticJob, container: Json) -> str | None:
-    """Return which variable of the container is one that describes the world, and so differs from world to world."""
-    reserved = process_variables(job)
+def _reserved_variable_error(job: ElasticJob, role: str, container: Json) -> str | None:
+    """Return which variable of the container is one that describes the member, or its world."""
+    of_world = process_variables(job)
+    of_member = {variable["name"] for variable in agent_variables(job, role, 0, 0, container)}
     for position, variable in enumerate(container.get("env") or ()):
-        if (name := variable.get("name")) in reserved:
+        name = variable.get("name")
+        if name in of_member:
+            return f"env[{position}].name: {name!r} is set by the operator, and says what member this is; remove it"
+        if name in of_world:
             return (
                 f"env[{position}].name: {name!r} is set by the agent, for each process of each world (how many there "
                 "are is slotsPerReplica); remove it"

@@ -53,7 +53,7 @@ def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> ResolvedPl
                 keep=created[role],
                 first=dispensable_members(job, role),
             )
-        if wanted := _checked_quantities(entry.resource, f"{field}.resource"):
+        if wanted := _checked_quantities(job, role, entry.resource, f"{field}.resource"):
             resources[role] = wanted
     migrations = _migrated(job, pods, plan, targets, taken, by_index)
     _check_resources_agree(plan, migrations, resources)
@@ -126,7 +126,7 @@ def _created(
         elif index in created[entry.role]:
             raise PlanRefused(f"{field}.index: {index} is named twice")
         created[entry.role].add(index)
-        if wanted := _checked_quantities(entry.resource, f"{field}.resource"):
+        if wanted := _checked_quantities(job, entry.role, entry.resource, f"{field}.resource"):
             by_index.setdefault(entry.role, {})[index] = wanted
     return {role: frozenset(indices) for role, indices in created.items()}, by_index
 
@@ -154,7 +154,7 @@ def _migrated(
             raise PlanRefused(f"{field}: member {index} of role {role} has finished its work")
         replacement = next(free[role])
         kept = job.status.replica_statuses[role].resources_by_index.get(str(index), {})
-        if wanted := {**kept, **_checked_quantities(entries[position].resource, f"{field}.resource")}:
+        if wanted := {**kept, **_checked_quantities(job, role, entries[position].resource, f"{field}.resource")}:
             by_index.setdefault(role, {})[replacement] = wanted
         moves[role, index] = Migration(role=role, index=index, replacement=replacement, phase="Pending")
     return tuple(moves.values())
@@ -170,7 +170,7 @@ def _check_resources_agree(
         for n, (entry, move) in enumerate(zip(plan.spec.migrate_pods, migrations, strict=True))
     ]
     for field, role, resource in single:
-        for name, value in _checked_quantities(resource, f"{field}.resource").items():
+        for name, value in as_quantities(resource).items():
             every = resources.get(role, {}).get(name, value)
             if not same_quantity(every, value):
                 raise PlanRefused(
@@ -186,7 +186,8 @@ def _check_role(job: ElasticJob, role: str, field: str) -> None:
         )
 
 
-def _checked_quantities(resources: Resources, field: str) -> Quantities:
+def _checked_quantities(job: ElasticJob, role: str, resources: Resources, field: str) -> Quantities:
+    processes = job.spec.replica_specs[role].slots_per_replica or 1
     wanted = as_quantities(resources)
     for name, value in wanted.items():
         try:
@@ -197,4 +198,6 @@ def _checked_quantities(resources: Resources, field: str) -> Quantities:
             raise PlanRefused(f"{field}.{name}: {value} must be above 0")
         if name == RESOURCE_GPU and number != number.to_integral_value():
             raise PlanRefused(f"{field}.{name}: {value} must be a whole number")
+        if name == RESOURCE_GPU and number % processes:
+            raise PlanRefused(f"{field}.{name}: {value} cannot be divided by slotsPerReplica, which is {processes}")
     return wanted
