@@ -68,6 +68,36 @@ MUTATIONS = (
         "if False:",
     ),
     Mutation(
+        "a member's word does not take a lease over from another",
+        "shards/elasticjob_shards/ledger.py",
+        "if known is not None and not leases.ended:",
+        "if known is not None and False:",
+    ),
+    Mutation(
+        "the report of an ended process takes a lease from who trains",
+        "shards/elasticjob_shards/ledger.py",
+        "if known is not None and not leases.ended:",
+        "if known is not None:",
+    ),
+    Mutation(
+        "leases of before a restored checkpoint come back",
+        "shards/elasticjob_shards/ledger.py",
+        "if leases.round < self.restored_round:",
+        "if False:",
+    ),
+    Mutation(
+        "a world that has begun is changed before all have their places",
+        "master/elasticjob_master/core/rendezvous/elastic_driver.py",
+        "    if job.begun_round == job.round and job.confirmed_at is None:\n        return None\n",
+        "",
+    ),
+    Mutation(
+        "who has left its world waits for a new process that has crashed",
+        "master/elasticjob_master/core/rendezvous/elastic_driver.py",
+        "stranded = failed or (any(m.joining for m in base) and not all(m.joining for m in fresh))",
+        "stranded = failed",
+    ),
+    Mutation(
         "a shard that was given back is lost",
         "shards/elasticjob_shards/ledger.py",
         "            heapq.heappush(self._next, position)\n",

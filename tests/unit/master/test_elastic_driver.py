@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from elasticjob_master.core.rendezvous.commands import HostsUpdated
 from elasticjob_master.core.rendezvous.stored_member import StoredMember
 from hypothesis import settings
@@ -218,14 +219,36 @@ def half_begun() -> tuple[SimulatedHorovod, list[SimulatedAgent], list[StoredMem
     return job, agents, stored
 
 
-def test_a_world_that_has_begun_is_not_changed_before_each_of_its_members_has_its_place() -> None:
+@pytest.mark.parametrize("leaving", [0, 2])
+def test_a_world_that_has_begun_is_not_changed_before_each_of_its_members_has_its_place(leaving: int) -> None:
     job, agents, _ = half_begun()
     begun = job.rendezvous.round
-    job.rendezvous.set_draining({agents[2].identity.pod_name: 60.0}, job.now)
+    job.rendezvous.set_draining({agents[leaving].identity.pod_name: 60.0}, job.now)
     job.advance(5.0)
     assert job.rendezvous.round == begun
     job.run_until_quiet()
-    assert set(job.training()) == {"0.0", "1.0"}
+    assert set(job.training()) == {agent.identity.pod_uid for agent in agents} - {agents[leaving].identity.pod_uid}
+    assert job.first_states == 1
+
+
+def test_who_has_left_its_world_for_a_new_process_trains_on_at_once_when_that_crashes() -> None:
+    job, agents = world_of(2)
+    new = job.join(2)
+    job.advance(2.0)
+    job.handle_command(new)
+    job.proceed(new)
+    job.proceed(new)
+    for agent in agents:
+        job.handle_command(agent)
+    job.proceed(agents[0])  # the commit
+    job.proceed(agents[0])
+    job.end_process(new, 137, asked=False, retry=True)
+    for agent in agents:
+        job.proceed(agent)
+    job.proceed(agents[0])
+    assert set(job.training()) == {"0.0", "1.0"}, "they wait until it has imported its packages again"
+    job.run_until_quiet()
+    assert len(job.training()) == 3
     assert job.first_states == 1
 
 
