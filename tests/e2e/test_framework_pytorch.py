@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.e2e import pytorch_job
-from tests.support.e2e.pytorch_job import SLOTS, Trial, check_end, check_worlds, worlds
+from tests.support.e2e.pytorch_job import CHECKPOINT_STEPS, SLOTS, check_end
 from tests.support.e2e.sandbox import Sandbox
+from tests.support.e2e.trial import Trial, check_worlds, worlds
 
 pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("PyTorch is that of this machine")]
 EPOCHS = 300
@@ -20,7 +21,7 @@ async def test_two_processes_a_pod_train_on_through_2_3_2_pods_a_killed_process_
     python = pytorch_job.python()
     sandbox.apply(pytorch_job.pytorch_job("ddp", folder, epochs=EPOCHS, command=[python]))
     async with sandbox.observe("ddp") as observer:
-        trial = Trial(sandbox, observer, "ddp")
+        trial = Trial(sandbox, observer, "ddp", pytorch_job.python())
         await trial.trains(2, beyond=100)
         assert len(trial.training_processes()) == 2 * SLOTS
         await trial.scale(3)
@@ -34,7 +35,7 @@ async def test_two_processes_a_pod_train_on_through_2_3_2_pods_a_killed_process_
         assert observer.job.status.replica_statuses["worker"].restarts == 1
         log += trial.log()
     found = worlds(log)
-    check_worlds(found)
+    check_worlds(found, checkpoint_steps=CHECKPOINT_STEPS)
     assert [world.size for world in found[:3]] == [2 * SLOTS, 3 * SLOTS, 2 * SLOTS], found
     assert found[-1].size == 2 * SLOTS, found
     check_end(log, EPOCHS)

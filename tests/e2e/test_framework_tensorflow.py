@@ -1,7 +1,8 @@
-"""A real TensorFlow job with parameter servers scales while it trains: the example, on the embedded cluster."""
+"""Real TensorFlow jobs scale while they train: the examples, on the embedded cluster."""
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -12,14 +13,17 @@ from elasticjob_cli.demo.observer import JobObserver
 from elasticjob_kube.session import Json
 
 from tests.support.e2e.sandbox import EXAMPLES, Sandbox
+from tests.support.e2e.trial import Trial, check_worlds, worlds
 
 pytestmark = [
     pytest.mark.thorough,
     pytest.mark.embedded_only("TensorFlow is installed on this machine and not in an image"),
 ]
 
-NAME = "digits-tensorflow"
-STEPS, SECONDS = 3000, 240.0
+NAME, MIRRORED = "digits-tensorflow", "digits-mirrored"
+STEPS, EPOCHS, SECONDS = 3000, 300, 240.0
+STEPS_PER_EPOCH, BATCH, CHECKPOINT_STEPS = 12, 125, 100
+"""Of the example with MultiWorkerMirroredStrategy."""
 
 
 @pytest.fixture(scope="session")
@@ -31,15 +35,17 @@ def python() -> str:
     return found.stdout.strip()
 
 
-def job(python: str, folder: Path) -> Json:
-    """Return the example, shorter, with its checkpoints in a folder of the test."""
-    made: Json = yaml.safe_load((EXAMPLES / "frameworks" / "tensorflow" / "parameter-servers.yaml").read_text())
+def job(python: str, folder: Path, *, manifest: str, script: str, **variables: int) -> Json:
+    """Return an example, shorter, with its checkpoints in a folder of the test."""
+    made: Json = yaml.safe_load((EXAMPLES / "frameworks" / "tensorflow" / manifest).read_text())
+    values = {name: str(value) for name, value in variables.items()} | {"CHECKPOINT_DIR": str(folder)}
+    made["spec"]["runPolicy"] = {"cleanPodPolicy": "None"}  # its log is read at the end
     for spec in made["spec"]["replicaSpecs"].values():
         pod = spec["template"]["spec"]
         pod["volumes"] = [{"name": "checkpoints", "hostPath": {"path": str(folder)}}]
         (container,) = pod["containers"]
-        container["command"] = [python, str(EXAMPLES / "frameworks" / "tensorflow" / "train.py")]
-        container["env"] = [{"name": "STEPS", "value": str(STEPS)}, {"name": "CHECKPOINT_DIR", "value": str(folder)}]
+        container["command"] = [python, str(EXAMPLES / "frameworks" / "tensorflow" / script)]
+        container["env"] = [{"name": name, "value": value} for name, value in values.items()]
         container["volumeMounts"] = [{"name": "checkpoints", "mountPath": str(folder)}]
     return made
 
@@ -58,7 +64,7 @@ async def trains(observer: JobObserver, workers: int, *, beyond: int = 0) -> int
 async def test_workers_come_and_go_without_a_step_lost_and_the_parameter_server_goes_on(
     sandbox: Sandbox, folder: Path, python: str
 ) -> None:
-    sandbox.apply(job(python, folder))
+    sandbox.apply(job(python, folder, manifest="parameter-servers.yaml", script="train.py", STEPS=STEPS))
     async with sandbox.observe(NAME) as observer:
         step = await trains(observer, 2)
         (server,) = (pod for pod in observer.pods if "-ps-" in pod)
@@ -81,3 +87,27 @@ async def test_workers_come_and_go_without_a_step_lost_and_the_parameter_server_
         assert progress is not None
         assert progress.metrics["steps_done"] == progress.step == STEPS, "every step is in the variables, and once"
         assert progress.metrics["accuracy"] > 0.9
+
+
+async def test_mirrored_workers_train_on_through_2_3_2_workers_a_killed_process_and_a_killed_master(
+    sandbox: Sandbox, folder: Path, python: str
+) -> None:
+    sandbox.apply(job(python, folder, manifest="mirrored.yaml", script="mirrored/train.py", EPOCHS=EPOCHS))
+    async with sandbox.observe(MIRRORED) as observer:
+        trial = Trial(sandbox, observer, MIRRORED, python)
+        await trial.trains(2, beyond=CHECKPOINT_STEPS)
+        await trial.scale(3)
+        await trial.scale(2)
+        await trial.lives_through_kill_of_the_master(2)
+        log = trial.log()  # of a pod that is replaced
+        trial.kill_process(rank=1)
+        await trial.timed("kill -9 of a process to next step", 2)
+        await trial.succeeds()
+        log += trial.log()
+    found = worlds(log)
+    check_worlds(found, checkpoint_steps=CHECKPOINT_STEPS)
+    assert [world.size for world in found[:3]] == [2, 3, 2], found
+    assert found[-1].size == 2, found
+    ((steps, samples, accuracy),) = set(re.findall(r"finished: (\d+) steps, (\d+) samples, accuracy ([\d.]+)", log))
+    assert (int(steps), int(samples)) == (EPOCHS * STEPS_PER_EPOCH, EPOCHS * STEPS_PER_EPOCH * BATCH), log
+    assert float(accuracy) > 0.9, log

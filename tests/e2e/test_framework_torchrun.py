@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.e2e import pytorch_job
-from tests.support.e2e.pytorch_job import SLOTS, Trial, check_end, check_worlds, worlds
+from tests.support.e2e.pytorch_job import CHECKPOINT_STEPS, SLOTS, check_end
 from tests.support.e2e.sandbox import Sandbox
+from tests.support.e2e.trial import Trial, check_worlds, worlds
 
 pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("PyTorch is that of this machine")]
 EPOCHS = 300
@@ -23,7 +24,7 @@ async def test_torchrun_trains_on_through_2_3_2_pods_a_killed_process_and_a_kill
     command = [pytorch_job.python(), "-m", "torch.distributed.run", *LOG_OPTIONS, "--log_dir", str(logs)]
     sandbox.apply(pytorch_job.pytorch_job("torchrun", folder, epochs=EPOCHS, command=command))
     async with sandbox.observe("torchrun") as observer:
-        trial = Trial(sandbox, observer, "torchrun")
+        trial = Trial(sandbox, observer, "torchrun", pytorch_job.python())
         await trial.trains(2, beyond=100)
         assert len(trial.training_processes()) == 2 * SLOTS
         await trial.scale(3)
@@ -37,7 +38,7 @@ async def test_torchrun_trains_on_through_2_3_2_pods_a_killed_process_and_a_kill
         assert observer.job.status.replica_statuses["worker"].restarts == 1
         log += trial.log()
     found = worlds(log)
-    check_worlds(found)
+    check_worlds(found, checkpoint_steps=CHECKPOINT_STEPS)
     assert [world.size for world in found[:3]] == [2 * SLOTS, 3 * SLOTS, 2 * SLOTS], found
     assert found[-1].size == 2 * SLOTS, found
     check_end(log, EPOCHS)

@@ -1,0 +1,136 @@
+"""A job of a real framework under test: what is done to it, and what the worlds of its log must be.
+
+Its program prints `round R size N from step S` when a world begins, and `round R size N stopped after step S`.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import psutil
+from elasticjob_api import names
+from elasticjob_api.v1 import job_pb2
+from elasticjob_cli.demo.observer import JobObserver
+
+from tests.support.e2e.sandbox import Sandbox
+
+SECONDS = 240.0
+
+
+@dataclass
+class Trial:
+    """One job under test: what is done to it, and how long its answers take.
+
+    `python` is the interpreter of its training processes.
+    """
+
+    sandbox: Sandbox
+    observer: JobObserver
+    name: str
+    python: str
+    timings: dict[str, float] = field(default_factory=dict)
+
+    async def trains(self, pods: int, *, after_round: int = 0, beyond: int = 0) -> int:
+        """Wait until a world of so many pods, of a later round, has finished a step beyond one; return its round."""
+
+        def at_work() -> int | None:
+            status = self.observer.status
+            formed = status.world_size == pods and status.phase == job_pb2.JOB_PHASE_TRAINING
+            trained = status.progress.step > beyond and status.round > after_round
+            return status.round if formed and trained else None
+
+        return await self.observer.until(f"a world of {pods} that trains beyond {beyond}", at_work, seconds=SECONDS)
+
+    async def timed(self, what: str, pods: int) -> None:
+        """Wait for the first step of the next world, and note the seconds since now."""
+        begun, status = time.monotonic(), self.observer.status
+        await self.trains(pods, after_round=status.round, beyond=-1)
+        print(f"MEASURED {self.name}: {what}: the world is formed after {time.monotonic() - begun:.1f} s")
+        await self.trains(pods, after_round=status.round, beyond=self.observer.status.progress.step)
+        self.timings[what] = time.monotonic() - begun
+        print(f"MEASURED {self.name}: {what}: {self.timings[what]:.1f} s")
+
+    async def scale(self, pods: int) -> None:
+        """Change the size, and wait until it trains."""
+        before = self.observer.status.world_size
+        self.sandbox.kubectl("scale", f"ej/{self.name}", f"--replicas={pods}")
+        await self.timed(f"{before} to {pods} pods: request to next step", pods)
+
+    def kill_process(self, rank: int) -> None:
+        """Kill one training process."""
+        self._process_of(rank).send_signal(signal.SIGKILL)
+
+    def training_processes(self) -> list[psutil.Process]:
+        """Return the processes that run train.py, without their agents and torchruns."""
+        found = []
+        for pod in self.observer.pods:
+            for process in self.sandbox.processes(pod):
+                words = process.cmdline()
+                interpreter = words[0].startswith(self.python) and "torch.distributed.run" not in words
+                if interpreter and "train.py" in words[-1]:
+                    found.append(process)
+        return found
+
+    async def lives_through_kill_of_the_master(self, pods: int) -> None:
+        """Kill the master, and wait until a later one sees the same world go on."""
+        status = self.observer.status
+        starts, round_, step = status.master_starts, status.round, status.progress.step
+        self.sandbox.processes(f"{self.name}-master")[0].send_signal(signal.SIGKILL)
+        await self.observer.until("a new master", lambda: self.observer.status.master_starts > starts, seconds=SECONDS)
+        await self.trains(pods, beyond=step)
+        assert self.observer.status.round == round_, "the world was formed anew although only the master had gone"
+
+    async def succeeds(self) -> None:
+        """Wait until the job has succeeded."""
+        observer = self.observer
+        await observer.until(
+            "the job's success", lambda: observer.job and observer.job.status.phase == "Succeeded", seconds=2 * SECONDS
+        )
+
+    def log(self) -> str:
+        """Return what all pods that are there have printed; rank 0 is in any of them."""
+        listed = self.sandbox.kubectl("get", "pods", "-l", f"{names.LABEL_ROLE}=worker", "-o", "name")
+        return "".join(self.sandbox.kubectl("logs", pod) for pod in listed.split())
+
+    def _process_of(self, rank: int) -> psutil.Process:
+        (process, *_) = [each for each in self.training_processes() if _rank(each) == rank]
+        return process
+
+
+def _rank(process: psutil.Process) -> int:
+    environment = process.environ()
+    return int(environment.get("RANK", environment[names.ENV_RANK]))  # those of torchrun have their own RANK
+
+
+@dataclass(frozen=True)
+class World:
+    """What rank 0 has printed of one world: processes that took part, first step, and last step if it was stopped."""
+
+    round: int
+    size: int
+    first: int
+    last: int | None
+
+
+def worlds(log: str) -> list[World]:
+    """Return the worlds of a log, in their order."""
+    begun = sorted(set(re.findall(r"round (\d+) size (\d+) from step (\d+)", log)), key=lambda found: int(found[0]))
+    stopped = dict(re.findall(r"round (\d+) size \d+ stopped after step (\d+)", log))
+    return [
+        World(int(number), int(size), int(first), int(stopped[number]) if number in stopped else None)
+        for number, size, first in begun
+    ]
+
+
+def check_worlds(found: list[World], *, checkpoint_steps: int) -> None:
+    """Check that each world began where the one before was stopped, or else at a checkpoint of every so many steps."""
+    assert found[0].first == 0
+    for before, after in pairwise(found):
+        if before.last is not None:
+            assert after.first == before.last, f"steps were lost or done twice: {found}"
+        else:
+            assert after.first % checkpoint_steps == 0 or after.first == before.first, found
