@@ -13,6 +13,7 @@ import aiohttp
 import grpc
 import grpc.aio
 import pytest
+from elasticjob_agent.proxy.master_call import call_until_answered
 from elasticjob_api import names
 from elasticjob_api.query_token import query_token
 from elasticjob_api.v1 import agent_pb2, discovery_pb2, job_pb2, rendezvous_pb2, shards_pb2
@@ -366,7 +367,7 @@ async def test_a_killed_master_comes_back_and_everything_goes_on(tmp_path: Path)
         assert (ledger.done, ledger.leased, ledger.waiting) == (3, 1, 6)
         for agent in (first, second):
             await agent.join(channel)
-        again = await ShardServiceStub(channel).LeaseShards(lease)
+        again = await call_until_answered(ShardServiceStub(channel).LeaseShards, lease)
         assert list(again.shards) == [leased.shards[3]], "what is not done of it, and no further lease"
         done = shards_pb2.ReportShardsRequest(dataset="d", pod_uid=first.uid, done=[2, 3])
         assert (await ShardServiceStub(channel).ReportShards(done)).stale == []
