@@ -9,6 +9,7 @@ from pathlib import Path
 
 from elasticjob_api import names, references
 from elasticjob_api.frameworks import pytorch, torchrun
+from elasticjob_api.frameworks.peer import meeting_port
 from elasticjob_api.v1 import agent_pb2 as pb
 
 from elasticjob_agent.config import Config
@@ -102,7 +103,7 @@ def _torchrun_options(start: pb.Start, config: Config) -> Environment:
     position = next(i for i, member in enumerate(members) if member.pod_uid == config.pod_uid)
     return torchrun.environment(
         members[0].address,
-        pytorch.PORT,
+        meeting_port(members[0].address, pytorch.PORT),
         nodes=len(members),
         node_rank=position,
         processes=1 + len(start.other_environments),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -82,8 +83,24 @@ def up(
             progress.write(f"up in {time.monotonic() - began:.1f} s: https://127.0.0.1:{cluster.port}")
         else:
             progress.write(f"already up: https://127.0.0.1:{cluster.port}")
+        for line in next_steps(Path(sys.executable).parent):
+            progress.write(line)
         typer.echo(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}")
         typer.echo(f"export PATH={shlex.quote(str(cluster.bin))}:$PATH")
+
+
+def next_steps(programs: Path) -> list[str]:
+    """Return what to tell whoever has a new cluster: what it lacks, and the commands, indented, that bring it.
+
+    Args:
+        programs: where the project's commands are installed.
+    """
+    return [
+        "It has neither the definitions of jobs nor the operator. With KUBECONFIG and PATH as below, in a checkout:",
+        "  kubectl apply -f crds -f policies && kubectl wait --for=condition=Established crd --all",
+        f"  {shlex.quote(str(programs / 'elasticjob-operator'))} &",
+        "  kubectl apply -f examples/digits.yaml && kubectl get ej -w",
+    ]
 
 
 def down(state: StateOption = None) -> None:

@@ -23,6 +23,7 @@ from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.thorough
 
+CHECKOUT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "elasticjob_cli.main", "dev"]
 
 
@@ -86,6 +87,25 @@ def test_a_cluster_comes_up_is_left_alone_and_goes_down_without_a_trace(state: P
     assert not state.exists()
     assert dev("status", "--state", state).returncode == 1
     assert dev("down", "--state", state).returncode == 0
+
+
+def test_what_a_new_user_is_told_brings_a_job_to_run(state: Path) -> None:
+    answer = dev("up", "--state", state)
+    assert answer.returncode == 0, answer.stderr
+    define, operate, apply = (line.strip() for line in answer.stderr.splitlines() if line.startswith("  "))
+    script = "\n".join(
+        (
+            answer.stdout,
+            define,
+            operate,
+            "operator=$!",
+            apply.partition(" && ")[0],
+            "kubectl wait ej/digits --for=jsonpath={.status.phase}=Running --timeout=120s; status=$?",
+            "kubectl delete ej/digits --wait; kill $operator; wait $operator; exit $status",
+        )
+    )
+    told = subprocess.run(["bash", "-c", script], cwd=CHECKOUT, capture_output=True, text=True, timeout=300)
+    assert told.returncode == 0, told.stdout + told.stderr
 
 
 def test_a_cluster_with_a_dead_process_is_unhealthy_and_is_started_anew(state: Path) -> None:

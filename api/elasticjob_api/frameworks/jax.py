@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from elasticjob_api.frameworks.peer import Environment, Framework, Peer
+from elasticjob_api.frameworks.peer import Environment, Framework, Peer, meeting_port
 
 PORT = 8476
 
 
 def environment(world: Sequence[Peer]) -> Environment:
     """Return the coordinator's address, the number of processes and this one's id."""
+    coordinator = f"{world[0].address}:{meeting_port(world[0].address, PORT)}"
     return lambda rank: {
-        "JAX_COORDINATOR_ADDRESS": f"{world[0].address}:{PORT}",
+        "JAX_COORDINATOR_ADDRESS": coordinator,
         "JAX_NUM_PROCESSES": str(len(world)),
         "JAX_PROCESS_ID": str(rank),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from elasticjob_api.frameworks.peer import Environment, Framework, Peer, of_role
+from elasticjob_api.frameworks.peer import Environment, Framework, Peer, meeting_port, of_role
 
 PORT = 9000
 
@@ -14,7 +14,7 @@ def environment(world: Sequence[Peer]) -> Environment:
     scheduler = (of_role(world, "scheduler") or list(world))[0]
     shared = {
         "DMLC_PS_ROOT_URI": scheduler.address,
-        "DMLC_PS_ROOT_PORT": str(PORT),
+        "DMLC_PS_ROOT_PORT": str(meeting_port(scheduler.address, PORT)),
         "DMLC_NUM_SERVER": str(len(of_role(world, "server"))),
         "DMLC_NUM_WORKER": str(len(of_role(world, "worker"))),
     }

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from zlib import crc32
+
+_EMBEDDED_PORTS = 3000
+"""Few enough to stay below the ports that the kernel gives to clients, from 32768."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,15 @@ class Framework:
             for member in members
             for local_rank in range(1 if launched else member.slots)
         ]
+
+
+def meeting_port(address: str, usual: int) -> int:
+    """Return the port at which the pod of this address listens for all others of its world.
+
+    A loopback address is one of the embedded cluster, whose pods have one network stack. The frameworks listen on all
+    its addresses at once, so two jobs that used the same port there would be in each other's way.
+    """
+    return usual + (crc32(address.encode()) % _EMBEDDED_PORTS if address.startswith("127.") else 0)
 
 
 def stop_stage(role: str, order: Sequence[str], kept_roles: Collection[str]) -> int:

@@ -10,21 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from elasticjob_api.frameworks import torchrun
-from elasticjob_api.frameworks.peer import Environment, Framework, Peer
+from elasticjob_api.frameworks.peer import Environment, Framework, Peer, meeting_port
 
 PORT = 29500
 
 
 def environment(world: Sequence[Peer]) -> Environment:
     """Return what `torch.distributed.init_process_group()` reads."""
+    address, port = world[0].address, meeting_port(world[0].address, PORT)
     return lambda rank: {
-        "MASTER_ADDR": world[0].address,
-        "MASTER_PORT": str(PORT),
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(port),
         "WORLD_SIZE": str(len(world)),
         "RANK": str(rank),
         "LOCAL_RANK": str(world[rank].local_rank),
         "LOCAL_WORLD_SIZE": str(world[rank].local_size),
-        **torchrun.environment(world[0].address, PORT, nodes=len(world), node_rank=rank, processes=1),
+        **torchrun.environment(address, port, nodes=len(world), node_rank=rank, processes=1),
     }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from elasticjob_api import names
@@ -15,6 +17,8 @@ from elasticjob_localcluster.node.environment import MARKER, TERMINATION_LOG, co
 from elasticjob_localcluster.node.pod_model import Json, Pod
 from elasticjob_localcluster.node.service_account import KUBECONFIG
 
+_COPIED_PROGRAMS = f"{names.AGENT_DIRECTORY}/agent/bin/"
+"""Where an init container puts the agent's programs: those of this machine are used instead."""
 _LIBRARY = ("elasticjob", "elasticjob_api", "elasticjob_shards")
 """The packages that a training process imports."""
 
@@ -41,12 +45,17 @@ async def container_command(
     variables[MARKER] = owner
     where = Path(container.get("workingDir") or scratch)
     argv = command_line(container, variables)
-    if argv[0].startswith(f"{names.AGENT_DIRECTORY}/"):
-        argv[0] = Path(argv[0]).name  # an installed agent: this machine's own
-        # It brings its library, for whatever Python the training has.
+    if argv[0].startswith(_COPIED_PROGRAMS):
+        # The agent brings its library, for whatever Python the training has.
         paths = [variables.get("PYTHONPATH", ""), str(_library(directory / "library"))]
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    return Command(argv, variables, where, owner), message_file
+    return Command(with_installed_programs(argv), variables, where, owner), message_file
+
+
+def with_installed_programs(argv: Sequence[str]) -> list[str]:
+    """Return a command with the agent's programs of this machine where it names those that are copied into a pod."""
+    installed = f"{Path(sys.executable).parent}/"
+    return [argument.replace(_COPIED_PROGRAMS, installed) for argument in argv]
 
 
 def _library(folder: Path) -> Path:

@@ -17,9 +17,9 @@ from tests.support.agent_process import agent_environment
 SLOTS = (3, 2, 1)
 
 
-def start(framework: str, position: int) -> pb.Start:
+def start(framework: str, position: int, network: str) -> pb.Start:
     """Return what the second of three members gets, which have different numbers of processes."""
-    peers = [Peer(f"job-worker-{i}", "worker", i, f"10.0.0.{i}", slots) for i, slots in enumerate(SLOTS)]
+    peers = [Peer(f"job-worker-{i}", "worker", i, f"{network}.{i}", slots) for i, slots in enumerate(SLOTS)]
     processes = FRAMEWORKS[framework].processes(peers)
     render, first = FRAMEWORKS[framework].environment(processes), sum(SLOTS[:position])
     members = [
@@ -36,9 +36,13 @@ def start(framework: str, position: int) -> pb.Start:
     )
 
 
-def rendered(framework: str, position: int, *command: str, **container: str) -> list[dict[str, str]]:
+def rendered(
+    framework: str, position: int, *command: str, network: str = "10.0.0", **container: str
+) -> list[dict[str, str]]:
     variables = agent_environment({names.ENV_FRAMEWORK: framework, **container}, index=position, master="10.0.0.9")
-    return environments(start(framework, position), config.load(variables), command, variables, Path("/tmp/socket"))
+    return environments(
+        start(framework, position, network), config.load(variables), command, variables, Path("/tmp/socket")
+    )
 
 
 def test_ranks_of_a_member_are_adjacent_and_count_all_processes_before_it() -> None:
@@ -75,6 +79,13 @@ def test_torchrun_is_one_process_a_member_that_starts_the_members_processes() ->
     for (one,) in torchruns:
         assert names.ENV_RANK not in one, "its processes would all believe to be this one"
         assert one[names.ENV_ROUND] == "7"
+
+
+def test_torchrun_meets_where_its_processes_would_on_the_embedded_cluster_too() -> None:
+    endpoint = "PET_RDZV_ENDPOINT"
+    (one,) = rendered("pytorch", 0, "torchrun", "train.py", network="127.1.2")
+    alone = rendered("pytorch", 0, "python", "train.py", network="127.1.2")[0]
+    assert one[endpoint] == f"{alone['MASTER_ADDR']}:{alone['MASTER_PORT']}" != "127.1.2.0:29500"
 
 
 def test_what_torchrun_may_be_told_otherwise_is_the_users() -> None:

@@ -7,6 +7,7 @@ import json
 import pytest
 from elasticjob_api.frameworks import FRAMEWORKS, Peer, framework_of
 from elasticjob_api.frameworks.tensorflow import FIRST_PORTS
+from elasticjob_localcluster.node.addresses import NetworkIdentity, derive_address
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,6 +68,21 @@ def test_jax_ranks_are_unique_and_all_meet_at_rank_0(world: list[Peer]) -> None:
     assert [int(one["JAX_PROCESS_ID"]) for one in variables] == list(range(len(world)))
     assert {one["JAX_NUM_PROCESSES"] for one in variables} == {str(len(world))}
     assert {one["JAX_COORDINATOR_ADDRESS"].rpartition(":")[0] for one in variables} == {world[0].address}
+
+
+@pytest.mark.parametrize("framework", ["jax", "mxnet", "pytorch"])
+def test_jobs_of_the_embedded_cluster_meet_at_ports_of_their_own(framework: str) -> None:
+    def port(address: str) -> int:
+        member = Peer("job-0", FRAMEWORKS[framework].roles[0], 0, address)
+        (variables,) = environments(framework, FRAMEWORKS[framework].processes([member]))
+        names = ("JAX_COORDINATOR_ADDRESS", "DMLC_PS_ROOT_PORT", "MASTER_PORT")
+        return int(next(variables[name] for name in names if name in variables).rpartition(":")[2])
+
+    assert port("10.0.0.1") == port("10.0.0.2"), "the usual one, where each pod has a network of its own"
+    one, other = (derive_address(NetworkIdentity("default", job, "worker-0")) for job in ("first", "second"))
+    assert port(one) == port(one) != port(other)
+    first_of_clients = 32768
+    assert all(port(f"127.1.{number}.1") < first_of_clients for number in range(256))
 
 
 @given(worlds("pytorch"))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from elasticjob_localcluster.node.container_command import with_installed_programs
 from elasticjob_localcluster.node.environment import (
     ConfigError,
     EnvironmentInputs,
@@ -181,3 +184,13 @@ def test_command_and_arguments_are_expanded() -> None:
         "$(A)",
         "$(B)",
     ]
+
+
+def test_programs_that_are_copied_into_a_pod_are_those_of_this_machine() -> None:
+    copied = "/elasticjob/agent/bin"
+    text = f"horovodrun --host-discovery-script {copied}/discover_hosts train"
+    agent, *others = with_installed_programs([f"{copied}/elasticjob-agent", "run", "--", "sh", "-c", text])
+    installed = Path(sys.executable).parent
+    assert agent == str(installed / "elasticjob-agent")
+    assert others == ["run", "--", "sh", "-c", f"horovodrun --host-discovery-script {installed}/discover_hosts train"]
+    assert all((installed / name).exists() for name in ("elasticjob-agent", "discover_hosts"))
