@@ -21,6 +21,7 @@ from elasticjob_agent.node_check import NodeCheck
 from elasticjob_agent.process import ProcessSupervisor, TrainingProcesses
 from elasticjob_agent.process_environment import environments
 from elasticjob_agent.readiness import Readiness
+from elasticjob_agent.remote_shell import programs
 from elasticjob_agent.training_socket import TrainingSocket
 from elasticjob_agent.usage import UsageMonitor
 
@@ -60,6 +61,8 @@ class Agent:
         )
         self._horovod = HorovodRendezvous(self._channel, config.pod_uid, on_joined=self._report_joined)
         self._readiness = Readiness(config.address)
+        if names.ENV_REMOTE_SHELL in environment:
+            environment = self._environment = programs.on_path(environment, self._training_socket.path.parent)
         self._supervisor = ProcessSupervisor(command, environment)
         self._processes: TrainingProcesses | None = None
         self._node_check = NodeCheck(environment)

@@ -1,5 +1,8 @@
 """`discover_hosts`: the script Horovod runs to learn which hosts it can use. Prints `host:slots`, one a line.
 
+A host is the name of a pod, which only the agents' own `ssh` knows. `--addresses` prints IP addresses of pods instead,
+and `--hostfile` prints these as `address slots=slots`, which `mpirun` reads.
+
 Horovod runs it about once a second and ends the job if it fails, so the answer comes within `ANSWER_SECONDS`, and when
 the master cannot be reached it is the last one. In a training process, which does not have the job's token, the agent
 is asked; in any other process of the pod, the master. Standard library only.
@@ -7,6 +10,7 @@ is asked; in any other process of the pod, the master. Standard library only.
 
 from __future__ import annotations
 
+import argparse
 import http.client
 import json
 import os
@@ -15,7 +19,7 @@ import ssl
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from elasticjob_api import names
@@ -26,14 +30,19 @@ ANSWER_SECONDS = 2.0
 _ERRORS = (OSError, http.client.HTTPException, ValueError, KeyError)
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Print the hosts; returns 1 only if they have never been known."""
+    parser = argparse.ArgumentParser(prog="discover_hosts", description="Prints the hosts to train on.")
+    parser.add_argument("--addresses", action="store_true", help="print IP addresses instead of names of pods")
+    parser.add_argument("--hostfile", action="store_true", help="print them as mpirun reads them")
+    options = parser.parse_args(arguments)
+    addresses = options.addresses or options.hostfile
     answer: list[str] = []
     problem: list[str] = ["no answer"]
 
     def ask() -> None:
         try:
-            answer.append(discover(os.environ))
+            answer.append(discover(os.environ, addresses=addresses))
         except _ERRORS as error:
             problem[0] = f"{type(error).__name__}: {error}"
 
@@ -42,7 +51,7 @@ def main() -> int:
     thread.start()
     thread.join(ANSWER_SECONDS)
     try:
-        cache = _cache_file(os.environ)
+        cache = _cache_file(os.environ, addresses=addresses)
         if answer:
             _write_cache(cache, answer[0])
             hosts = answer[0]
@@ -54,17 +63,20 @@ def main() -> int:
             sys.stderr.write(f"discover_hosts: no hosts are known yet ({error})\n")
             return 1
         hosts = answer[0]
-    print(hosts, end="")
+    for line in hosts.splitlines():
+        host, _, slots = line.rpartition(":")
+        print(f"{host} slots={slots}" if options.hostfile else line)
     return 0
 
 
-def discover(environment: Mapping[str, str]) -> str:
+def discover(environment: Mapping[str, str], *, addresses: bool = False) -> str:
     """Return the present hosts, one a line. Any failure is an OSError, HTTPException, ValueError or KeyError."""
     path = environment.get(names.ENV_SOCKET)
-    return _from_agent(path) if path else _from_master(environment)
+    return _from_agent(path, addresses=addresses) if path else _from_master(environment, addresses=addresses)
 
 
-def _from_agent(path: str) -> str:
+def _from_agent(path: str, *, addresses: bool) -> str:
+    field = "address" if addresses else "name"
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(ANSWER_SECONDS)
         connection.connect(path)
@@ -75,17 +87,18 @@ def _from_agent(path: str) -> str:
                 if message.get("id") == 1:
                     if "error" in message:
                         raise OSError(message["error"])
-                    return "".join(f"{host['name']}:{host['slots']}\n" for host in message["result"]["hosts"])
+                    return "".join(f"{host[field]}:{host['slots']}\n" for host in message["result"]["hosts"])
     raise OSError("the agent has closed the connection")
 
 
-def _from_master(environment: Mapping[str, str]) -> str:
+def _from_master(environment: Mapping[str, str], *, addresses: bool) -> str:
     service = environment[names.ENV_MASTER_SERVICE]
     host = environment.get(names.service_host_env(service)) or f"{service}.{environment[names.ENV_NAMESPACE]}.svc"
     context = ssl.create_default_context(cadata=environment[names.ENV_CA])
     connection = _Connection(host, names.HTTP_PORT, context=context, timeout=ANSWER_SECONDS)
     try:
-        connection.request("GET", "/hosts", headers={names.TOKEN_METADATA: f"Bearer {environment[names.ENV_TOKEN]}"})
+        path = "/hosts?addresses" if addresses else "/hosts"
+        connection.request("GET", path, headers={names.TOKEN_METADATA: f"Bearer {environment[names.ENV_TOKEN]}"})
         response = connection.getresponse()
         text = response.read(1 << 20).decode()
     finally:
@@ -108,14 +121,14 @@ class _Connection(http.client.HTTPSConnection):
         self.sock = self._tls.wrap_socket(plain, server_hostname=names.TLS_SERVER_NAME)
 
 
-def _cache_file(environment: Mapping[str, str]) -> Path:
+def _cache_file(environment: Mapping[str, str], *, addresses: bool) -> Path:
     """Return the file of the last answer, in a folder that only this user can write to."""
     folder = Path(writable_directory.path(), f"elasticjob-hosts-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise PermissionError(f"{folder} belongs to somebody else")
-    return folder / (environment.get(names.ENV_POD_UID) or "hosts")
+    return folder / f"{environment.get(names.ENV_POD_UID) or 'hosts'}{'-addresses' if addresses else ''}"
 
 
 def _write_cache(cache: Path, hosts: str) -> None:

@@ -1,4 +1,4 @@
-"""`elasticjob-agent run -- CMD…` and `elasticjob-agent install DIR`: the command line of the worker's side."""
+"""`elasticjob-agent run -- CMD…`, `remote-shell` and `install DIR`: the command line of the worker's side."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from elasticjob_api import names
 
 from elasticjob_agent import LIBRARY, VERSION, config, exec_child, termination, token_hiding
+from elasticjob_agent.remote_shell import programs
 
 EX_CONFIG = 78
 
@@ -26,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = commands.add_parser("run", help="run a training command as a member of a job")
     run.add_argument("command", nargs="+", metavar="CMD", help="the command and its arguments, after --")
     run.set_defaults(work=lambda given: _run(given.command))
+    shell = commands.add_parser("remote-shell", help="run what the job's launcher starts here with its `ssh`")
+    shell.set_defaults(work=lambda _given: _run(programs.command("elasticjob_agent.remote_shell.worker")))
     copy = commands.add_parser("install", help="put an agent that runs in any image into a directory")
     copy.add_argument("directory", type=Path, metavar="DIR", help="to be made; where it is in the other container, too")
     copy.set_defaults(work=lambda given: _install(given.directory))

@@ -22,10 +22,11 @@ SCRIPT = str(Path(sys.executable).with_name("discover_hosts"))
 
 class Hosts(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        right = self.path == "/hosts" and self.headers["authorization"] == "Bearer secret"
+        right = self.path in ("/hosts", "/hosts?addresses") and self.headers["authorization"] == "Bearer secret"
         self.send_response(200 if right else 401)
         self.end_headers()
-        self.wfile.write(b"job-worker-0:2\njob-worker-1-4:1\n" if right else b"no")
+        hosts = b"10.0.0.7:2\n10.0.0.9:1\n" if "addresses" in self.path else b"job-worker-0:2\njob-worker-1-4:1\n"
+        self.wfile.write(hosts if right else b"no")
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
@@ -57,7 +58,7 @@ def master(tmp_path: Path) -> Iterator[Master]:
     master.stop()
 
 
-def discover(master: Master, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+def discover(master: Master, folder: Path, *options: str, **more: str) -> subprocess.CompletedProcess[str]:
     environment = {
         "PATH": os.environ["PATH"],
         "TMPDIR": str(folder),
@@ -68,7 +69,7 @@ def discover(master: Master, folder: Path, **more: str) -> subprocess.CompletedP
         names.ENV_TOKEN: "secret",
         **more,
     }
-    return subprocess.run([SCRIPT], env=environment, capture_output=True, text=True, timeout=30)
+    return subprocess.run([SCRIPT, *options], env=environment, capture_output=True, text=True, timeout=30)
 
 
 def test_hosts_are_printed_as_horovod_reads_them_and_remembered(master: Master, tmp_path: Path) -> None:
@@ -77,6 +78,13 @@ def test_hosts_are_printed_as_horovod_reads_them_and_remembered(master: Master, 
     refused = discover(master, tmp_path, **{names.ENV_TOKEN: "wrong"})
     assert (refused.returncode, refused.stdout) == (0, first.stdout)
     assert "last known hosts (OSError: 401 no)" in refused.stderr
+
+
+def test_addresses_are_printed_for_who_reaches_the_hosts_by_his_own_means(master: Master, tmp_path: Path) -> None:
+    assert discover(master, tmp_path, "--addresses").stdout == "10.0.0.7:2\n10.0.0.9:1\n"
+    hostfile = discover(master, tmp_path, "--hostfile", **{names.ENV_TOKEN: "wrong"})
+    assert (hostfile.returncode, hostfile.stdout) == (0, "10.0.0.7 slots=2\n10.0.0.9 slots=1\n")
+    assert discover(master, tmp_path).stdout == "job-worker-0:2\njob-worker-1-4:1\n", "the last answers are kept apart"
 
 
 def test_without_any_answer_ever_it_fails(master: Master, tmp_path: Path) -> None:

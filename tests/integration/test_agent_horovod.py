@@ -12,8 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 from elasticjob_api import names
+from elasticjob_api.frameworks import FRAMEWORKS, Peer
 
-from tests.support.horovod_jobs import FINISH, SCRIPT, check_account, steps_in, train
+from tests.support.horovod_jobs import FINISH, SCRIPT, check_account, horovod_python, steps_in, train
 from tests.support.local_job import LocalJob
 
 pytestmark = pytest.mark.thorough
@@ -164,3 +165,16 @@ def test_several_processes_of_a_pod_enter_and_leave_worlds_together(job: LocalJo
     wait_for_size(job, 4, after=last)
     assert finish(job, first, second, third) == [0, names.EXIT_DRAINED, 0]
     check_account(job.log(), sizes={4, 6} | set(sizes_in(job)))
+
+
+def test_a_worker_beside_a_launcher_that_runs_the_script_itself_fails_and_does_not_train_alone() -> None:
+    launcher, worker = (
+        Peer("job-launcher-0", "launcher", 0, "127.0.0.1"),
+        Peer("job-worker-0", "worker", 0, "127.0.0.2"),
+    )
+    variables = FRAMEWORKS["horovod"].environment([launcher, worker])(1)
+    script = [horovod_python(), "-c", "import horovod.torch as hvd; hvd.init(); print('size', hvd.size())"]
+    ended = subprocess.run(script, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+    assert ended.returncode != 0
+    assert "Unsupported controller type" in ended.stderr
+    assert "size" not in ended.stdout

@@ -150,6 +150,7 @@ async def test_http_speaks_horovods_grammar_and_wants_the_token(master: Master, 
         assert status == 200
         assert re.fullmatch(r"([^:\s]+:[0-9]+\n)*", text)
         assert text == "job-worker-0:1\njob-worker-1:1\n"
+        assert re.fullmatch(r"([0-9.]+:1\n){2}", (await get("/hosts?addresses", TOKEN))[1])
         assert (await get("/healthz"))[0] == (await get("/readyz"))[0] == 200
         assert "elasticjob_round 1.0" in (await get("/metrics"))[1]
         assert (await get("/nothing"))[0] == 404

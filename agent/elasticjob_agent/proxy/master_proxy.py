@@ -15,6 +15,7 @@ from elasticjob_api.v1 import discovery_pb2 as discovery
 from elasticjob_api.v1.discovery_pb2_grpc import DiscoveryServiceStub
 
 from elasticjob_agent.proxy.master_call import CallError, call_until_answered
+from elasticjob_agent.proxy.remote_shell import RemoteShellProxy
 from elasticjob_agent.proxy.rendezvous import RendezvousProxy
 from elasticjob_agent.proxy.shards import Caller, ShardProxy
 
@@ -26,6 +27,7 @@ class MasterProxy:
         """Call over a channel to the master, in the name of a pod."""
         self._shards = ShardProxy(channel, pod_uid)
         self._rendezvous = RendezvousProxy(channel, pod_uid)
+        self._remote_shell = RemoteShellProxy(channel, pod_uid)
         self._discovery = DiscoveryServiceStub(channel)
 
     async def call(self, request: dict[str, Any], caller: Caller) -> dict[str, Any]:
@@ -40,6 +42,8 @@ class MasterProxy:
                     return await self._shards.handlers[name](request, caller)
                 case str(name) if name in self._rendezvous.handlers:
                     return await self._rendezvous.handlers[name](request, caller)
+                case str(name) if name in self._remote_shell.handlers:
+                    return await self._remote_shell.handlers[name](request, caller)
                 case "hosts":
                     hosts = (await call_until_answered(self._discovery.GetHosts, discovery.GetHostsRequest())).hosts
                     return {"hosts": [{"name": h.name, "slots": h.slots, "address": h.address} for h in hosts]}
@@ -55,5 +59,6 @@ class MasterProxy:
         return self._shards.leased()
 
     async def disconnected(self, caller: Caller) -> None:
-        """Give back the shards that an ended connection had leased."""
+        """Give back the shards that an ended connection had leased, and close its session of a remote shell."""
         await self._shards.disconnected(caller)
+        await self._remote_shell.disconnected(caller)

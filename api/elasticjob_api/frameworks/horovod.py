@@ -65,8 +65,11 @@ def environment(world: Sequence[Peer]) -> Environment:
 
 
 def environment_with_launcher(world: Sequence[Peer]) -> Environment:
-    """Return the host name that the launcher's driver knows this member by."""
-    return lambda rank: {"HOROVOD_HOSTNAME": world[rank].name, "HOROVOD_ELASTIC": "1"}
+    """Return what keeps a worker's own command from training alone: the launcher starts the training, with its values.
+
+    Nothing is set in the launcher, which passes its environment on to every process that it starts.
+    """
+    return lambda rank: {} if world[rank].role == "launcher" else {"HOROVOD_CONTROLLER": "launcher"}
 
 
 HOROVOD = Framework(

@@ -18,6 +18,8 @@ from elasticjob_api.v1 import (
     horovod_pb2_grpc,
     job_pb2,
     job_pb2_grpc,
+    remote_shell_pb2,
+    remote_shell_pb2_grpc,
     rendezvous_pb2,
     rendezvous_pb2_grpc,
     shards_pb2,
@@ -38,6 +40,7 @@ from elasticjob_master.server.services.decoding import refusing_undecodable
 from elasticjob_master.server.services.discovery import DiscoveryService
 from elasticjob_master.server.services.horovod import HorovodService
 from elasticjob_master.server.services.job import JobService
+from elasticjob_master.server.services.remote_shell import RemoteShellService
 from elasticjob_master.server.services.rendezvous import RendezvousService
 from elasticjob_master.server.services.shards import ShardService
 
@@ -67,6 +70,7 @@ _SERVICES = tuple(
         (job_pb2, "JobService"),
         (rendezvous_pb2, "RendezvousService"),
         (horovod_pb2, "HorovodService"),
+        (remote_shell_pb2, "RemoteShellService"),
     )
 )
 _AGENTS_STREAM = f"/{AGENT_SERVICE}/Connect"
@@ -137,6 +141,7 @@ class GrpcServer:
         shards_pb2_grpc.add_ShardServiceServicer_to_server(ShardService(controller, state_writer), server)
         rendezvous_pb2_grpc.add_RendezvousServiceServicer_to_server(RendezvousService(controller, state_writer), server)
         horovod_pb2_grpc.add_HorovodServiceServicer_to_server(HorovodService(controller), server)
+        remote_shell_pb2_grpc.add_RemoteShellServiceServicer_to_server(RemoteShellService(controller), server)
         self._job_service = JobService(controller, config)
         job_pb2_grpc.add_JobServiceServicer_to_server(self._job_service, server)
         self._health = health.aio.HealthServicer()

@@ -110,7 +110,7 @@ class HttpServer:
 
     async def _hosts(self, request: web.Request) -> web.Response:
         self._check_token(request)
-        return web.Response(text=self._controller.hosts.value.text())
+        return web.Response(text=self._controller.hosts.value.text(addresses="addresses" in request.query))
 
     async def _dashboard(self, _request: web.Request) -> web.Response:
         return web.Response(text=self._page.text, content_type="text/html", headers=self._page.headers)

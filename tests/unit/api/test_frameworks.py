@@ -133,10 +133,9 @@ def test_mxnet_members_agree_on_the_scheduler_and_on_the_counts(world: list[Peer
 
 
 @given(worlds("horovod"))
-def test_horovod_members_have_names_that_no_other_has(world: list[Peer]) -> None:
-    names = [one["HOROVOD_HOSTNAME"] for one in environments("horovod", world)]
-    assert names == [peer.name for peer in world]
-    assert len(set(names)) == len({(peer.role, peer.index) for peer in world})
+def test_a_horovod_launcher_has_nothing_to_pass_on_and_a_worker_beside_it_cannot_train_alone(world: list[Peer]) -> None:
+    for peer, variables in zip(world, environments("horovod", world), strict=True):
+        assert variables == ({} if peer.role == "launcher" else {"HOROVOD_CONTROLLER": "launcher"})
 
 
 @given(members_of("pytorch"))

@@ -19,6 +19,7 @@ def present(*indices: int) -> Members:
 def test_the_list_is_in_the_order_of_joining_in_horovods_grammar() -> None:
     hosts = next_host_list(HostList(), present(1, 0), role="worker", settled=True)
     assert hosts.text() == "j-worker-1:2\nj-worker-0:2\n"
+    assert hosts.text(addresses=True) == "10.0.0.1:2\n10.0.0.0:2\n"
     assert hosts.version == 1
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from elasticjob_agent import process_environment, training_socket
+from elasticjob_agent.remote_shell import worker
 from elasticjob_api import limits
 from elasticjob_api.refusals import NotCurrent
 from elasticjob_master.controller import Controller
@@ -25,7 +26,7 @@ from elasticjob_master.persistence.config_map import ConfigMapStore
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import NoStore, StoreFailed
 from elasticjob_master.server import grpc_server, http_server
-from elasticjob_master.server.services import discovery, job
+from elasticjob_master.server.services import discovery, job, remote_shell
 from elasticjob_shards import Dataset, dataset, ledgers
 from elasticjob_shards import ledger as core_ledger
 
@@ -43,6 +44,12 @@ LIMITS: dict[str, tuple[int, ...]] = {
     "Bytes of a value; of all keys and values": (key_value.LONGEST_VALUE, key_value.MOST_BYTES),
     "Barriers of a round; that are waited at, at a time": (barrier.MOST_BARRIERS, barrier.MOST_WAITING),
     "Open HTTP connections": (http_server.MOST_CONNECTIONS,),
+    "Sessions of a worker at a time": (worker.MOST_SESSIONS,),
+    "Messages of the remote shell: bytes of one; of all that wait; calls that wait": (
+        remote_shell.LONGEST_DATA,
+        remote_shell.MOST_DATA,
+        remote_shell.MOST_WAITING,
+    ),
     "Connections to the agent's socket": (training_socket.MAX_CONNECTIONS,),
     "A line on the agent's socket": (training_socket.MAX_LINE_BYTES,),
     "Answers a training process does not read": (training_socket.MAX_UNREAD_BYTES,),

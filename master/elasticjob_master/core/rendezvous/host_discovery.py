@@ -29,9 +29,9 @@ class HostList:
     version: int = 0
     hosts: tuple[Host, ...] = ()
 
-    def text(self) -> str:
-        """Return the list as Horovod reads it: a line `host:slots` for each."""
-        return "".join(f"{host.name}:{host.slots}\n" for host in self.hosts)
+    def text(self, *, addresses: bool = False) -> str:
+        """Return the list as Horovod reads it: a line `host:slots` for each, by the pod's name or its address."""
+        return "".join(f"{host.address if addresses else host.name}:{host.slots}\n" for host in self.hosts)
 
 
 def next_host_list(published: HostList, members: Iterable[Member], *, role: str | None, settled: bool) -> HostList:

@@ -10,7 +10,7 @@ from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
 from elasticjob_api.gpus import divided_devices, gpus_of, slots
 from elasticjob_api.quantity import parse_quantity
 
-from elasticjob_operator.core.manifests import gang
+from elasticjob_operator.core.manifests import gang, remote_shell
 from elasticjob_operator.core.manifests.process_variables import hidden_from_kubelet
 from elasticjob_operator.core.model.identity import MemberIdentity, identity_of, pod_labels
 from elasticjob_operator.core.model.observed import Defaults, owner_reference
@@ -233,8 +233,7 @@ def _member_container(
         "terminationMessagePolicy": "FallbackToLogsOnError",
         **({} if on_node_network else {"readinessProbe": _READY_WHEN_REGISTERED}),
         **container,
-        "command": [agent, "run", "--"],
-        "args": [*container["command"], *(container.get("args") or ())],
+        **_agent_command(agent, container),
         "env": [*agent_env, *user_env],
     }
     if job.spec.agent.source == "InitContainer":
@@ -254,6 +253,7 @@ def agent_variables(job: ElasticJob, role: str, index: int, incarnation: int, co
         {"name": names.ENV_INDEX, "value": str(index)},
         {"name": names.ENV_INCARNATION, "value": str(incarnation)},
         *_slots(job, spec, container),
+        *([{"name": names.ENV_REMOTE_SHELL, "value": "1"}] if remote_shell.is_launcher(job, role) else []),
         {"name": names.ENV_FRAMEWORK, "value": job.spec.framework},
         {"name": names.ENV_MASTER_SERVICE, "value": master},
         _from_secret(names.ENV_TOKEN, master, names.SECRET_TOKEN),
@@ -262,6 +262,13 @@ def agent_variables(job: ElasticJob, role: str, index: int, incarnation: int, co
         {"name": names.ENV_DRAIN_SECONDS, "value": str(spec.drain_seconds)},
         {"name": names.ENV_SIGTERM_DELAY_SECONDS, "value": str(spec.sigterm_delay_seconds)},
     ]
+
+
+def _agent_command(agent: str, container: Json) -> Json:
+    """Return how the agent is started: with the command, or to wait for what a launcher starts."""
+    if not container.get("command"):
+        return {"command": [agent, "remote-shell"], "args": []}
+    return {"command": [agent, "run", "--"], "args": [*container["command"], *(container.get("args") or ())]}
 
 
 def _slots(job: ElasticJob, spec: ReplicaSpec, container: Json) -> list[Json]:

@@ -15,7 +15,7 @@ from elasticjob_api.meta import Object
 from elasticjob_api.names import RESOURCE_GPU as GPU
 from elasticjob_api.quantity import parse_quantity, requested
 
-from elasticjob_operator.core.manifests import gang
+from elasticjob_operator.core.manifests import gang, remote_shell
 from elasticjob_operator.core.manifests.pods import agent_variables
 from elasticjob_operator.core.manifests.ports import port_error
 from elasticjob_operator.core.manifests.process_variables import process_variables
@@ -67,7 +67,10 @@ def validation_error(job: ElasticJob) -> str | None:
         return error
     for role, spec in job.spec.replica_specs.items():
         field = f"spec.replicaSpecs.{role}.template"
-        if error := _template_error(spec.template, field, managed=spec.managed):
+        needs_command = spec.managed and not remote_shell.is_worker(job, role)
+        if error := _template_error(spec.template, field, needs_command=needs_command):
+            return error
+        if error := remote_shell.command_error(job, role):
             return error
         if spec.managed and (error := _processes_error(job, role, spec)):
             return error
@@ -101,13 +104,13 @@ def _resource_limits_error(job: ElasticJob) -> str | None:
     return None
 
 
-def _template_error(template: Json, field: str, *, managed: bool) -> str | None:
+def _template_error(template: Json, field: str, *, needs_command: bool) -> str | None:
     if error := _schema_error(template, field):
         return error
     containers = (template.get("spec") or {}).get("containers")
     if not containers:
         return f"{field}.spec.containers: must have at least one container"
-    if managed and not containers[0].get("command"):
+    if needs_command and not containers[0].get("command"):
         return (
             f"{field}.spec.containers[0].command: must be set, because the agent starts it and the image's own entry "
             "point is not known; for a role that needs no agent, set agent of the role to None"
@@ -142,7 +145,7 @@ def _reserved_variable_error(job: ElasticJob, role: str, container: Json) -> str
 
 def _torchrun_error(job: ElasticJob, container: Json) -> str | None:
     """Return which option of torchrun is one that the agent sets: a fixed one would train another world, or alone."""
-    command = [*container["command"], *(container.get("args") or ())]
+    command = [*(container.get("command") or ()), *(container.get("args") or ())]
     if job.spec.framework != "pytorch" or (option := torchrun.fixed_option(command)) is None:
         return None
     return (

@@ -1,0 +1,68 @@
+"""Calls of the two ends of a remote shell, which are programs below the agents of a launcher and of its workers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import grpc.aio
+from elasticjob_api.v1 import remote_shell_pb2 as pb
+from elasticjob_api.v1.remote_shell_pb2_grpc import RemoteShellServiceStub
+
+from elasticjob_agent.proxy.master_call import CallError, call_until_answered
+from elasticjob_agent.proxy.shards import Caller, Request
+
+WAIT_SECONDS = 2.0
+"""How long the master may hold one call: less than `CALL_TIMEOUT_SECONDS`."""
+CLOSE = '{"close": true}'
+"""The message that tells the other end that this one is gone."""
+
+
+class RemoteShellProxy:
+    """Passes messages on, and tells the other end when the connection that has spoken for a session ends."""
+
+    def __init__(self, channel: grpc.aio.Channel, pod_uid: str) -> None:
+        """Call over a channel to the master, in the name of a pod."""
+        self._stub = RemoteShellServiceStub(channel)
+        self._pod_uid = pod_uid
+        self._sessions: dict[Caller, tuple[str, str]] = {}
+        self.handlers: dict[str, Callable[[Request, Caller], Awaitable[Request]]] = {
+            "shell_send": self._send,
+            "shell_receive": self._receive,
+        }
+        """By the name of the call. A handler raises KeyError, TypeError or ValueError for a bad request."""
+
+    async def disconnected(self, caller: Caller) -> None:
+        """Close the session of an ended connection."""
+        if (session := self._sessions.pop(caller, None)) is not None:
+            with suppress(CallError):  # a member that is none any more has no session either
+                await self._pass_on(*session, "close", CLOSE)
+
+    async def _send(self, request: Request, caller: Caller) -> Request:
+        host, session = str(request["host"]), str(request["session"])
+        if session:
+            self._sessions[caller] = host, session
+        return {"taken": await self._pass_on(host, session, str(request["message"]), str(request["data"]))}
+
+    async def _receive(self, request: Request, _caller: Caller) -> Request:
+        message = pb.ReceiveRequest(
+            pod_uid=self._pod_uid,
+            host=str(request["host"]),
+            session=str(request["session"]),
+            taken=str(request["taken"]),
+            wait_seconds=WAIT_SECONDS,
+        )
+        answer = await call_until_answered(self._stub.Receive, message)
+        return {"message": answer.id, "data": answer.data.decode()}
+
+    async def _pass_on(self, host: str, session: str, name: str, data: str) -> bool:
+        message = pb.SendRequest(
+            pod_uid=self._pod_uid,
+            host=host,
+            session=session,
+            id=name,
+            data=data.encode(),
+            wait_seconds=WAIT_SECONDS,
+        )
+        answer: pb.SendResponse = await call_until_answered(self._stub.Send, message)
+        return answer.taken

@@ -1,0 +1,1 @@
+"""A remote shell from a launcher to its workers, through their agents and the master: no server, no port, no keys."""

@@ -1,0 +1,25 @@
+"""The programs that a launcher finds on its PATH: `ssh` to its workers, and `discover_hosts`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+_MODULES = {"ssh": "elasticjob_agent.remote_shell.ssh", "discover_hosts": "elasticjob_agent.discover_hosts"}
+
+
+def command(module: str) -> list[str]:
+    """Return how a module of the agent is run, by the interpreter that this is and with the packages that it has."""
+    return [sys.executable, "-I", *(["-S"] if sys.flags.no_site else []), "-m", module]
+
+
+def on_path(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Write the programs into a folder of the agent, and return the environment in which they come first."""
+    for name, module in _MODULES.items():
+        program = folder / name
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(command(module))} "$@"\n')
+        program.chmod(0o700)
+    return {**environment, "PATH": f"{folder}{os.pathsep}{environment.get('PATH', os.defpath)}"}

@@ -1,0 +1,68 @@
+"""Jobs whose launcher starts the training in its workers: who has the agents' remote shell, and who must have none."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.frameworks import framework_of
+
+_TRAINS_ALONE = re.compile(r"(.*/)?(python[0-9.]*|horovodrun)")
+
+
+def is_worker(job: ElasticJob, role: str) -> bool:
+    """Return whether a role's members have no command of their own, and wait for what the launcher starts in them."""
+    launcher = _launcher(job)
+    return launcher is not None and role != launcher and not _container(job, role).get("command")
+
+
+def is_launcher(job: ElasticJob, role: str) -> bool:
+    """Return whether a role's members reach others by the agents' remote shell."""
+    return role == _launcher(job) and any(is_worker(job, other) for other in job.spec.replica_specs)
+
+
+def command_error(job: ElasticJob, role: str) -> str | None:
+    """Return why a role's members could not take part in what the launcher starts; None if they could."""
+    launcher, container = _launcher(job), _container(job, role)
+    if launcher is None:
+        return None
+    field = f"spec.replicaSpecs.{role}.template.spec.containers[0]"
+    if role == launcher:
+        for position, variable in enumerate(container.get("env") or ()):
+            if variable.get("name") == "HOROVOD_HOSTNAME":
+                return (
+                    f"{field}.env[{position}].name: 'HOROVOD_HOSTNAME' of the launcher would be that of every process, "
+                    "and the training could not be scaled; remove it"
+                )
+        return None
+    command = container.get("command") or ()
+    if command and _TRAINS_ALONE.fullmatch(str(command[0])):
+        return (
+            f"{field}.command: {command[0]!r} would train alone in each member, as the launcher starts the training; "
+            f"remove command and args, so that members wait for the launcher, or remove the role {launcher}, so that "
+            "the master does its part"
+        )
+    limit = job.spec.replica_specs[role].process_restart_limit
+    if not command and limit:
+        return (
+            f"spec.replicaSpecs.{role}.processRestartLimit: is {limit}, but must be 0, as Horovod never uses a host "
+            "again on which a process has failed: another pod replaces it"
+        )
+    if not command and container.get("args"):
+        return f"{field}.args: nothing takes them without a command, as the launcher starts the training; remove them"
+    return None
+
+
+def _launcher(job: ElasticJob) -> str | None:
+    """Return the job's launcher role, if it has members with an agent."""
+    launcher = framework_of(job.spec.framework, job.spec.replica_specs).launcher_role
+    return launcher if launcher is not None and job.spec.replica_specs[launcher].managed else None
+
+
+def _container(job: ElasticJob, role: str) -> dict[str, Any]:
+    """Return the first container of a role's template, empty if that is not to be read."""
+    spec = job.spec.replica_specs[role]
+    containers = (spec.template.get("spec") or {}).get("containers") if spec.managed else None
+    first = containers[0] if isinstance(containers, list) and containers else None
+    return first if isinstance(first, dict) else {"command": ["unknown"]}

@@ -1,0 +1,112 @@
+"""A job whose launcher runs the real, unchanged `horovodrun`, with the agents' `ssh` to its workers."""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elasticjob_api import names
+
+from tests.support.e2e.kubectl_user import KubectlUser
+from tests.support.e2e.sandbox import Sandbox
+from tests.support.e2e.scaling_jobs import job
+from tests.support.horovod_jobs import SCRIPT, check_account, horovod_python, steps_in
+
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.embedded_only("the containers use a Python of this machine"),
+]
+
+NAME = "horovodrun"
+SECONDS = 150.0
+
+
+def horovodrun_job(folder: Path, *options: str) -> dict[str, Any]:
+    python = horovod_python()
+    run = [str(Path(python).with_name("horovodrun")), "-np", "2", "--min-np", "1", "--max-np", "4"]
+    run += [*options, "--host-discovery-script", "discover_hosts", python, str(SCRIPT)]
+    env = [{"name": "STEP_SECONDS", "value": "0.1"}, {"name": "FINISH", "value": str(folder / "finish")}]
+    command = ["sh", "-c", f'exec "$@" >> {folder}/launcher.log 2>&1', "sh", *run]
+    made = job(NAME, folder, replicas=2, command=command, env=env)
+    spec = made["spec"]
+    spec["framework"] = "horovod"
+    worker = spec["replicaSpecs"]["worker"]
+    worker["drainSeconds"] = 60
+    container = worker["template"]["spec"]["containers"][0]
+    spec["replicaSpecs"]["launcher"] = {"replicas": 1, "template": {"spec": {**worker["template"]["spec"]}}}
+    worker["template"]["spec"]["containers"] = [{name: container[name] for name in container if name != "command"}]
+    return made
+
+
+class HorovodrunUser(KubectlUser):
+    """Who looks at what the launcher prints."""
+
+    def log(self) -> str:
+        printed = (self.folder / "launcher.log").read_text() if (self.folder / "launcher.log").exists() else ""
+        return re.sub(r"^\[\d+\]<std(out|err)>:", "", printed, flags=re.MULTILINE)
+
+    def trains_with(self, size: int) -> int:
+        """Wait until a world of this size has trained a step that is new, and return it."""
+        last = max((step for step, _, _ in steps_in(self.log())), default=0)
+
+        def new_step() -> int:
+            return max((step for step, of, _ in steps_in(self.log()) if of == size and step > last), default=0)
+
+        return int(
+            self.until(f"a step after {last} of a world of {size}: {self.log()[-3000:]}", new_step, seconds=SECONDS)
+        )
+
+
+def test_stock_horovodrun_scales_out_and_in_while_it_trains_and_a_master_that_is_killed_costs_nothing(
+    sandbox: Sandbox, folder: Path
+) -> None:
+    sandbox.apply(horovodrun_job(folder, "--network-interface", "lo"))
+    user = HorovodrunUser(sandbox, NAME, folder)
+    user.trains_with(2)
+
+    user.create("ScaleOut", "more", count=1)
+    user.trains_with(3)
+
+    master = f"{names.LABEL_JOB_NAME}={NAME},{names.LABEL_ROLE}=master"
+    before = user.kubectl("get", "pods", "-l", master, "-o", "name")
+    user.kubectl("delete", "pods", "-l", master, "--grace-period=0", "--force")
+    user.until("another master", lambda: user.kubectl("get", "pods", "-l", master, "-o", "name") not in ("", before))
+    user.trains_with(3)
+
+    user.create("ScaleIn", "fewer", podNames=[max(user.pods())])
+    user.trains_with(2)
+    assert len(re.findall(r"^world: rank 0 of", user.log(), re.MULTILINE)) == 3, user.log()
+
+    (folder / "finish").touch()
+    user.wait(f"ej/{NAME}", ".status.phase", "Succeeded")
+    check_account(user.log(), sizes={2, 3})
+
+
+def test_under_horovodrun_a_dead_process_gets_another_pod_and_a_dead_launcher_begins_again(
+    sandbox: Sandbox, folder: Path
+) -> None:
+    sandbox.apply(horovodrun_job(folder))  # horovodrun itself finds out which network interface they share
+    user = HorovodrunUser(sandbox, NAME, folder)
+    user.trains_with(2)
+
+    victim = max(user.pods())
+    [process] = [each for each in sandbox.processes(victim) if str(SCRIPT) in each.cmdline()[1:2]]
+    process.send_signal(signal.SIGKILL)
+    user.until("another pod", lambda: victim not in user.pods() and len(user.pods()) == 2, seconds=SECONDS)
+    user.trains_with(2)
+
+    worker = min(user.pods())
+    [process] = [each for each in sandbox.processes(worker) if str(SCRIPT) in each.cmdline()[1:2]]
+    (folder / "launcher.log").rename(folder / "first.log")
+    user.kubectl("delete", "pod", f"{NAME}-launcher-0", "--grace-period=0", "--force")
+    user.trains_with(2)
+    assert steps_in(user.log())[0][0] == 1, "the launcher's death costs what is not saved in a file"
+    assert not process.is_running()
+    assert worker in user.pods()
+
+    (folder / "finish").touch()
+    user.wait(f"ej/{NAME}", ".status.phase", "Succeeded")
+    check_account(user.log(), sizes={2})

@@ -1,0 +1,98 @@
+"""Jobs whose launcher starts the training: who has a remote shell, and what would train alone or never scale."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_operator.core.manifests.pods import member_pod
+from elasticjob_operator.core.manifests.validation import validation_error
+from elasticjob_operator.core.model.observed import Defaults
+
+HOROVODRUN = ["horovodrun", "--host-discovery-script", "discover_hosts", "python", "train.py"]
+
+
+def job(worker: dict[str, Any], launcher: dict[str, Any] | None = None, framework: str = "horovod") -> ElasticJob:
+    containers = {"worker": worker, "launcher": {"command": HOROVODRUN, **(launcher or {})}}
+    roles = {
+        role: {"template": {"spec": {"containers": [{"name": "main", "image": "i:1", **container}]}}}
+        for role, container in containers.items()
+    }
+    found = {
+        "metadata": {"name": "j", "namespace": "n", "uid": "u"},
+        "spec": {"framework": framework, "replicaSpecs": roles},
+    }
+    return msgspec.convert(found, ElasticJob)
+
+
+def container(made: ElasticJob, role: str) -> dict[str, Any]:
+    pod = member_pod(made, role, 0, 0, resources={}, restarts=0, defaults=Defaults("m:1", "a:1"))
+    first: dict[str, Any] = pod["spec"]["containers"][0]
+    return first
+
+
+def has_shell(made: ElasticJob, role: str) -> bool:
+    return names.ENV_REMOTE_SHELL in {variable["name"] for variable in container(made, role)["env"]}
+
+
+def test_workers_without_a_command_wait_for_what_the_launcher_starts() -> None:
+    made = job({})
+    assert validation_error(made) is None
+    assert container(made, "worker")["command"][1:] == ["remote-shell"]
+    assert container(made, "worker")["args"] == []
+    assert container(made, "launcher")["command"][1:] == ["run", "--"]
+    assert container(made, "launcher")["args"] == HOROVODRUN
+    assert (has_shell(made, "launcher"), has_shell(made, "worker")) == (True, False)
+
+
+def test_workers_with_a_server_of_their_own_have_no_other_remote_shell() -> None:
+    made = job({"command": ["/usr/sbin/sshd", "-D"]})
+    assert validation_error(made) is None
+    assert container(made, "worker")["args"] == ["/usr/sbin/sshd", "-D"]
+    assert not has_shell(made, "launcher"), "the image's own ssh is used"
+
+
+@pytest.mark.parametrize("program", ["python", "python3.11", "/usr/bin/python3", "horovodrun"])
+def test_workers_that_would_train_alone_beside_a_launcher_are_refused_by_field_and_reason(program: str) -> None:
+    error = validation_error(job({"command": [program, "train.py"]}))
+    assert error is not None
+    assert error.startswith(
+        f"spec.replicaSpecs.worker.template.spec.containers[0].command: {program!r} would train alone in each member, "
+    )
+    assert validation_error(job({"command": [program, "train.py"]}, framework="custom")) is None
+
+
+def test_arguments_that_nothing_takes_are_refused() -> None:
+    error = validation_error(job({"args": ["train.py"]}))
+    assert error is not None
+    assert error.startswith("spec.replicaSpecs.worker.template.spec.containers[0].args: nothing takes them")
+
+
+def test_a_restart_in_the_same_pod_that_horovod_would_not_use_is_refused() -> None:
+    made = job({})
+    worker = msgspec.structs.replace(made.spec.replica_specs["worker"], process_restart_limit=3)
+    roles = {**made.spec.replica_specs, "worker": worker}
+    made = msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, replica_specs=roles))
+    assert (validation_error(made) or "").startswith(
+        "spec.replicaSpecs.worker.processRestartLimit: is 3, but must be 0"
+    )
+
+
+def test_a_launchers_host_name_would_be_that_of_every_process() -> None:
+    error = validation_error(job({}, {"env": [{"name": "A"}, {"name": "HOROVOD_HOSTNAME", "value": "x"}]}))
+    assert error is not None
+    assert error.startswith("spec.replicaSpecs.launcher.template.spec.containers[0].env[1].name: 'HOROVOD_HOSTNAME'")
+
+
+def test_without_a_launcher_a_command_is_needed() -> None:
+    for framework in ("pytorch", "horovod"):
+        made = job({}, framework=framework)
+        if framework == "horovod":
+            made = msgspec.structs.replace(
+                made,
+                spec=msgspec.structs.replace(made.spec, replica_specs={"worker": made.spec.replica_specs["worker"]}),
+            )
+        assert "containers[0].command: must be set" in (validation_error(made) or "")
