@@ -21,7 +21,7 @@ unit integration: $(READY)
 	$(BIN)/python -m pytest $(PARALLEL) tests/$@
 
 # On the embedded cluster, or on the cluster of KUBECONFIG (docs/testing.md). TESTS="file ..." runs these files only;
-# FRAMEWORK=horovod, pytorch, torchrun: installs the framework, where it can, and runs a job of its real processes.
+# FRAMEWORK=horovod, pytorch, torchrun, tensorflow, mxnet: installs the framework, where it can, and runs a job of its real processes.
 e2e: $(READY)
 ifdef FRAMEWORK
 	@if [ -x tools/$(FRAMEWORK)_env ]; then tools/$(FRAMEWORK)_env || [ $$? = 77 ]; fi

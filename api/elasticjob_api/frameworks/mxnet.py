@@ -1,4 +1,8 @@
-"""MXNet's parameter server (ps-lite): all members connect to the scheduler."""
+"""MXNet's parameter servers (ps-lite), which BytePS uses too: workers and servers connect to the scheduler.
+
+ps-lite reads who a process is, where the scheduler listens, and how many workers and servers it has to wait for. BytePS
+reads the number of each worker besides, and with preferred ranks that of each server.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,31 @@ from collections.abc import Sequence
 from elasticjob_api.frameworks.peer import Environment, Framework, Peer, meeting_port, of_role
 
 PORT = 9000
+NUMBERS = {"worker": "DMLC_WORKER_ID", "server": "DMLC_SERVER_ID"}
 
 
 def environment(world: Sequence[Peer]) -> Environment:
-    """Return the DMLC variables; without a scheduler in the world, the first member takes its place."""
-    scheduler = (of_role(world, "scheduler") or list(world))[0]
+    """Return the DMLC variables. A number is a position in the role, since they have to be without gaps."""
+    members = {role: of_role(world, role) for role in ("scheduler", *NUMBERS)}
+    # A world without a scheduler cannot train: its processes wait for one, and in vain at any other's address.
+    scheduler = next(iter(members["scheduler"]), world[0])
     shared = {
         "DMLC_PS_ROOT_URI": scheduler.address,
         "DMLC_PS_ROOT_PORT": str(meeting_port(scheduler.address, PORT)),
-        "DMLC_NUM_SERVER": str(len(of_role(world, "server"))),
-        "DMLC_NUM_WORKER": str(len(of_role(world, "worker"))),
+        "DMLC_NUM_SERVER": str(len(members["server"])),
+        "DMLC_NUM_WORKER": str(len(members["worker"])),
     }
-    return lambda rank: {"DMLC_ROLE": world[rank].role.lower(), **shared}
+    number = {
+        (peer.name, peer.local_rank): {variable: str(position)}
+        for role, variable in NUMBERS.items()
+        for position, peer in enumerate(members[role])
+    }
+
+    def render(rank: int) -> dict[str, str]:
+        me = world[rank]
+        return {"DMLC_ROLE": me.role, **shared, **number.get((me.name, me.local_rank), {})}
+
+    return render
 
 
 MXNET = Framework(

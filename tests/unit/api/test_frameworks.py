@@ -123,13 +123,29 @@ def test_tensorflow_tasks_are_unique_without_holes_and_find_themselves_in_the_cl
 @given(worlds("mxnet"))
 def test_mxnet_members_agree_on_the_scheduler_and_on_the_counts(world: list[Peer]) -> None:
     variables = environments("mxnet", world)
-    shared = {tuple(sorted((k, v) for k, v in one.items() if k != "DMLC_ROLE")) for one in variables}
+    own = ("DMLC_ROLE", "DMLC_WORKER_ID", "DMLC_SERVER_ID")
+    shared = {tuple(sorted((k, v) for k, v in one.items() if k not in own)) for one in variables}
     assert len(shared) == 1
     assert [one["DMLC_ROLE"] for one in variables] == [peer.role for peer in world]
     assert int(variables[0]["DMLC_NUM_WORKER"]) == sum(peer.role == "worker" for peer in world)
     assert int(variables[0]["DMLC_NUM_SERVER"]) == sum(peer.role == "server" for peer in world)
     schedulers = {peer.address for peer in world if peer.role == "scheduler"} or {world[0].address}
     assert variables[0]["DMLC_PS_ROOT_URI"] in schedulers
+
+
+@given(worlds("mxnet"))
+def test_mxnet_workers_and_servers_are_numbered_in_their_order_without_holes(world: list[Peer]) -> None:
+    variables = environments("mxnet", world)
+    for role, name in (("worker", "DMLC_WORKER_ID"), ("server", "DMLC_SERVER_ID")):
+        numbered = {
+            int(one[name]): (peer.index, peer.local_rank)
+            for peer, one in zip(world, variables, strict=True)
+            if peer.role == role
+        }
+        assert sorted(numbered) == list(range(sum(peer.role == role for peer in world)))
+        assert [numbered[number] for number in sorted(numbered)] == sorted(numbered.values())
+        assert all(name not in one for peer, one in zip(world, variables, strict=True) if peer.role != role)
+    assert all("PS_VERBOSE" not in one for one in variables), "it is the user's"
 
 
 @given(worlds("horovod"))

@@ -74,6 +74,7 @@ def test_processes_that_cannot_divide_the_gpus_are_refused(slots: int) -> None:
         *(("pytorch", name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "PET_NNODES")),
         ("tensorflow", "TF_CONFIG"),
         ("mxnet", "DMLC_ROLE"),
+        ("mxnet", "DMLC_WORKER_ID"),
         ("jax", "JAX_PROCESS_ID"),
         ("horovod", "HOROVOD_RANK"),
         ("custom", "ELASTICJOB_WORKER_HOSTS"),
