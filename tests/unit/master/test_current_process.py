@@ -39,6 +39,14 @@ def test_a_process_that_the_others_train_without_may_do_nothing() -> None:
     check_may_commit(job.rendezvous, "1.0", 2)
 
 
+def test_a_process_that_has_crashed_may_do_nothing_before_the_next_world_has_begun() -> None:
+    job, (first, _second) = world_of(2)
+    job.end_process(first, 1, asked=False)
+    assert job.rendezvous.round == 1
+    with pytest.raises(NotCurrent, match="runs no process of that round any more"):
+        check_current(job.rendezvous, "0.0", 1)
+
+
 def test_until_a_lost_member_has_registered_again_it_waits() -> None:
     job, (first, _second) = world_of(2)
     job.disconnect(first)
