@@ -25,7 +25,7 @@ unit integration: $(READY)
 e2e: $(READY)
 ifdef FRAMEWORK
 	@if [ -x tools/$(FRAMEWORK)_env ]; then tools/$(FRAMEWORK)_env || [ $$? = 77 ]; fi
-	$(BIN)/python -m pytest tests/e2e/test_framework_$(FRAMEWORK).py --thorough -rs --durations=5
+	$(BIN)/python -m pytest tests/e2e/test_framework_$(FRAMEWORK)*.py --thorough -rs --durations=5
 else
 	$(BIN)/python -m pytest $(or $(TESTS),tests/e2e) \
 		$(if $(KUBECONFIG),--kubeconfig=$(KUBECONFIG) --thorough --durations=0 --durations-min=5,$(PARALLEL))

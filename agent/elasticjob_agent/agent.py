@@ -231,7 +231,8 @@ class Agent:
             self._training_socket.request_stop()
             if not self._training_socket.listens_for_stop:
                 # Meanwhile it may leave at its next commit, write a snapshot, or begin to listen.
-                leaves_by_itself = action.by_node and self._horovod.joined_round
+                takes_part = self._horovod.joined_round or programs.is_worker(self._command)
+                leaves_by_itself = action.by_node and takes_part
                 delay = action.terminate_after / 2 if leaves_by_itself else self._config.sigterm_delay_seconds
                 await asyncio.sleep(min(delay, action.terminate_after))
             if self._training_socket.listens_for_stop:

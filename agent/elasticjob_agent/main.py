@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run.add_argument("command", nargs="+", metavar="CMD", help="the command and its arguments, after --")
     run.set_defaults(work=lambda given: _run(given.command))
     shell = commands.add_parser("remote-shell", help="run what the job's launcher starts here with its `ssh`")
-    shell.set_defaults(work=lambda _given: _run(programs.command("elasticjob_agent.remote_shell.worker")))
+    shell.set_defaults(work=lambda _given: _run(programs.command(programs.WORKER)))
     copy = commands.add_parser("install", help="put an agent that runs in any image into a directory")
     copy.add_argument("directory", type=Path, metavar="DIR", help="to be made; where it is in the other container, too")
     copy.set_defaults(work=lambda given: _install(given.directory))

@@ -78,11 +78,17 @@ def test_stock_horovodrun_scales_out_and_in_while_it_trains_and_a_master_that_is
 
     user.create("ScaleIn", "fewer", podNames=[max(user.pods())])
     user.trains_with(2)
-    assert len(re.findall(r"^world: rank 0 of", user.log(), re.MULTILINE)) == 3, user.log()
+
+    user.kubectl("delete", "pod", max(user.pods()), "--wait=false")  # as a node does that is drained
+    user.trains_with(1)
+    user.trains_with(2)
+    assert len(re.findall(r"^world: rank 0 of", user.log(), re.MULTILINE)) == 5, user.log()
+    ended = set(re.findall(r"exit with status code (\d+)", user.log()))
+    assert ended <= {str(128 + signal.SIGABRT)}, "who has left has done so at a commit, as Horovod does it"
 
     (folder / "finish").touch()
     user.wait(f"ej/{NAME}", ".status.phase", "Succeeded")
-    check_account(user.log(), sizes={2, 3})
+    check_account(user.log(), sizes={1, 2, 3})
 
 
 def test_under_horovodrun_a_dead_process_gets_another_pod_and_a_dead_launcher_begins_again(

@@ -5,15 +5,21 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+WORKER = "elasticjob_agent.remote_shell.worker"
 _MODULES = {"ssh": "elasticjob_agent.remote_shell.ssh", "discover_hosts": "elasticjob_agent.discover_hosts"}
 
 
 def command(module: str) -> list[str]:
     """Return how a module of the agent is run, by the interpreter that this is and with the packages that it has."""
     return [sys.executable, "-I", *(["-S"] if sys.flags.no_site else []), "-m", module]
+
+
+def is_worker(command: Sequence[str]) -> bool:
+    """Return whether a command waits for what a launcher starts, and ends by itself when its host has left the list."""
+    return command[-1] == WORKER
 
 
 def on_path(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
