@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from elasticjob_api.elasticjob import Progress
 from elasticjob_cli.demo.observer import JobObserver
 from elasticjob_kube.session import Json
 
@@ -74,19 +75,19 @@ async def test_workers_come_and_go_are_killed_and_every_sample_is_in_the_sums_on
             return status is not None and status.restarts + status.uncounted_restarts == 1
 
         await observer.until("the killed worker's restart", replaced, seconds=SECONDS)
-        step = await trains(observer, 3, beyond=step)
+        step = await trains(observer, 3, beyond=observer.status.progress.step)
         sandbox.kubectl("scale", "ej", NAME, "--replicas=1")
         step = await trains(observer, 1, beyond=step)
         sandbox.processes(f"{NAME}-master")[0].send_signal(signal.SIGKILL)
         await trains(observer, 1, beyond=step)
 
-        def over() -> bool:
-            return observer.job is not None and observer.job.status.phase == "Succeeded"
+        def over() -> Progress | None:
+            status = observer.job.status if observer.job else None
+            if status is None or status.phase != "Succeeded" or status.progress is None:
+                return None
+            return status.progress if "samples" in status.progress.metrics else None
 
-        await observer.until("the job's success", over, seconds=SECONDS)
-        assert observer.job is not None
-        progress = observer.job.status.progress
-        assert progress is not None
+        progress = await observer.until("the job's success, and its last report", over, seconds=SECONDS)
         assert progress.step == STEPS
         assert progress.metrics["samples"] == STEPS * BATCH, "all samples of every step are in it once"
         assert progress.metrics["accuracy"] > 0.9
