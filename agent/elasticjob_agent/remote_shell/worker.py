@@ -202,9 +202,9 @@ def _environment() -> dict[str, str]:
 
 def main() -> int:
     """Run a worker."""
-    worker = Worker()
-    signal.signal(signal.SIGTERM, worker.stop)
     try:
+        worker = Worker()
+        signal.signal(signal.SIGTERM, worker.stop)
         return worker.run()
     except (OSError, Refused, json.JSONDecodeError) as error:
         sys.stderr.write(f"elasticjob-agent: the remote shell has ended: {error}\n")

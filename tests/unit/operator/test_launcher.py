@@ -81,6 +81,14 @@ def test_a_restart_in_the_same_pod_that_horovod_would_not_use_is_refused() -> No
     )
 
 
+def test_a_second_launcher_that_would_end_what_the_first_one_has_started_is_refused() -> None:
+    made = job({})
+    launcher = msgspec.structs.replace(made.spec.replica_specs["launcher"], replicas=2)
+    roles = {**made.spec.replica_specs, "launcher": launcher}
+    made = msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, replica_specs=roles))
+    assert (validation_error(made) or "").startswith("spec.replicaSpecs.launcher.replicas: is 2, but must be 1")
+
+
 def test_a_launchers_host_name_would_be_that_of_every_process() -> None:
     error = validation_error(job({}, {"env": [{"name": "A"}, {"name": "HOROVOD_HOSTNAME", "value": "x"}]}))
     assert error is not None

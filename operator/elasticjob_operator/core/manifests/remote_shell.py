@@ -24,33 +24,47 @@ def is_launcher(job: ElasticJob, role: str) -> bool:
 
 def command_error(job: ElasticJob, role: str) -> str | None:
     """Return why a role's members could not take part in what the launcher starts; None if they could."""
-    launcher, container = _launcher(job), _container(job, role)
+    launcher = _launcher(job)
     if launcher is None:
         return None
-    field = f"spec.replicaSpecs.{role}.template.spec.containers[0]"
-    if role == launcher:
-        for position, variable in enumerate(container.get("env") or ()):
-            if variable.get("name") == "HOROVOD_HOSTNAME":
-                return (
-                    f"{field}.env[{position}].name: 'HOROVOD_HOSTNAME' of the launcher would be that of every process, "
-                    "and the training could not be scaled; remove it"
-                )
-        return None
-    command = container.get("command") or ()
+    return _launcher_error(job, role) if role == launcher else _worker_error(job, role, launcher)
+
+
+def _launcher_error(job: ElasticJob, role: str) -> str | None:
+    field, replicas = f"spec.replicaSpecs.{role}", job.spec.replica_specs[role].replicas
+    if replicas > 1:
+        return (
+            f"{field}.replicas: is {replicas}, but must be 1: each launcher would start a training of its own in the "
+            "same members"
+        )
+    for position, variable in enumerate(_container(job, role).get("env") or ()):
+        if variable.get("name") == "HOROVOD_HOSTNAME":
+            return (
+                f"{field}.template.spec.containers[0].env[{position}].name: 'HOROVOD_HOSTNAME' of the launcher would "
+                "be that of every process, and the training could not be scaled; remove it"
+            )
+    return None
+
+
+def _worker_error(job: ElasticJob, role: str, launcher: str) -> str | None:
+    field, container = f"spec.replicaSpecs.{role}", _container(job, role)
+    command, limit = container.get("command") or (), job.spec.replica_specs[role].process_restart_limit
     if command and _TRAINS_ALONE.fullmatch(str(command[0])):
         return (
-            f"{field}.command: {command[0]!r} would train alone in each member, as the launcher starts the training; "
-            f"remove command and args, so that members wait for the launcher, or remove the role {launcher}, so that "
-            "the master does its part"
+            f"{field}.template.spec.containers[0].command: {command[0]!r} would train alone in each member, as the "
+            "launcher starts the training; remove command and args, so that members wait for the launcher, or remove "
+            f"the role {launcher}, so that the master does its part"
         )
-    limit = job.spec.replica_specs[role].process_restart_limit
     if not command and limit:
         return (
-            f"spec.replicaSpecs.{role}.processRestartLimit: is {limit}, but must be 0, as Horovod never uses a host "
-            "again on which a process has failed: another pod replaces it"
+            f"{field}.processRestartLimit: is {limit}, but must be 0, as Horovod never uses a host again on which a "
+            "process has failed: another pod replaces it"
         )
     if not command and container.get("args"):
-        return f"{field}.args: nothing takes them without a command, as the launcher starts the training; remove them"
+        return (
+            f"{field}.template.spec.containers[0].args: nothing takes them without a command, as the launcher starts "
+            "the training; remove them"
+        )
     return None
 
 
