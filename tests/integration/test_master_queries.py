@@ -179,7 +179,7 @@ async def test_reflection_lists_every_service_to_a_client_with_the_token(channel
     await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
     answer = await call.read()
     services = {service.name for service in answer.list_services_response.service}
-    ours = ("Agent", "Discovery", "Horovod", "Job", "Rendezvous", "Shard")
+    ours = ("Agent", "Discovery", "Horovod", "Job", "RemoteShell", "Rendezvous", "Shard")
     assert services == {
         *(f"elasticjob.v1.{name}Service" for name in ours),
         "grpc.health.v1.Health",

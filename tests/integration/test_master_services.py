@@ -15,6 +15,7 @@ import grpc.aio
 import pytest
 from elasticjob_agent.proxy.master_call import call_until_answered
 from elasticjob_api import names
+from elasticjob_api.frameworks.peer import meeting_port
 from elasticjob_api.query_token import query_token
 from elasticjob_api.v1 import agent_pb2, discovery_pb2, job_pb2, rendezvous_pb2, shards_pb2
 from elasticjob_api.v1 import agent_pb2 as pb
@@ -38,7 +39,7 @@ async def test_two_agents_get_one_world_with_the_frameworks_environment(channel:
     assert start.rank == 1
     assert [member.pod_name for member in start.world.members] == [first.name, second.name]
     assert dict(start.environment) == {
-        "JAX_COORDINATOR_ADDRESS": "127.0.1.1:8476",
+        "JAX_COORDINATOR_ADDRESS": f"127.0.1.1:{meeting_port('127.0.1.1', 8476)}",
         "JAX_NUM_PROCESSES": "2",
         "JAX_PROCESS_ID": "1",
     }
