@@ -103,7 +103,7 @@ class Trial:
 
 def _rank(process: psutil.Process) -> int:
     environment = process.environ()
-    return int(environment.get("RANK", environment[names.ENV_RANK]))  # those of torchrun have their own RANK
+    return int(environment.get("RANK") or environment[names.ENV_RANK])  # those of torchrun have their own RANK
 
 
 @dataclass(frozen=True)
