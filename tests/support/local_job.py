@@ -30,10 +30,10 @@ class LocalJob:
         self.subnet = f"127.{78 + os.getpid() % 100}.{os.getpid() // 100 % 250}"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start_master(self) -> None:
+    def start_master(self, least: int = 2) -> None:
         """Start a master, which goes on from the state that the last one has stored."""
         certificate, key = certificates()
-        arguments = ["--standalone", f"--framework={self.framework}", "--min=2", "--max=4", "--workers=2"]
+        arguments = ["--standalone", f"--framework={self.framework}", f"--min={least}", "--max=4", f"--workers={least}"]
         arguments += [f"--address={self.subnet}.1", "--http-port=0", f"--grpc-port={names.GRPC_PORT}"]
         arguments += ["--state-file", str(self.folder / "state.json")]
         environment = {names.ENV_JOB_NAME: self.name, names.ENV_TLS_CERT: certificate, names.ENV_TLS_KEY: key}

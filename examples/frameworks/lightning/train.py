@@ -88,7 +88,7 @@ def main() -> None:
         num_nodes=size // processes,
         strategy="ddp" if size > 1 else "auto",
         plugins=[TorchElasticEnvironment()] if size > 1 else None,  # reads RANK, WORLD_SIZE, MASTER_ADDR …
-        max_epochs=int(os.environ.get("EPOCHS", "30")),
+        max_steps=int(os.environ.get("EPOCHS", "30")) * (TRAINED // BATCH),
         callbacks=[callback, due],
         logger=False,
         enable_progress_bar=False,
