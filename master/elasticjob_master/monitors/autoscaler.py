@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from msgspec import structs
 
-from elasticjob_master.core.autoscale import pending
+from elasticjob_master.core.autoscale import lowering, pending
 from elasticjob_master.core.autoscale.container_resources import ContainerResources
 from elasticjob_master.core.autoscale.decide import decide
 from elasticjob_master.core.autoscale.decision import RoleUsage, ScalingDecision, ScalingInputs
-from elasticjob_master.core.autoscale.job_scaling import EndedPlan, JobScaling
+from elasticjob_master.core.autoscale.job_scaling import EndedPlan, JobScaling, RoleResources
 from elasticjob_master.core.autoscale.measurement_window import MeasurementWindow
 from elasticjob_master.core.autoscale.parameter_servers import SERVER_ROLES
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory, adjusted_to, with_measurement
@@ -41,6 +42,8 @@ class AutoScaler:
         self._usage = UsageSamples()
         self._usage_sampled_at = 0.0
         self._roles: dict[str, RoleUsage] = {}
+        self._resources: Mapping[str, RoleResources] = {}
+        """What the members may use, in the present window."""
         self._missing_since: float | None = None
         self._considered: JobScaling | None = None
         """What the last decision was made for: there is no other one until that or a measurement is new."""
@@ -88,6 +91,8 @@ class AutoScaler:
         elif plan.phase == "Succeeded" and plan.requested_size is not None:
             memory = pending.after_fulfilled_plan(memory, plan.requested_size)
         self.memory = structs.replace(memory, judged=plan.number)
+        self._window.restart()  # the present one has measured the time of the change
+        self._usage.clear()
         self._considered = None
 
     # --- time --------------------------------------------------------------------------------------------------------
@@ -114,12 +119,19 @@ class AutoScaler:
             return None
         may_decide = scaling.enabled and not scaling.plan_unfinished and not plan_requested
         available = _available_members(job)
+        if now - self._usage_sampled_at >= min(_LONGEST_USAGE_PAUSE, scaling.cooldown / _USAGE_SAMPLES):
+            self._usage_sampled_at = now
+            self._sample_usage(scaling, available, wall)
         if not _is_steady(job, scaling, available):
             self._window.restart()
             self._usage.clear()
             return self._without_missing(job, scaling, available, now, wall, may_decide=may_decide)
         self._missing_since = None
-        self._sample_usage(scaling, available, now)
+        if scaling.roles != self._resources:
+            # Changed in place: how much of the old resources was used, and how fast the job was, says nothing now.
+            self._resources, self._roles = scaling.roles, {}
+            self._window.restart()
+            self._usage.clear()
         self._measure(progress.samples, scaling, available, now)
         if self._window.windows and scaling != self._considered and may_decide:
             self._considered = scaling
@@ -170,10 +182,14 @@ class AutoScaler:
 
     # --- what the members use ----------------------------------------------------------------------------------------
 
-    def _sample_usage(self, scaling: JobScaling, available: list[Member], now: float) -> None:
-        if now - self._usage_sampled_at >= min(_LONGEST_USAGE_PAUSE, scaling.cooldown / _USAGE_SAMPLES):
-            self._usage_sampled_at = now
-            self._usage.add(available, {m.uid: _resources_of(scaling, m) for m in available})
+    def _sample_usage(self, scaling: JobScaling, available: list[Member], wall: float) -> None:
+        """Look at what the members use now: peaks count in every phase of the job, the rest while it is steady."""
+        self._usage.add(available, {m.uid: _resources_of(scaling, m) for m in available})
+        for role in scaling.roles:
+            uses = [member.usage for member in available if member.identity.role == role]
+            if uses:
+                cpu, used = max(use.cpu_cores for use in uses), max(use.memory_bytes for use in uses)
+                self.memory = lowering.with_peaks(self.memory, role, cpu=cpu, used=used, wall=wall)
 
     def _role_usage(self, scaling: JobScaling, available: list[Member]) -> dict[str, RoleUsage]:
         """Return what the members have used in the window that is over, by role."""

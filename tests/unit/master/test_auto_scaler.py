@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+from elasticjob_master import scaling_control
 from elasticjob_master.controller import Controller
+from elasticjob_master.core.autoscale.container_resources import ContainerResources
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision
-from elasticjob_master.core.autoscale.job_scaling import EndedPlan, JobScaling
+from elasticjob_master.core.autoscale.job_scaling import EndedPlan, JobScaling, RoleResources
 from elasticjob_master.core.autoscale.pending import MISSING_SECONDS
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 from elasticjob_master.core.progress import Report
-from elasticjob_master.core.rendezvous.members import Identity, Member
+from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
 
 COOLDOWN = 10.0
+GIB = 1024**3
 
 
 class Job:
@@ -32,6 +37,7 @@ class Job:
         rendezvous.restore(phase="training", process_round=1, world=uids, finished=False, now=0.0)
         rendezvous.confirmed_at = 0.0
         self.uids = uids
+        self.second = 0
         self.asked: list[ScalingDecision] = []
         self.scaling.on_decision = lambda _role, decision: self.asked.append(decision)
         self.scaling.job_scaling = JobScaling(
@@ -43,13 +49,30 @@ class Job:
             indices=frozenset(range(desired)),
         )
 
+    def limit_memory(self, limit: int, *, cpu: float = 1.0) -> None:
+        """Give every member so many bytes and cores; the size may not change."""
+        assert self.scaling.job_scaling is not None
+        roles = {"worker": RoleResources(ContainerResources(cpu, limit), most_memory=64 * GIB)}
+        size = self.scaling.job_scaling.desired
+        self.scaling.job_scaling = replace(self.scaling.job_scaling, roles=roles, bounds=Bounds(size, size))
+
+    def use(self, *, memory: int, cpu: float = 0.9) -> None:
+        """Let every member use so many bytes and cores from now on."""
+        for member in self.controller.members:
+            member.usage = Usage(cpu_cores=cpu, memory_bytes=memory)
+
     def train(self, start: int, end: int, rate: float) -> None:
         """Let time pass, second by second, with so many samples a second."""
         for second in range(start, end):
-            for uid in self.uids:
-                report = Report(round=1, step=second, samples=rate / len(self.uids), seconds=1.0)
-                self.controller.progress.add_report(uid, report, now=float(second), wall=float(second))
-            self.scaling.tick(self.controller, float(second))
+            self.train_step(second, rate)
+
+    def train_step(self, second: int, samples: float, *, seconds: float = 1.0) -> None:
+        """Let every member report a step of so many seconds, with so many samples in all."""
+        self.second = second
+        for uid in self.uids:
+            report = Report(round=1, step=second, samples=samples / len(self.uids), seconds=seconds)
+            self.controller.progress.add_report(uid, report, now=float(second), wall=float(second))
+        self.scaling.tick(self.controller, float(second))
 
 
 def test_a_reached_size_is_measured_and_one_plan_is_asked_for_at_a_time() -> None:
@@ -64,6 +87,57 @@ def test_a_reached_size_is_measured_and_one_plan_is_asked_for_at_a_time() -> Non
     assert len(job.asked) == 2, "a plan that could not be made is asked for again"
     job.scaling.plan_created(1, job.asked[-1])
     assert job.scaling.autoscaler.memory.asked == 4
+
+
+@pytest.mark.parametrize("end_is_seen_first", [False, True])
+def test_memory_that_was_changed_in_place_is_measured_before_the_next_plan(end_is_seen_first: bool) -> None:
+    job = Job(members=2, desired=2)
+    job.limit_memory(1 * GIB)
+    job.use(memory=int(0.95 * GIB))
+    job.train(0, 12, 100.0)
+    [more] = job.asked
+    job.scaling.plan_created(1, more)
+    given = int(more.resources["worker"]["memory"])
+    if not end_is_seen_first:
+        job.limit_memory(given)
+    job.scaling.plan_ended(EndedPlan(number=1, phase="Succeeded", requested_size=None, reached_size=2, message=""))
+    job.train(12, 14, 100.0)
+    job.limit_memory(given)
+    job.train(14, 23, 100.0)
+    assert job.asked == [more], "what was measured with the old memory says nothing about the new"
+    job.train(23, 60, 100.0)
+    assert job.asked == [more], "it is enough"
+    job.use(memory=int(0.95 * given))
+    job.train(60, 90, 100.0)
+    assert len(job.asked) == 2, "it is no longer enough"
+
+
+def a_checkpoint_every_half_hour(second: int) -> tuple[float, int]:
+    """A member that uses a fifth of its memory, and more than two thirds for 30 s now and then."""
+    return 6.0, int(5.6 * GIB) if second % 1800 >= 1770 else int(1.6 * GIB)
+
+
+def an_evaluation_every_40_minutes(second: int) -> tuple[float, int]:
+    """A member that uses less than one of its 8 cores, and six of them for two minutes now and then."""
+    return 6.0 if second % 2400 >= 2280 else 0.8, int(6 * GIB)
+
+
+@pytest.mark.parametrize("use", [a_checkpoint_every_half_hour, an_evaluation_every_40_minutes])
+def test_what_only_a_phase_of_the_training_needs_is_not_taken_away(
+    use: Callable[[int], tuple[float, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(members=2, desired=2)
+    job.limit_memory(8 * GIB, cpu=8.0)
+    assert job.scaling.job_scaling is not None
+    job.scaling.job_scaling = replace(job.scaling.job_scaling, cooldown=300.0)
+    monkeypatch.setattr(scaling_control, "time", SimpleNamespace(time=lambda: 1e9 + job.second))
+    for second in range(0, 3 * 3600, 10):
+        cores, used = use(second)
+        job.use(memory=used, cpu=cores)
+        job.train_step(second, 1000.0, seconds=10.0)
+        taken = [decision.reason for decision in job.asked if decision.resources]
+        assert not taken
+    assert job.scaling.autoscaler.memory.settled == 2, "it has measured and could have decided"
 
 
 def test_nothing_is_asked_for_while_a_plan_is_unfinished_or_scaling_is_off() -> None:

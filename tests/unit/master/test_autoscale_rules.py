@@ -7,16 +7,18 @@ from typing import Any
 
 import msgspec
 import pytest
-from elasticjob_master.core.autoscale import parameter_servers, pending, resource_rules
+from elasticjob_master.core.autoscale import lowering, parameter_servers, pending
 from elasticjob_master.core.autoscale.container_resources import ContainerResources, training_container_resources
 from elasticjob_master.core.autoscale.curve import fit_curves
 from elasticjob_master.core.autoscale.decide import decide
 from elasticjob_master.core.autoscale.decision import Bounds, MemberUsage, RoleUsage, ScalingDecision, ScalingInputs
+from elasticjob_master.core.autoscale.lowering import with_peaks
 from elasticjob_master.core.autoscale.measurement_window import MeasurementWindow
 from elasticjob_master.core.autoscale.scaling_memory import (
     MOST_SIZES,
     MeasuredRate,
     Measurement,
+    RolePeaks,
     ScalingMemory,
     adjusted_to,
     with_measurement,
@@ -232,15 +234,73 @@ def test_memory_grows_no_further_than_max_memory_and_resource_limits() -> None:
     assert "allow no more" in bounded.reason
 
 
+HOUR = 3600.0
+PEAKS = RolePeaks(cpu=0.5, memory=200 * MIB, since=0.0)
+
+
+def lowered(role: RoleUsage, peaks: RolePeaks = PEAKS, *, settled: bool = True, **more: Any) -> ScalingDecision:
+    """Return the decision about a role whose peaks are known, an hour after the first look at it."""
+    memory = replace(measured((2, 200.0), (4, 400.0)), peaks={"worker": peaks})
+    memory = replace(memory, settled=4, reference=400.0) if settled else memory
+    return decide(memory, scaling_inputs(4, roles={"worker": role}, **{"wall": HOUR, **more}))
+
+
 def test_what_nobody_uses_is_given_back_once_the_size_has_settled_and_if_it_pays() -> None:
     roomy = used(200, 4096, 0.0, cpu_peak=0.5, cpu_request=4.0)
-    assert resources(roomy).resources == {}
-    short = resources(roomy, settled=True, horizon=2_000.0)
+    assert lowered(roomy, settled=False).resources == {}
+    short = lowered(roomy, horizon=2_000.0)
     assert short.resources == {}, "where it cannot be done in place, it would cost two minutes of these"
-    lowered = resources(roomy, settled=True)
-    assert lowered.resources == {"worker": {"cpu": 0.8, "memory": 448 * MIB}}
+    assert lowered(roomy, wall=HOUR - 1).resources == {}, "too little is known"
+    decision = lowered(roomy)
+    assert decision.resources == {"worker": {"cpu": 2.0, "memory": 2048 * MIB}}, "half of it, as nobody is in a hurry"
+    after = decision.memory.peaks["worker"]
+    assert (after.before, after.lowered_at) == ((4.0, 4096 * MIB), HOUR)
+    half = used(200, 2048, 0.0, cpu_peak=0.5, cpu_request=2.0)
+    assert lowered(half, after, wall=2 * HOUR - 1).resources == {}, "the last lowering has to prove itself first"
+    again = lowered(half, after, wall=2 * HOUR)
+    assert again.resources == {"worker": {"cpu": 1.0, "memory": 1024 * MIB}}
+    assert again.memory.peaks["worker"].before == (4.0, 4096 * MIB)
     fitting = used(200, 448, 0.0, cpu_peak=0.5, cpu_request=0.8)
-    assert resources(fitting, settled=True).changes_nothing
+    assert lowered(fitting).changes_nothing
+
+
+def test_what_a_role_has_once_needed_is_not_taken_away() -> None:
+    quiet = used(1600, 8192, 0.0, cpu_peak=0.8, cpu_request=8.0)
+    peaks = RolePeaks(cpu=0.8, memory=1600 * MIB, since=0.0)
+    assert lowered(quiet, peaks).resources == {"worker": {"cpu": 4.0, "memory": 4096 * MIB}}
+    with_phase = with_peaks(ScalingMemory(peaks={"worker": peaks}), "worker", cpu=6.0, used=5700 * MIB, wall=1800.0)
+    assert lowered(quiet, with_phase.peaks["worker"]).resources == {}
+    quiet_again = with_peaks(with_phase, "worker", cpu=0.8, used=1600 * MIB, wall=3600.0)
+    assert quiet_again is with_phase
+
+
+@pytest.mark.parametrize("needs", [{"memory": 3800, "cpu_peak": 0.5}, {"memory": 1600, "cpu_peak": 3.7}])
+def test_what_was_lowered_comes_back_as_soon_as_it_is_needed_and_is_not_lowered_again(needs: dict[str, float]) -> None:
+    peaks = RolePeaks(cpu=0.8, memory=1600 * MIB, since=0.0, lowered_at=HOUR, before=(8.0, 8192 * MIB))
+    role = used(int(needs["memory"]), 4096, 0.1, cpu_peak=needs["cpu_peak"], cpu_request=4.0)
+    decision = lowered(role, peaks, wall=HOUR + 300)
+    assert decision.resources == {"worker": {"cpu": 8.0, "memory": 8192 * MIB}}
+    assert "worker was lowered, and job-worker-0 uses nearly all that is left: back to 8 cores" in decision.reason
+    after = decision.memory.peaks["worker"]
+    assert (after.before, after.kept) == (None, True)
+    quiet = used(1600, 8192, 0.0, cpu_peak=0.8, cpu_request=8.0)
+    assert lowered(quiet, after, wall=100 * HOUR).resources == {}
+    some = lowered(role, peaks, wall=HOUR + 300, free_resources={"cpu": 4.0, "memory": 4.0 * 1024 * MIB})
+    assert some.resources == {"worker": {"cpu": 5.0, "memory": 5120 * MIB}}, "as much as resourceLimits leave"
+
+
+def test_a_member_that_was_killed_for_lack_of_memory_ends_all_lowering_of_its_role() -> None:
+    peaks = RolePeaks(cpu=0.8, memory=1600 * MIB, since=0.0, lowered_at=HOUR, before=(8.0, 8192 * MIB))
+    low, grown = (
+        MemberUsage(f"job-worker-{index}", memory=1600 * MIB, memory_limit=limit * MIB, cpu_peak=0.8, cpu_request=4.0)
+        for index, limit in enumerate((4096, 6553))
+    )
+    decision = lowered(RoleUsage((low, grown), most_memory=64 * 1024 * MIB), peaks, wall=HOUR + 300)
+    assert decision.resources == {"worker": {"cpu": 8.0, "memory": 8192 * MIB}}
+    assert decision.memory.peaks["worker"].kept
+    untouched = RolePeaks(cpu=0.8, memory=1600 * MIB, since=0.0)
+    kept = lowered(RoleUsage((low, grown), most_memory=64 * 1024 * MIB), untouched)
+    assert "memory" not in kept.resources.get("worker", {}), "the one that was killed needed its own memory"
 
 
 def test_after_a_failed_plan_for_resources_none_is_made_for_an_hour() -> None:
@@ -299,7 +359,7 @@ def test_cpu_that_has_not_helped_is_not_given_again() -> None:
 
 def test_idle_servers_change_nothing() -> None:
     assert decide(measured((2, 200.0), (4, 390.0)), served(0.5, 0.4)).size == 8
-    assert resource_rules.lower_requests(measured((4, 400.0)), served(0.5)) is None
+    assert lowering.lower_requests(measured((4, 400.0)), served(0.5)) is None
 
 
 # --- what is stored --------------------------------------------------------------------------------------------------

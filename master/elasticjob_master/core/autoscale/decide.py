@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elasticjob_master.core.autoscale import parameter_servers, pending, resource_rules, size_search
+from elasticjob_master.core.autoscale import lowering, parameter_servers, pending, resource_rules, size_search
 from elasticjob_master.core.autoscale.decision import ScalingDecision, ScalingInputs
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory, adjusted_to
 
@@ -13,12 +13,14 @@ def decide(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision:
     if now.size not in memory.rates:
         return ScalingDecision(f"{now.size} members are not measured yet", memory)
     may_change_resources = now.wall >= memory.resources_at
-    if may_change_resources and (more := resource_rules.more_memory(memory, now)) is not None:
-        return more
+    if may_change_resources:
+        more = lowering.give_back(memory, now) or resource_rules.more_memory(memory, now)
+        if more is not None:
+            return more
     bounds = pending.narrowed_bounds(now.bounds, memory, now.wall)
     if may_change_resources and (more := parameter_servers.more_cpu(memory, now, bounds)) is not None:
         return more
     decision = size_search.next_size(memory, now, parameter_servers.narrowed_bounds(bounds, now))
     if not decision.changes_nothing or not may_change_resources:
         return decision
-    return resource_rules.lower_requests(decision.memory, now) or decision
+    return lowering.lower_requests(decision.memory, now) or decision

@@ -41,6 +41,26 @@ class MeasuredRate:
         return MeasuredRate((self.mean * before + rate) / (before + 1), before + 1)
 
 
+class RolePeaks(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the members of a role have needed at most since the job began, and what was taken from them.
+
+    Attributes:
+        cpu: most cores that any member used at any look.
+        memory: most bytes.
+        since: of the first look, in seconds since the epoch.
+        lowered_at: when CPU or memory were lowered last, in seconds since the epoch.
+        before: cores and bytes that each member had before the first lowering; None: nothing is lowered.
+        kept: a lowering was wrong once; there is no other one.
+    """
+
+    cpu: float = 0.0
+    memory: int = 0
+    since: float = 0.0
+    lowered_at: float = 0.0
+    before: tuple[float, int] | None = None
+    kept: bool = False
+
+
 class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     """All of the state. A "search" for the best size goes on until it settles. The fields are stored under their names.
 
@@ -62,6 +82,7 @@ class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
         pause: the last pause before `retry_at`, in seconds; it doubles every time.
         relieved: the size, and its rate, at which parameter servers last got more CPU.
         resources_at: when CPU and memory may be changed again after a failed plan, in seconds since the epoch.
+        peaks: by role, what its members have needed at most.
         judged: the number of the latest plan whose end has been processed.
     """
 
@@ -83,6 +104,7 @@ class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     pause: float = 0.0
     relieved: tuple[int, float] | None = None
     resources_at: float = 0.0
+    peaks: Mapping[str, RolePeaks] = {}
     judged: int = 0
 
     @property
