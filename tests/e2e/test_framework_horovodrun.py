@@ -34,7 +34,7 @@ def horovodrun_job(folder: Path, *options: str) -> dict[str, Any]:
     spec = made["spec"]
     spec["framework"] = "horovod"
     worker = spec["replicaSpecs"]["worker"]
-    worker["drainSeconds"] = 60
+    worker["drainSeconds"] = 120  # enough for a machine without a free core: after half of it there is no waiting
     container = worker["template"]["spec"]["containers"][0]
     spec["replicaSpecs"]["launcher"] = {"replicas": 1, "template": {"spec": {**worker["template"]["spec"]}}}
     worker["template"]["spec"]["containers"] = [{name: container[name] for name in container if name != "command"}]
