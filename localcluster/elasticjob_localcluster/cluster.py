@@ -155,7 +155,7 @@ def up(
         present = find(state)
         if present is not None:
             problems = _lasting_problems(present, progress)
-            if not problems:
+            if not problems or _restart_controllers(present, environ, progress):
                 _check_options(present, control_plane_only=control_plane_only, port=port)
                 return present
             progress.write(f"cleaning up after an earlier cluster in {state}: {', '.join(problems)}")
@@ -209,6 +209,21 @@ def _lasting_problems(cluster: Cluster, progress: ProgressDisplay) -> list[str]:
         waiting = True
         time.sleep(0.2)
     return problems
+
+
+def _restart_controllers(cluster: Cluster, environ: Mapping[str, str], progress: ProgressDisplay) -> bool:
+    """Start controllers that have ended, if nothing else is wrong; return whether that was so.
+
+    They keep no state: nobody who uses the cluster has to notice.
+    """
+    ended = [name for name, pid in cluster.process_ids().items() if pid is None]
+    if not set(ended) <= set(components.CONTROLLERS) or not cluster.api_ready():
+        return False
+    commands = components.controller_commands({name: cluster.bin / name for name in components.CONTROLLERS})
+    for name in ended:
+        progress.write(f"{name} is not running: starting it again")
+        cluster.children[name] = daemons.start(name, commands[name], state=cluster.state, environ=environ)
+    return bool(ended)
 
 
 def _check_options(present: Cluster, *, control_plane_only: bool, port: int | None) -> None:

@@ -108,24 +108,39 @@ def test_what_a_new_user_is_told_brings_a_job_to_run(state: Path) -> None:
     assert told.returncode == 0, told.stdout + told.stderr
 
 
+def kill(cluster: clusters.Cluster, name: str) -> None:
+    """Kill one of a cluster's processes, whose id then belongs to somebody else: here, this test's own process."""
+    cluster.children[name].kill()
+    cluster.children[name].wait(timeout=10)
+    (cluster.state / "pids" / name).write_text(f"{os.getpid()} 1\n")
+
+
 def test_a_cluster_with_a_dead_process_is_unhealthy_and_is_started_anew(state: Path) -> None:
     old = clusters.up(state, control_plane_only=True)
-    scheduler = old.process_ids()["kube-scheduler"]
-    assert scheduler is not None
-    os.kill(scheduler, signal.SIGKILL)
-    old.children["kube-scheduler"].wait(timeout=10)
-    # The id now belongs to somebody else, who must not be taken for ours: here, this test's own process.
-    (state / "pids" / "kube-scheduler").write_text(f"{os.getpid()} 1\n")
+    kill(old, "etcd")
     status = dev("status", "--state", state)
     assert status.returncode == 1
-    assert "kube-scheduler           down" in status.stdout
+    assert "etcd                     down" in status.stdout
 
     again = dev("up", "--control-plane-only", "--state", state)
     assert again.returncode == 0, again.stderr
-    assert "kube-scheduler is not running" in again.stderr
+    assert "etcd is not running" in again.stderr
     for child in old.children.values():
         child.wait(timeout=10)
     assert None not in found(state).process_ids().values()
+
+
+def test_a_controller_that_has_ended_is_started_again_and_nobody_has_to_notice(state: Path) -> None:
+    with clusters.up(state, control_plane_only=True) as cluster:
+        before = cluster.process_ids()
+        kill(cluster, "kube-scheduler")
+        again = dev("up", "--control-plane-only", "--state", state)
+        assert again.returncode == 0, again.stderr
+        assert "kube-scheduler is not running: starting it again" in again.stderr
+        after = cluster.process_ids()
+        assert after.pop("kube-scheduler") not in (None, before.pop("kube-scheduler"))
+        assert after == before
+        assert cluster.problems() == []
 
 
 def test_a_cluster_that_does_not_answer_at_once_is_not_taken_from_its_users(state: Path) -> None:
