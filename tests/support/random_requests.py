@@ -39,6 +39,7 @@ class Series:
     jobs: tuple[str, ...] = ("alpha", "beta")
     asked: dict[str, dict[tuple[str, str], int]] = field(default_factory=dict)
     failures: Counter[str] = field(default_factory=Counter)
+    looked_at: list[str] = field(default_factory=list)
 
     async def begin(self) -> None:
         """Create the jobs and wait until they run."""
@@ -121,8 +122,14 @@ class Series:
             created += status.get("createdPods", [])
         assert len(created) == len(set(created)) == sum(change for change in asked.values() if change > 0)
         size = BEGIN + sum(asked.values())
-        status = await until(f"{name} has {size} workers", lambda: self._at_rest(name, size), seconds=60)
+        status = await until(
+            f"{name} has {size} workers", lambda: self._at_rest(name, size), seconds=60, explain=self.seen
+        )
         assert status["replicaStatuses"]["worker"]["restarts"] == self.failures[name]
+
+    def seen(self) -> str:
+        """Return what the last look at a job has found."""
+        return "\n".join(self.looked_at)
 
     async def _ended(self, name: str) -> list[Json]:
         """Return the plans of a job when each one and each request has ended."""
@@ -141,6 +148,8 @@ class Series:
         found = await self.kube.get(ELASTIC_JOBS, self.namespace, name)
         selector = f"{names.LABEL_JOB_NAME}={name},{names.LABEL_ROLE}=worker"
         pods = (await self.kube.list(PODS, self.namespace, label_selector=selector))["items"]
+        self.looked_at = [f"{p['metadata']['name']} {p['status']['phase']} with {_cpu(p)}" for p in pods]
+        self.looked_at.append(str(found["status"]))
         pods = [pod for pod in pods if pod["status"]["phase"] != "Failed"]  # they stay for their logs
         alive = [pod for pod in pods if pod["status"]["phase"] == "Running" and _cpu(pod) == CPU]
         status: Json = found["status"]
