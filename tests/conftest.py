@@ -14,16 +14,17 @@ from elasticjob_kube.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
 from elasticjob_kube.session import Json, Kube, connect
 from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.crds import apply_crds, apply_policies
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.support.operator_process import there
 from tests.support.wait import until
 
 REPOSITORY = Path(__file__).parents[1]
 
-# Without a deadline: how long an example takes depends on the machine.
-settings.register_profile("thorough", deadline=None, max_examples=100)
-settings.register_profile("usual", deadline=None, max_examples=30)
+# Without a deadline and the check of speed: how long an example takes depends on the machine.
+SPEED = (HealthCheck.too_slow,)
+settings.register_profile("thorough", deadline=None, max_examples=100, suppress_health_check=SPEED)
+settings.register_profile("usual", deadline=None, max_examples=30, suppress_health_check=SPEED)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
