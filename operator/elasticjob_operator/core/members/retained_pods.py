@@ -24,7 +24,7 @@ MAX_RETAINED_PODS = 10
 
 def with_retained_apart(observed: Observed) -> Observed:
     """Return what is observed with the failed pods that have been replaced in `retained` instead of in `pods`."""
-    failed = {(pod.role, pod.index) for pod in observed.pods if pod.status.phase == "Failed"}
+    failed = {(pod.role, pod.index) for pod in observed.pods if pod.failed}
     if observed.job.status.phase is None or not failed:
         return observed
     latest = _latest_incarnations(observed, failed)
@@ -43,7 +43,7 @@ def may_be_retained(job: ElasticJob, pod: Pod) -> bool:
 
     What ended it otherwise, such as an eviction, says nothing about the program, and there may be many of them.
     """
-    return pod.status.phase == "Failed" and not pod.terminating and is_counted(job, pod)
+    return pod.failed and not pod.terminating and is_counted(job, pod)
 
 
 def excess(observed: Observed) -> tuple[Pod, ...]:

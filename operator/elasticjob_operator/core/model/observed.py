@@ -137,6 +137,14 @@ class Pod(Object, frozen=True):
         return self.status.phase in ("Succeeded", "Failed")
 
     @property
+    def failed(self) -> bool:
+        """Whether it has failed as a whole: all of its containers have ended. Its phase says so a moment later."""
+        if self.finished or not self.spec.containers:
+            return self.status.phase == "Failed"
+        ended = {status.name: status.state.terminated for status in self.status.container_statuses}
+        return not self.training_succeeded and all(ended.get(each.name) for each in self.spec.containers)
+
+    @property
     def terminating(self) -> bool:
         """Whether it is being deleted. Until it is gone its processes may still run."""
         return self.metadata.deletion_timestamp is not None
