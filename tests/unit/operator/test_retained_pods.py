@@ -40,6 +40,22 @@ async def test_a_failed_pod_stays_when_it_is_replaced_and_counts_as_no_member() 
     cluster.check_final_state()
 
 
+async def test_it_stays_also_when_its_containers_end_before_its_phase_says_so() -> None:
+    """As a kubelet reports it."""
+    cluster = new_cluster(replicas=2)
+    await cluster.start()
+    end_training(cluster, "job-worker-0", 1, ran=100.0)
+    cluster.kube.set_status(PODS, "job-worker-0", phase="Running")
+    await reconcile_now(cluster)
+    assert (PODS, "job-worker-0") in cluster.kube.objects
+    cluster.kube.set_status(PODS, "job-worker-0", phase="Failed")
+    await cluster.settle()
+    assert retained(cluster) == ["job-worker-0"]
+    assert pod_names(cluster) == ["job-worker-0-1", "job-worker-1"]
+    assert status_of(cluster)["restarts"] == 1
+    cluster.check_final_state()
+
+
 async def test_of_each_job_the_last_ones_stay() -> None:
     cluster = new_cluster(replicas=2, **ENDLESS)
     await cluster.start()
@@ -78,6 +94,7 @@ async def test_what_is_no_failure_of_the_program_does_not_stay(end: str) -> None
 async def test_a_pod_of_which_a_container_still_runs_does_not_stay() -> None:
     cluster = new_cluster(replicas=2)
     await cluster.start()
+    cluster.kube.objects[PODS, "job-worker-0"]["spec"]["containers"].append({"name": "sidecar"})
     end_training(cluster, "job-worker-0", 1)
     cluster.kube.set_status(PODS, "job-worker-0", phase="Running")
     await cluster.settle()
