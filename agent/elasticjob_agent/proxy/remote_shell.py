@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -11,11 +12,10 @@ from elasticjob_api.v1.remote_shell_pb2_grpc import RemoteShellServiceStub
 
 from elasticjob_agent.proxy.master_call import CallError, call_until_answered
 from elasticjob_agent.proxy.shards import Caller, Request
+from elasticjob_agent.remote_shell.session import CLOSED
 
 WAIT_SECONDS = 2.0
 """How long the master may hold one call: less than `CALL_TIMEOUT_SECONDS`."""
-CLOSE = '{"close": true}'
-"""The message that tells the other end that this one is gone."""
 
 
 class RemoteShellProxy:
@@ -36,7 +36,7 @@ class RemoteShellProxy:
         """Close the session of an ended connection."""
         if (session := self._sessions.pop(caller, None)) is not None:
             with suppress(CallError):  # a member that is none any more has no session either
-                await self._pass_on(*session, "close", CLOSE)
+                await self._pass_on(*session, "close", json.dumps(CLOSED))
 
     async def _send(self, request: Request, caller: Caller) -> Request:
         host, session = str(request["host"]), str(request["session"])

@@ -20,6 +20,7 @@ ALIVE_SECONDS = 2.0
 MOST_SILENT_CALLS = 8
 """Calls in a row that the master has answered, each after two seconds, without a message: the other end is gone."""
 CLOSED = {"close": True}
+"""The message that tells the other end that this one is gone."""
 
 
 class Refused(Exception):

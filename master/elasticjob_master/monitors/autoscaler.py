@@ -91,8 +91,7 @@ class AutoScaler:
         elif plan.phase == "Succeeded" and plan.requested_size is not None:
             memory = pending.after_fulfilled_plan(memory, plan.requested_size)
         self.memory = structs.replace(memory, judged=plan.number)
-        self._window.restart()  # the present one has measured the time of the change
-        self._usage.clear()
+        self._measure_anew()  # the present window has measured the time of the change
         self._considered = None
 
     # --- time --------------------------------------------------------------------------------------------------------
@@ -123,20 +122,23 @@ class AutoScaler:
             self._usage_sampled_at = now
             self._sample_usage(scaling, available, wall)
         if not _is_steady(job, scaling, available):
-            self._window.restart()
-            self._usage.clear()
+            self._measure_anew()
             return self._without_missing(job, scaling, available, now, wall, may_decide=may_decide)
         self._missing_since = None
         if scaling.roles != self._resources:
             # Changed in place: how much of the old resources was used, and how fast the job was, says nothing now.
             self._resources, self._roles = scaling.roles, {}
-            self._window.restart()
-            self._usage.clear()
+            self._measure_anew()
         self._measure(progress.samples, scaling, available, now)
         if self._window.windows and scaling != self._considered and may_decide:
             self._considered = scaling
             return self._decided(decide(self.memory, self._inputs(job, scaling, now, wall)))
         return None
+
+    def _measure_anew(self) -> None:
+        """Drop what the present window has measured, of throughput and of use."""
+        self._window.restart()
+        self._usage.clear()
 
     def _measure(self, samples: float, scaling: JobScaling, available: list[Member], now: float) -> None:
         """Take what was measured into the memory, when a window is over."""

@@ -58,7 +58,8 @@ def lower_requests(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision
         cpu, limit = _lower_cpu(role, peaks), _lower_memory(role, peaks)
         if cpu is None and limit is None:
             continue
-        had_cpu, had_memory = max(use.cpu_request or 0 for use in role.uses), _most_memory(role)
+        had_cpu = max(use.cpu_request or 0 for use in role.uses)
+        had_memory = max(use.memory_limit or 0 for use in role.uses)
         texts, wanted = [], {}
         if cpu is not None:
             wanted["cpu"] = cpu
@@ -86,7 +87,8 @@ def give_back(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | No
         if not needy and not grown:
             continue
         room = {key: free / max(1, len(role.uses)) for key, free in now.free_resources.items()}
-        had_cpu, had_memory = (min((value or 0 for value in values), default=0) for values in _had(role))
+        had_cpu = min((use.cpu_request or 0 for use in role.uses), default=0)
+        had_memory = min((use.memory_limit or 0 for use in role.uses), default=0)
         cpu, limit = peaks.before
         wanted = {
             "cpu": min(cpu, had_cpu + room.get("cpu", math.inf)),
@@ -121,14 +123,6 @@ def _lower_memory(role: RoleUsage, peaks: RolePeaks) -> int | None:
 def _needs_more(use: MemberUsage) -> bool:
     cpu = bool(use.cpu_request) and use.cpu_peak >= NEARLY_USED_UP * (use.cpu_request or 0.0)
     return cpu or (bool(use.memory_limit) and use.memory >= NEARLY_USED_UP * (use.memory_limit or 0))
-
-
-def _had(role: RoleUsage) -> tuple[list[float | None], list[int | None]]:
-    return [use.cpu_request for use in role.uses], [use.memory_limit for use in role.uses]
-
-
-def _most_memory(role: RoleUsage) -> int:
-    return max(use.memory_limit or 0 for use in role.uses)
 
 
 def _with(memory: ScalingMemory, role: str, peaks: RolePeaks) -> ScalingMemory:
