@@ -10,6 +10,12 @@ from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS,
 from tests.support.job_cluster import end_training, new_cluster, pod_names, set_suspend, status_of
 from tests.support.simulator.cluster import JOB, NAMESPACE, Cluster
 
+WITH_SIDECAR = {
+    "spec": {
+        "containers": [{"name": "train", "image": "digits", "command": ["train"]}, {"name": "logs", "image": "logs"}]
+    }
+}
+
 # --- the start and the deadlines ------------------------------------------------------------------------------------
 
 
@@ -61,7 +67,7 @@ async def test_a_job_without_room_for_its_members_fails_with_the_schedulers_mess
 
 
 async def test_a_member_has_succeeded_when_its_training_has_whatever_its_sidecars_do() -> None:
-    cluster = new_cluster(replicas=1)
+    cluster = new_cluster(replicas=1, worker={"template": WITH_SIDECAR})
     await cluster.start()
     done = {"name": "train", "state": {"terminated": {"exitCode": 0}}}
     cluster.kube.set_status(PODS, "job-worker-0", conditions=[], containerStatuses=[done, {"name": "logs"}])
@@ -70,7 +76,7 @@ async def test_a_member_has_succeeded_when_its_training_has_whatever_its_sidecar
 
 
 async def test_a_member_whose_training_has_failed_is_replaced_although_a_sidecar_runs_on() -> None:
-    cluster = new_cluster(replicas=1)
+    cluster = new_cluster(replicas=1, worker={"template": WITH_SIDECAR})
     await cluster.start()
     failed = {"name": "train", "state": {"terminated": {"exitCode": 1}}}
     cluster.kube.set_status(PODS, "job-worker-0", conditions=[], containerStatuses=[failed, {"name": "logs"}])
