@@ -117,7 +117,8 @@ def _rule(rule: Rule) -> Json:
         found["messageExpression"] = f"{msgspec.json.encode(rule.message).decode()}.format([{', '.join(rule.values)}])"
     else:
         found["message"] = rule.message
-    return found | ({"fieldPath": rule.field} if rule.field else {})
+    found |= {"fieldPath": rule.field} if rule.field else {}
+    return found | ({"optionalOldSelf": True} if rule.optional_old_self else {})
 
 
 def _field(field: mi.Field) -> Json:

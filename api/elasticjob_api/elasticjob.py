@@ -281,6 +281,15 @@ class Autoscaling(Object, frozen=True):
     cooldown_seconds: Annotated[
         int, Meta(description="Seconds a size is held, and measured, before the next plan.", ge=1, le=86_400)
     ] = 300
+    multiple_of: Annotated[
+        int,
+        Meta(
+            description="Only sizes that are multiples of it are requested, such as the hosts of a node group. "
+            "Sizes that others request need not be.",
+            ge=1,
+            le=1000,
+        ),
+    ] = 1
     resource_limits: Annotated[ResourceLimits, Meta(description="Bounds of all members together.")] = ResourceLimits()
     resize: Annotated[
         Literal["InPlaceOrReplace", "Replace"],
@@ -349,6 +358,20 @@ class RunPolicy(Object, frozen=True):
     )
 
 
+_SCALED = "self.replicaSpecs[self.autoscaling.role]"
+
+
+def _multiple_rule(count: str, *, unless: str) -> Rule:
+    return Rule(
+        f"!(self.autoscaling.role in self.replicaSpecs) || ({unless}) || "
+        f"{_SCALED}.{count} % self.autoscaling.multipleOf == 0",
+        f"{count} of %s is %d, which is no multiple of autoscaling.multipleOf, which is %d",
+        field=".replicaSpecs",
+        values=("self.autoscaling.role", f"{_SCALED}.{count}", "self.autoscaling.multipleOf"),
+        optional_old_self="oldSelf" in unless,
+    )
+
+
 class ElasticJobSpec(Object, frozen=True):
     """What the user wants."""
 
@@ -387,6 +410,14 @@ class ElasticJobSpec(Object, frozen=True):
             field=".autoscaling.role",
             values=("self.autoscaling.role",),
         ),
+        # Not for later sizes: a plan of any size is written back to replicas.
+        _multiple_rule(
+            "replicas",
+            unless="oldSelf.hasValue() && oldSelf.value().autoscaling.role == self.autoscaling.role && "
+            "oldSelf.value().autoscaling.multipleOf == self.autoscaling.multipleOf",
+        ),
+        _multiple_rule("minReplicas", unless=f"{_SCALED}.minReplicas == 1"),  # 1 is the default: no bound of its own
+        _multiple_rule("maxReplicas", unless=f"!has({_SCALED}.maxReplicas)"),
         *(
             Rule(
                 f"self.framework != '{framework}' || "

@@ -23,12 +23,14 @@ class Rule:
         message: what the user reads.
         field: the field the message is about, such as `.replicas`; empty for the structure itself.
         values: CEL for the values of the message's %d and %s.
+        optional_old_self: `oldSelf` is an optional, without a value at creation; else a rule with it holds then.
     """
 
     rule: str
     message: str
     field: str = ""
     values: tuple[str, ...] = ()
+    optional_old_self: bool = False
 
 
 @dataclass(frozen=True)

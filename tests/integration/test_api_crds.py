@@ -120,6 +120,38 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
         "spec.replicaSpecs.worker.restartRules[0].action",
         "Explode",
     ),
+    "size that is no multiple": (
+        job(roles={"worker": {"replicas": 6}}, autoscaling={"multipleOf": 4}),
+        "spec.replicaSpecs",
+        "replicas of worker is 6",
+        "no multiple of autoscaling.multipleOf, which is 4",
+    ),
+    "least size that is no multiple": (
+        job(roles={"worker": {"replicas": 8, "minReplicas": 2}}, autoscaling={"multipleOf": 4}),
+        "spec.replicaSpecs",
+        "minReplicas of worker is 2",
+        "which is 4",
+    ),
+    "largest size that is no multiple": (
+        job(
+            framework="tensorflow",
+            roles={"worker": {}, "ps": {"replicas": 4, "maxReplicas": 10}},
+            autoscaling={"role": "ps", "multipleOf": 4},
+        ),
+        "spec.replicaSpecs",
+        "maxReplicas of ps is 10",
+        "which is 4",
+    ),
+    "multiples of nothing": (
+        job(autoscaling={"multipleOf": 0}),
+        "spec.autoscaling.multipleOf",
+        "greater than or equal to 1",
+    ),
+    "multiples of too much": (
+        job(autoscaling={"multipleOf": 1001}),
+        "spec.autoscaling.multipleOf",
+        "less than or equal to 1000",
+    ),
     "zero efficiency": (
         job(autoscaling={"objective": {"minMarginalEfficiency": 0}}),
         "spec.autoscaling.objective.minMarginalEfficiency",
@@ -209,6 +241,25 @@ async def test_size_suspension_and_autoscaling_can_change(kube: Kube, namespace:
     }
     stored = await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": change})
     assert stored["metadata"]["generation"] == 2
+
+
+async def test_multiples_are_the_auto_scalers_and_others_may_give_any_size(kube: Kube, namespace: str) -> None:
+    worker, others = {"replicas": 8, "maxReplicas": 64}, {"replicas": 3, "minReplicas": 3, "maxReplicas": 5}
+    body = job(framework="tensorflow", roles={"worker": worker, "ps": others}, autoscaling={"multipleOf": 4})
+    await kube.create(ELASTIC_JOBS, namespace, body)
+
+    async def change(spec: Json) -> None:
+        await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": spec})
+
+    await change({"replicaSpecs": {"worker": {"replicas": 5}}})  # as the operator does after a plan of that size
+    await change({"replicaSpecs": {"worker": {"minReplicas": 4}}, "autoscaling": {"enabled": True}})
+    with pytest.raises(Refused, match="maxReplicas of worker is 30, which is no multiple"):
+        await change({"replicaSpecs": {"worker": {"maxReplicas": 30}}})
+    with pytest.raises(Refused, match=r"replicas of worker is 5, which is no multiple .*, which is 2"):
+        await change({"autoscaling": {"multipleOf": 2}})
+    with pytest.raises(Refused, match="minReplicas of ps is 3"):
+        await change({"autoscaling": {"role": "ps"}})
+    await change({"replicaSpecs": {"worker": {"replicas": 6}}, "autoscaling": {"multipleOf": 2}})
 
 
 async def test_the_scale_subresource_is_the_worker_count_within_its_bounds(kube: Kube, namespace: str) -> None:

@@ -39,7 +39,7 @@ def job_scaling(job: ElasticJob, *, plan_unfinished: bool) -> JobScaling | None:
 
 
 def bounds(job: ElasticJob, role: str) -> Bounds:
-    """Return the sizes the role may have, and what sets the upper one."""
+    """Return the sizes the role may have, and what sets the upper one; if there is none, only the present size."""
     spec = job.spec.replica_specs[role]
     maximum, limit = (spec.max_replicas, f"{role}.maxReplicas")
     if maximum is None:
@@ -49,7 +49,13 @@ def bounds(job: ElasticJob, role: str) -> Bounds:
         possible = _possible(job, role, resource, value)
         if possible is not None and possible < maximum:
             maximum, limit = possible, f"autoscaling.resourceLimits ({resource} {value})"
-    return Bounds(max(1, spec.min_replicas), maximum, limit)
+    multiple_of = job.spec.autoscaling.multiple_of
+    minimum = -(-max(1, spec.min_replicas) // multiple_of) * multiple_of
+    maximum -= maximum % multiple_of
+    if minimum > maximum:
+        size = max(1, desired(job, role))
+        return Bounds(size, size, limit)
+    return Bounds(minimum, maximum, limit, multiple_of=multiple_of)
 
 
 def _role_resources(job: ElasticJob, role: str) -> RoleResources:

@@ -50,6 +50,26 @@ def test_the_bounds_of_the_auto_scaler(
     assert (bounds.minimum, bounds.maximum, bounds.limit) == (1, maximum, limit)
 
 
+@pytest.mark.parametrize(
+    ("worker", "limits", "expected"),
+    [
+        ({"replicas": 8, "maxReplicas": 64}, {}, (4, 64, 4)),
+        ({"replicas": 8, "minReplicas": 8, "maxReplicas": 8}, {}, (8, 8, 4)),
+        ({"replicas": 8, "maxReplicas": 64}, {"cpu": "7500m"}, (4, 12, 4)),
+        ({"replicas": 4, "minReplicas": 0, "maxReplicas": 8}, {}, (4, 8, 4)),
+        ({"replicas": 7}, {}, (4, 4, 4)),
+        ({"replicas": 8, "minReplicas": 8, "maxReplicas": 64}, {"cpu": 3}, (8, 8, 1)),
+        ({"replicas": 3, "maxReplicas": 64}, {"cpu": "1500m"}, (3, 3, 1)),
+    ],
+)
+def test_the_auto_scalers_bounds_are_multiples_and_if_there_are_none_the_present_size(
+    worker: dict[str, Any], limits: dict[str, Any], expected: tuple[int, int, int]
+) -> None:
+    autoscaling = {"multipleOf": 4, "resourceLimits": limits}
+    found = scaling_spec.bounds(job(autoscaling=autoscaling, **worker), "worker")
+    assert (found.minimum, found.maximum, found.multiple_of) == expected
+
+
 def test_resources_set_by_a_plan_count_in_place_of_the_templates() -> None:
     status = {"replicaStatuses": {"worker": {"desired": 2, "resources": {"cpu": "1"}}}}
     bounds = scaling_spec.bounds(

@@ -15,12 +15,14 @@ class Bounds:
     Attributes:
         limit: the name of what sets the maximum, for the reason of a decision.
         limit_is_temporary: the limit will be lifted, so the search does not settle at it.
+        multiple_of: only multiples of it are requested; minimum and maximum are some.
     """
 
     minimum: int
     maximum: int
     limit: str = "maxReplicas"
     limit_is_temporary: bool = False
+    multiple_of: int = 1
 
 
 @dataclass(frozen=True)
