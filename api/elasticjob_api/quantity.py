@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
 _FORM = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:([KMGTPE]i)|([numkMGTPE])|([eE][+-]?[0-9]{1,3}))?")
@@ -33,8 +33,8 @@ def parse_quantity(value: int | float | str) -> Decimal:
 
 
 def format_memory(size: Decimal) -> str:
-    """Return a whole number of bytes, in Mi where it is one."""
-    size = size.to_integral_value()
+    """Return a whole number of bytes, rounded up as Kubernetes does, in Mi where it is one."""
+    size = size.to_integral_value(ROUND_CEILING)
     return f"{size // 1024**2}Mi" if size % 1024**2 == 0 else str(size)
 
 

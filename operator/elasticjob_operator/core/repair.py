@@ -20,6 +20,7 @@ from elasticjob_api.scalers import ScaleIn, ScaleOut
 from elasticjob_api.times import parse_time
 from msgspec.structs import replace
 
+from elasticjob_operator.core.members.more_memory import most_memory
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import Action, EmitEvent, PatchJobStatus, PatchStatus
 from elasticjob_operator.core.model.observed import Observed, Pod
@@ -113,7 +114,7 @@ def _sound_role(
     if (resources := _sound_resources(job, replica.resources)) != replica.resources:
         notes.append(f"{path}.resources: {replica.resources} is more than a member can have")
         changes["resources"] = resources
-    by_index = {index: _sound_resources(job, each) for index, each in replica.resources_by_index.items()}
+    by_index = {index: _sound_own_resources(job, role, each) for index, each in replica.resources_by_index.items()}
     if by_index != replica.resources_by_index:
         notes.append(f"{path}.resourcesByIndex: more than a member can have")
         changes["resources_by_index"] = by_index
@@ -131,7 +132,7 @@ def _sound_plan_status(job: ElasticJob, plan: ScalePlan) -> tuple[ScalePlanStatu
     }
     changes["spec_replicas"] = {role: size for role, size in status.spec_replicas.items() if role in roles}
     changes["resources_by_index"] = {
-        role: {index: _sound_resources(job, each) for index, each in given.items()}
+        role: {index: _sound_own_resources(job, role, each) for index, each in given.items()}
         for role, given in status.resources_by_index.items()
         if role in roles
     }
@@ -167,6 +168,14 @@ def _sound_resources(job: ElasticJob, resources: Mapping[Any, Any]) -> dict[Any,
     limits = job.spec.autoscaling.resource_limits
     limit = {"cpu": limits.cpu, "memory": limits.memory, names.RESOURCE_GPU: limits.gpu}
     return {name: value for name, value in resources.items() if _is_possible(value, limit.get(name))}
+
+
+def _sound_own_resources(job: ElasticJob, role: str, resources: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return the same for one member: restarts may have given it more memory than plans may request."""
+    sound, memory = _sound_resources(job, resources), resources.get("memory")
+    if memory is not None and _is_possible(memory, str(most_memory(job.spec.replica_specs[role]))):
+        sound["memory"] = memory
+    return sound
 
 
 def _is_possible(value: int | str, limit: int | str | None) -> bool:

@@ -169,7 +169,8 @@ class Users:
         await self._apply(self.rng.choice((SCALE_OUTS, SCALE_INS)), jobName="nosuch", count=1)
 
     def _resource(self) -> Json:
-        wanted: Json = self.rng.choice(({"cpu": "1500m"}, {"cpu": "1"}, {"memory": "2Gi"}, {"nvidia.com/gpu": 1}))
+        choices = ({"cpu": "1500m"}, {"cpu": "1"}, {"memory": "2Gi"}, {"memory": "64Mi"}, {"nvidia.com/gpu": 1})
+        wanted: Json = self.rng.choice(choices)
         return wanted
 
     def _role(self, pods: list[Json] | None = None) -> str:

@@ -42,3 +42,4 @@ def test_quantities_are_compared_by_number() -> None:
     assert same_quantity("1500m", "1.5")
     assert not same_quantity("1", None)
     assert format_memory(Decimal(2 * 1024**3)) == "2048Mi"
+    assert format_memory(Decimal("1000.4")) == "1001", "no less than it is"

@@ -20,7 +20,7 @@ from elasticjob_operator.core.members.failure_policy import (
     restart_rules_error,
     why_pending,
 )
-from elasticjob_operator.core.members.terminations import increased_memory
+from elasticjob_operator.core.members.more_memory import increased_memory
 from elasticjob_operator.core.model.observed import Pod
 from hypothesis import given
 from hypothesis import strategies as st

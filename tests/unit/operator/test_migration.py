@@ -238,11 +238,11 @@ async def test_a_member_that_runs_out_of_a_plans_memory_gets_more_while_the_plan
     await nodes.settle()
     assert nodes.plan("p")["phase"] == "Succeeded"
     (again,) = [name for name in nodes.live_pods() if name.startswith("job-worker-2-")]
-    assert nodes.requests("memory")[again] == "80Mi", "what its restart was announced with"
+    assert nodes.requests("memory")[again] == "1024Mi", "what its restart was announced with"
     nodes.cluster.kube.remove(PODS, again)
     await nodes.until(lambda: any(name.startswith("job-worker-2-") for name in nodes.live_pods()))
     (again,) = [name for name in nodes.live_pods() if name.startswith("job-worker-2-")]
-    assert nodes.requests("memory")[again] == "80Mi"
+    assert nodes.requests("memory")[again] == "1024Mi"
 
 
 async def test_the_job_succeeds_when_its_members_have_whatever_the_surplus_does() -> None:

@@ -6,7 +6,7 @@ The first rule that matches decides. `docs/failures.md` has the table of the def
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import re2  # type: ignore[import-untyped]  # in linear time for every pattern: no job can stall the others
@@ -28,11 +28,17 @@ class Failure:
 
     Attributes:
         from_outside: something else than the program has ended it, as far as anybody can see.
+        out_of_memory: it was killed for the memory it used; so a rule of the job says, or the default rules.
     """
 
     action: Action
     reason: str
     from_outside: bool
+    out_of_memory: bool
+
+    def from_lowered_memory(self) -> Failure:
+        """Return the failure of a member whose memory was lowered: whatever a rule says, its restart is not counted."""
+        return replace(self, action="Ignore", from_outside=True)
 
     @property
     def summary(self) -> str:
@@ -152,10 +158,12 @@ DEFAULT_RULES: tuple[DefaultRule, ...] = (
 
 def classify(pod: Pod, rules: Sequence[RestartRule] = ()) -> Failure:
     """Return what to do about a pod whose training has failed: by the first rule that matches, default rules last."""
-    action = next((rule.action for rule in rules if _matches(rule, pod)), None) or _default_action(pod)
+    by_default = _default_action(pod)
+    action = next((rule.action for rule in rules if _matches(rule, pod)), by_default)
     _, terminated = _failed_container(pod)
     killed = terminated is not None and terminated.exit_code == _SIGKILL and action != "RestartWithMoreMemory"
-    return Failure(action, describe(pod), from_outside=action == "Ignore" or killed)
+    out_of_memory = "RestartWithMoreMemory" in (action, by_default)
+    return Failure(action, describe(pod), action == "Ignore" or killed, out_of_memory)
 
 
 def is_counted(job: ElasticJob, pod: Pod) -> bool:

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 
-from elasticjob_api.elasticjob import DEFAULT_MAX_MEMORY_FACTOR, BackOff, ElasticJob, ReplicaSpec, ReplicaStatus
+from elasticjob_api.elasticjob import BackOff, ElasticJob, ReplicaSpec, ReplicaStatus
 from elasticjob_api.indices import format_indices, parse_indices
 from elasticjob_api.meta import Quantity
-from elasticjob_api.quantity import format_memory, parse_quantity
 from msgspec.structs import replace
 
-from elasticjob_operator.core.members import backoff
+from elasticjob_operator.core.members import backoff, more_memory
 from elasticjob_operator.core.members.failure_policy import Failure, classify
 from elasticjob_operator.core.members.reconcile_result import ReconcileResult
 from elasticjob_operator.core.model.observed import Pod
-from elasticjob_operator.core.model.plan import Quantities
 
 
 @dataclass
@@ -94,6 +91,9 @@ def _count_failure(
     result: ReconcileResult, counters: _Counters, spec: ReplicaSpec, role: str, pod: Pod, now: float
 ) -> None:
     failure, key = classify(pod, spec.restart_rules), str(pod.index)
+    own = counters.resources.get(key, {})
+    if lowered := failure.out_of_memory and more_memory.is_lowered(spec, pod, own):
+        failure = failure.from_lowered_memory()
     if failure.action != "Ignore":
         result.status = replace(result.status, last_failure=f"{pod.name}: {failure.summary}")
     if failure.action == "FailJob":
@@ -101,16 +101,16 @@ def _count_failure(
         return
     before = counters.back_off.get(key)
     counters.back_off[key], consequence = backoff.after_termination(before, pod, now, from_outside=failure.from_outside)
+    if lowered or failure.action == "RestartWithMoreMemory":
+        memory, note = more_memory.increased_memory(spec, pod)
+        consequence = f"{consequence} {note}"
+        if memory:
+            counters.resources[key] = {**own, **memory}
     if failure.action == "Ignore":
         counters.uncounted_restarts[key] = pod.uncounted_restarts + 1
         counters.uncounted_notes.append(f"{pod.name}: {failure.reason}; not counted, {consequence}")
         return
     counters.restarts[key] = pod.restarts + 1
-    if failure.action == "RestartWithMoreMemory":
-        memory, note = increased_memory(spec, pod)
-        consequence = f"{consequence} {note}"
-        if memory:
-            counters.resources[key] = {**counters.resources.get(key, {}), **memory}
     if counters.restarts[key] > spec.restart_limit:
         consequence = f"restartLimit {spec.restart_limit} is used up"
         _fail_job_above_limit(result, counters, spec, role, pod, failure)
@@ -145,27 +145,3 @@ def _count_vanished(
         index for index, pod in indexed if index in staying and not counters.include(index, pod)
     )
     return not_counted_yet | (started - staying)
-
-
-def increased_memory(spec: ReplicaSpec, pod: Pod) -> tuple[Quantities, str]:
-    """Return twice the memory that the pod had, or less by `maxMemory`, and a phrase about it for messages.
-
-    The quantities are empty where more memory is not allowed or would not help.
-    """
-    containers = pod.spec.containers
-    current = _memory(containers[0].resources.requests, containers[0].resources.limits) if containers else None
-    if current is None:
-        return {}, "with the same memory: it had no bound, so it was the node that ran out of it"
-    first = spec.template["spec"]["containers"][0].get("resources") or {}
-    template = _memory(first.get("requests") or {}, first.get("limits") or {}) or current
-    maximum = template * DEFAULT_MAX_MEMORY_FACTOR if spec.max_memory is None else parse_quantity(spec.max_memory)
-    bound = f"maxMemory {format_memory(maximum)}"
-    if current >= maximum:
-        return {}, f"with the same memory: {format_memory(current)} is all that {bound} allows"
-    more = format_memory(min(current * 2, maximum))
-    return {"memory": more}, f"with {more} of memory instead of {format_memory(current)} ({bound})"
-
-
-def _memory(requests: dict[str, int | str], limits: dict[str, int | str]) -> Decimal | None:
-    amount = limits.get("memory") or requests.get("memory")
-    return None if amount is None else parse_quantity(amount)

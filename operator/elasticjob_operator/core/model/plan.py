@@ -56,11 +56,15 @@ def with_plan_resources(status: ElasticJobStatus, role: str, index: int, by_plan
 
     Else a member that has run out of the plan's memory would be started with it again and again.
     """
-    resources = {**member_resources(status, role, index), **by_plan}
+    return {**member_resources(status, role, index), **with_own_memory(status, role, index, by_plan)}
+
+
+def with_own_memory(status: ElasticJobStatus, role: str, index: int, by_plan: Quantities) -> Quantities:
+    """Return what a plan sets for a role, with the memory that a member has been given where that is more."""
     own = status.replica_statuses[role].resources_by_index.get(str(index), {}).get("memory")
-    if own is not None and "memory" in by_plan:
-        resources["memory"] = max(own, by_plan["memory"], key=parse_quantity)
-    return resources
+    if own is None or "memory" not in by_plan:
+        return by_plan
+    return {**by_plan, "memory": max(own, by_plan["memory"], key=parse_quantity)}
 
 
 def member_resources(status: ElasticJobStatus, role: str, index: int) -> Quantities:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.indices import parse_indices
+from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.scaleplan import PlanPhase, ScalePlan, ScalePlanStatus
 from elasticjob_api.times import format_time, parse_time
 from msgspec.structs import replace
@@ -79,31 +80,28 @@ def write_back_replicas(observed: Observed, plan: ScalePlan, members: PlanMember
     return writes
 
 
-def with_role_resources(
-    status: ElasticJobStatus, resources_by_role: Mapping[str, Quantities], pods: Sequence[Pod]
-) -> ElasticJobStatus:
+def with_role_resources(status: ElasticJobStatus, plan: ScalePlan, pods: Sequence[Pod]) -> ElasticJobStatus:
     """Return the job's status with resources that all members of a role have now.
 
-    A member that has run out of memory meanwhile has been given more of it, and keeps that.
+    A member that has run out of memory meanwhile has been given more of it, and keeps that. An Auto plan takes nothing
+    of what a member has been given at any time.
     """
     replicas = dict(status.replica_statuses)
-    for role, wanted in resources_by_role.items():
-        memory = {
-            (str(pod.index), pod.spec.containers[0].resources.requests.get("memory"))
+    for role, wanted in resize.resources_by_role(plan).items():
+        has = {
+            (str(pod.index), parse_quantity(pod.spec.containers[0].resources.requests.get("memory", 0)))
             for pod in pods
             if pod.role == role and pod.spec.containers
         }
-        by_index = {
-            index: kept
-            for index, quantities in replicas[role].resources_by_index.items()
-            if (
-                kept := {
-                    name: value
-                    for name, value in quantities.items()
-                    if name not in wanted or (name == "memory" and (index, value) in memory)
-                }
-            )
-        }
+        by_index: dict[str, Quantities] = {}
+        for index, own in replicas[role].resources_by_index.items():
+            kept = {name: value for name, value in own.items() if name not in wanted}
+            if "memory" in own and "memory" in wanted:
+                memory, by_plan = parse_quantity(own["memory"]), parse_quantity(wanted["memory"])
+                if (index, memory) in has or (plan.spec.source == "Auto" and memory > by_plan):
+                    kept["memory"] = own["memory"]
+            if kept:
+                by_index[index] = kept
         resources = {**replicas[role].resources, **wanted}
         replicas[role] = replace(replicas[role], resources=resources, resources_by_index=by_index)
     return replace(status, replica_statuses=replicas)

@@ -146,7 +146,7 @@ def _execute(observed: Observed, plan: ScalePlan, result: ScalingResult, members
         else:
             _finish_partially(observed, plan, result, members, resizes, now)
     elif resizes.to_request:
-        _request_resizes(plan, result, resizes, now)
+        _request_resizes(observed, plan, result, resizes, now)
     elif not_ready := progress_messages.not_ready(observed, members.added):
         if not _may_wait(plan, result, waiting_for.new_members(observed, not_ready), now):
             total = sum(map(len, members.added.values()))
@@ -172,9 +172,11 @@ def _execute(observed: Observed, plan: ScalePlan, result: ScalingResult, members
         )
 
 
-def _request_resizes(plan: ScalePlan, result: ScalingResult, resizes: resize.ResizeProgress, now: float) -> None:
+def _request_resizes(
+    observed: Observed, plan: ScalePlan, result: ScalingResult, resizes: resize.ResizeProgress, now: float
+) -> None:
     """Request resizes in place, and before that store in the plan's status which pods and when."""
-    status, wanted = plan.status, resize.resources_by_role(plan)
+    status, job_status = plan.status, observed.job.status
     names = drain.limited([*status.resized_pods, *(pod.name for pod in resizes.to_request)])
     requested_at = status.resize_time
     if requested_at is None or now - parse_time(requested_at) > _RESIZE_BATCH_SECONDS:
@@ -182,7 +184,8 @@ def _request_resizes(plan: ScalePlan, result: ScalingResult, resizes: resize.Res
     text = waiting_for.resizes(sorted(pod.name for pod in (*resizes.pending, *resizes.to_request)))
     status = replace(status, waiting_for=text, resized_pods=names, resize_time=requested_at)
     result.actions += patches.plan_status(plan, status)
-    result.actions += [resize.resize_request(pod, wanted[pod.role]) for pod in resizes.to_request]
+    for pod in resizes.to_request:
+        result.actions.append(resize.resize_request(pod, resize.resources_of(job_status, plan, pod.role, pod.index)))
 
 
 def _migrate(observed: Observed, plan: ScalePlan, result: ScalingResult, now: float) -> None:
@@ -256,9 +259,7 @@ def _finish(
         result.actions += write_back
         return
     if phase == "Succeeded":
-        result.status = completion_status.with_role_resources(
-            result.status, resize.resources_by_role(plan), observed.pods
-        )
+        result.status = completion_status.with_role_resources(result.status, plan, observed.pods)
     else:
         result.status = completion_status.with_resources_by_index(
             result.status, resize.resources_reached(observed, plan, members, left_out)

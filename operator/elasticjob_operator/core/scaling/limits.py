@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Any
 
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.names import RESOURCE_GPU
@@ -11,7 +10,8 @@ from elasticjob_api.quantity import parse_quantity, requested
 from elasticjob_api.scaleplan import ScalePlan
 
 from elasticjob_operator.core.manifests.pods import with_resources
-from elasticjob_operator.core.model.plan import Indices, PlanRefused, ResolvedPlan, member_resources
+from elasticjob_operator.core.model.plan import Indices, PlanRefused, Quantities, ResolvedPlan, member_resources
+from elasticjob_operator.core.scaling.resize import resources_of
 
 
 def check_size(job: ElasticJob, plan: ScalePlan, change: ResolvedPlan) -> None:
@@ -46,7 +46,7 @@ def check_bounds(min_replicas: int, max_replicas: int | None, size: int, *, role
         raise PlanRefused(f"{prefix}{size} members of role {role} would be above maxReplicas {max_replicas}")
 
 
-def check_resources(job: ElasticJob, change: ResolvedPlan) -> None:
+def check_resources(job: ElasticJob, plan: ScalePlan, change: ResolvedPlan) -> None:
     """Refuse a plan after which all members together would request more than the job's resource limits.
 
     Raises:
@@ -60,8 +60,8 @@ def check_resources(job: ElasticJob, change: ResolvedPlan) -> None:
     ):
         if limit is None:
             continue
-        before = _total_requested(job, change.before, name, None)
-        after = _total_requested(job, change.targets, name, change)
+        before = _total_before(job, change.before, name)
+        after = _total_after(job, plan, change, name)
         # A job that is over the limit already may still shrink.
         if after > parse_quantity(limit) and after > before:
             raise PlanRefused(
@@ -70,21 +70,32 @@ def check_resources(job: ElasticJob, change: ResolvedPlan) -> None:
             )
 
 
-def _total_requested(job: ElasticJob, indices: Indices, name: str, change: ResolvedPlan | None) -> Decimal:
-    total = Decimal(0)
-    for role, members in indices.items():
-        first, *others = job.spec.replica_specs[role].template["spec"]["containers"]
-        rest = requested(others, name)
-        replacements = (
-            {move.index: move.replacement for move in change.migrations if move.role == role} if change else {}
-        )
+def _total_before(job: ElasticJob, before: Indices, name: str) -> Decimal:
+    return sum(
+        (
+            _requested(job, role, member_resources(job.status, role, index), name)
+            for role, members in before.items()
+            for index in members
+        ),
+        Decimal(0),
+    )
+
+
+def _total_after(job: ElasticJob, plan: ScalePlan, change: ResolvedPlan, name: str) -> Decimal:
+    total, replacements = Decimal(0), {(move.role, move.index): move.replacement for move in change.migrations}
+    for role, members in change.targets.items():
         for index in members:
-            wanted: dict[str, Any] = member_resources(job.status, role, index)
-            if change is not None:
-                wanted = {
-                    **wanted,
-                    **change.resources.get(role, {}),
-                    **change.resources_by_index.get(role, {}).get(replacements.get(index, index), {}),
-                }
-            total += rest + requested([{"resources": with_resources(first.get("resources") or {}, wanted)}], name)
+            wanted = {
+                **member_resources(job.status, role, index),
+                **resources_of(job.status, plan, role, index),
+                **change.resources_by_index.get(role, {}).get(replacements.get((role, index), index), {}),
+            }
+            total += _requested(job, role, wanted, name)
     return total
+
+
+def _requested(job: ElasticJob, role: str, wanted: Quantities, name: str) -> Decimal:
+    """Return what one member requests whose first container has these resources in place of the template's."""
+    first, *others = job.spec.replica_specs[role].template["spec"]["containers"]
+    first = {"resources": with_resources(first.get("resources") or {}, wanted)}
+    return requested([first, *others], name)

@@ -19,7 +19,7 @@ from elasticjob_operator.core.members.failure_policy import classify
 from elasticjob_operator.core.model.actions import shortest_wait
 from elasticjob_operator.core.model.observed import Observed, Pod
 from elasticjob_operator.core.model.plan import Indices
-from elasticjob_operator.core.scaling import drain, progress_messages
+from elasticjob_operator.core.scaling import drain, progress_messages, resize
 from elasticjob_operator.core.scaling.member_selection import free_indices
 from elasticjob_operator.core.scaling.plan_membership import PlanMembership
 
@@ -91,8 +91,9 @@ def begin_next(
         role=role, index=index, replacement=replacement, phase="Starting", since=format_time(now), message=text
     )
     given = plan.status.resources_by_index
-    kept = observed.job.status.replica_statuses[role].resources_by_index.get(str(index))
-    if kept:
+    own = observed.job.status.replica_statuses[role].resources_by_index.get(str(index), {})
+    by_plan = resize.resources_of(observed.job.status, plan, role, index)
+    if kept := {name: value for name, value in own.items() if by_plan.get(name, value) == value}:
         given = {**given, role: {**given.get(role, {}), str(replacement): kept}}
     return replace(plan.status, migrations=[*plan.status.migrations, move], resources_by_index=given)
 

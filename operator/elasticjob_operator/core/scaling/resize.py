@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.names import RESOURCE_GPU
 from elasticjob_api.quantity import same_quantity
 from elasticjob_api.scaleplan import ScalePlan
@@ -19,7 +20,13 @@ from msgspec import to_builtins
 from elasticjob_operator.core.manifests.pods import with_resources
 from elasticjob_operator.core.model.actions import ResizePod
 from elasticjob_operator.core.model.observed import Observed, Pod
-from elasticjob_operator.core.model.plan import Quantities, as_quantities, current_indices, member_resources
+from elasticjob_operator.core.model.plan import (
+    Quantities,
+    as_quantities,
+    current_indices,
+    member_resources,
+    with_own_memory,
+)
 from elasticjob_operator.core.scaling.drain import MAX_NAMES_LISTED
 from elasticjob_operator.core.scaling.plan_membership import PlanMembership
 
@@ -50,15 +57,25 @@ def resources_by_role(plan: ScalePlan) -> dict[str, Quantities]:
     return {role: quantities for role, quantities in by_role.items() if quantities}
 
 
+def resources_of(status: ElasticJobStatus, plan: ScalePlan, role: str, index: int) -> Quantities:
+    """Return the resources that a plan sets for one member.
+
+    The auto-scaler takes no memory away that the member has been given, as after it was killed for lack of it.
+    """
+    by_plan = resources_by_role(plan).get(role, {})
+    return with_own_memory(status, role, index, by_plan) if plan.spec.source == "Auto" else by_plan
+
+
 def progress_of(observed: Observed, plan: ScalePlan, members: PlanMembership, now: float) -> ResizeProgress:
     """Return which pods of staying members have the plan's resources, and what the others wait for."""
     progress = ResizeProgress()
-    for role, wanted in resources_by_role(plan).items():
+    for role in resources_by_role(plan):
         moves = [move for move in plan.status.migrations if move.role == role and move.phase != "Undone"]
         # A member that is replaced does not matter any more, and its replacement was created with these resources.
         moved = {index for move in moves for index in (move.index, move.replacement)}
         for pod in observed.members(role):
             if pod.index in members.staying[role] - moved and _resizable(pod):
+                wanted = resources_of(observed.job.status, plan, role, pod.index)
                 _classify(progress, observed, plan, pod, wanted, now)
     return progress
 
@@ -85,18 +102,15 @@ def resources_reached(
     observed: Observed, plan: ScalePlan, members: PlanMembership, left_out: Collection[Pod]
 ) -> dict[str, dict[str, Quantities]]:
     """Return by role and index the plan's resources for those members that have them, when not all do."""
-    names = {pod.name for pod in left_out}
-    return {
-        role: {
-            str(pod.index): wanted
-            for pod in observed.members(role)
-            if pod.index in members.staying[role]
-            and pod.name not in names
-            and _resizable(pod)
-            and _is_requested(pod, wanted)
-        }
-        for role, wanted in resources_by_role(plan).items()
-    }
+    names, status = {pod.name for pod in left_out}, observed.job.status
+    reached: dict[str, dict[str, Quantities]] = {}
+    for role in resources_by_role(plan):
+        for pod in observed.members(role):
+            wanted = resources_of(status, plan, role, pod.index)
+            present = pod.index in members.staying[role] and pod.name not in names and _resizable(pod)
+            if present and _is_requested(pod, wanted):
+                reached.setdefault(role, {})[str(pod.index)] = wanted
+    return reached
 
 
 def unrecorded_resources(observed: Observed) -> dict[str, dict[str, Quantities]]:

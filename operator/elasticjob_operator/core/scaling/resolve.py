@@ -59,7 +59,7 @@ def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> ResolvedPl
     _check_resources_agree(plan, migrations, resources)
     change = ResolvedPlan(before, targets, resources, by_index, migrations)
     check_size(job, plan, change)
-    check_resources(job, change)
+    check_resources(job, plan, change)
     return change
 
 
