@@ -437,6 +437,27 @@ def test_a_worker_out_of_memory_comes_back_with_more_and_the_job_succeeds(user_o
 
 
 @pytest.mark.thorough
+def test_a_worker_out_of_memory_that_a_plan_has_lowered_comes_back_with_its_templates_uncounted(
+    user_of: KubectlUserOf,
+) -> None:
+    user = user_of("lowered")
+    user.wait("ej/lowered", ".status.workers", "1/1")
+    less = {"worker": {"resource": {"memory": "100Mi"}}}
+    user.create("ScalePlan", "less", source="Auto", replicaResourceSpecs=less)
+    (user.folder / "grow").touch()
+    user.until("a restart", lambda: user.status().get("uncountedRestarts"))
+    user.wait("ej/lowered", ".status.workers", "1/1")
+    (name,) = user.pods()
+    assert user.get(f"pod/{name}")["spec"]["containers"][0]["resources"]["limits"]["memory"] == "256Mi"
+    user.create("ScalePlan", "less-again", source="Auto", replicaResourceSpecs=less)
+    assert list(user.pods()) == [name]
+    assert user.get(f"pod/{name}")["spec"]["containers"][0]["resources"]["limits"]["memory"] == "256Mi"
+    assert user.status()["restarts"] == 0
+    (user.folder / "finish").touch()
+    user.wait("ej/lowered", ".status.phase", "Succeeded")
+
+
+@pytest.mark.thorough
 def test_a_crashing_worker_is_restarted_and_counted_and_its_failed_pods_stay_readable(user_of: KubectlUserOf) -> None:
     user = user_of("flaky")
     user.until("the second attempt, at once", lambda: (user.folder / "second").exists())

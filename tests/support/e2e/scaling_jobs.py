@@ -91,6 +91,20 @@ def out_of_memory(name: str, folder: Path) -> Json:
     return job(name, folder, command=["python", "-c", script, str(folder)], resources=resources)
 
 
+def lowered(name: str, folder: Path) -> Json:
+    """Return a job without restarts whose worker needs more memory than at first, when the test says so."""
+    script = (
+        "import pathlib, sys, time\nfolder = pathlib.Path(sys.argv[1])\n"
+        "while not (folder / 'grow').exists():\n    time.sleep(0.05)\n"
+        "kept = b'x' * (150 << 20)\n"
+        "while not (folder / 'finish').exists():\n    time.sleep(0.05)\n"
+    )
+    resources = {"requests": {"memory": "64Mi"}, "limits": {"memory": "256Mi"}}
+    made = job(name, folder, command=["python", "-c", script, str(folder)], resources=resources)
+    made["spec"]["replicaSpecs"]["worker"]["restartLimit"] = made["spec"]["runPolicy"]["backoffLimit"] = 0
+    return made
+
+
 def told(name: str, folder: Path) -> Json:
     """Return a job whose workers write down what their arguments and a variable of theirs say."""
     command = ["sh", "-c", 'cd "$1"; shift; echo "$ELASTICJOB_POD_IP $* $LOG" > $ELASTICJOB_RANK', "sh", str(folder)]
@@ -122,6 +136,7 @@ JOBS: Mapping[str, Callable[[str, Path], Json]] = {
     "sized": lambda name, folder: job(name, folder, replicas=2),
     "flaky": flaky,
     "hungry": out_of_memory,
+    "lowered": lowered,
     "typo": lambda name, folder: job(name, folder, command=["trian.py", "--fast"]),
     "paused": lambda name, folder: job(name, folder, replicas=2),
     "lonely": one_worker_per_node(20101),
