@@ -29,7 +29,12 @@ FIGURES = (
     Figure("master_rendezvous_1000_s", master_load.rendezvous_1000, goal=1.0),
     Figure("master_step_report_us", master_load.step_report_us, goal=50),
     Figure("master_rss_mb", on_cluster(master_load.rss), goal=80),
-    Figure("autoscaler_worst_ratio", autoscaling.worst_ratio, goal=0.95, at_least=True),
+    Figure("autoscaler_end_ratio", autoscaling.end_ratio, goal=0.97, at_least=True),
+    Figure("autoscaler_ends_low", autoscaling.ends_low, goal=0.07),
+    Figure("autoscaler_first_hour", autoscaling.first_hour, goal=0.82, at_least=True),
+    Figure("autoscaler_four_hours", autoscaling.four_hours, goal=0.91, at_least=True),
+    Figure("autoscaler_too_many", autoscaling.too_many, goal=0.15),
+    Figure("autoscaler_harm", autoscaling.harm, goal=0.02),
 )
 RESULTS = REPOSITORY / "bench" / "results.jsonl"
 

@@ -1,31 +1,53 @@
-"""Figure about the auto-scaler in simulated jobs: how near to the best size it comes, in the worst case."""
+"""Figures about the auto-scaler in simulated jobs: how good the size is at the end, what it cost on the way, and harm.
+
+The worlds are drawn at random, of every kind, and the master's real auto-scaler runs in each of them for four hours.
+"""
 
 from __future__ import annotations
 
 import sys
-from statistics import median
+from collections.abc import Awaitable, Callable
+from functools import cache
+from statistics import fmean
 
-from bench.autoscale_simulator import cases, run
+from bench.autoscale_job import Outcome, SimulatedJob
+from bench.autoscale_worlds import KINDS, UNSEEN, drawn
 from bench.figure import Result
 
-_SEEDS = 8
+_WORLDS = 32
+"""Of each kind."""
 _GOAL = 0.95
+_MOST_PLANS = 10
 
 
-async def worst_ratio() -> Result:
-    """Throughput reached, as a part of the best one that bounds and objective allow: of each world the median.
-
-    Single searches and the regret go to stderr.
-    """
-    searches = {case.name: [run(case, seed) for seed in range(_SEEDS if case.noise else 1)] for case in cases()}
-    everyone = [(name, result) for name, results in searches.items() for result in results]
-    name, worst = min(everyone, key=lambda item: item[1].ratio)
-    low = sum(result.ratio < _GOAL for _, result in everyone)
-    regrets = [result.regret for _, result in everyone]
-    sys.stderr.write(
-        f"auto-scaler: {len(everyone)} searches; {low} of them end below {_GOAL}; the worst at {worst.ratio:.3f}: "
-        f"{name}, {worst.sizes[-1][-1]} members instead of {worst.best}; regret in a day: "
-        f"median {median(regrets):.1%}, worst {max(regrets):.1%}\n"
+@cache
+def outcomes() -> tuple[tuple[str, Outcome], ...]:
+    """Return how the jobs went, each with its kind of world; all figures look at the same ones."""
+    return tuple(
+        (kind, SimulatedJob(drawn(kind, number)).run()) for kind in KINDS for number in range(UNSEEN, UNSEEN + _WORLDS)
     )
-    value = min(median(result.ratio for result in results) for results in searches.values())
-    return Result(value=value, unit="of best", limit=1.0, ratio=value, n=len(everyone))
+
+
+def _figure(name: str, unit: str, value: Callable[[list[Outcome]], float]) -> Callable[[], Awaitable[Result]]:
+    """Return what measures a figure over all worlds, and prints that of every kind to stderr."""
+
+    async def measure() -> Result:
+        found = outcomes()
+        each = {kind: value([outcome for other, outcome in found if other == kind]) for kind in KINDS}
+        sys.stderr.write(f"{name}: {', '.join(f'{kind} {figure:.3f}' for kind, figure in each.items())}\n")
+        total = value([outcome for _, outcome in found])
+        return Result(value=total, unit=unit, limit=1.0, ratio=total, n=len(found))
+
+    return measure
+
+
+end_ratio = _figure("throughput at the end", "of best", lambda jobs: fmean(job.ratio for job in jobs))
+ends_low = _figure("ends below 0.95", "of jobs", lambda jobs: fmean(job.ratio < _GOAL for job in jobs))
+first_hour = _figure("samples in the first hour", "of an oracle's", lambda jobs: fmean(job.first_hour for job in jobs))
+four_hours = _figure("samples in four hours", "of an oracle's", lambda jobs: fmean(job.whole for job in jobs))
+too_many = _figure("half as many members too many", "of jobs", lambda jobs: fmean(job.excess > 1 / 2 for job in jobs))
+harm = _figure(
+    "more than 10 plans for one question, or more than 3 % slower than a size that was tried",
+    "of jobs",
+    lambda jobs: fmean(job.most_plans > _MOST_PLANS or job.below_measured > 0.03 for job in jobs),
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 from msgspec import structs
 
@@ -26,6 +27,8 @@ _HORIZON = 3600.0
 _USAGE_SAMPLES = 20
 """In one measurement, at least."""
 _LONGEST_USAGE_PAUSE = 15.0
+_EARLY_PAUSE = 0.1
+"""The part of a window between two looks at what it has measured so far."""
 
 
 class AutoScaler:
@@ -48,6 +51,7 @@ class AutoScaler:
         self._considered: JobScaling | None = None
         """What the last decision was made for: there is no other one until that or a measurement is new."""
         self._last_reason = ""
+        self._early_at = 0.0
 
     def restore(self, memory: ScalingMemory) -> None:
         """Go on with what an earlier master had learned."""
@@ -129,22 +133,39 @@ class AutoScaler:
             # Changed in place: how much of the old resources was used, and how fast the job was, says nothing now.
             self._resources, self._roles = scaling.roles, {}
             self._measure_anew()
-        self._measure(progress.samples, scaling, available, now)
-        if self._window.windows and scaling != self._considered and may_decide:
+        self._measure(scaling, available, now, wall)
+        if not may_decide:
+            return None
+        if self._window.windows and scaling != self._considered:
             self._considered = scaling
             return self._decided(decide(self.memory, self._inputs(job, scaling, now, wall)))
-        return None
+        return self._early_decision(job, scaling, now, wall)
 
     def _measure_anew(self) -> None:
         """Drop what the present window has measured, of throughput and of use."""
         self._window.restart()
         self._usage.clear()
 
-    def _measure(self, samples: float, scaling: JobScaling, available: list[Member], now: float) -> None:
+    def _early_decision(self, job: JobView, scaling: JobScaling, now: float, wall: float) -> ScalingDecision | None:
+        """Return a decision to grow, when the first window of a size says clearly, before its end, that it pays."""
+        if self._window.windows or now < self._early_at:
+            return None
+        measured = self._window.measured_so_far(cooldown=scaling.cooldown)
+        if measured is None:
+            return None
+        self._early_at = now + _EARLY_PAUSE * scaling.cooldown
+        memory = adjusted_to(self.memory, size=scaling.desired, setting=scaling.setting)
+        memory = with_measurement(memory, scaling.desired, replace(measured, at=wall))
+        inputs = replace(self._inputs(job, scaling, now, wall), window_is_over=False)
+        decision = decide(memory, inputs)
+        return self._decided(decision) if decision.size is not None and decision.size > scaling.desired else None
+
+    def _measure(self, scaling: JobScaling, available: list[Member], now: float, wall: float) -> None:
         """Take what was measured into the memory, when a window is over."""
-        measured = self._window.observe(size=scaling.desired, samples=samples, cooldown=scaling.cooldown, now=now)
+        measured = self._window.observe(size=scaling.desired, cooldown=scaling.cooldown, now=now)
         if measured is None or measured.rate <= 0:
             return
+        measured = replace(measured, at=wall)
         memory = adjusted_to(self.memory, size=scaling.desired, setting=scaling.setting)
         if scaling.desired not in memory.rates:
             log.info("measured: %d members train %.1f samples/s", scaling.desired, measured.rate)
@@ -198,7 +219,12 @@ class AutoScaler:
         found: dict[str, RoleUsage] = {}
         for role, resources in scaling.roles.items():
             uses = [self._usage.usage_of(m, resources.of_member(m)) for m in available if m.identity.role == role]
-            found[role] = RoleUsage(tuple(use for use in uses if use), resources.most_memory, resources.memory_bound)
+            found[role] = RoleUsage(
+                tuple(use for use in uses if use),
+                resources.most_memory,
+                resources.memory_bound,
+                own_memory=resources.own_memory,
+            )
         return found
 
     def _inputs(self, job: JobView, scaling: JobScaling, now: float, wall: float) -> ScalingInputs:

@@ -77,9 +77,9 @@ class Job:
 
 def test_a_reached_size_is_measured_and_one_plan_is_asked_for_at_a_time() -> None:
     job = Job(members=2, desired=2)
-    job.train(0, 9, 100.0)
+    job.train(0, 5, 100.0)
     assert job.asked == []
-    job.train(9, 40, 100.0)
+    job.train(5, 40, 100.0)
     assert [decision.size for decision in job.asked] == [4]
     assert job.scaling.autoscaler.memory.rates[2] == pytest.approx(100.0)
     job.scaling.plan_not_created()

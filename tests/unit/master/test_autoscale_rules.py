@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from elasticjob_master.core.autoscale import lowering, parameter_servers, pending
+from elasticjob_master.core.autoscale import lowering, pending
+from elasticjob_master.core.autoscale.candidate_sizes import next_larger
 from elasticjob_master.core.autoscale.container_resources import ContainerResources, training_container_resources
 from elasticjob_master.core.autoscale.curve import fit_curves
 from elasticjob_master.core.autoscale.decide import decide
@@ -18,6 +19,7 @@ from elasticjob_master.core.autoscale.scaling_memory import (
     MOST_SIZES,
     MeasuredRate,
     Measurement,
+    Relief,
     RolePeaks,
     ScalingMemory,
     adjusted_to,
@@ -42,11 +44,11 @@ def scaling_inputs(size: int, low: int = 1, high: int = 64, **more: Any) -> Scal
 # --- members ---------------------------------------------------------------------------------------------------------
 
 
-def test_with_one_size_known_it_doubles_and_at_the_bound_it_tries_half() -> None:
+def test_with_one_size_known_it_doubles_and_at_the_bound_it_tries_fewer() -> None:
     assert decide(measured((4, 400.0)), scaling_inputs(4)).size == 8
     assert decide(measured((4, 400.0)), scaling_inputs(4, high=6)).size == 6
     halved = decide(measured((6, 600.0)), scaling_inputs(6, high=6))
-    assert halved.size == 3
+    assert halved.size == 4
     assert "allows no more than 6" in halved.reason
 
 
@@ -67,9 +69,9 @@ def test_the_reason_contains_the_numbers() -> None:
 
 def test_the_best_size_between_two_measured_ones_is_found() -> None:
     """A hard bound at 12 between 8 and 16, when smaller sizes have shown that all is linear below."""
-    memory = replace(measured((2, 200.0), (4, 400.0), (8, 800.0), (16, 1200.0)), heading=1, moves=3)
-    decision = decide(memory, scaling_inputs(16))
-    assert decision.size in (11, 12, 13)
+    memory = measured((2, 200.0), (4, 400.0), (8, 800.0), (16, 1200.0), (32, 1200.0))
+    decision = decide(replace(memory, heading=1, moves=4), scaling_inputs(32))
+    assert decision.size in range(12, 17)
     assert decision.memory.turned
 
 
@@ -111,14 +113,95 @@ def test_repeated_windows_count_together_and_show_the_noise() -> None:
 
 def test_a_lasting_change_opens_the_question_again_and_a_short_one_does_not() -> None:
     memory = replace(measured((2, 200.0), (4, 400.0)), settled=4, reference=400.0)
-    for rate in (200.0, 200.0, 400.0, 200.0, 200.0):
+    for rate in (*[200.0] * 11, 400.0, *[200.0] * 11):
         memory = with_measurement(memory, 4, Measurement(rate))
     assert memory.settled == 4
     assert memory.rates[4] == pytest.approx(400.0), "strays are not averaged in"
     memory = with_measurement(memory, 4, Measurement(200.0))
     assert memory.settled is None
-    assert memory.measured_rates() == {4: MeasuredRate(200.0, 3)}
-    assert decide(memory, scaling_inputs(4)).size == 2, "after a loss it looks downwards first"
+    assert memory.measured_rates() == {4: MeasuredRate(200.0, 12)}
+    assert decide(memory, scaling_inputs(4)).size == 3, "after a loss it looks downwards first"
+
+
+def test_a_change_in_the_middle_of_a_search_begins_another_one_without_what_was_measured_before() -> None:
+    memory = replace(measured((2, 200.0), (4, 210.0), (2, 200.0)), heading=-1, turned=True, moves=2)
+    memory = with_measurement(memory, 2, Measurement(100.0))
+    assert memory.rates[4] == 210.0, "one window may be noise"
+    memory = with_measurement(memory, 2, Measurement(100.0))
+    assert memory.measured_rates() == {2: MeasuredRate(100.0, 2)}
+    assert (memory.heading, memory.turned, memory.moves) == (0, False, 0)
+
+
+def test_what_was_measured_long_ago_counts_less_beside_a_new_window() -> None:
+    old = replace(measured((4, 400.0), windows=8), times={4: 1000.0})
+    soon = with_measurement(old, 4, Measurement(440.0, at=1300.0))
+    late = with_measurement(old, 4, Measurement(440.0, at=1000.0 + 3600.0))
+    assert soon.rates[4] == pytest.approx(405.0)
+    assert late.rates[4] == pytest.approx((0.5 * 400.0 + 440.0) / 1.5)
+    assert late.rate(4).at == 4600.0
+
+
+def test_a_slow_trend_is_followed_and_opens_no_question() -> None:
+    memory = replace(measured((2, 200.0), (4, 400.0)), settled=4, reference=400.0)
+    for window in range(10):
+        memory = with_measurement(memory, 4, Measurement(400.0 * 1.025**window))
+    assert memory.settled == 4
+    assert memory.strays == ()
+
+
+# --- the climb -------------------------------------------------------------------------------------------------------
+
+
+def early(memory: ScalingMemory, size: int, part: float, **more: Any) -> ScalingDecision:
+    """Return the decision when only a part of a window has been measured at this size."""
+    memory = replace(memory, weights={**memory.weights, size: part})
+    return decide(memory, scaling_inputs(size, window_is_over=False, **more))
+
+
+def test_a_measured_gain_that_is_clear_is_followed_before_the_window_is_over() -> None:
+    memory = replace(measured((4, 400.0), (8, 790.0)), heading=1, moves=1)
+    assert early(memory, 8, 0.2).size == 16
+    assert "each of the last members added 98% of an average one" in early(memory, 8, 0.2).reason
+
+
+def test_a_poor_step_is_not_judged_before_the_window_is_over() -> None:
+    memory = replace(measured((4, 400.0), (8, 420.0)), heading=1, moves=1)
+    assert early(memory, 8, 0.8).changes_nothing
+    decision = decide(memory, scaling_inputs(8))
+    assert decision.size is not None
+    assert decision.size < 8
+
+
+def test_a_step_from_a_single_member_is_not_judged() -> None:
+    memory = replace(measured((1, 100.0), (2, 90.0)), heading=1, moves=1)
+    assert decide(memory, scaling_inputs(2)).size == 4
+
+
+def test_sizes_are_multiples_where_that_is_asked_for() -> None:
+    bounds = Bounds(4, 60, multiple_of=4)
+    inputs = dataclasses.replace(scaling_inputs(12), bounds=bounds)
+    assert decide(measured((12, 400.0)), inputs).size == 16
+    memory = replace(measured((12, 400.0), (24, 700.0), (48, 720.0)), heading=1, moves=2)
+    decision = decide(memory, dataclasses.replace(inputs, size=48))
+    assert decision.size is not None
+    assert decision.size % 4 == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "maximum", "larger"),
+    [(1, 64, 2), (2, 64, 4), (3, 64, 4), (5, 64, 8), (6, 64, 8), (8, 64, 16), (12, 64, 24), (24, 32, 32), (8, 8, 8)],
+)
+def test_the_next_larger_size_is_a_round_one(size: int, maximum: int, larger: int) -> None:
+    assert next_larger(size, Bounds(1, maximum)) == larger
+
+
+def test_it_goes_back_to_a_size_that_was_clearly_better_than_where_it_would_settle() -> None:
+    """A node boundary: the curves put the best size between 8 and 16, and it is worse than both."""
+    rates = ((2, 200.0), (4, 400.0), (8, 780.0), (16, 900.0), (12, 587.0))
+    memory = replace(measured(*rates, windows=6), heading=-1, turned=True, moves=5)
+    decision = decide(memory, scaling_inputs(12))
+    assert decision.size == 8
+    assert "back to 8, the best that was measured" in decision.reason
 
 
 def test_only_so_many_sizes_are_remembered() -> None:
@@ -142,25 +225,60 @@ def test_a_size_is_measured_only_when_reached_and_after_its_first_steps() -> Non
 
     def observe(now: float, samples: float, size: int = 2, world_round: int = 1) -> Measurement | None:
         window.record_samples(world_round=world_round, samples=samples, now=now)
-        return window.observe(size=size, samples=samples, cooldown=10.0, now=now)
+        return window.observe(size=size, cooldown=10.0, now=now)
 
     assert observe(0.0, 0.0) is None
     assert observe(2.0, 5.0) is None  # the slow beginning is not counted
     assert observe(9.9, 700.0) is None
-    assert observe(10.0, 805.0) == Measurement(HUNDRED, None)
+    found = observe(10.0, 805.0)
+    assert found is not None
+    assert found.rate == HUNDRED
     assert observe(19.0, 1_705.0) is None
-    assert observe(20.0, 1_805.0) == Measurement(HUNDRED, None)  # the next window
+    found = observe(20.0, 1_805.0)
+    assert found is not None
+    assert found.rate == HUNDRED  # the next window
     assert observe(21.0, 1_905.0, world_round=2) is None
     window.restart()
     assert observe(40.0, 2_000.0, world_round=2) is None
 
 
+def test_a_rate_is_measured_from_one_report_to_another() -> None:
+    """Steps take 7 s, so a window holds no whole number of them."""
+    window = MeasurementWindow()
+    rates = []
+    for second in range(100):
+        window.record_samples(world_round=1, samples=700.0 * (second // 7), now=float(second))
+        found = window.observe(size=2, cooldown=20.0, now=float(second))
+        rates += [found.rate] if found is not None else []
+    assert rates == [HUNDRED] * 4
+
+
+def test_what_a_window_has_measured_so_far_counts_by_its_part_and_shows_how_much_the_rate_varies() -> None:
+    window, samples = MeasurementWindow(), 0.0
+    for second in range(161):
+        samples += 80.0 if second // 20 % 2 else 120.0
+        window.record_samples(world_round=1, samples=samples, now=float(second))
+        window.observe(size=2, cooldown=300.0, now=float(second))
+        found = window.measured_so_far(cooldown=300.0)
+        assert (found is None) == (second < 60 + 45), "a part of it, after the warm-up"
+    assert found is not None
+    assert found.rate == pytest.approx(100.0, rel=0.05)
+    assert found.part == pytest.approx(1 / 3, abs=0.01)
+    assert found.spread == pytest.approx(0.14, abs=0.03)
+    noisy = with_measurement(ScalingMemory(), 2, found)
+    assert noisy.noise > ScalingMemory().noise
+
+
 def test_a_cooldown_that_is_made_shorter_is_measured_from_then_on() -> None:
     window = MeasurementWindow()
-    assert window.observe(size=2, samples=0.0, cooldown=300.0, now=0.0) is None
-    assert window.observe(size=2, samples=5_000.0, cooldown=300.0, now=50.0) is None
-    found = [window.observe(size=2, samples=100.0 * now, cooldown=10.0, now=float(now)) for now in range(51, 60)]
-    assert found == [*[None] * 8, Measurement(HUNDRED, None)]
+
+    def observe(now: int, cooldown: float) -> Measurement | None:
+        window.record_samples(world_round=1, samples=100.0 * now, now=float(now))
+        return window.observe(size=2, cooldown=cooldown, now=float(now))
+
+    assert [observe(now, 300.0) for now in range(50)] == [None] * 50
+    found = [observe(now, 10.0) for now in range(50, 65)]
+    assert [each.rate for each in found if each is not None] == [HUNDRED] * 2
 
 
 def test_the_cost_of_a_rescale_is_the_time_in_which_the_new_rate_was_not_reached() -> None:
@@ -172,7 +290,7 @@ def test_the_cost_of_a_rescale_is_the_time_in_which_the_new_rate_was_not_reached
         window.record_samples(world_round=1 if second <= 20 else 2, samples=samples, now=float(second))
         if second <= 20 or second >= 28:
             size = 2 if second <= 20 else 4
-            found.append(window.observe(size=size, samples=samples, cooldown=10.0, now=float(second)))
+            found.append(window.observe(size=size, cooldown=10.0, now=float(second)))
     costs = [each.rescale_seconds for each in found if each is not None]
     assert costs == [None, None, pytest.approx(8.0), None, None]
 
@@ -295,11 +413,12 @@ def test_a_member_that_was_killed_for_lack_of_memory_ends_all_lowering_of_its_ro
         MemberUsage(f"job-worker-{index}", memory=1600 * MIB, memory_limit=limit * MIB, cpu_peak=0.8, cpu_request=4.0)
         for index, limit in enumerate((4096, 6553))
     )
-    decision = lowered(RoleUsage((low, grown), most_memory=64 * 1024 * MIB), peaks, wall=HOUR + 300)
+    killed = RoleUsage((low, grown), most_memory=64 * 1024 * MIB, own_memory=True)
+    decision = lowered(killed, peaks, wall=HOUR + 300)
     assert decision.resources == {"worker": {"cpu": 8.0, "memory": 8192 * MIB}}
     assert decision.memory.peaks["worker"].kept
     untouched = RolePeaks(cpu=0.8, memory=1600 * MIB, since=0.0)
-    kept = lowered(RoleUsage((low, grown), most_memory=64 * 1024 * MIB), untouched)
+    kept = lowered(killed, untouched)
     assert "memory" not in kept.resources.get("worker", {}), "the one that was killed needed its own memory"
 
 
@@ -344,17 +463,66 @@ def test_when_all_servers_are_hot_the_role_gets_more_cpu_and_a_single_hot_one_is
     assert single.migrate == {"job-ps-1": {"cpu": 8.0}}
 
 
-def test_hot_servers_that_can_get_no_more_cpu_bound_the_workers() -> None:
+def test_hot_servers_that_can_get_no_more_cpu_bound_no_workers() -> None:
     decision = decide(measured((2, 200.0), (4, 390.0)), served(0.95, 0.92, free_resources={"cpu": 0.5}))
-    assert decision.changes_nothing
-    assert "job-ps-0, which uses 95% of its 4 cores and can get no more," in decision.reason
+    assert decision.size == 8, "the workers' throughput is measured anyway"
 
 
-def test_cpu_that_has_not_helped_is_not_given_again() -> None:
-    memory = replace(measured((2, 200.0), (4, 390.0)), relieved=(4, 380.0))
-    assert parameter_servers.more_cpu(memory, served(0.95, 0.95), Bounds(1, 64)) is None
-    memory = replace(memory, relieved=(4, 300.0))
-    assert parameter_servers.more_cpu(memory, served(0.95, 0.95), Bounds(1, 64)) is not None
+RELIEVED = Relief(role="ps", size=4, rate=380.0, before=2.0)
+
+
+def test_cpu_that_has_not_helped_is_taken_back_and_not_given_again_at_any_size() -> None:
+    memory = replace(measured((2, 200.0), (4, 390.0)), relief=RELIEVED, setting="ps 2 x 4")
+    decision = decide(memory, served(0.95, 0.95, setting="ps 2 x 4"))
+    assert decision.resources == {"ps": {"cpu": 2.0}}
+    assert "380.0 samples/s before ps got more CPU, 390.0 since: it did not help" in decision.reason
+    after = adjusted_to(decision.memory, size=4, setting="ps 2 x 2")
+    assert after.rates == memory.rates, "the rates hold with and without it"
+    for size in (4, 8, 16):
+        assert not decide(measured_at(after, size), served(0.97, 0.97, setting="ps 2 x 2")).resources
+
+
+def measured_at(memory: ScalingMemory, size: int) -> ScalingMemory:
+    return with_measurement(replace(memory, asked=size), size, Measurement(390.0))
+
+
+def test_cpu_that_has_helped_stays_and_the_search_begins_anew() -> None:
+    memory = replace(measured((2, 200.0), (4, 500.0)), relief=RELIEVED, setting="ps 2 x 4")
+    decision = decide(memory, served(0.7, 0.7, setting="ps 2 x 4"))
+    assert decision.size == 8
+    assert decision.memory.relief is None
+    assert list(decision.memory.rates) == [4]
+    assert decision.memory.useless == ()
+
+
+def test_what_came_of_more_cpu_is_measured_before_anything_else_is_tried() -> None:
+    memory = replace(measured((2, 200.0), (4, 390.0)), relief=RELIEVED, setting="ps 2 x 2")
+    memory = adjusted_to(memory, size=4, setting="ps 2 x 4")
+    assert list(memory.rates) == [2]
+    memory = with_measurement(memory, 4, Measurement(500.0))
+    waiting = decide(memory, served(0.7, 0.7, setting="ps 2 x 4"))
+    assert waiting.changes_nothing
+    assert "measuring 4 again" in waiting.reason
+
+
+def test_a_program_that_fills_whatever_memory_it_gets_gets_more_once() -> None:
+    memory = measured((2, 200.0), (4, 400.0))
+    first = decide(memory, scaling_inputs(4, roles={"worker": used(950, 1024, 1.0)}))
+    given = int(first.resources["worker"]["memory"]) // MIB
+    filled = decide(first.memory, scaling_inputs(4, roles={"worker": used(int(0.95 * given), given, 1.0)}))
+    assert not filled.resources
+    assert filled.memory.peaks["worker"].filled
+    later = decide(filled.memory, scaling_inputs(4, roles={"worker": used(int(0.95 * given), given, 1.0)}))
+    assert not later.resources
+
+
+def test_a_program_that_grows_slowly_gets_more_memory_again() -> None:
+    memory = measured((2, 200.0), (4, 400.0))
+    first = decide(memory, scaling_inputs(4, roles={"worker": used(950, 1024, 1.0)}))
+    given = int(first.resources["worker"]["memory"]) // MIB
+    roomy = decide(first.memory, scaling_inputs(4, roles={"worker": used(960, given, 0.0)}))
+    again = decide(roomy.memory, scaling_inputs(4, roles={"worker": used(int(0.95 * given), given, 1.0)}))
+    assert again.resources["worker"]["memory"] > given * MIB
 
 
 def test_idle_servers_change_nothing() -> None:
@@ -369,6 +537,7 @@ def test_all_of_the_memory_is_stored_and_comes_back() -> None:
     memory = ScalingMemory(
         rates={4: 400.0, 2: 200.0},
         weights={4: 3.0, 2: 1.0},
+        times={4: 1e9, 2: 2e9},
         setting="ps 2 x 8",
         asked=4,
         settled=4,
@@ -383,7 +552,9 @@ def test_all_of_the_memory_is_stored_and_comes_back() -> None:
         had=6,
         retry_at=1e9,
         pause=1200.0,
-        relieved=(4, 380.0),
+        relief=RELIEVED,
+        undoing=True,
+        useless=("server",),
         resources_at=2e9,
         judged=5,
     )

@@ -24,6 +24,10 @@ _UNBOUNDED = 0.05
 """Prior probabilities of congestion, and of no limit at all."""
 _INEXACT = 0.012
 """Relative error of the formula itself."""
+_ALONE = 0.3
+"""Relative error of what a single member, which communicates with nobody, says about several."""
+_AGE = 0.1
+"""Relative error of a rate for each hour since it was measured: everything changes with time."""
 _NEGLIGIBLE = 1e-3
 _SUFFICIENT = 0.97
 """A size is enough if it reaches this part of the best throughput."""
@@ -129,22 +133,41 @@ class SizeEstimates:
 def fit_curves(rates: Mapping[int, MeasuredRate], noise: float) -> CurveFit:
     """Fit the curves to the measured rates, of which at least one is positive; others are ignored.
 
-    `noise` is the standard deviation of repeated windows, relative to the rate.
+    If no curve explains the rates, all of them are doubted in the same measure, so that more curves remain.
+
+    Args:
+        rates: by size.
+        noise: the standard deviation of repeated windows, relative to the rate.
     """
     known = sorted((size, rate) for size, rate in rates.items() if rate.mean > 0)
-    # Few windows of a size say little about their own noise: a single window gets twice the variance.
-    precisions = [1 / (_INEXACT**2 + noise**2 * (1 + 1 / rate.weight) / rate.weight) for _, rate in known]
+    latest = max(rate.at for _, rate in known)
+    precisions = [
+        1 / (relative_error(rate, noise, latest) ** 2 + _form_error(size, len(known))) for size, rate in known
+    ]
     total = sum(precisions)
     shapes = _shapes(known[0][0], known[-1][0])
     columns = [
         [math.log(rate.mean / size) + math.log(_slowdown(size, *shape)) for _, *shape in shapes] for size, rate in known
     ]
-    tried: list[tuple[float, tuple[float, float, float, float]]] = []
+    tried: list[tuple[float, float, tuple[float, float, float, float]]] = []
     for (prior, knee, sharpness, congestion), levels in zip(shapes, zip(*columns, strict=True), strict=True):
         level = sum(map(mul, levels, precisions)) / total
         error = sum(precision * (value - level) ** 2 for value, precision in zip(levels, precisions, strict=True))
-        tried.append((math.log(prior) - error / 2, (level, knee, sharpness, congestion)))
-    return CurveFit(_normalized(tried))
+        tried.append((math.log(prior), error, (level, knee, sharpness, congestion)))
+    misfit = max(1.0, min(error for _, error, _ in tried) / max(1, len(known) - 2))
+    return CurveFit(_normalized([(prior - error / misfit / 2, curve) for prior, error, curve in tried]))
+
+
+def relative_error(rate: MeasuredRate, noise: float, now: float) -> float:
+    """Return the standard deviation of a measured rate, relative to it, as a measure of the present throughput."""
+    # Few windows of a size say little about their own noise: a single window gets twice the variance.
+    age = max(0.0, now - rate.at) / 3600 if rate.at else 0.0
+    return math.sqrt(noise**2 * (1 + 1 / max(1.0, rate.weight)) / rate.weight + (_AGE * age) ** 2)
+
+
+def _form_error(size: int, sizes: int) -> float:
+    """Return the variance of the formula itself at a size."""
+    return _INEXACT**2 if size > 1 or sizes < 2 else _ALONE**2
 
 
 def _shapes(smallest: int, largest: int) -> list[tuple[float, float, float, float]]:

@@ -12,15 +12,23 @@ def decide(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision:
     memory = adjusted_to(memory, size=now.size, setting=now.setting)
     if now.size not in memory.rates:
         return ScalingDecision(f"{now.size} members are not measured yet", memory)
-    may_change_resources = now.wall >= memory.resources_at
+    may_change_resources = now.wall >= memory.resources_at and now.window_is_over
     if may_change_resources:
+        memory = resource_rules.with_room_seen(memory, now)
         more = lowering.give_back(memory, now) or resource_rules.more_memory(memory, now)
         if more is not None:
             return more
+    if memory.relief is not None:
+        if not now.window_is_over:
+            return ScalingDecision("more CPU for servers is not judged yet", memory)
+        judged = parameter_servers.judged(memory, now)
+        if isinstance(judged, ScalingDecision):
+            return judged
+        memory = judged
     bounds = pending.narrowed_bounds(now.bounds, memory, now.wall)
-    if may_change_resources and (more := parameter_servers.more_cpu(memory, now, bounds)) is not None:
+    if may_change_resources and (more := parameter_servers.more_cpu(memory, now)) is not None:
         return more
-    decision = size_search.next_size(memory, now, parameter_servers.narrowed_bounds(bounds, now))
+    decision = size_search.next_size(memory, now, bounds)
     if not decision.changes_nothing or not may_change_resources:
         return decision
     return lowering.lower_requests(decision.memory, now) or decision

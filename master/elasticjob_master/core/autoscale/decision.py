@@ -55,11 +55,13 @@ class RoleUsage:
     Attributes:
         most_memory: the most bytes that one member may have.
         memory_bound: the name of the field that sets that.
+        own_memory: members were given memory of their own, after they were killed for lack of it.
     """
 
     uses: tuple[MemberUsage, ...] = ()
     most_memory: int = 0
     memory_bound: str = "maxMemory"
+    own_memory: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ class ScalingInputs:
         free_resources: cores and bytes that resourceLimits leave; a resource without a limit is missing.
         setting: identifies everything else that the throughput depends on; the rates of one setting do not hold for
             another.
+        window_is_over: the latest measurement took a whole window; in the middle of one, only what clearly pays and can
+            be taken back is decided.
     """
 
     role: str
@@ -89,6 +93,7 @@ class ScalingInputs:
     servers: tuple[str, ...] = ()
     free_resources: Mapping[str, float] = field(default_factory=dict)
     setting: str = ""
+    window_is_over: bool = True
 
 
 @dataclass(frozen=True)

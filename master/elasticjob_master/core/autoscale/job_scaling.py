@@ -26,6 +26,11 @@ class RoleResources:
     most_memory: int = 0
     memory_bound: str = "maxMemory"
 
+    @property
+    def own_memory(self) -> bool:
+        """Whether single members have memory of their own, which they are given after a kill for lack of it."""
+        return any(own.memory != self.each.memory for own in self.by_index.values())
+
     def of_member(self, member: Member) -> ContainerResources:
         """Return the resources of one member."""
         return self.by_index.get(member.identity.index, self.each)

@@ -83,8 +83,7 @@ def give_back(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | No
         if peaks is None or peaks.before is None:
             continue
         needy = [use for use in role.uses if _needs_more(use)]
-        grown = len({use.memory_limit for use in role.uses}) > 1  # the operator has given a killed member more
-        if not needy and not grown:
+        if not needy and not role.own_memory:
             continue
         room = {key: free / max(1, len(role.uses)) for key, free in now.free_resources.items()}
         had_cpu = min((use.cpu_request or 0 for use in role.uses), default=0)
@@ -112,10 +111,9 @@ def _lower_cpu(role: RoleUsage, peaks: RolePeaks) -> float | None:
 
 
 def _lower_memory(role: RoleUsage, peaks: RolePeaks) -> int | None:
-    limits = {use.memory_limit or 0 for use in role.uses}
-    if len(limits) > 1:
+    if role.own_memory:
         return None  # some have more, because they needed it
-    (limit,) = limits
+    limit = max(use.memory_limit or 0 for use in role.uses)
     needed = max(_LEAST_MEMORY, rounded(peaks.memory * _MEMORY_RESERVE))
     return max(needed, int(limit * _SLOWLY)) if peaks.memory > 0 and needed <= limit * _ROOMY else None
 

@@ -1,37 +1,40 @@
-"""Parameter servers: when one uses all its CPU, more workers add nothing. It gets more CPU, or no workers are added."""
+"""Parameter servers: when one uses all its CPU, it gets more, and keeps it only if the workers get faster.
+
+A server that is busy is not always the bottleneck: one that polls uses all it has. So it is measured what came of more
+CPU: if it did not help, it is taken back, and the role never gets more again. The number of workers is not bounded by a
+busy server, as their throughput is measured anyway.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from msgspec import structs
 
-from elasticjob_master.core.autoscale.decision import Bounds, MemberUsage, ScalingDecision, ScalingInputs
-from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
+from elasticjob_master.core.autoscale.decision import MemberUsage, ScalingDecision, ScalingInputs
+from elasticjob_master.core.autoscale.scaling_memory import Relief, ScalingMemory, begin_search
 
 SERVER_ROLES = ("ps", "server")
 _OVERLOADED = 0.9
-"""CPU in use, relative to the request, from which on a server slows the workers down."""
-_LARGEST_FACTOR = 2.0
-"""The largest factor by which one plan increases the CPU."""
-_SMALLEST_FACTOR = 1.1
+"""CPU in use, relative to the request, from which on a server may slow the workers down."""
+_MORE_CPU, _LEAST_MORE_CPU = 2.0, 1.1
+"""The factor by which one plan increases the CPU, and the least one that resourceLimits must allow."""
 _LEAST_GAIN = 0.1
 """The relative throughput that more CPU must have added; otherwise CPU was not the bottleneck."""
+_JUDGED_WINDOWS = 2.0
 
 
-def more_cpu(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds) -> ScalingDecision | None:
+def more_cpu(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | None:
     """Give overloaded servers more CPU while the search is on; None if there are none, or they cannot get more."""
-    found = _overloaded(now)
-    if found is None or memory.settled is not None or memory.turned or _more_cpu_was_useless(memory, now):
+    found = _overloaded(memory, now)
+    if found is None or memory.settled is not None or memory.turned:
         return None
     role, overloaded, all_servers = found
     request = max(use.cpu_request or 0.0 for use in overloaded)
-    factor = min(_LARGEST_FACTOR, max(_SMALLEST_FACTOR, bounds.maximum / now.size))
     room = now.free_resources.get("cpu", math.inf) / len(overloaded)
-    cpu = math.floor(min(request * factor, request + room) * 10) / 10
-    if cpu < request * _SMALLEST_FACTOR:
+    cpu = math.floor(min(request * _MORE_CPU, request + room) * 10) / 10
+    if cpu < request * _LEAST_MORE_CPU:
         return None
     worst = max(overloaded, key=_load)
     rate = memory.rates[now.size]
@@ -39,37 +42,58 @@ def more_cpu(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds) -> Scali
         f"{worst.name} uses {worst.cpu:.1f} of its {worst.cpu_request or 0:g} cores ({_load(worst):.0%}) with "
         f"{now.size} members of {now.role} ({rate:.1f} samples/s)"
     )
-    after = structs.replace(memory, relieved=(now.size, rate), moves=memory.moves + 1)
-    if len(overloaded) == len(all_servers):
+    relief = Relief(role=role, size=now.size, rate=rate, before=request)
+    after = structs.replace(memory, relief=relief, moves=memory.moves + 1)
+    return _changed_cpu(role, overloaded, all_servers, cpu, facts, after)
+
+
+def judged(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | ScalingMemory:
+    """Return the memory after what came of more CPU was judged, or the decision to measure on or to take it back."""
+    relief = memory.relief
+    if relief is None:
+        return memory
+    if relief.size != now.size:
+        return structs.replace(memory, relief=None)  # somebody else has changed the size: it cannot be compared
+    measured = memory.rate(now.size)
+    facts = (
+        f"{now.size} members: {relief.rate:.1f} samples/s before {relief.role} got more CPU, {measured.mean:.1f} since"
+    )
+    if measured.weight < _JUDGED_WINDOWS:
+        return ScalingDecision(f"{facts}; measuring {now.size} again", memory)
+    if measured.mean >= relief.rate * (1 + _LEAST_GAIN):
+        fresh = memory.with_rates({now.size: measured})  # the other sizes had the servers as they were
+        return begin_search(structs.replace(fresh, relief=None), now.size, heading=1)
+    after = structs.replace(memory, relief=None, undoing=True, useless=(*memory.useless, relief.role))
+    uses = now.roles[relief.role].uses if relief.role in now.roles else ()
+    raised = [use for use in uses if (use.cpu_request or 0.0) > relief.before]
+    if not raised:
+        return after
+    return _changed_cpu(relief.role, raised, uses, relief.before, f"{facts}: it did not help", after)
+
+
+def _changed_cpu(
+    role: str,
+    changed: Sequence[MemberUsage],
+    all_servers: Sequence[MemberUsage],
+    cpu: float,
+    facts: str,
+    after: ScalingMemory,
+) -> ScalingDecision:
+    """Return the decision that some of a role's servers get these cores."""
+    if len(changed) == len(all_servers):
         return ScalingDecision(f"{facts}: every {role} gets {cpu:g}", after, resources={role: {"cpu": cpu}})
-    names = ", ".join(use.name for use in overloaded)
-    migrate = {use.name: {"cpu": cpu} for use in overloaded}
-    return ScalingDecision(f"{facts}: {names} get {cpu:g}", after, migrate=migrate)
+    names = ", ".join(use.name for use in changed)
+    return ScalingDecision(f"{facts}: {names} get {cpu:g}", after, migrate={use.name: {"cpu": cpu} for use in changed})
 
 
-def narrowed_bounds(bounds: Bounds, now: ScalingInputs) -> Bounds:
-    """Return the bounds; while a server is overloaded the maximum is the present size, as more workers would wait."""
-    found = _overloaded(now)
-    if found is None or bounds.maximum <= now.size:
-        return bounds
-    worst = max(found[1], key=_load)
-    limit = f"{worst.name}, which uses {_load(worst):.0%} of its {worst.cpu_request or 0:g} cores and can get no more,"
-    return replace(bounds, maximum=max(now.size, bounds.minimum), limit=limit)
-
-
-def _more_cpu_was_useless(memory: ScalingMemory, now: ScalingInputs) -> bool:
-    """Return whether servers got more CPU at this size and the throughput has not grown."""
-    if memory.relieved is None or memory.relieved[0] != now.size:
-        return False
-    return memory.rates[now.size] < memory.relieved[1] * (1 + _LEAST_GAIN)
-
-
-def _overloaded(now: ScalingInputs) -> tuple[str, Sequence[MemberUsage], Sequence[MemberUsage]] | None:
+def _overloaded(
+    memory: ScalingMemory, now: ScalingInputs
+) -> tuple[str, Sequence[MemberUsage], Sequence[MemberUsage]] | None:
     """Return the first role with overloaded servers, these servers, and all of the role; None: there is none."""
     for role in now.servers:
         uses = now.roles[role].uses if role in now.roles else ()
         overloaded = [use for use in uses if _load(use) >= _OVERLOADED]
-        if overloaded:
+        if overloaded and role not in memory.useless:
             return role, overloaded, uses
     return None
 

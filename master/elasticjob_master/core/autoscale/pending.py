@@ -26,7 +26,7 @@ def after_unfulfilled_plan(memory: ScalingMemory, had: int, wall: float) -> Scal
 
 def after_failed_resource_plan(memory: ScalingMemory, wall: float) -> ScalingMemory:
     """Return the memory after a failed plan for CPU or memory."""
-    return structs.replace(memory, resources_at=wall + _RESOURCES_PAUSE)
+    return structs.replace(memory, resources_at=wall + _RESOURCES_PAUSE, relief=None, undoing=False)
 
 
 def after_fulfilled_plan(memory: ScalingMemory, size: int) -> ScalingMemory:

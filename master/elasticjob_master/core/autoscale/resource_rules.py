@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 
-from elasticjob_master.core.autoscale.decision import ScalingDecision, ScalingInputs
-from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
+from msgspec import structs
+
+from elasticjob_master.core.autoscale.decision import MemberUsage, RoleUsage, ScalingDecision, ScalingInputs
+from elasticjob_master.core.autoscale.scaling_memory import RolePeaks, ScalingMemory
 
 NEARLY_USED_UP = 0.9
 """Memory in use, relative to the limit, from which on a sample counts as near the limit."""
@@ -18,11 +20,28 @@ _MORE_MEMORY = 1.5
 _UNIT = 64 * 1024**2
 
 
+def with_room_seen(memory: ScalingMemory, now: ScalingInputs) -> ScalingMemory:
+    """Return the memory after the window has shown what became of more memory.
+
+    A caching allocator fills whatever it gets: when a role is near its limit again in the first window after it got
+    more, it gets no more. A program that grows leaves some room at first.
+    """
+    for name, role in now.roles.items():
+        peaks = memory.peaks.get(name)
+        if peaks is None or not peaks.raised_to or peaks.filled or peaks.roomy:
+            continue
+        if any(use.memory_limit != peaks.raised_to for use in role.uses):
+            continue
+        seen = structs.replace(peaks, filled=True) if _near_limit(role) else structs.replace(peaks, roomy=True)
+        memory = structs.replace(memory, peaks={**memory.peaks, name: seen})
+    return memory
+
+
 def more_memory(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | None:
     """Give a role more memory if a member was near its limit for most of the time."""
     for name, role in sorted(now.roles.items()):
-        near_limit = [use for use in role.uses if use.memory_limit and use.near_limit >= _SUSTAINED]
-        if not near_limit:
+        near_limit, peaks = _near_limit(role), memory.peaks.get(name, RolePeaks(since=now.wall))
+        if not near_limit or peaks.filled:
             continue
         worst = max(near_limit, key=lambda use: use.memory)
         had = max(use.memory_limit or 0 for use in role.uses)
@@ -36,8 +55,14 @@ def more_memory(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | 
             f"{worst.name} uses {mib(worst.memory)} of its {mib(worst.memory_limit or 0)} memory and was above "
             f"{NEARLY_USED_UP:.0%} in {worst.near_limit:.0%} of the looks: {name} gets {mib(possible)} each{bound}"
         )
-        return ScalingDecision(reason, memory, resources={name: {"memory": possible}})
+        raised = structs.replace(peaks, raised_to=possible, roomy=False)
+        after = structs.replace(memory, peaks={**memory.peaks, name: raised})
+        return ScalingDecision(reason, after, resources={name: {"memory": possible}})
     return None
+
+
+def _near_limit(role: RoleUsage) -> list[MemberUsage]:
+    return [use for use in role.uses if use.memory_limit and use.near_limit >= _SUSTAINED]
 
 
 def rounded(size: float) -> int:

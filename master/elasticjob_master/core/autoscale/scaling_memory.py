@@ -17,11 +17,37 @@ _MOST_WINDOWS = 8.0
 _USUAL_NOISE = 0.02
 _NOISE_WINDOWS = (2, 30)
 """How many repetitions the usual noise counts as, and at most how many of the measured ones count."""
-_DRIFT = 0.15
-_DRIFT_NOISES = 4.0
-_DRIFT_WINDOWS = 3
+_DRIFT, _DRIFT_NOISES = 0.15, 4.0
+"""A window strays if it differs by so much, and by so many times the noise, from the mean of those before."""
+_LONG_DRIFT = 0.4
+"""A settled size is left, too, when its rate has slowly changed by so much."""
+_SLOWER_WINDOWS, _FASTER_WINDOWS, _DRIFT_WINDOWS_IN_SEARCH = 12, 6, 2
+"""For how many windows in a row a settled size must stray: when it got slower, nothing is lost by waiting."""
+_OLD_SECONDS, _OLD_WEIGHT = 900.0, 0.5
+"""What was measured so long before a window counts as no more than this part of one beside it."""
+_SETTLED_WINDOWS = 4.0
+"""At a settled size the mean is that of so many windows, so that it follows a slow trend."""
 _COSTS = 5
 _UNKNOWN_COST = 30.0
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The result of one window.
+
+    Attributes:
+        rate: samples per second.
+        rescale_seconds: what the rescale before it, if any, has cost.
+        part: the part of a window that was measured, up to 1.
+        at: when, in seconds since the epoch; 0: not known.
+        spread: the standard error of the rate, relative to it, by how much it varies in the window; 0: not known.
+    """
+
+    rate: float
+    rescale_seconds: float | None = None
+    part: float = 1.0
+    at: float = 0.0
+    spread: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -29,16 +55,20 @@ class MeasuredRate:
     """Samples a second at one size: the mean of the windows measured there.
 
     Attributes:
-        weight: the number of windows it is the mean of.
+        weight: the number of windows it is the mean of; one that was not waited for counts as a part of a window.
+        at: when it was last measured, in seconds since the epoch; 0: not known.
     """
 
     mean: float
     weight: float = 1.0
+    at: float = 0.0
 
-    def with_window(self, rate: float) -> MeasuredRate:
-        """Return the mean with one more window."""
-        before = min(self.weight, _MOST_WINDOWS - 1)
-        return MeasuredRate((self.mean * before + rate) / (before + 1), before + 1)
+    def with_window(self, measured: Measurement, *, most: float = _MOST_WINDOWS) -> MeasuredRate:
+        """Return the mean with one more window, in which the earlier ones count as at most so many."""
+        old = self.at and measured.at - self.at > _OLD_SECONDS
+        before = min(self.weight, _OLD_WEIGHT if old else most - measured.part)
+        total = before + measured.part
+        return MeasuredRate((self.mean * before + measured.rate * measured.part) / total, total, measured.at)
 
 
 class RolePeaks(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -51,6 +81,9 @@ class RolePeaks(msgspec.Struct, frozen=True, omit_defaults=True):
         lowered_at: when CPU or memory were lowered last, in seconds since the epoch.
         before: cores and bytes that each member had before the first lowering; None: nothing is lowered.
         kept: a lowering was wrong once; there is no other one.
+        raised_to: bytes that each member got last, before it was killed for lack of memory; 0: never.
+        roomy: there was a window since then in which no member was near that.
+        filled: the program uses whatever memory it gets; it gets no more.
     """
 
     cpu: float = 0.0
@@ -59,6 +92,25 @@ class RolePeaks(msgspec.Struct, frozen=True, omit_defaults=True):
     lowered_at: float = 0.0
     before: tuple[float, int] | None = None
     kept: bool = False
+    raised_to: int = 0
+    roomy: bool = False
+    filled: bool = False
+
+
+class Relief(msgspec.Struct, frozen=True):
+    """More CPU for parameter servers, of which is not known yet whether it helps.
+
+    Attributes:
+        role: of the servers.
+        size: the number of members of the scaled role.
+        rate: samples a second before.
+        before: the cores that each of these servers had.
+    """
+
+    role: str
+    size: int
+    rate: float
+    before: float
 
 
 class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -67,11 +119,12 @@ class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         rates: samples a second by size, the mean of the windows measured there; the size measured last comes last.
         weights: the number of windows that each of the rates stands for; 1 where it is missing.
+        times: when each of the sizes was last measured, in seconds since the epoch.
         setting: what else the rates depend on, such as the parameter servers' CPU.
         asked: the size that the auto-scaler requested last, or that the job had when the search began.
         settled: the size found; None while the search goes on.
         reference: the rate of the settled size, from its first windows.
-        strays: the latest consecutive rates of the settled size that are far from the reference.
+        strays: the latest consecutive rates of the present size that are far from those before.
         noise: standard deviation of repeated windows relative to the rate, from `repeats` of them.
         heading: 1 if the search went up last, -1 if down; at its beginning, the direction in which to go first; 0: any.
         turned: the search has changed its direction; it does so only once.
@@ -80,7 +133,9 @@ class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
         had: the size reached when a plan did not get all its pods; no larger one is requested before `retry_at`.
         retry_at: in seconds since the epoch.
         pause: the last pause before `retry_at`, in seconds; it doubles every time.
-        relieved: the size, and its rate, at which parameter servers last got more CPU.
+        relief: more CPU for parameter servers that is to be judged.
+        undoing: more CPU for servers is being taken back, as it changed nothing: the rates hold with and without it.
+        useless: roles of servers that more CPU does not help.
         resources_at: when CPU and memory may be changed again after a failed plan, in seconds since the epoch.
         peaks: by role, what its members have needed at most.
         judged: the number of the latest plan whose end has been processed.
@@ -88,6 +143,7 @@ class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
 
     rates: Mapping[int, float] = {}
     weights: Mapping[int, float] = {}
+    times: Mapping[int, float] = {}
     setting: str = ""
     asked: int | None = None
     settled: int | None = None
@@ -102,7 +158,9 @@ class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     had: int | None = None
     retry_at: float = 0.0
     pause: float = 0.0
-    relieved: tuple[int, float] | None = None
+    relief: Relief | None = None
+    undoing: bool = False
+    useless: tuple[str, ...] = ()
     resources_at: float = 0.0
     peaks: Mapping[str, RolePeaks] = {}
     judged: int = 0
@@ -114,7 +172,7 @@ class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def rate(self, size: int) -> MeasuredRate:
         """Return what was measured at a size that is one of `rates`."""
-        return MeasuredRate(self.rates[size], self.weights.get(size, 1.0))
+        return MeasuredRate(self.rates[size], self.weights.get(size, 1.0), self.times.get(size, 0.0))
 
     def measured_rates(self) -> dict[int, MeasuredRate]:
         """Return what was measured, by size; the one measured last is the last."""
@@ -122,16 +180,12 @@ class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def with_rates(self, rates: Mapping[int, MeasuredRate]) -> ScalingMemory:
         """Return the memory with these rates in place of its own."""
-        means = {size: rate.mean for size, rate in rates.items()}
-        return replace(self, rates=means, weights={size: rate.weight for size, rate in rates.items()})
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """The result of one window: samples per second, and the seconds that the rescale before it, if any, has cost."""
-
-    rate: float
-    rescale_seconds: float | None = None
+        return replace(
+            self,
+            rates={size: rate.mean for size, rate in rates.items()},
+            weights={size: rate.weight for size, rate in rates.items()},
+            times={size: rate.at for size, rate in rates.items() if rate.at},
+        )
 
 
 def begin_search(memory: ScalingMemory, size: int, *, heading: int = 0) -> ScalingMemory:
@@ -142,53 +196,74 @@ def begin_search(memory: ScalingMemory, size: int, *, heading: int = 0) -> Scali
 def adjusted_to(memory: ScalingMemory, *, size: int, setting: str) -> ScalingMemory:
     """Return the memory for the present size and setting; if others have changed one of them, a new search begins.
 
-    The rates of another setting are dropped. If the servers got more CPU at this size, the new search goes up first.
+    The rates of another setting are dropped. After a change of the servers' CPU by the auto-scaler only that of the
+    present size is, to be compared; after it was taken back, none.
     """
     if setting != memory.setting:
-        heading = 1 if memory.relieved is not None and memory.relieved[0] == size else 0
-        memory = begin_search(replace(memory.with_rates({}), setting=setting), size, heading=heading)
+        rates = memory.measured_rates()
+        if memory.relief is not None and memory.relief.size == size:
+            rates.pop(size, None)
+            memory = memory.with_rates(rates)
+        elif not memory.undoing:
+            memory = begin_search(memory.with_rates({}), size)
+        memory = replace(memory, setting=setting, undoing=False)
     if memory.asked is not None and size != memory.asked:
         memory = begin_search(memory, size)
     return memory if memory.asked is not None else replace(memory, asked=size)
 
 
 def with_measurement(memory: ScalingMemory, size: int, measured: Measurement) -> ScalingMemory:
-    """Return the memory with one more measurement of a size."""
-    rate, known = measured.rate, memory.rate(size) if size in memory.rates else None
+    """Return the memory with one more measurement of a size; when the throughput has changed, a new search begins."""
+    known = memory.rate(size) if size in memory.rates else None
     if measured.rescale_seconds is not None:
         memory = replace(memory, costs=(*memory.costs, measured.rescale_seconds)[-_COSTS:])
-    if known is not None and memory.settled == size and memory.reference > 0:
-        memory = _with_drift(memory, rate)
-        if len(memory.strays) == _DRIFT_WINDOWS:
-            new = MeasuredRate(fmean(memory.strays), _DRIFT_WINDOWS)
-            heading = 1 if new.mean > memory.reference else -1
+    settled = memory.settled == size
+    if measured.spread * math.sqrt(measured.part) > memory.noise:
+        memory = _with_deviation(memory, measured.spread**2 * measured.part)
+    if known is not None and known.mean > 0:
+        before = memory.strays
+        memory = _with_drift(memory, known.mean, measured.rate, settled=settled)
+        if len(before) == 1 and not memory.strays:  # it was noise, not a change
+            memory = _with_noise(memory, known, Measurement(before[0]))
+        enough = _FASTER_WINDOWS if measured.rate > known.mean else _SLOWER_WINDOWS
+        if len(memory.strays) >= (enough if settled else _DRIFT_WINDOWS_IN_SEARCH):
+            new = MeasuredRate(fmean(memory.strays), len(memory.strays), measured.at)
+            heading = (1 if new.mean > known.mean else -1) if settled else 0
             return begin_search(memory.with_rates({size: new}), size, heading=heading)
         if memory.strays:
             return memory
-    if known is not None:
-        memory = _with_noise(memory, known, rate)
+        memory = _with_noise(memory, known, measured)
     rates = memory.measured_rates()
     rates.pop(size, None)
-    rates[size] = known.with_window(rate) if known is not None else MeasuredRate(rate)
+    most = _SETTLED_WINDOWS if settled else _MOST_WINDOWS
+    new = MeasuredRate(measured.rate, measured.part, measured.at)
+    rates[size] = known.with_window(measured, most=most) if known is not None else new
     for oldest in list(rates)[:-MOST_SIZES]:
         del rates[oldest]
-    if memory.settled == size and known is not None and known.weight < _MOST_WINDOWS:
-        memory = replace(memory, reference=rates[size].mean)
     return memory.with_rates(rates)
 
 
-def _with_drift(memory: ScalingMemory, rate: float) -> ScalingMemory:
-    """Collect consecutive rates that are too far from the settled size's reference, all above or all below it."""
-    difference = rate / memory.reference - 1
-    if abs(difference) <= max(_DRIFT, _DRIFT_NOISES * memory.noise):
-        return replace(memory, strays=())
-    same = all((stray > memory.reference) == (difference > 0) for stray in memory.strays)
+def _with_drift(memory: ScalingMemory, mean: float, rate: float, *, settled: bool) -> ScalingMemory:
+    """Collect consecutive rates that are too far from the mean of those before, all above or all below it."""
+    difference, least = rate / mean - 1, _DRIFT_NOISES * memory.noise
+    strays = abs(difference) > max(_DRIFT, least)
+    if settled and memory.reference > 0 and abs(rate / memory.reference - 1) > max(_LONG_DRIFT, least):
+        strays, difference = True, rate / memory.reference - 1
+    if not strays:
+        return replace(memory, strays=()) if memory.strays else memory
+    same = all((stray > mean) == (difference > 0) for stray in memory.strays)
     return replace(memory, strays=(*memory.strays, rate) if same else (rate,))
 
 
-def _with_noise(memory: ScalingMemory, known: MeasuredRate, rate: float) -> ScalingMemory:
+def _with_noise(memory: ScalingMemory, known: MeasuredRate, measured: Measurement) -> ScalingMemory:
     # The difference from a mean of w windows has (w + 1) / w times the variance of one window.
-    square = (rate / known.mean - 1) ** 2 * known.weight / (known.weight + 1) if known.mean > 0 else 0.0
+    weight = known.weight * measured.part / (known.weight + measured.part)
+    square = (measured.rate / known.mean - 1) ** 2 * weight
+    return _with_deviation(memory, square)
+
+
+def _with_deviation(memory: ScalingMemory, square: float) -> ScalingMemory:
+    """Return the memory with one more observation of a window's relative variance."""
     prior, most = _NOISE_WINDOWS
     counted = prior + min(memory.repeats, most)
     noise = math.sqrt((memory.noise**2 * counted + square) / (counted + 1))

@@ -1,0 +1,237 @@
+"""A simulated job in a world, scaled by the master's real auto-scaler: it ticks, measures, decides and learns.
+
+Only the throughput and the use of CPU are played. Time is simulated, so that four hours take a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+from elasticjob_api.health import Health
+from elasticjob_master.core.autoscale.container_resources import ContainerResources
+from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision
+from elasticjob_master.core.autoscale.job_scaling import EndedPlan, JobScaling, RoleResources
+from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
+from elasticjob_master.monitors.autoscaler import AutoScaler
+
+from bench.autoscale_worlds import HOUR, World
+
+COOLDOWN = 300.0
+_TICK = 15.0
+_TIMEOUT = 600.0
+"""Seconds until a plan whose pods cannot be had ends."""
+_CORRELATION = 60.0
+"""Seconds after which the noise of the throughput is another one."""
+_SERVERS = 2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan that was made: at how many seconds, and why."""
+
+    at: float
+    reason: str
+
+
+@dataclass
+class Outcome:
+    """How a job went.
+
+    Attributes:
+        best: the size that is worth most at the end.
+        sizes: all sizes in order, with a new list for each search.
+        plans: those that were made, by search, without those that did not get their pods.
+        ratio: the throughput at the end, relative to that of the best size; at most 1.
+        excess: members beyond the best size plus one, relative to the best size.
+        below_measured: by which part the throughput at the end is below that of a size that was tried, and is no larger
+            than the best one.
+        first_hour: samples trained in it, relative to those of an oracle, which has the best size from the start.
+        whole: the same for all of the time.
+        most_cores: the most that a server had.
+    """
+
+    best: int = 0
+    sizes: list[list[int]] = field(default_factory=list)
+    plans: list[list[Plan]] = field(default_factory=lambda: [[]])
+    ratio: float = 0.0
+    excess: float = 0.0
+    below_measured: float = 0.0
+    first_hour: float = 0.0
+    whole: float = 0.0
+    most_cores: float = 0.0
+
+    @property
+    def turns(self) -> int:
+        """The most changes of direction in one search."""
+        return max(map(turns, self.sizes))
+
+    @property
+    def most_plans(self) -> int:
+        """The most plans of one search."""
+        return max(map(len, self.plans))
+
+    def __str__(self) -> str:
+        """Return what to look at when it went wrong."""
+        reasons = [f"{plan.at / 60:4.0f} min {plan.reason}" for plans in self.plans for plan in plans]
+        return "\n".join([f"best {self.best}, ratio {self.ratio:.3f}, sizes {self.sizes}", *reasons])
+
+
+def turns(sizes: Sequence[int]) -> int:
+    """Count the changes of direction in a series of sizes."""
+    steps = [right - left for left, right in pairwise(sizes) if right != left]
+    return sum((left > 0) != (right > 0) for left, right in pairwise(steps))
+
+
+class SimulatedJob:
+    """The job, as the auto-scaler sees it; `run` lets time pass."""
+
+    def __init__(self, world: World, seed: int = 0) -> None:
+        self.world, self.now = world, 0.0
+        self.autoscaler = AutoScaler()
+        self.outcome = Outcome(sizes=[[world.start]])
+        self._random = random.Random(f"{world.name} {seed}")  # noqa: S311 - a simulation
+        self._noise = self._samples = self._pause = 0.0
+        self._round = 0
+        self._known_best: dict[tuple[bool, float], int] = {}
+        self._cores = world.servers.cores if world.servers is not None else 0.0
+        self._scaling = JobScaling(
+            role="worker",
+            desired=world.start,
+            bounds=Bounds(world.minimum, world.maximum),
+            enabled=True,
+            objective=world.objective,
+            cooldown=COOLDOWN,
+        )
+        self._begin_round(world.start)
+
+    # --- the job -----------------------------------------------------------------------------------------------------
+
+    def _begin_round(self, size: int) -> None:
+        """Form a world of so many workers."""
+        self._round += 1
+        servers = self.world.servers
+        identities = [Identity(f"j-worker-{n}", f"worker-{n}", "worker", n) for n in range(size)]
+        if servers is not None:
+            identities += [Identity(f"j-ps-{n}", f"ps-{n}", "ps", n) for n in range(_SERVERS)]
+        self._members = {
+            each.pod_uid: Member(each, order, disconnected_since=None, process_round=self._round, started=True)
+            for order, each in enumerate(identities, 1)
+        }
+        self._scaling = replace(self._scaling, desired=size, indices=frozenset(range(size)))
+        if servers is not None:
+            self._scaling = replace(
+                self._scaling,
+                roles={"ps": RoleResources(ContainerResources(cpu=self._cores))},
+                free_resources={"cpu": _SERVERS * (servers.room - self._cores + servers.cores)},
+                setting=f"ps {_SERVERS} x {self._cores:g}",
+            )
+
+    def _view(self) -> Any:
+        """Return what monitors read of a job."""
+        members = _Members(self._members.values())
+        members.get = self._members.get
+        rendezvous = SimpleNamespace(
+            round=self._round, phase="training", world=tuple(self._members), confirmed_at=0.0, finished_at=None
+        )
+        progress = SimpleNamespace(
+            round=self._round,
+            step=int(self._samples),
+            samples=self._samples,
+            reporter_count=lambda: self._scaling.desired,
+            samples_per_second=lambda _now: 0.0,
+            eta_seconds=lambda now: max(HOUR, 24 * HOUR - now),
+        )
+        return SimpleNamespace(members=members, rendezvous=rendezvous, progress=progress, history=None, health=Health())
+
+    def _train(self) -> tuple[float, float]:
+        """Let a tick pass; return the samples trained, and those that the best size would have trained."""
+        world, size, keep = self.world, self._scaling.desired, math.exp(-_TICK / _CORRELATION)
+        # The deviation of a mean over 300 s is this part of that of the noise itself.
+        related = _CORRELATION / COOLDOWN
+        part = math.sqrt(2 * related * (1 - related * (1 - math.exp(-1 / related))))
+        self._noise = keep * self._noise + math.sqrt(1 - keep**2) * self._random.gauss(0, world.noise / part)
+        trains = max(0.0, _TICK - self._pause)
+        self._pause = max(0.0, self._pause - _TICK)
+        self.now += _TICK
+        rate = world.rate(size, self.now, self._cores)
+        most = world.rate(self._best(), self.now, self._cores)
+        self._samples += rate * max(0.05, 1 + self._noise) * trains
+        if world.servers is not None:
+            usage = Usage(cpu_cores=world.servers.load(rate, self._cores) * self._cores)
+            for number in range(_SERVERS):
+                self._members[f"ps-{number}"].usage = usage
+        return min(rate, most) * trains, most * _TICK
+
+    def _best(self) -> int:
+        """Return the best size now; what was found is kept, as it rarely changes."""
+        key = (self.now >= self.world.later_at, self._cores)
+        if key not in self._known_best:
+            self._known_best[key] = self.world.best(self.now, self._cores)
+        return self._known_best[key]
+
+    # --- the auto-scaler ---------------------------------------------------------------------------------------------
+
+    def run(self, hours: float = 4.0) -> Outcome:
+        """Train for so long."""
+        trained = possible = 0.0
+        outcome = self.outcome
+        while self.now < hours * HOUR:
+            samples, most = self._train()
+            trained, possible = trained + samples, possible + most
+            if self.now <= HOUR:
+                outcome.first_hour = trained / possible
+            decision = self.autoscaler.tick(
+                self._view(), self._scaling, self.now, wall=1e9 + self.now, plan_requested=False
+            )
+            if decision is not None:
+                self._execute(decision)
+            outcome.most_cores = max(outcome.most_cores, self._cores)
+        outcome.whole = trained / possible
+        self._judge()
+        return outcome
+
+    def _execute(self, decision: ScalingDecision) -> None:
+        """Play the operator."""
+        outcome, number = self.outcome, self._round
+        if self.autoscaler.memory.moves == 0 and outcome.plans[-1]:
+            outcome.sizes.append([self._scaling.desired])
+            outcome.plans.append([])
+        outcome.plans[-1].append(Plan(self.now, decision.reason))
+        self.autoscaler.plan_created(decision)
+        wanted = self._scaling.desired if decision.size is None else decision.size
+        assert self.world.minimum <= wanted <= self.world.maximum, decision.reason
+        reached, phase = min(wanted, max(self._scaling.desired, self.world.pods)), "Succeeded"
+        self._pause = self.world.rescale
+        if reached < wanted:
+            phase, self._pause = "PartiallySucceeded", _TIMEOUT
+            outcome.plans[-1].pop()
+        self._cores = decision.resources.get("ps", {}).get("cpu", self._cores)
+        self._begin_round(reached)
+        outcome.sizes[-1].append(reached)
+        ended = EndedPlan(number, phase, decision.size, reached, "no room")
+        self.autoscaler.plan_ended(ended, wall=1e9 + self.now)
+
+    def _judge(self) -> None:
+        world, outcome, size = self.world, self.outcome, self._scaling.desired
+        outcome.best = self._best()
+
+        def rate(size: int) -> float:
+            return world.rate(size, self.now, self._cores)
+
+        outcome.ratio = min(1.0, rate(size) / rate(outcome.best))
+        outcome.excess = max(0, size - outcome.best - 1) / outcome.best
+        tried = [rate(n) for sizes in outcome.sizes for n in sizes if n <= outcome.best]
+        outcome.below_measured = max(0.0, 1 - rate(size) / max(tried)) if tried else 0.0
+
+
+class _Members(list[Member]):
+    """All members, with what a job's view offers beside iteration."""
+
+    disconnected: tuple[str, ...] = ()
+    get: Any = None
