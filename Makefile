@@ -41,6 +41,8 @@ thorough: $(READY)
 # Random histories of a job under every fault; meant to run nightly.
 simulate: $(READY)
 	$(BIN)/python -m pytest tests/unit -k simulator --histories=$(or $(HISTORIES),20000)
+	$(BIN)/python -m bench autoscaler_end_ratio autoscaler_ends_low autoscaler_first_hour autoscaler_four_hours \
+	  autoscaler_too_many autoscaler_harm
 
 # Random bytes and messages at every port, INPUTS in total.
 fuzz: $(READY)

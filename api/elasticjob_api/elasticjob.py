@@ -119,7 +119,8 @@ class ReplicaSpec(Object, frozen=True):
     ] = 1
     min_replicas: Annotated[Count, Meta(description="Fewest members; the job can start with them.")] = 1
     max_replicas: Annotated[
-        Count | None, Meta(description="Most members; unset: no bound, and no automatic growth.")
+        Count | None,
+        Meta(description="Most members; unset: no bound. Automatic growth needs it, or autoscaling.resourceLimits."),
     ] = None
     agent: Annotated[
         Literal["Managed", "None"],
@@ -279,7 +280,7 @@ class Autoscaling(Object, frozen=True):
     role: Annotated[str, Meta(description="The role that is scaled.", max_length=20)] = "worker"
     objective: Annotated[Objective, Meta(description="What it strives for.")] = Objective()
     cooldown_seconds: Annotated[
-        int, Meta(description="Seconds a size is held, and measured, before the next plan.", ge=1, le=86_400)
+        int, Meta(description="Seconds of one measurement of a size; growth that clearly pays comes earlier.", ge=1, le=86_400)
     ] = 300
     multiple_of: Annotated[
         int,

@@ -42,13 +42,14 @@ def bounds(job: ElasticJob, role: str) -> Bounds:
     """Return the sizes the role may have, and what sets the upper one; if there is none, only the present size."""
     spec = job.spec.replica_specs[role]
     maximum, limit = (spec.max_replicas, f"{role}.maxReplicas")
-    if maximum is None:
-        maximum, limit = max(spec.replicas, desired(job, role)), f"{role}.replicas, as maxReplicas is not set,"
     limits = job.spec.autoscaling.resource_limits
     for resource, value in (("cpu", limits.cpu), ("memory", limits.memory), (names.RESOURCE_GPU, limits.gpu)):
         possible = _possible(job, role, resource, value)
-        if possible is not None and possible < maximum:
+        if possible is not None and (maximum is None or possible < maximum):
             maximum, limit = possible, f"autoscaling.resourceLimits ({resource} {value})"
+    if maximum is None:
+        maximum = max(spec.replicas, desired(job, role))
+        limit = f"{role}.replicas, as neither maxReplicas nor resourceLimits are set,"
     multiple_of = job.spec.autoscaling.multiple_of
     minimum = -(-max(1, spec.min_replicas) // multiple_of) * multiple_of
     maximum -= maximum % multiple_of

@@ -37,7 +37,9 @@ def test_the_operators_status_decides_the_size_and_before_it_the_spec() -> None:
     ("worker", "limits", "maximum", "limit"),
     [
         ({"maxReplicas": 5}, {}, 5, "worker.maxReplicas"),
-        ({}, {}, 2, "worker.replicas, as maxReplicas is not set,"),
+        ({}, {}, 2, "worker.replicas, as neither maxReplicas nor resourceLimits are set,"),
+        ({}, {"cpu": 20, "memory": "30Gi"}, 30, "autoscaling.resourceLimits (memory 30Gi)"),
+        ({}, {"gpu": 8}, 2, "worker.replicas, as neither maxReplicas nor resourceLimits are set,"),
         ({"maxReplicas": 5}, {"cpu": 2}, 4, "autoscaling.resourceLimits (cpu 2)"),
         ({"maxReplicas": 5}, {"cpu": 2, "memory": "3500Mi"}, 3, "autoscaling.resourceLimits (memory 3500Mi)"),
         ({"maxReplicas": 5}, {"gpu": 0}, 5, "worker.maxReplicas"),
