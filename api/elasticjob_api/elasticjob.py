@@ -280,7 +280,10 @@ class Autoscaling(Object, frozen=True):
     role: Annotated[str, Meta(description="The role that is scaled.", max_length=20)] = "worker"
     objective: Annotated[Objective, Meta(description="What it strives for.")] = Objective()
     cooldown_seconds: Annotated[
-        int, Meta(description="Seconds of one measurement of a size; growth that clearly pays comes earlier.", ge=1, le=86_400)
+        int,
+        Meta(
+            description="Seconds of one measurement of a size; growth that clearly pays comes earlier.", ge=1, le=86_400
+        ),
     ] = 300
     multiple_of: Annotated[
         int,
