@@ -1,0 +1,68 @@
+"""The plans of a search: to another size, back to a measured one, or none any more, as it has settled."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision, ScalingInputs
+from elasticjob_master.core.autoscale.measured_worth import best_measured, is_clearly_worth_more, size_between
+from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
+
+MOST_MOVES, _MOST_RETURNS = 8, 2
+"""The most plans of one search, and how many more may bring it back to a size that was better."""
+
+
+def move(
+    memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, target: int, facts: str, *, expected: float
+) -> ScalingDecision:
+    """Request a size if the change pays in the remaining training time; `expected` is its rate."""
+    size, cost = now.size, memory.cost
+    grows = target > size
+    heading = 1 if grows else -1
+    gain = expected / memory.rates[size] - 1
+    # A smaller size that costs throughput frees members for other jobs.
+    saved = gain if grows else max(gain, 1 - target / size)
+    if saved * max(0.0, now.horizon - cost) < cost:
+        kind = "throughput" if grows or gain >= saved else "members"
+        why = f"a rescale costs {cost:.0f} s, more than {max(0.0, saved):.0%} of {kind} save in {now.horizon:.0f} s"
+        return ScalingDecision(f"{facts}; {target} members would be tried, but {why}", memory)
+    turned = memory.turned or memory.heading == -heading
+    after = replace(memory, asked=target, heading=heading, turned=turned, moves=memory.moves + 1)
+    bound = f", bounded by {bounds.limit}" if grows and target == bounds.maximum < 2 * size else ""
+    text = f"{expected:.1f} samples/s expected" if len(memory.rates) > 1 else "to see what they add"
+    action = "grow to" if grows else "back to" if target in memory.rates else "shrink to"
+    return ScalingDecision(f"{facts}: {action} {target}{bound}, {text}", after, size=target)
+
+
+def go_back(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, size: int, facts: str) -> ScalingDecision:
+    """Go back to a measured size, to stay there unless measuring it again says otherwise.
+
+    On the way down the size between is tried first.
+    """
+    between = size_between(memory, now, bounds, size)
+    if between is not None and memory.moves < MOST_MOVES and not memory.turned:
+        return move(memory, now, bounds, between, facts, expected=memory.rates[size])
+    decision = move(memory, now, bounds, size, facts, expected=memory.rates[size])
+    if decision.changes_nothing:
+        return decision
+    after = replace(decision.memory, turned=True, moves=max(decision.memory.moves, MOST_MOVES))
+    return ScalingDecision(f"{facts}: back to {size}, the best that was measured", after, size=size)
+
+
+def settle(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, facts: str) -> ScalingDecision:
+    """Settle at the present size, or return to a measured one that is worth clearly more.
+
+    At a temporary limit the search goes on.
+    """
+    if bounds.limit_is_temporary and now.size >= bounds.maximum:
+        return ScalingDecision(f"{facts}; {bounds.limit}", memory)
+    found = best_measured(memory, now, bounds)
+    may_return = now.window_is_over and memory.moves < MOST_MOVES + _MOST_RETURNS
+    if found != now.size and may_return and is_clearly_worth_more(memory, found, now):
+        returned = go_back(memory, now, bounds, found, facts)
+        if not returned.changes_nothing:
+            return returned
+    reference = memory.rates[now.size]
+    after = replace(memory, settled=now.size, reference=reference, strays=())
+    bound = f"; {bounds.limit} allows no more than {bounds.maximum}" if now.size == bounds.maximum else ""
+    return ScalingDecision(f"{facts}{bound}; settled at {now.size}", after)
