@@ -444,6 +444,17 @@ class ElasticJobSpec(Object, frozen=True):
             for name, framework in FRAMEWORKS.items()
             for group in framework.required
         ),
+        *(
+            Rule(
+                f"self.framework != '{name}' || !('{role}' in self.replicaSpecs) || "
+                f"self.replicaSpecs['{role}'].agent == 'None' || self.replicaSpecs['{role}'].replicas <= 1",
+                f"framework {name} has one {role}; replicas is %s",
+                field=".replicaSpecs",
+                values=(f"self.replicaSpecs['{role}'].replicas",),
+            )
+            for name, framework in FRAMEWORKS.items()
+            for role in framework.single_roles
+        ),
     )
 
 

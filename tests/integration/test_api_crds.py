@@ -85,6 +85,16 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
         "spec.replicaSpecs",
         "mxnet needs role scheduler, with an agent",
     ),
+    "two schedulers": (
+        job(framework="mxnet", roles={"scheduler": {"replicas": 2}, "server": {}, "worker": {}}),
+        "spec.replicaSpecs",
+        "mxnet has one scheduler; replicas is 2",
+    ),
+    "two chiefs": (
+        job(framework="tensorflow", roles={"chief": {"replicas": 2}}),
+        "spec.replicaSpecs",
+        "tensorflow has one chief; replicas is 2",
+    ),
     "no server": (job(framework="mxnet", roles={"scheduler": {}, "worker": {}}), "mxnet needs role server"),
     "reserved role": (job(framework="custom", roles={"master": {}}), "spec.replicaSpecs", "not master"),
     "role that is no name": (job(framework="custom", roles={"A_b": {}}), "spec.replicaSpecs", "lower-case"),

@@ -42,6 +42,7 @@ MXNET = Framework(
     roles=("scheduler", "server", "worker"),
     environment=environment,
     required=(("scheduler",), ("server",), ("worker",)),
+    single_roles=("scheduler",),
     ports=(PORT,),
     deciding_role="worker",
     stop_order=("worker", "server", "scheduler"),

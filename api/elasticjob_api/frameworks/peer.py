@@ -44,6 +44,7 @@ class Framework:
     Attributes:
         roles: role names it knows; empty means any.
         required: roles that a job needs, with an agent; of each group one.
+        single_roles: roles of which a job has one member with an agent at most.
         ports: at which members that meet there listen, or the first of each role does.
         environment: prepares what all ranks of a world share, once, and returns what renders the variables of each.
         process_per_gpu: a member has a process for each of its GPUs, unless the job sets their number; each process
@@ -61,6 +62,7 @@ class Framework:
     roles: tuple[str, ...]
     environment: Callable[[Sequence[Peer]], Environment]
     required: tuple[tuple[str, ...], ...] = ()
+    single_roles: tuple[str, ...] = ()
     ports: tuple[int, ...] = ()
     deciding_role: str | None = None
     stop_order: tuple[str, ...] = ()

@@ -35,6 +35,7 @@ TENSORFLOW = Framework(
     roles=ROLES,
     environment=environment,
     required=(("chief", "worker"),),
+    single_roles=("chief",),
     ports=tuple(FIRST_PORTS.values()),
     deciding_role="chief",
     # The chief saves the variables, which parameter servers hold and workers may be changing.

@@ -6,9 +6,10 @@ import re
 import time
 from typing import Any
 
+import msgspec
 import pytest
 from elasticjob_api import names
-from elasticjob_api.elasticjob import RunPolicy
+from elasticjob_api.elasticjob import ElasticJob, RunPolicy
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import (
     ELASTIC_JOBS,
@@ -20,6 +21,8 @@ from elasticjob_kube.resources import (
     Resource,
 )
 from elasticjob_operator.core.model.actions import EmitEvent
+from elasticjob_operator.core.model.plan import PlanRefused
+from elasticjob_operator.core.scaling.limits import check_bounds
 from elasticjob_operator.events import Events
 from elasticjob_operator.store import JobKey
 
@@ -157,6 +160,17 @@ async def test_a_request_that_cannot_be_met_says_why_and_touches_nothing(
     assert message in status_of(nodes, resource, "bad")["message"]
     assert [(pod["metadata"]["uid"], pod["spec"]) for pod in nodes.cluster.kube.all(PODS)] == before
     nodes.cluster.check_final_state()
+
+
+def test_a_role_of_which_the_framework_has_one_gets_no_second_member() -> None:
+    spec = {
+        "framework": "mxnet",
+        "replicaSpecs": {role: {"template": {}} for role in ("scheduler", "server", "worker")},
+    }
+    job = msgspec.convert({"metadata": {"name": JOB}, "spec": spec}, ElasticJob)
+    check_bounds(job, "server", 2, prefix="")
+    with pytest.raises(PlanRefused, match=r"spec\.count: framework mxnet has one scheduler, not 2"):
+        check_bounds(job, "scheduler", 2, prefix="spec.count: ")
 
 
 @pytest.mark.parametrize("resource", [SCALE_INS, SCALE_PLANS])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.names import RESOURCE_GPU
 from elasticjob_api.quantity import parse_quantity, requested
 from elasticjob_api.scaleplan import ScalePlan
@@ -21,7 +22,7 @@ def check_size(job: ElasticJob, plan: ScalePlan, change: ResolvedPlan) -> None:
         PlanRefused: it would.
     """
     for role, indices in change.targets.items():
-        spec, before = job.spec.replica_specs[role], change.before[role]
+        before = change.before[role]
         if indices == before:
             continue
         entry = plan.spec.replica_resource_specs.get(role)
@@ -31,19 +32,22 @@ def check_size(job: ElasticJob, plan: ScalePlan, change: ResolvedPlan) -> None:
             fields = ["spec.createPods"] * bool(indices - before) + ["spec.removePods"] * bool(before - indices)
             prefix = f"{', '.join(fields)}: {len(indices - before)} more and {len(before - indices)} fewer than "
             prefix += f"{len(before)}: "
-        check_bounds(spec.min_replicas, spec.max_replicas, len(indices), role=role, prefix=prefix)
+        check_bounds(job, role, len(indices), prefix=prefix)
 
 
-def check_bounds(min_replicas: int, max_replicas: int | None, size: int, *, role: str, prefix: str) -> None:
+def check_bounds(job: ElasticJob, role: str, size: int, *, prefix: str) -> None:
     """Refuse a size outside of a role's bounds.
 
     Raises:
         PlanRefused: it is outside.
     """
-    if size < min_replicas:
-        raise PlanRefused(f"{prefix}{size} members of role {role} would be below minReplicas {min_replicas}")
-    if max_replicas is not None and size > max_replicas:
-        raise PlanRefused(f"{prefix}{size} members of role {role} would be above maxReplicas {max_replicas}")
+    spec, framework = job.spec.replica_specs[role], job.spec.framework
+    if size < spec.min_replicas:
+        raise PlanRefused(f"{prefix}{size} members of role {role} would be below minReplicas {spec.min_replicas}")
+    if spec.max_replicas is not None and size > spec.max_replicas:
+        raise PlanRefused(f"{prefix}{size} members of role {role} would be above maxReplicas {spec.max_replicas}")
+    if size > 1 and spec.agent != "None" and role in FRAMEWORKS[framework].single_roles:
+        raise PlanRefused(f"{prefix}framework {framework} has one {role}, not {size}")
 
 
 def check_resources(job: ElasticJob, plan: ScalePlan, change: ResolvedPlan) -> None:

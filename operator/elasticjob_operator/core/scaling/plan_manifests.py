@@ -117,9 +117,9 @@ def _count_to_add(job: ElasticJob, scaler: ScaleOut) -> int:
     count, role = scaler.spec.count, scaler.spec.role
     if not 1 <= count <= MAX_MEMBERS_PER_REQUEST:
         raise PlanRefused(f"spec.count: {count} must be from 1 to {MAX_MEMBERS_PER_REQUEST}")
-    spec, size = job.spec.replica_specs[role], job.status.replica_statuses[role].desired
+    size = job.status.replica_statuses[role].desired
     prefix = f"spec.count: {count} more than {size}: "
-    check_bounds(spec.min_replicas, spec.max_replicas, size + count, role=role, prefix=prefix)
+    check_bounds(job, role, size + count, prefix=prefix)
     return count
 
 
@@ -127,13 +127,12 @@ def _indices_to_remove(observed: Observed, scaler: ScaleIn) -> frozenset[int]:
     job, role, count, pod_names = observed.job, scaler.spec.role, scaler.spec.count, scaler.spec.pod_names
     if (count is None) == (not pod_names):
         raise PlanRefused("spec.count, spec.podNames: give either count or podNames")
-    spec = job.spec.replica_specs[role]
     indices = parse_indices(job.status.replica_statuses[role].indices)
     if count is not None:
         if not 1 <= count <= MAX_MEMBERS_PER_REQUEST:
             raise PlanRefused(f"spec.count: {count} must be from 1 to {MAX_MEMBERS_PER_REQUEST}")
         prefix = f"spec.count: {count} fewer than {len(indices)}: "
-        check_bounds(spec.min_replicas, spec.max_replicas, len(indices) - count, role=role, prefix=prefix)
+        check_bounds(job, role, len(indices) - count, prefix=prefix)
         return members_to_remove(indices, count, first=dispensable_members(job, role))
     by_name = {pod.name: pod for pod in observed.pods}
     removed: set[int] = set()
@@ -146,7 +145,7 @@ def _indices_to_remove(observed: Observed, scaler: ScaleIn) -> frozenset[int]:
             raise PlanRefused(f"{field}: {name!r} is named twice")
         removed.add(index)
     prefix = f"spec.podNames: {len(removed)} fewer than {len(indices)}: "
-    check_bounds(spec.min_replicas, spec.max_replicas, len(indices) - len(removed), role=role, prefix=prefix)
+    check_bounds(job, role, len(indices) - len(removed), prefix=prefix)
     return frozenset(removed)
 
 
