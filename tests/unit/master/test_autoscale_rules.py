@@ -24,6 +24,7 @@ from elasticjob_master.core.autoscale.scaling_memory import (
     ScalingMemory,
     adjusted_to,
     with_measurement,
+    with_settled,
 )
 from msgspec.structs import replace
 
@@ -113,14 +114,27 @@ def test_repeated_windows_count_together_and_show_the_noise() -> None:
 
 def test_a_lasting_change_opens_the_question_again_and_a_short_one_does_not() -> None:
     memory = replace(measured((2, 200.0), (4, 400.0)), settled=4, reference=400.0)
-    for rate in (*[200.0] * 11, 400.0, *[200.0] * 11):
+    for rate in (*[200.0] * 71, 400.0, *[200.0] * 71):
         memory = with_measurement(memory, 4, Measurement(rate))
     assert memory.settled == 4
     assert memory.rates[4] == pytest.approx(400.0), "strays are not averaged in"
     memory = with_measurement(memory, 4, Measurement(200.0))
     assert memory.settled is None
-    assert memory.measured_rates() == {4: MeasuredRate(200.0, 12)}
+    assert memory.measured_rates() == {4: MeasuredRate(200.0, 72)}
     assert decide(memory, scaling_inputs(4)).size == 3, "after a loss it looks downwards first"
+
+
+def test_a_throughput_that_changes_again_and_again_is_searched_for_less_and_less_often() -> None:
+    memory, waits = replace(measured((4, 400.0)), settled=4, reference=400.0), []
+    for fast in (True, False, True):
+        before = 0
+        while memory.settled is not None:
+            memory = with_measurement(memory, 4, Measurement(800.0 if fast else 400.0))
+            before += 1
+        waits.append(before)
+        memory = with_settled(memory, 4)
+    assert waits == [6, 144, 24]
+    assert with_settled(replace(memory, drifted_from=4, rates={8: 800.0}), 8).fruitless == 0
 
 
 def test_a_change_in_the_middle_of_a_search_begins_another_one_without_what_was_measured_before() -> None:
@@ -548,6 +562,8 @@ def test_all_of_the_memory_is_stored_and_comes_back() -> None:
         heading=-1,
         turned=True,
         moves=3,
+        drifted_from=2,
+        fruitless=2,
         costs=(12.0, 14.0),
         had=6,
         retry_at=1e9,

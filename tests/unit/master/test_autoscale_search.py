@@ -9,7 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.autoscale_job import Outcome, SimulatedJob, turns
-from bench.autoscale_worlds import KINDS, UNSEEN, Servers, World, drawn, input_bound, linear, named_worlds, saturating
+from bench.autoscale_worlds import (
+    HOUR,
+    KINDS,
+    UNSEEN,
+    Servers,
+    World,
+    drawn,
+    input_bound,
+    linear,
+    named_worlds,
+    saturating,
+)
 from tests.support.thorough import some_of
 
 MOST_PLANS = 10
@@ -96,6 +107,15 @@ def test_a_neighbour_that_stays_for_half_an_hour_changes_nothing_once_the_size_i
     world = World("disturbed", "for 30 minutes", linear, 8, 16, factor=lambda t: 0.5 if 7200 < t < 9000 else 1.0)
     outcome = SimulatedJob(world).run()
     assert outcome.sizes == [[8, 16]], outcome
+
+
+@pytest.mark.parametrize("hours", [0.5, 2.0, 4.0])
+def test_a_throughput_that_changes_by_the_hour_costs_few_plans_a_day_and_no_member(hours: float) -> None:
+    """Half of the time it is halved: searches that begin in one half and end in the other compare what cannot be."""
+    world = World("phases", f"{hours} h", linear, 8, 16, factor=lambda t: 0.5 if t / HOUR % hours < hours / 2 else 1.0)
+    outcome = SimulatedJob(world).run(hours=24.0)
+    assert sum(map(len, outcome.plans)) <= MOST_PLANS, outcome
+    assert outcome.sizes[-1][-1] == 16, outcome
 
 
 def test_a_size_that_fills_its_nodes_is_not_left_for_one_that_does_not() -> None:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision, ScalingInputs
 from elasticjob_master.core.autoscale.measured_worth import best_measured, is_clearly_worth_more, size_between
-from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
+from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory, with_settled
 
 MOST_MOVES, _MOST_RETURNS = 8, 2
 """The most plans of one search, and how many more may bring it back to a size that was better."""
@@ -62,7 +62,6 @@ def settle(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, facts: str
         returned = go_back(memory, now, bounds, found, facts)
         if not returned.changes_nothing:
             return returned
-    reference = memory.rates[now.size]
-    after = replace(memory, settled=now.size, reference=reference, strays=())
+    after = with_settled(memory, now.size)
     bound = f"; {bounds.limit} allows no more than {bounds.maximum}" if now.size == bounds.maximum else ""
     return ScalingDecision(f"{facts}{bound}; settled at {now.size}", after)

@@ -21,8 +21,10 @@ _DRIFT, _DRIFT_NOISES = 0.15, 4.0
 """A window strays if it differs by so much, and by so many times the noise, from the mean of those before."""
 _LONG_DRIFT = 0.4
 """A settled size is left, too, when its rate has slowly changed by so much."""
-_SLOWER_WINDOWS, _FASTER_WINDOWS, _DRIFT_WINDOWS_IN_SEARCH = 12, 6, 2
-"""For how many windows in a row a settled size must stray: when it got slower, nothing is lost by waiting."""
+_SLOWER_WINDOWS, _FASTER_WINDOWS, _DRIFT_WINDOWS_IN_SEARCH = 72, 6, 2
+"""For how many windows in a row a settled size must stray: if it got slower, only members are lost by waiting."""
+_MOST_DOUBLINGS, _SAME_SIZE = 5, 0.1
+"""How often that doubles, each time that a search ends where it began, give or take this part."""
 _OLD_SECONDS, _OLD_WEIGHT = 900.0, 0.5
 """What was measured so long before a window counts as no more than this part of one beside it."""
 _SETTLED_WINDOWS = 4.0
@@ -129,6 +131,8 @@ class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
         heading: 1 if the search went up last, -1 if down; at its beginning, the direction in which to go first; 0: any.
         turned: the search has changed its direction; it does so only once.
         moves: the number of plans made in this search.
+        drifted_from: the size at which a change of the throughput began this search; None: something else did.
+        fruitless: how many such searches in a row have ended where they began; each doubles the wait for the next one.
         costs: seconds of training that the last rescales have cost.
         had: the size reached when a plan did not get all its pods; no larger one is requested before `retry_at`.
         retry_at: in seconds since the epoch.
@@ -154,6 +158,8 @@ class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     heading: int = 0
     turned: bool = False
     moves: int = 0
+    drifted_from: int | None = None
+    fruitless: int = 0
     costs: tuple[float, ...] = ()
     had: int | None = None
     retry_at: float = 0.0
@@ -190,7 +196,8 @@ class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def begin_search(memory: ScalingMemory, size: int, *, heading: int = 0) -> ScalingMemory:
     """Return the memory at the beginning of a search that starts from a size."""
-    return replace(memory, asked=size, settled=None, strays=(), heading=heading, turned=False, moves=0)
+    fresh = replace(memory, asked=size, settled=None, strays=(), drifted_from=None)
+    return replace(fresh, heading=heading, turned=False, moves=0)
 
 
 def adjusted_to(memory: ScalingMemory, *, size: int, setting: str) -> ScalingMemory:
@@ -225,11 +232,11 @@ def with_measurement(memory: ScalingMemory, size: int, measured: Measurement) ->
         memory = _with_drift(memory, known.mean, measured.rate, settled=settled)
         if len(before) == 1 and not memory.strays:  # it was noise, not a change
             memory = _with_noise(memory, known, Measurement(before[0]))
-        enough = _FASTER_WINDOWS if measured.rate > known.mean else _SLOWER_WINDOWS
-        if len(memory.strays) >= (enough if settled else _DRIFT_WINDOWS_IN_SEARCH):
+        if len(memory.strays) >= _drift_windows(memory, faster=measured.rate > known.mean, settled=settled):
             new = MeasuredRate(fmean(memory.strays), len(memory.strays), measured.at)
             heading = (1 if new.mean > known.mean else -1) if settled else 0
-            return begin_search(memory.with_rates({size: new}), size, heading=heading)
+            memory = begin_search(memory.with_rates({size: new}), size, heading=heading)
+            return replace(memory, drifted_from=size)
         if memory.strays:
             return memory
         memory = _with_noise(memory, known, measured)
@@ -241,6 +248,23 @@ def with_measurement(memory: ScalingMemory, size: int, measured: Measurement) ->
     for oldest in list(rates)[:-MOST_SIZES]:
         del rates[oldest]
     return memory.with_rates(rates)
+
+
+def with_settled(memory: ScalingMemory, size: int) -> ScalingMemory:
+    """Return the memory when a search has settled at a size that was measured."""
+    origin, fruitless = memory.drifted_from, memory.fruitless
+    if origin is not None:
+        fruitless = fruitless + 1 if abs(size / origin - 1) <= _SAME_SIZE else 0
+    reference = memory.rates[size]
+    return replace(memory, settled=size, reference=reference, strays=(), drifted_from=None, fruitless=fruitless)
+
+
+def _drift_windows(memory: ScalingMemory, *, faster: bool, settled: bool) -> int:
+    """Return how many windows in a row must stray for a new search."""
+    if not settled:
+        return _DRIFT_WINDOWS_IN_SEARCH
+    # A throughput that changes again and again, as by day and night, is not searched for again and again.
+    return (_FASTER_WINDOWS if faster else _SLOWER_WINDOWS) * 2 ** min(memory.fruitless, _MOST_DOUBLINGS)
 
 
 def _with_drift(memory: ScalingMemory, mean: float, rate: float, *, settled: bool) -> ScalingMemory:
