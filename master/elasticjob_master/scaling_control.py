@@ -6,9 +6,11 @@ import logging
 import time
 from collections.abc import Callable
 
+from elasticjob_master.core.autoscale.belief import Belief, BeliefOfLatestEvidence, Evidence
 from elasticjob_master.core.autoscale.decision import ScalingDecision
 from elasticjob_master.core.autoscale.job_scaling import EndedPlan, JobScaling
 from elasticjob_master.core.scale_plans import ScalePlans
+from elasticjob_master.monitors.activity import Activity
 from elasticjob_master.monitors.autoscaler import AutoScaler
 from elasticjob_master.monitors.view import JobView
 
@@ -31,6 +33,7 @@ class ScalingControl:
         self.job_scaling: JobScaling | None = None
         self.on_decision: Callable[[str, ScalingDecision], None] = lambda _role, _decision: None
         self._changed = changed
+        self._belief = BeliefOfLatestEvidence()
 
     def tick(self, job: JobView, now: float) -> None:
         """Let the auto-scaler measure; have a plan created if it decides so."""
@@ -41,6 +44,15 @@ class ScalingControl:
         if scaling is not None and decision is not None:
             self.plans.requested = True
             self.on_decision(scaling.role, decision)
+
+    def activity(self, job: JobView, scaling: JobScaling, now: float) -> Activity:
+        """Return what the auto-scaler does at present."""
+        return self.autoscaler.activity(job, scaling, now, plan_requested=self.plans.requested)
+
+    def belief(self, scaling: JobScaling) -> Belief:
+        """Return what the measurements make believe of the sizes."""
+        rates, noise = self.autoscaler.memory.measured_rates(), self.autoscaler.memory.noise
+        return self._belief.form(Evidence(rates, noise, scaling.desired, scaling.bounds, scaling.objective))
 
     def plan_created(self, number: int, decision: ScalingDecision) -> None:
         """The plan of a decision exists."""

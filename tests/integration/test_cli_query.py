@@ -126,6 +126,7 @@ async def test_a_running_job_is_shown_with_its_members_and_shards(
         assert (found["jobName"], found["phase"]) == (JOB, "JOB_PHASE_WAITING")
         assert [(member["podName"], member["rank"]) for member in found["members"]] == [(f"{JOB}-worker-0", None)]
         assert (found["datasets"][0]["total"], found["datasets"][0]["leased"]) == ("10", "3")
+        assert (found["autoscaling"]["enabled"], found["autoscaling"]["sizes"]) == (False, [])
 
 
 async def test_the_secret_that_reads_is_enough_and_a_master_that_does_not_know_it_is_asked_with_the_jobs_own(
@@ -194,7 +195,7 @@ async def test_a_given_address_is_used_in_place_of_the_status(
     assert f"{JOB}-worker-0" in text
 
 
-async def test_members_progress_history_and_plans_are_asked_for_by_name(
+async def test_members_progress_history_plans_and_auto_scaling_are_asked_for_by_name(
     kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
 ) -> None:
     port = free_port()
@@ -208,10 +209,13 @@ async def test_members_progress_history_and_plans_are_asked_for_by_name(
         assert (code, errors) == (0, "")
         assert [line.split()[1] for line in text.splitlines()][:2] == ["MasterStarted", "MemberRegistered"]
         assert f"{JOB}-worker-0 at 127.0.0.1" in text
-        for topic, key in (("members", "members"), ("progress", "step"), ("history", "events"), ("plans", "plans")):
+        keys = {"members": "members", "progress": "step", "history": "events", "plans": "plans", "autoscaling": "sizes"}
+        for topic, key in keys.items():
             code, text, errors = await query(cluster, JOB, topic, "-n", job, "-o", "json")
             assert (code, errors) == (0, "")
             assert key in json.loads(text), text
+        _, text, _ = await query(cluster, JOB, "autoscaling", "-n", job)
+        assert text == "Auto-scaling is off, and no size has been measured.\n"
     code, _, errors = await query(cluster, JOB, "nonsense", "-n", job)
     assert code == 2
     assert "nonsense" in errors

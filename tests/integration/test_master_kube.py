@@ -140,8 +140,19 @@ async def test_the_auto_scaler_decides_by_what_it_measured_as_soon_as_it_is_enab
         agents.append(await Agent(2).join(channel))
         await until("a measurement of three", lambda: b"measured: 3 members" in master.log.read_bytes())
         assert await setting.plans() == []
+        known = await autoscaling(channel)
+        assert (known.enabled, known.role, known.size, known.reason) == (False, "worker", 3, "")
+        measured = {size.size: size.samples_per_second for size in known.sizes if size.samples_per_second}
+        assert measured.keys() == {2, 3}
+        assert measured[2] == pytest.approx(50.0, rel=0.5)
         await setting.patch_job({"spec": {"autoscaling": {"enabled": True}}})
         [plan] = await until("an Auto plan", setting.plans, bool)
+        watch = JobServiceStub(channel).WatchAutoscaling(job_pb2.WatchAutoscalingRequest(), timeout=20)
+        async for known in watch:
+            if known.waiting_for == "the end of the present ScalePlan":
+                break
+        assert known.enabled
+        assert known.reason == plan["spec"]["reason"]
         assert plan["metadata"]["name"] == f"{JOB}-auto-1"
         assert plan["metadata"]["ownerReferences"][0]["uid"] == setting.uid
         assert plan["spec"]["source"] == "Auto"
@@ -149,6 +160,11 @@ async def test_the_auto_scaler_decides_by_what_it_measured_as_soon_as_it_is_enab
         assert "2 members: " in plan["spec"]["reason"]
         await asyncio.sleep(3 * COOLDOWN)
         assert len(await setting.plans()) == 1, "no second plan while the first is unfinished"
+
+
+async def autoscaling(channel: grpc.aio.Channel) -> job_pb2.Autoscaling:
+    """Return what the master's auto-scaler knows."""
+    return await JobServiceStub(channel).GetAutoscaling(job_pb2.GetAutoscalingRequest())
 
 
 async def make_auto_plan(setting: Setting, number: int, replicas: int) -> None:

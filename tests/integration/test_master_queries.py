@@ -50,11 +50,12 @@ async def test_every_watch_sends_the_present_then_the_change_and_ends_with_the_m
         "progress": stub.WatchProgress(job_pb2.WatchProgressRequest(), timeout=SECONDS),
         "history": stub.WatchHistory(job_pb2.WatchHistoryRequest(), timeout=SECONDS),
         "plans": stub.WatchPlans(job_pb2.WatchPlansRequest(), timeout=SECONDS),
+        "autoscaling": stub.WatchAutoscaling(job_pb2.WatchAutoscalingRequest(), timeout=SECONDS),
     }
     values: dict[str, list[Any]] = {name: [await watch.read()] for name, watch in watches.items()}
     assert values["status"][0].phase == job_pb2.JOB_PHASE_WAITING
     assert values["members"][0].members == values["plans"][0].plans == []
-    assert values["progress"][0].eta_seconds == -1
+    assert values["progress"][0].eta_seconds == values["autoscaling"][0].decision_seconds == -1
     assert [event.reason for event in values["history"][0].events] == ["MasterStarted"]
 
     async def read(name: str) -> None:
@@ -75,7 +76,7 @@ async def test_every_watch_sends_the_present_then_the_change_and_ends_with_the_m
     assert [event.reason for each in values["history"] for event in each.events] == [
         "MasterStarted", "MemberRegistered", "MemberRegistered", "WorldFormed",
     ], "each event once, by a watch that sends only what is new"  # fmt: skip
-    assert len(values["plans"]) == 1, "what does not change is sent once"
+    assert len(values["plans"]) == len(values["autoscaling"]) == 1, "what does not change is sent once"
 
 
 async def test_a_watch_sends_at_most_one_value_a_second(channel: grpc.aio.Channel) -> None:

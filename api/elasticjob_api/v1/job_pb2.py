@@ -26,7 +26,7 @@ from elasticjob_api.v1 import agent_pb2 as elasticjob__api_dot_v1_dot_agent__pb2
 from elasticjob_api.v1 import shards_pb2 as elasticjob__api_dot_v1_dot_shards__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x65lasticjob_api/v1/job.proto\x12\relasticjob.v1\x1a\x1d\x65lasticjob_api/v1/agent.proto\x1a\x1e\x65lasticjob_api/v1/shards.proto\"\x12\n\x10GetStatusRequest\"\x14\n\x12WatchStatusRequest\"\x13\n\x11GetMembersRequest\"\x15\n\x13WatchMembersRequest\"\x14\n\x12GetProgressRequest\"\x16\n\x14WatchProgressRequest\"\x13\n\x11GetHistoryRequest\"\x15\n\x13WatchHistoryRequest\"\x11\n\x0fGetPlansRequest\"\x13\n\x11WatchPlansRequest\"\x11\n\x0fGetWorldRequest\"\xe6\x01\n\tJobStatus\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x10\n\x08job_name\x18\x02 \x01(\t\x12&\n\x05phase\x18\x03 \x01(\x0e\x32\x17.elasticjob.v1.JobPhase\x12\r\n\x05round\x18\x04 \x01(\x04\x12\x12\n\nworld_size\x18\x05 \x01(\r\x12)\n\x08progress\x18\x06 \x01(\x0b\x32\x17.elasticjob.v1.Progress\x12\'\n\x08\x64\x61tasets\x18\x07 \x03(\x0b\x32\x15.elasticjob.v1.Ledger\x12\x15\n\rmaster_starts\x18\x08 \x01(\r\"\xa4\x02\n\x08Progress\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x13\n\x0btotal_steps\x18\x02 \x01(\x04\x12\x1a\n\x12samples_per_second\x18\x03 \x01(\x01\x12\x13\n\x0b\x65ta_seconds\x18\x04 \x01(\x01\x12\x18\n\x10last_report_time\x18\x05 \x01(\x01\x12\x35\n\x07metrics\x18\x06 \x03(\x0b\x32$.elasticjob.v1.Progress.MetricsEntry\x12\x18\n\x10steps_per_second\x18\x07 \x01(\x01\x12\x15\n\rstalled_since\x18\x08 \x01(\x01\x12\x12\n\nstragglers\x18\t \x03(\t\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"W\n\x07History\x12&\n\x07samples\x18\x01 \x03(\x0b\x32\x15.elasticjob.v1.Sample\x12$\n\x06\x65vents\x18\x02 \x03(\x0b\x32\x14.elasticjob.v1.Event\"c\n\x06Sample\x12\x0c\n\x04time\x18\x01 \x01(\x01\x12\r\n\x05round\x18\x02 \x01(\x04\x12\x12\n\nworld_size\x18\x03 \x01(\r\x12\x0c\n\x04step\x18\x04 \x01(\x04\x12\x1a\n\x12samples_per_second\x18\x05 \x01(\x01\"6\n\x05\x45vent\x12\x0c\n\x04time\x18\x01 \x01(\x01\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\".\n\x08PlanList\x12\"\n\x05plans\x18\x01 \x03(\x0b\x32\x13.elasticjob.v1.Plan\"x\n\x04Plan\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\r\n\x05phase\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x0f\n\x07\x63reated\x18\x06 \x01(\x01\x12\x11\n\tcompleted\x18\x07 \x01(\x01\"4\n\nMemberList\x12&\n\x07members\x18\x01 \x03(\x0b\x32\x15.elasticjob.v1.Member*\x86\x01\n\x08JobPhase\x12\x19\n\x15JOB_PHASE_UNSPECIFIED\x10\x00\x12\x15\n\x11JOB_PHASE_WAITING\x10\x01\x12\x17\n\x13JOB_PHASE_REFORMING\x10\x02\x12\x16\n\x12JOB_PHASE_TRAINING\x10\x03\x12\x17\n\x13JOB_PHASE_FINISHING\x10\x04\x32\xc2\x06\n\nJobService\x12\x46\n\tGetStatus\x12\x1f.elasticjob.v1.GetStatusRequest\x1a\x18.elasticjob.v1.JobStatus\x12L\n\x0bWatchStatus\x12!.elasticjob.v1.WatchStatusRequest\x1a\x18.elasticjob.v1.JobStatus0\x01\x12I\n\nGetMembers\x12 .elasticjob.v1.GetMembersRequest\x1a\x19.elasticjob.v1.MemberList\x12O\n\x0cWatchMembers\x12\".elasticjob.v1.WatchMembersRequest\x1a\x19.elasticjob.v1.MemberList0\x01\x12I\n\x0bGetProgress\x12!.elasticjob.v1.GetProgressRequest\x1a\x17.elasticjob.v1.Progress\x12O\n\rWatchProgress\x12#.elasticjob.v1.WatchProgressRequest\x1a\x17.elasticjob.v1.Progress0\x01\x12\x46\n\nGetHistory\x12 .elasticjob.v1.GetHistoryRequest\x1a\x16.elasticjob.v1.History\x12L\n\x0cWatchHistory\x12\".elasticjob.v1.WatchHistoryRequest\x1a\x16.elasticjob.v1.History0\x01\x12\x43\n\x08GetPlans\x12\x1e.elasticjob.v1.GetPlansRequest\x1a\x17.elasticjob.v1.PlanList\x12I\n\nWatchPlans\x12 .elasticjob.v1.WatchPlansRequest\x1a\x17.elasticjob.v1.PlanList0\x01\x12@\n\x08GetWorld\x12\x1e.elasticjob.v1.GetWorldRequest\x1a\x14.elasticjob.v1.Worldb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x65lasticjob_api/v1/job.proto\x12\relasticjob.v1\x1a\x1d\x65lasticjob_api/v1/agent.proto\x1a\x1e\x65lasticjob_api/v1/shards.proto\"\x12\n\x10GetStatusRequest\"\x14\n\x12WatchStatusRequest\"\x13\n\x11GetMembersRequest\"\x15\n\x13WatchMembersRequest\"\x14\n\x12GetProgressRequest\"\x16\n\x14WatchProgressRequest\"\x13\n\x11GetHistoryRequest\"\x15\n\x13WatchHistoryRequest\"\x11\n\x0fGetPlansRequest\"\x13\n\x11WatchPlansRequest\"\x17\n\x15GetAutoscalingRequest\"\x19\n\x17WatchAutoscalingRequest\"\x11\n\x0fGetWorldRequest\"\xe6\x01\n\tJobStatus\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x10\n\x08job_name\x18\x02 \x01(\t\x12&\n\x05phase\x18\x03 \x01(\x0e\x32\x17.elasticjob.v1.JobPhase\x12\r\n\x05round\x18\x04 \x01(\x04\x12\x12\n\nworld_size\x18\x05 \x01(\r\x12)\n\x08progress\x18\x06 \x01(\x0b\x32\x17.elasticjob.v1.Progress\x12\'\n\x08\x64\x61tasets\x18\x07 \x03(\x0b\x32\x15.elasticjob.v1.Ledger\x12\x15\n\rmaster_starts\x18\x08 \x01(\r\"\xa4\x02\n\x08Progress\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x13\n\x0btotal_steps\x18\x02 \x01(\x04\x12\x1a\n\x12samples_per_second\x18\x03 \x01(\x01\x12\x13\n\x0b\x65ta_seconds\x18\x04 \x01(\x01\x12\x18\n\x10last_report_time\x18\x05 \x01(\x01\x12\x35\n\x07metrics\x18\x06 \x03(\x0b\x32$.elasticjob.v1.Progress.MetricsEntry\x12\x18\n\x10steps_per_second\x18\x07 \x01(\x01\x12\x15\n\rstalled_since\x18\x08 \x01(\x01\x12\x12\n\nstragglers\x18\t \x03(\t\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"W\n\x07History\x12&\n\x07samples\x18\x01 \x03(\x0b\x32\x15.elasticjob.v1.Sample\x12$\n\x06\x65vents\x18\x02 \x03(\x0b\x32\x14.elasticjob.v1.Event\"c\n\x06Sample\x12\x0c\n\x04time\x18\x01 \x01(\x01\x12\r\n\x05round\x18\x02 \x01(\x04\x12\x12\n\nworld_size\x18\x03 \x01(\r\x12\x0c\n\x04step\x18\x04 \x01(\x04\x12\x1a\n\x12samples_per_second\x18\x05 \x01(\x01\"6\n\x05\x45vent\x12\x0c\n\x04time\x18\x01 \x01(\x01\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\".\n\x08PlanList\x12\"\n\x05plans\x18\x01 \x03(\x0b\x32\x13.elasticjob.v1.Plan\"x\n\x04Plan\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\r\n\x05phase\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x0f\n\x07\x63reated\x18\x06 \x01(\x01\x12\x11\n\tcompleted\x18\x07 \x01(\x01\"4\n\nMemberList\x12&\n\x07members\x18\x01 \x03(\x0b\x32\x15.elasticjob.v1.Member\"\xb8\x03\n\x0b\x41utoscaling\x12\x0f\n\x07\x65nabled\x18\x01 \x01(\x08\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x0c\n\x04size\x18\x03 \x01(\r\x12\x0f\n\x07minimum\x18\x04 \x01(\r\x12\x0f\n\x07maximum\x18\x05 \x01(\r\x12\r\n\x05limit\x18\x06 \x01(\t\x12\x13\n\x0bwaiting_for\x18\x07 \x01(\t\x12\x13\n\x0bwindow_part\x18\x08 \x01(\x01\x12\x18\n\x10\x64\x65\x63ision_seconds\x18\t \x01(\x01\x12\x0e\n\x06reason\x18\n \x01(\t\x12\x0f\n\x07\x64\x65\x63ided\x18\x0b \x01(\x01\x12\x14\n\x0csettled_size\x18\x0c \x01(\r\x12\x10\n\x08had_size\x18\r \x01(\r\x12\x12\n\nretry_time\x18\x0e \x01(\x01\x12\x1c\n\x14resources_retry_time\x18\x0f \x01(\x01\x12\x17\n\x0frescale_seconds\x18\x10 \x01(\x01\x12\x11\n\tbest_from\x18\x11 \x01(\r\x12\x0f\n\x07\x62\x65st_to\x18\x12 \x01(\r\x12(\n\x05sizes\x18\x13 \x03(\x0b\x32\x19.elasticjob.v1.SizeBelief\x12%\n\x05roles\x18\x14 \x03(\x0b\x32\x16.elasticjob.v1.RoleUse\"\xd5\x01\n\nSizeBelief\x12\x0c\n\x04size\x18\x01 \x01(\r\x12\x1a\n\x12samples_per_second\x18\x02 \x01(\x01\x12\x0f\n\x07windows\x18\x03 \x01(\x01\x12\x16\n\x0erelative_error\x18\x04 \x01(\x01\x12\x10\n\x08measured\x18\x05 \x01(\x01\x12\x10\n\x08\x65xpected\x18\x06 \x01(\x01\x12\x15\n\rexpected_from\x18\x07 \x01(\x01\x12\x13\n\x0b\x65xpected_to\x18\x08 \x01(\x01\x12\x11\n\ttoo_small\x18\t \x01(\x01\x12\x11\n\ttoo_large\x18\n \x01(\x01\"P\n\x07RoleUse\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x11\n\tcpu_cores\x18\x02 \x01(\x01\x12\x14\n\x0cmemory_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06remark\x18\x04 \x01(\t*\x86\x01\n\x08JobPhase\x12\x19\n\x15JOB_PHASE_UNSPECIFIED\x10\x00\x12\x15\n\x11JOB_PHASE_WAITING\x10\x01\x12\x17\n\x13JOB_PHASE_REFORMING\x10\x02\x12\x16\n\x12JOB_PHASE_TRAINING\x10\x03\x12\x17\n\x13JOB_PHASE_FINISHING\x10\x04\x32\xf0\x07\n\nJobService\x12\x46\n\tGetStatus\x12\x1f.elasticjob.v1.GetStatusRequest\x1a\x18.elasticjob.v1.JobStatus\x12L\n\x0bWatchStatus\x12!.elasticjob.v1.WatchStatusRequest\x1a\x18.elasticjob.v1.JobStatus0\x01\x12I\n\nGetMembers\x12 .elasticjob.v1.GetMembersRequest\x1a\x19.elasticjob.v1.MemberList\x12O\n\x0cWatchMembers\x12\".elasticjob.v1.WatchMembersRequest\x1a\x19.elasticjob.v1.MemberList0\x01\x12I\n\x0bGetProgress\x12!.elasticjob.v1.GetProgressRequest\x1a\x17.elasticjob.v1.Progress\x12O\n\rWatchProgress\x12#.elasticjob.v1.WatchProgressRequest\x1a\x17.elasticjob.v1.Progress0\x01\x12\x46\n\nGetHistory\x12 .elasticjob.v1.GetHistoryRequest\x1a\x16.elasticjob.v1.History\x12L\n\x0cWatchHistory\x12\".elasticjob.v1.WatchHistoryRequest\x1a\x16.elasticjob.v1.History0\x01\x12\x43\n\x08GetPlans\x12\x1e.elasticjob.v1.GetPlansRequest\x1a\x17.elasticjob.v1.PlanList\x12I\n\nWatchPlans\x12 .elasticjob.v1.WatchPlansRequest\x1a\x17.elasticjob.v1.PlanList0\x01\x12R\n\x0eGetAutoscaling\x12$.elasticjob.v1.GetAutoscalingRequest\x1a\x1a.elasticjob.v1.Autoscaling\x12X\n\x10WatchAutoscaling\x12&.elasticjob.v1.WatchAutoscalingRequest\x1a\x1a.elasticjob.v1.Autoscaling0\x01\x12@\n\x08GetWorld\x12\x1e.elasticjob.v1.GetWorldRequest\x1a\x14.elasticjob.v1.Worldb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,8 +35,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PROGRESS_METRICSENTRY']._loaded_options = None
   _globals['_PROGRESS_METRICSENTRY']._serialized_options = b'8\001'
-  _globals['_JOBPHASE']._serialized_start=1343
-  _globals['_JOBPHASE']._serialized_end=1477
+  _globals['_JOBPHASE']._serialized_start=2136
+  _globals['_JOBPHASE']._serialized_end=2270
   _globals['_GETSTATUSREQUEST']._serialized_start=109
   _globals['_GETSTATUSREQUEST']._serialized_end=127
   _globals['_WATCHSTATUSREQUEST']._serialized_start=129
@@ -57,26 +57,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETPLANSREQUEST']._serialized_end=302
   _globals['_WATCHPLANSREQUEST']._serialized_start=304
   _globals['_WATCHPLANSREQUEST']._serialized_end=323
-  _globals['_GETWORLDREQUEST']._serialized_start=325
-  _globals['_GETWORLDREQUEST']._serialized_end=342
-  _globals['_JOBSTATUS']._serialized_start=345
-  _globals['_JOBSTATUS']._serialized_end=575
-  _globals['_PROGRESS']._serialized_start=578
-  _globals['_PROGRESS']._serialized_end=870
-  _globals['_PROGRESS_METRICSENTRY']._serialized_start=824
-  _globals['_PROGRESS_METRICSENTRY']._serialized_end=870
-  _globals['_HISTORY']._serialized_start=872
-  _globals['_HISTORY']._serialized_end=959
-  _globals['_SAMPLE']._serialized_start=961
-  _globals['_SAMPLE']._serialized_end=1060
-  _globals['_EVENT']._serialized_start=1062
-  _globals['_EVENT']._serialized_end=1116
-  _globals['_PLANLIST']._serialized_start=1118
-  _globals['_PLANLIST']._serialized_end=1164
-  _globals['_PLAN']._serialized_start=1166
-  _globals['_PLAN']._serialized_end=1286
-  _globals['_MEMBERLIST']._serialized_start=1288
-  _globals['_MEMBERLIST']._serialized_end=1340
-  _globals['_JOBSERVICE']._serialized_start=1480
-  _globals['_JOBSERVICE']._serialized_end=2314
+  _globals['_GETAUTOSCALINGREQUEST']._serialized_start=325
+  _globals['_GETAUTOSCALINGREQUEST']._serialized_end=348
+  _globals['_WATCHAUTOSCALINGREQUEST']._serialized_start=350
+  _globals['_WATCHAUTOSCALINGREQUEST']._serialized_end=375
+  _globals['_GETWORLDREQUEST']._serialized_start=377
+  _globals['_GETWORLDREQUEST']._serialized_end=394
+  _globals['_JOBSTATUS']._serialized_start=397
+  _globals['_JOBSTATUS']._serialized_end=627
+  _globals['_PROGRESS']._serialized_start=630
+  _globals['_PROGRESS']._serialized_end=922
+  _globals['_PROGRESS_METRICSENTRY']._serialized_start=876
+  _globals['_PROGRESS_METRICSENTRY']._serialized_end=922
+  _globals['_HISTORY']._serialized_start=924
+  _globals['_HISTORY']._serialized_end=1011
+  _globals['_SAMPLE']._serialized_start=1013
+  _globals['_SAMPLE']._serialized_end=1112
+  _globals['_EVENT']._serialized_start=1114
+  _globals['_EVENT']._serialized_end=1168
+  _globals['_PLANLIST']._serialized_start=1170
+  _globals['_PLANLIST']._serialized_end=1216
+  _globals['_PLAN']._serialized_start=1218
+  _globals['_PLAN']._serialized_end=1338
+  _globals['_MEMBERLIST']._serialized_start=1340
+  _globals['_MEMBERLIST']._serialized_end=1392
+  _globals['_AUTOSCALING']._serialized_start=1395
+  _globals['_AUTOSCALING']._serialized_end=1835
+  _globals['_SIZEBELIEF']._serialized_start=1838
+  _globals['_SIZEBELIEF']._serialized_end=2051
+  _globals['_ROLEUSE']._serialized_start=2053
+  _globals['_ROLEUSE']._serialized_end=2133
+  _globals['_JOBSERVICE']._serialized_start=2273
+  _globals['_JOBSERVICE']._serialized_end=3281
 # @@protoc_insertion_point(module_scope)

@@ -199,6 +199,36 @@ class WatchPlansRequest(_message.Message):
 Global___WatchPlansRequest: _TypeAlias = WatchPlansRequest  # noqa: Y015
 
 @_typing.final
+class GetAutoscalingRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetAutoscalingRequest: _TypeAlias = GetAutoscalingRequest  # noqa: Y015
+
+@_typing.final
+class WatchAutoscalingRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchAutoscalingRequest: _TypeAlias = WatchAutoscalingRequest  # noqa: Y015
+
+@_typing.final
 class GetWorldRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -493,3 +523,188 @@ class MemberList(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MemberList: _TypeAlias = MemberList  # noqa: Y015
+
+@_typing.final
+class Autoscaling(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENABLED_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    MINIMUM_FIELD_NUMBER: _builtins.int
+    MAXIMUM_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    WAITING_FOR_FIELD_NUMBER: _builtins.int
+    WINDOW_PART_FIELD_NUMBER: _builtins.int
+    DECISION_SECONDS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    DECIDED_FIELD_NUMBER: _builtins.int
+    SETTLED_SIZE_FIELD_NUMBER: _builtins.int
+    HAD_SIZE_FIELD_NUMBER: _builtins.int
+    RETRY_TIME_FIELD_NUMBER: _builtins.int
+    RESOURCES_RETRY_TIME_FIELD_NUMBER: _builtins.int
+    RESCALE_SECONDS_FIELD_NUMBER: _builtins.int
+    BEST_FROM_FIELD_NUMBER: _builtins.int
+    BEST_TO_FIELD_NUMBER: _builtins.int
+    SIZES_FIELD_NUMBER: _builtins.int
+    ROLES_FIELD_NUMBER: _builtins.int
+    enabled: _builtins.bool
+    """Whether it may change the job; it measures always."""
+    role: _builtins.str
+    """The role whose size is chosen; empty: there is none."""
+    size: _builtins.int
+    """How many members the role shall have at present."""
+    minimum: _builtins.int
+    """The sizes that may be requested, and what sets the upper bound."""
+    maximum: _builtins.int
+    limit: _builtins.str
+    waiting_for: _builtins.str
+    """What must be there before it goes on; empty: it measures."""
+    window_part: _builtins.float
+    """How much of the present window is over, up to 1."""
+    decision_seconds: _builtins.float
+    """The most seconds until its end, when the next decision is made; negative when not known."""
+    reason: _builtins.str
+    """The latest decision of this master, and when it was made, in seconds since the epoch; 0: not yet."""
+    decided: _builtins.float
+    settled_size: _builtins.int
+    """The size at which the search has settled; 0: it goes on."""
+    had_size: _builtins.int
+    """The size that was reached when pods could not be had, and when more are requested again, in seconds since the
+    epoch; 0: there is no pause.
+    """
+    retry_time: _builtins.float
+    resources_retry_time: _builtins.float
+    """When CPU and memory may change again after a plan for them has failed, in seconds since the epoch; 0: now."""
+    rescale_seconds: _builtins.float
+    """What a rescale costs, in seconds of training; 0: none was measured."""
+    best_from: _builtins.int
+    """The best size is between these with a likelihood of at least 90 %, as far as one of the curves is right; 0: fewer
+    than two sizes were measured.
+    """
+    best_to: _builtins.int
+    @_builtins.property
+    def sizes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SizeBelief]:
+        """At most 32, in ascending order: the measured ones and, from two on, the present one, the largest one allowed and
+        the best ones.
+        """
+
+    @_builtins.property
+    def roles(self) -> _containers.RepeatedCompositeFieldContainer[Global___RoleUse]: ...
+    def __init__(
+        self,
+        *,
+        enabled: _builtins.bool = ...,
+        role: _builtins.str = ...,
+        size: _builtins.int = ...,
+        minimum: _builtins.int = ...,
+        maximum: _builtins.int = ...,
+        limit: _builtins.str = ...,
+        waiting_for: _builtins.str = ...,
+        window_part: _builtins.float = ...,
+        decision_seconds: _builtins.float = ...,
+        reason: _builtins.str = ...,
+        decided: _builtins.float = ...,
+        settled_size: _builtins.int = ...,
+        had_size: _builtins.int = ...,
+        retry_time: _builtins.float = ...,
+        resources_retry_time: _builtins.float = ...,
+        rescale_seconds: _builtins.float = ...,
+        best_from: _builtins.int = ...,
+        best_to: _builtins.int = ...,
+        sizes: _abc.Iterable[Global___SizeBelief] | None = ...,
+        roles: _abc.Iterable[Global___RoleUse] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["best_from", b"best_from", "best_to", b"best_to", "decided", b"decided", "decision_seconds", b"decision_seconds", "enabled", b"enabled", "had_size", b"had_size", "limit", b"limit", "maximum", b"maximum", "minimum", b"minimum", "reason", b"reason", "rescale_seconds", b"rescale_seconds", "resources_retry_time", b"resources_retry_time", "retry_time", b"retry_time", "role", b"role", "roles", b"roles", "settled_size", b"settled_size", "size", b"size", "sizes", b"sizes", "waiting_for", b"waiting_for", "window_part", b"window_part"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Autoscaling: _TypeAlias = Autoscaling  # noqa: Y015
+
+@_typing.final
+class SizeBelief(_message.Message):
+    """SizeBelief is what was measured of a size, and what is believed by curves that are fitted to all that was measured."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZE_FIELD_NUMBER: _builtins.int
+    SAMPLES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    WINDOWS_FIELD_NUMBER: _builtins.int
+    RELATIVE_ERROR_FIELD_NUMBER: _builtins.int
+    MEASURED_FIELD_NUMBER: _builtins.int
+    EXPECTED_FIELD_NUMBER: _builtins.int
+    EXPECTED_FROM_FIELD_NUMBER: _builtins.int
+    EXPECTED_TO_FIELD_NUMBER: _builtins.int
+    TOO_SMALL_FIELD_NUMBER: _builtins.int
+    TOO_LARGE_FIELD_NUMBER: _builtins.int
+    size: _builtins.int
+    samples_per_second: _builtins.float
+    """Samples a second, as measured; 0: it was not."""
+    windows: _builtins.float
+    """The windows that this is the mean of."""
+    relative_error: _builtins.float
+    """Its standard error, relative to it."""
+    measured: _builtins.float
+    """When it was last measured, in seconds since the epoch; 0: not known."""
+    expected: _builtins.float
+    """Samples a second, and the bounds between which they are with a likelihood of 90 %; 0: nothing is expected, as fewer
+    than two sizes were measured.
+    """
+    expected_from: _builtins.float
+    expected_to: _builtins.float
+    too_small: _builtins.float
+    """The likelihoods that nearly the best throughput needs more members, and that far fewer are as good."""
+    too_large: _builtins.float
+    def __init__(
+        self,
+        *,
+        size: _builtins.int = ...,
+        samples_per_second: _builtins.float = ...,
+        windows: _builtins.float = ...,
+        relative_error: _builtins.float = ...,
+        measured: _builtins.float = ...,
+        expected: _builtins.float = ...,
+        expected_from: _builtins.float = ...,
+        expected_to: _builtins.float = ...,
+        too_small: _builtins.float = ...,
+        too_large: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected", b"expected", "expected_from", b"expected_from", "expected_to", b"expected_to", "measured", b"measured", "relative_error", b"relative_error", "samples_per_second", b"samples_per_second", "size", b"size", "too_large", b"too_large", "too_small", b"too_small", "windows", b"windows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SizeBelief: _TypeAlias = SizeBelief  # noqa: Y015
+
+@_typing.final
+class RoleUse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    CPU_CORES_FIELD_NUMBER: _builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    REMARK_FIELD_NUMBER: _builtins.int
+    role: _builtins.str
+    cpu_cores: _builtins.float
+    """The most that one member has used since the job began."""
+    memory_bytes: _builtins.int
+    remark: _builtins.str
+    """What the auto-scaler has changed, and what came of it."""
+    def __init__(
+        self,
+        *,
+        role: _builtins.str = ...,
+        cpu_cores: _builtins.float = ...,
+        memory_bytes: _builtins.int = ...,
+        remark: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_cores", b"cpu_cores", "memory_bytes", b"memory_bytes", "remark", b"remark", "role", b"role"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RoleUse: _TypeAlias = RoleUse  # noqa: Y015

@@ -86,6 +86,16 @@ class JobServiceStub:
                 request_serializer=elasticjob__api_dot_v1_dot_job__pb2.WatchPlansRequest.SerializeToString,
                 response_deserializer=elasticjob__api_dot_v1_dot_job__pb2.PlanList.FromString,
                 _registered_method=True)
+        self.GetAutoscaling = channel.unary_unary(
+                '/elasticjob.v1.JobService/GetAutoscaling',
+                request_serializer=elasticjob__api_dot_v1_dot_job__pb2.GetAutoscalingRequest.SerializeToString,
+                response_deserializer=elasticjob__api_dot_v1_dot_job__pb2.Autoscaling.FromString,
+                _registered_method=True)
+        self.WatchAutoscaling = channel.unary_stream(
+                '/elasticjob.v1.JobService/WatchAutoscaling',
+                request_serializer=elasticjob__api_dot_v1_dot_job__pb2.WatchAutoscalingRequest.SerializeToString,
+                response_deserializer=elasticjob__api_dot_v1_dot_job__pb2.Autoscaling.FromString,
+                _registered_method=True)
         self.GetWorld = channel.unary_unary(
                 '/elasticjob.v1.JobService/GetWorld',
                 request_serializer=elasticjob__api_dot_v1_dot_job__pb2.GetWorldRequest.SerializeToString,
@@ -162,6 +172,19 @@ class JobServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetAutoscaling(self, request, context):
+        """GetAutoscaling says what the auto-scaler knows and does; of a job without a role to scale nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchAutoscaling(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetWorld(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -220,6 +243,16 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.WatchPlans,
                     request_deserializer=elasticjob__api_dot_v1_dot_job__pb2.WatchPlansRequest.FromString,
                     response_serializer=elasticjob__api_dot_v1_dot_job__pb2.PlanList.SerializeToString,
+            ),
+            'GetAutoscaling': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetAutoscaling,
+                    request_deserializer=elasticjob__api_dot_v1_dot_job__pb2.GetAutoscalingRequest.FromString,
+                    response_serializer=elasticjob__api_dot_v1_dot_job__pb2.Autoscaling.SerializeToString,
+            ),
+            'WatchAutoscaling': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchAutoscaling,
+                    request_deserializer=elasticjob__api_dot_v1_dot_job__pb2.WatchAutoscalingRequest.FromString,
+                    response_serializer=elasticjob__api_dot_v1_dot_job__pb2.Autoscaling.SerializeToString,
             ),
             'GetWorld': grpc.unary_unary_rpc_method_handler(
                     servicer.GetWorld,
@@ -498,6 +531,60 @@ class JobService:
             '/elasticjob.v1.JobService/WatchPlans',
             elasticjob__api_dot_v1_dot_job__pb2.WatchPlansRequest.SerializeToString,
             elasticjob__api_dot_v1_dot_job__pb2.PlanList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetAutoscaling(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/elasticjob.v1.JobService/GetAutoscaling',
+            elasticjob__api_dot_v1_dot_job__pb2.GetAutoscalingRequest.SerializeToString,
+            elasticjob__api_dot_v1_dot_job__pb2.Autoscaling.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchAutoscaling(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/elasticjob.v1.JobService/WatchAutoscaling',
+            elasticjob__api_dot_v1_dot_job__pb2.WatchAutoscalingRequest.SerializeToString,
+            elasticjob__api_dot_v1_dot_job__pb2.Autoscaling.FromString,
             options,
             channel_credentials,
             insecure,

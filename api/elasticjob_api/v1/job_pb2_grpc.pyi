@@ -51,6 +51,9 @@ class JobServiceStub:
     """WatchHistory sends the stored history at once, then only new samples and events."""
     GetPlans: _grpc.UnaryUnaryMultiCallable[_job_pb2.GetPlansRequest, _job_pb2.PlanList]
     WatchPlans: _grpc.UnaryStreamMultiCallable[_job_pb2.WatchPlansRequest, _job_pb2.PlanList]
+    GetAutoscaling: _grpc.UnaryUnaryMultiCallable[_job_pb2.GetAutoscalingRequest, _job_pb2.Autoscaling]
+    """GetAutoscaling says what the auto-scaler knows and does; of a job without a role to scale nothing."""
+    WatchAutoscaling: _grpc.UnaryStreamMultiCallable[_job_pb2.WatchAutoscalingRequest, _job_pb2.Autoscaling]
     GetWorld: _grpc.UnaryUnaryMultiCallable[_job_pb2.GetWorldRequest, _agent_pb2.World]
 
 @_typing.type_check_only
@@ -75,6 +78,9 @@ class JobServiceAsyncStub(JobServiceStub):
     """WatchHistory sends the stored history at once, then only new samples and events."""
     GetPlans: _aio.UnaryUnaryMultiCallable[_job_pb2.GetPlansRequest, _job_pb2.PlanList]  # type: ignore[assignment]
     WatchPlans: _aio.UnaryStreamMultiCallable[_job_pb2.WatchPlansRequest, _job_pb2.PlanList]  # type: ignore[assignment]
+    GetAutoscaling: _aio.UnaryUnaryMultiCallable[_job_pb2.GetAutoscalingRequest, _job_pb2.Autoscaling]  # type: ignore[assignment]
+    """GetAutoscaling says what the auto-scaler knows and does; of a job without a role to scale nothing."""
+    WatchAutoscaling: _aio.UnaryStreamMultiCallable[_job_pb2.WatchAutoscalingRequest, _job_pb2.Autoscaling]  # type: ignore[assignment]
     GetWorld: _aio.UnaryUnaryMultiCallable[_job_pb2.GetWorldRequest, _agent_pb2.World]  # type: ignore[assignment]
 
 class JobServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -156,6 +162,21 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _job_pb2.WatchPlansRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_job_pb2.PlanList], _abc.AsyncIterator[_job_pb2.PlanList]]: ...
+
+    @_abc_1.abstractmethod
+    def GetAutoscaling(
+        self,
+        request: _job_pb2.GetAutoscalingRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_job_pb2.Autoscaling, _abc.Awaitable[_job_pb2.Autoscaling]]:
+        """GetAutoscaling says what the auto-scaler knows and does; of a job without a role to scale nothing."""
+
+    @_abc_1.abstractmethod
+    def WatchAutoscaling(
+        self,
+        request: _job_pb2.WatchAutoscalingRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_job_pb2.Autoscaling], _abc.AsyncIterator[_job_pb2.Autoscaling]]: ...
 
     @_abc_1.abstractmethod
     def GetWorld(

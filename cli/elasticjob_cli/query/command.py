@@ -80,7 +80,7 @@ def query(
     ),
     kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig file; default: $KUBECONFIG.")] = None,
 ) -> None:
-    """Ask a job's master: phase, world, members and shards; or its members, progress, history or plans in detail."""
+    """Ask a job's master: phase, world, members, shards and auto-scaling; or one topic in detail."""
     try:
         asyncio.run(_query(job, topic, namespace, address, watch=watch, output=output, kubeconfig=kubeconfig))
     except (QueryError, MasterUnavailable) as error:
@@ -185,14 +185,27 @@ def _status_answer(snapshot: JobSnapshot) -> _Answer:
 async def _snapshot(
     endpoint: MasterEndpoint, reference: _JobReference, status: job_pb2.JobStatus | None = None
 ) -> JobSnapshot:
-    """Fetch status, members and world; `status` is given when a watch has just delivered it."""
+    """Fetch status, members, world and auto-scaling; `status` is given when a watch has just delivered it."""
     async with _job_service(endpoint, reference) as master:
         metadata, timeout = endpoint.metadata, CALL_SECONDS
         if status is None:
             status = await master.GetStatus(job_pb2.GetStatusRequest(), metadata=metadata, timeout=timeout)
         members = await master.GetMembers(job_pb2.GetMembersRequest(), metadata=metadata, timeout=timeout)
         world = await master.GetWorld(job_pb2.GetWorldRequest(), metadata=metadata, timeout=timeout)
-    return JobSnapshot(status=status, members=tuple(members.members), world=world)
+        autoscaling = await _autoscaling(master, endpoint)
+    return JobSnapshot(status, tuple(members.members), world, autoscaling)
+
+
+async def _autoscaling(master: job_pb2_grpc.JobServiceAsyncStub, endpoint: MasterEndpoint) -> job_pb2.Autoscaling:
+    """Fetch what the auto-scaler knows; nothing from a master of an earlier version, which cannot say it."""
+    try:
+        return await master.GetAutoscaling(
+            job_pb2.GetAutoscalingRequest(), metadata=endpoint.metadata, timeout=CALL_SECONDS
+        )
+    except grpc.aio.AioRpcError as error:
+        if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+            raise
+        return job_pb2.Autoscaling()
 
 
 async def _watch(kube: Kube, reference: _JobReference, topic: Topic, output: Output) -> None:

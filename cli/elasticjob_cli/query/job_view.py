@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from elasticjob_api.v1 import agent_pb2, job_pb2, shards_pb2
 from google.protobuf.json_format import MessageToDict
@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from elasticjob_cli.query.autoscaling import is_of_interest, render_autoscaling
 from elasticjob_cli.query.formatting import (
     UNKNOWN,
     format_bytes,
@@ -30,6 +31,7 @@ class JobSnapshot:
     status: job_pb2.JobStatus
     members: tuple[agent_pb2.Member, ...]
     world: agent_pb2.World
+    autoscaling: job_pb2.Autoscaling = field(default_factory=job_pb2.Autoscaling)
 
     def rank(self, member: agent_pb2.Member) -> int | None:
         """Return the member's rank in the present world; None for a member outside of it."""
@@ -38,21 +40,24 @@ class JobSnapshot:
 
 
 def as_json(snapshot: JobSnapshot) -> str:
-    """Return one line: the status in protobuf's own JSON (64-bit numbers as text), and `members` with their ranks."""
+    """Return one line: the status in protobuf's own JSON (64-bit numbers as text), `members` and `autoscaling`."""
 
-    def fields(message: job_pb2.JobStatus | agent_pb2.Member) -> dict[str, object]:
+    def fields(message: job_pb2.JobStatus | agent_pb2.Member | job_pb2.Autoscaling) -> dict[str, object]:
         result: dict[str, object] = MessageToDict(message, always_print_fields_with_no_presence=True)
         return result
 
     members = [fields(member) | {"rank": snapshot.rank(member)} for member in _ordered(snapshot)]
-    return json.dumps(fields(snapshot.status) | {"members": members})
+    more = {"members": members, "autoscaling": fields(snapshot.autoscaling)}
+    return json.dumps(fields(snapshot.status) | more)
 
 
 def as_text(snapshot: JobSnapshot) -> RenderableType:
-    """Return a few lines about the job, a row per member, a row per data set."""
+    """Return a few lines about the job, a row per member, a row per data set, and what the auto-scaler knows."""
     parts: list[RenderableType] = [_summary(snapshot.status), Text(), _members(snapshot)]
     if snapshot.status.datasets:
         parts += [Text(), _datasets(snapshot.status.datasets)]
+    if is_of_interest(snapshot.autoscaling):
+        parts += [Text(), render_autoscaling(snapshot.autoscaling)]
     return Group(*parts)
 
 

@@ -1,4 +1,4 @@
-"""The topics of `elasticjob query` besides the job's status: members, progress, history and plans."""
+"""The topics of `elasticjob query` besides the job's status: members, progress, history, plans and auto-scaling."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from rich.console import RenderableType
 from rich.text import Text
 
+from elasticjob_cli.query.autoscaling import render_autoscaling
 from elasticjob_cli.query.formatting import (
     UNKNOWN,
     format_bytes,
@@ -33,6 +34,7 @@ class Topic(StrEnum):
     PROGRESS = "progress"
     HISTORY = "history"
     PLANS = "plans"
+    AUTOSCALING = "autoscaling"
 
 
 @dataclass(frozen=True)
@@ -123,4 +125,5 @@ TOPIC_QUERIES = {
     Topic.PROGRESS: TopicQuery("Progress", render_progress),
     Topic.HISTORY: TopicQuery("History", render_history, incremental=True),
     Topic.PLANS: TopicQuery("Plans", render_plans),
+    Topic.AUTOSCALING: TopicQuery("Autoscaling", render_autoscaling),
 }

@@ -18,6 +18,7 @@ from elasticjob_master.core.autoscale.parameter_servers import SERVER_ROLES
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory, adjusted_to, with_measurement
 from elasticjob_master.core.autoscale.usage import UsageSamples
 from elasticjob_master.core.rendezvous.members import Member
+from elasticjob_master.monitors.activity import Activity, available_members, awaited, present_activity
 from elasticjob_master.monitors.view import JobView
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,9 @@ class AutoScaler:
     Attributes:
         memory: what it has learned; stored with the master's state. Whoever calls a method stores it when it is another
             object afterwards.
+        reason: of the latest decision that this master made, also of one that changes nothing. While nothing changes at
+            a settled size, it is still that for which the size was settled or changed.
+        decided_at: when, in seconds since the epoch; 0: not yet.
     """
 
     def __init__(self) -> None:
@@ -50,7 +54,8 @@ class AutoScaler:
         self._missing_since: float | None = None
         self._considered: JobScaling | None = None
         """What the last decision was made for: there is no other one until that or a measurement is new."""
-        self._last_reason = ""
+        self.reason = ""
+        self.decided_at = 0.0
         self._early_at = 0.0
 
     def restore(self, memory: ScalingMemory) -> None:
@@ -121,11 +126,11 @@ class AutoScaler:
         if scaling is None:
             return None
         may_decide = scaling.enabled and not scaling.plan_unfinished and not plan_requested
-        available = _available_members(job)
+        available = available_members(job)
         if now - self._usage_sampled_at >= min(_LONGEST_USAGE_PAUSE, scaling.cooldown / _USAGE_SAMPLES):
             self._usage_sampled_at = now
             self._sample_usage(scaling, available, wall)
-        if not _is_steady(job, scaling, available):
+        if awaited(job, scaling, available):
             self._measure_anew()
             return self._without_missing(job, scaling, available, now, wall, may_decide=may_decide)
         self._missing_since = None
@@ -138,7 +143,7 @@ class AutoScaler:
             return None
         if self._window.windows and scaling != self._considered:
             self._considered = scaling
-            return self._decided(decide(self.memory, self._inputs(job, scaling, now, wall)))
+            return self._decided(decide(self.memory, self._inputs(job, scaling, now, wall)), wall)
         return self._early_decision(job, scaling, now, wall)
 
     def _measure_anew(self) -> None:
@@ -158,7 +163,7 @@ class AutoScaler:
         memory = with_measurement(memory, scaling.desired, replace(measured, at=wall))
         inputs = replace(self._inputs(job, scaling, now, wall), window_is_over=False)
         decision = decide(memory, inputs)
-        return self._decided(decision) if decision.size is not None and decision.size > scaling.desired else None
+        return self._decided(decision, wall) if decision.size is not None and decision.size > scaling.desired else None
 
     def _measure(self, scaling: JobScaling, available: list[Member], now: float, wall: float) -> None:
         """Take what was measured into the memory, when a window is over."""
@@ -174,17 +179,22 @@ class AutoScaler:
         self._usage.clear()
         self._considered = None
 
-    def _decided(self, decision: ScalingDecision) -> ScalingDecision | None:
+    def _decided(self, decision: ScalingDecision, wall: float) -> ScalingDecision | None:
         """Return the decision if a plan is to be created of it; otherwise remember that nothing is to be done."""
         if not decision.changes_nothing:
-            log.info("auto-scaling: %s", decision.reason)
+            self._explain(decision, wall, log_it=True)
             return decision
+        if self.memory.settled is None or not self.reason:
+            self._explain(decision, wall, log_it=decision.memory.settled is not None)
         if decision.memory != self.memory:
             self.memory = decision.memory
-        if decision.reason != self._last_reason and decision.memory.settled is not None:
-            log.info("auto-scaling: %s", decision.reason)
-        self._last_reason = decision.reason
         return None
+
+    def _explain(self, decision: ScalingDecision, wall: float, *, log_it: bool) -> None:
+        """Keep the reason of a decision for those who ask."""
+        self.reason, self.decided_at = decision.reason, wall
+        if log_it:
+            log.info("auto-scaling: %s", decision.reason)
 
     def _without_missing(
         self, job: JobView, scaling: JobScaling, available: list[Member], now: float, wall: float, *, may_decide: bool
@@ -201,7 +211,11 @@ class AutoScaler:
             return None
         self._missing_since = now
         decision = pending.fall_back(self.memory, missing, size=scaling.desired, bounds=scaling.bounds, wall=wall)
-        return None if decision is None else self._decided(decision)
+        return None if decision is None else self._decided(decision, wall)
+
+    def activity(self, job: JobView, scaling: JobScaling, now: float, *, plan_requested: bool) -> Activity:
+        """Return what it does at present; the arguments are those of `tick`."""
+        return present_activity(self._window, job, scaling, now, plan_requested=plan_requested)
 
     # --- what the members use ----------------------------------------------------------------------------------------
 
@@ -241,21 +255,6 @@ class AutoScaler:
             free_resources=scaling.free_resources,
             setting=scaling.setting,
         )
-
-
-def _available_members(job: JobView) -> list[Member]:
-    """Return the members of the present world that are available, by rank."""
-    return [m for m in map(job.members.get, job.rendezvous.world) if m is not None and m.available]
-
-
-def _is_steady(job: JobView, scaling: JobScaling, available: list[Member]) -> bool:
-    """Return whether the whole job trains at its size and everything is in place."""
-    rendezvous = job.rendezvous
-    if rendezvous.phase != "training" or rendezvous.confirmed_at is None or job.members.disconnected:
-        return False
-    if job.progress.round != rendezvous.round or not job.progress.reporter_count():
-        return False
-    return sum(m.identity.role == scaling.role for m in available) == scaling.desired
 
 
 def _resources_of(scaling: JobScaling, member: Member) -> ContainerResources:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from elasticjob_api.v1 import job_pb2
 from elasticjob_master import scaling_control
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.autoscale.container_resources import ContainerResources
@@ -16,6 +17,8 @@ from elasticjob_master.core.autoscale.pending import MISSING_SECONDS
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
+from elasticjob_master.server.autoscaling import autoscaling
+from msgspec.structs import replace as replaced
 
 COOLDOWN = 10.0
 GIB = 1024**3
@@ -185,3 +188,105 @@ def test_a_plan_that_is_found_counts_as_asked_for() -> None:
     memory = job.scaling.autoscaler.memory
     assert (job.controller.plans.last_number, memory.asked, memory.moves) == (7, 2, 1)
     assert (memory.heading, memory.turned) == (-1, True)
+
+
+# --- what people are told --------------------------------------------------------------------------------------------
+
+
+def known(job: Job) -> job_pb2.Autoscaling:
+    return autoscaling(job.scaling, job.controller, float(job.second), wall=1e9 + job.second)
+
+
+def test_of_a_job_without_a_role_to_scale_nothing_is_told() -> None:
+    job = Job(members=2, desired=2)
+    job.scaling.job_scaling = None
+    assert known(job) == job_pb2.Autoscaling(decision_seconds=-1.0)
+
+
+def test_what_it_measures_when_it_decides_and_why_is_told_at_every_moment() -> None:
+    job = Job(members=2, desired=2)
+    waiting = known(job)
+    assert (waiting.enabled, waiting.role, waiting.size) == (True, "worker", 2)
+    assert (waiting.minimum, waiting.maximum, waiting.limit) == (1, 16, "maxReplicas")
+    assert waiting.waiting_for == "the first step of the present world"
+    assert (waiting.reason, waiting.decision_seconds, list(waiting.sizes)) == ("", -1.0, [])
+    job.train(0, 5, 100.0)
+    measuring = known(job)
+    assert (measuring.waiting_for, measuring.window_part, measuring.decision_seconds) == ("", 0.4, 6.0)
+    job.train(5, 12, 100.0)
+    [grow] = job.asked
+    creating = known(job)
+    assert creating.waiting_for == "the end of the present ScalePlan"
+    assert (creating.reason, creating.decision_seconds) == (grow.reason, -1.0)
+    assert creating.decided > 0
+    [size] = creating.sizes
+    assert (size.size, size.samples_per_second, size.expected) == (2, pytest.approx(100.0), 0.0)
+
+
+def test_a_decision_that_changes_nothing_is_told_with_its_reason() -> None:
+    job = Job(members=4, desired=4)
+    job.scaling.autoscaler.restore(ScalingMemory(rates={2: 100.0}, asked=4, heading=1))
+    job.train(0, 12, 141.0)
+    assert job.asked == []
+    assert "measuring 4 again" in known(job).reason
+    assert [size.size for size in known(job).sizes if size.samples_per_second] == [2, 4]
+    assert all(size.expected for size in known(job).sizes)
+
+
+def test_why_a_size_was_settled_stays_known_while_nothing_changes(caplog: pytest.LogCaptureFixture) -> None:
+    job = Job(members=2, desired=2)
+    assert job.scaling.job_scaling is not None
+    job.scaling.job_scaling = replace(job.scaling.job_scaling, bounds=Bounds(2, 2, "worker.maxReplicas"))
+    caplog.set_level("INFO")
+    job.train(0, 12, 100.0)
+    settled = known(job)
+    assert settled.settled_size == 2
+    assert "worker.maxReplicas allows no other size" in settled.reason
+    job.train(12, 100, 101.0)
+    assert (known(job).reason, known(job).decided) == (settled.reason, settled.decided)
+    assert known(job).waiting_for == "", "it goes on measuring"
+    assert caplog.text.count("auto-scaling: ") == 1
+
+
+def test_while_it_is_off_it_tells_what_it_has_measured() -> None:
+    job = Job(members=2, desired=2)
+    assert job.scaling.job_scaling is not None
+    job.scaling.job_scaling = replace(job.scaling.job_scaling, enabled=False)
+    job.train(0, 30, 100.0)
+    off = known(job)
+    assert (off.enabled, off.waiting_for, off.decision_seconds, off.reason) == (False, "", -1.0, "")
+    assert [size.size for size in off.sizes] == [2]
+
+
+def test_what_is_missing_for_a_measurement_is_told() -> None:
+    job = Job(members=2, desired=4)
+    job.train(0, 20, 100.0)
+    assert known(job).waiting_for == "4 members, of which 2 are there"
+    job.controller.members.disconnected.add("0")
+    assert known(job).waiting_for == "1 members to connect again"
+    silent = Job(members=2, desired=2)
+    silent.train(0, 20, 0.0)
+    assert known(silent).waiting_for == "samples, of which the training reports none"
+
+
+def test_a_pause_after_pods_that_could_not_be_had_is_told_until_it_is_over() -> None:
+    job = Job(members=2, desired=2)
+    job.scaling.autoscaler.restore(ScalingMemory(had=2, retry_at=1e9 + 60, resources_at=1e9 + 30, costs=(12.0,)))
+    pauses = known(job)
+    assert (pauses.had_size, pauses.retry_time, pauses.resources_retry_time) == (2, 1e9 + 60, 1e9 + 30)
+    assert pauses.rescale_seconds == 12.0
+    job.second = 60
+    over = known(job)
+    assert (over.had_size, over.retry_time, over.resources_retry_time) == (0, 0.0, 0.0)
+
+
+def test_what_a_role_has_used_and_what_became_of_its_change_is_told() -> None:
+    job = Job(members=2, desired=2)
+    job.limit_memory(8 * GIB)
+    job.use(memory=GIB)
+    job.train(0, 5, 100.0)
+    peaks = {"worker": replaced(job.scaling.autoscaler.memory.peaks["worker"], kept=True)}
+    job.scaling.autoscaler.restore(replaced(job.scaling.autoscaler.memory, peaks=peaks))
+    [role] = known(job).roles
+    assert (role.role, role.cpu_cores, role.memory_bytes) == ("worker", 0.9, GIB)
+    assert role.remark == "was lowered and needed it: has it back, and is not lowered again"

@@ -7,6 +7,7 @@ new; a slow reader misses values in between and delays nobody.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
@@ -19,6 +20,7 @@ from elasticjob_api.v1.job_pb2_grpc import JobServiceServicer
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
 from elasticjob_master.server import protobuf
+from elasticjob_master.server.autoscaling import autoscaling
 
 MOST_WATCHES = 256
 _WATCH_SECONDS = 1.0
@@ -52,7 +54,7 @@ class _Shared(Generic[T]):
 
 
 class JobService(JobServiceServicer):
-    """Status, members, world, progress, history and plans."""
+    """Status, members, world, progress, history, plans and auto-scaling."""
 
     def __init__(self, controller: Controller, config: Config) -> None:
         self._controller = controller
@@ -63,6 +65,7 @@ class JobService(JobServiceServicer):
         self._shared_members = _Shared(self._members)
         self._shared_progress = _Shared(self._progress)
         self._shared_plans = _Shared(self._plans)
+        self._shared_autoscaling = _Shared(self._autoscaling)
 
     def end_watches(self) -> None:
         """Send the last values to those who watch, and end their watches: the master itself is about to end."""
@@ -106,6 +109,12 @@ class JobService(JobServiceServicer):
 
     async def WatchPlans(self, request: pb.WatchPlansRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
         await self._watch(context, self._shared_plans.get)
+
+    async def GetAutoscaling(self, request: pb.GetAutoscalingRequest, context: Any) -> pb.Autoscaling:  # noqa: D102
+        return self._autoscaling()
+
+    async def WatchAutoscaling(self, request: pb.WatchAutoscalingRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
+        await self._watch(context, self._shared_autoscaling.get)
 
     async def GetWorld(self, request: pb.GetWorldRequest, context: Any) -> agent_pb2.World:  # noqa: D102
         rendezvous = self._controller.rendezvous
@@ -173,3 +182,7 @@ class JobService(JobServiceServicer):
 
     def _plans(self) -> pb.PlanList:
         return pb.PlanList(plans=map(protobuf.plan, self._controller.plans.summaries()))
+
+    def _autoscaling(self) -> pb.Autoscaling:
+        controller = self._controller
+        return autoscaling(controller.scaling, controller, controller.now(), wall=time.time())

@@ -1,0 +1,71 @@
+"""What the auto-scaler knows and does, as a message."""
+
+from __future__ import annotations
+
+import math
+
+from elasticjob_api.v1 import job_pb2 as pb
+
+from elasticjob_master.core.autoscale.belief import SizeBelief
+from elasticjob_master.core.autoscale.outcomes import outcome
+from elasticjob_master.core.autoscale.scaling_memory import RolePeaks
+from elasticjob_master.monitors.view import JobView
+from elasticjob_master.scaling_control import ScalingControl
+
+
+def autoscaling(control: ScalingControl, job: JobView, now: float, *, wall: float) -> pb.Autoscaling:
+    """Return what is known; nothing of a job that has no role to scale.
+
+    Args:
+        control: what scales the job.
+        job: the job.
+        now: the clock of all decisions.
+        wall: seconds since the epoch.
+    """
+    scaling, memory = control.job_scaling, control.autoscaler.memory
+    if scaling is None:
+        return pb.Autoscaling(decision_seconds=-1.0)
+    activity, belief = control.activity(job, scaling, now), control.belief(scaling)
+    seconds = activity.decision_seconds
+    pauses = memory.had is not None and memory.retry_at > wall
+    return pb.Autoscaling(
+        enabled=scaling.enabled,
+        role=scaling.role,
+        size=scaling.desired,
+        minimum=scaling.bounds.minimum,
+        maximum=scaling.bounds.maximum,
+        limit=scaling.bounds.limit.rstrip(","),
+        waiting_for=activity.waiting_for,
+        # Rounded, so that who watches is not told of every instant.
+        window_part=round(activity.window_part, 2),
+        decision_seconds=-1.0 if seconds is None else math.ceil(seconds),
+        reason=control.autoscaler.reason,
+        decided=control.autoscaler.decided_at,
+        settled_size=memory.settled or 0,
+        had_size=(memory.had or 0) if pauses else 0,
+        retry_time=memory.retry_at if pauses else 0.0,
+        resources_retry_time=memory.resources_at if memory.resources_at > wall else 0.0,
+        rescale_seconds=memory.cost if memory.costs else 0.0,
+        best_from=belief.best[0] if belief.best else 0,
+        best_to=belief.best[1] if belief.best else 0,
+        sizes=map(_size, belief.sizes),
+        roles=[
+            _role(role, memory.peaks.get(role, RolePeaks()), outcome(memory, role)) for role in sorted(scaling.roles)
+        ],
+    )
+
+
+def _size(source: SizeBelief) -> pb.SizeBelief:
+    measured, expected = source.measured, source.expected
+    message = pb.SizeBelief(size=source.size)
+    if measured is not None:
+        message.samples_per_second, message.windows, message.measured = measured.mean, measured.weight, measured.at
+        message.relative_error = source.error
+    if expected is not None:
+        message.expected, message.expected_from, message.expected_to = expected.rate, expected.low, expected.high
+        message.too_small, message.too_large = expected.too_small, expected.too_large
+    return message
+
+
+def _role(role: str, peaks: RolePeaks, remark: str) -> pb.RoleUse:
+    return pb.RoleUse(role=role, cpu_cores=peaks.cpu, memory_bytes=peaks.memory, remark=remark)

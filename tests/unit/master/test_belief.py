@@ -1,0 +1,132 @@
+"""What people are told that the measurements make believe: the truth is in it, it is bounded, and it costs little."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+from elasticjob_master.core.autoscale import belief
+from elasticjob_master.core.autoscale.belief import BeliefOfLatestEvidence, Evidence, SizeBelief, form_belief
+from elasticjob_master.core.autoscale.decision import Bounds
+from elasticjob_master.core.autoscale.outcomes import outcome
+from elasticjob_master.core.autoscale.scaling_memory import MOST_SIZES, MeasuredRate, Relief, RolePeaks, ScalingMemory
+
+GIB = 1024**3
+Curve = Callable[[int], float]
+
+
+def evidence(rates: Mapping[int, float], *, size: int, high: int = 64, weight: float = 4.0) -> Evidence:
+    measured = {n: MeasuredRate(rate, weight) for n, rate in rates.items()}
+    return Evidence(measured, noise=0.02, size=size, bounds=Bounds(1, high), objective=0.5)
+
+
+def by_size(known: Evidence) -> dict[int, SizeBelief]:
+    return {each.size: each for each in form_belief(known).sizes}
+
+
+def linear(size: int) -> float:
+    return 100.0 * size
+
+
+def saturating(size: int) -> float:
+    return 100.0 * size / (1 + size / 12)
+
+
+def congested(size: int) -> float:
+    return 100.0 * size / (1 + size / 40 + (size / 16) ** 2)
+
+
+def limited(size: int) -> float:
+    return 100.0 * min(size, 12)
+
+
+@pytest.mark.parametrize("curve", [linear, saturating, congested, limited])
+def test_the_true_throughput_and_the_best_size_are_in_the_ranges(curve: Curve) -> None:
+    best = next((n for n in range(1, 64) if n * (curve(n + 1) / curve(n) - 1) < 0.5), 64)
+    known = form_belief(evidence({size: curve(size) for size in (1, 2, 4, 8, 16)}, size=16))
+    assert known.best is not None
+    assert known.best[0] <= best <= known.best[1], (known.best, best)
+    for each in known.sizes:
+        assert each.expected is not None
+        assert each.expected.low <= each.expected.rate <= each.expected.high
+        assert each.expected.low <= curve(each.size) <= each.expected.high, each
+
+
+def test_of_measured_sizes_is_said_which_are_too_small_and_which_too_large() -> None:
+    known = by_size(evidence({size: limited(size) for size in (2, 4, 8, 16, 32)}, size=16))
+    assert {n: each.expected.too_small > 0.9 for n, each in known.items() if each.expected and n in (2, 4, 8, 32)} == {
+        2: True, 4: True, 8: True, 32: False,
+    }  # fmt: skip
+    assert known[32].expected is not None
+    assert known[32].expected.too_large > 0.9
+    assert 64 in known, "the largest one that may be requested"
+    assert known[64].measured is None
+
+
+def test_what_was_measured_comes_with_its_windows_and_its_error() -> None:
+    rates = {2: MeasuredRate(200.0, 1.0), 4: MeasuredRate(390.0, 8.0)}
+    known = by_size(Evidence(rates, noise=0.02, size=4, bounds=Bounds(1, 4), objective=0.5))
+    assert (known[2].measured, known[4].measured) == (rates[2], rates[4])
+    assert known[2].error > 2 * known[4].error > 0
+    assert known[4].error == pytest.approx(0.0075, abs=0.001)
+
+
+def test_a_single_measured_size_says_nothing_of_others() -> None:
+    for rates in ({}, {2: 200.0}, {2: 200.0, 4: 0.0}):
+        known = form_belief(evidence(rates, size=2))
+        assert known.best is None
+        assert [(each.size, each.expected) for each in known.sizes] == [(2, None) for n in rates if n == 2]
+
+
+def test_a_longer_range_than_the_measured_one_is_doubted_more() -> None:
+    def doubt(each: SizeBelief) -> float:
+        assert each.expected is not None
+        return each.expected.high / each.expected.low
+
+    known = by_size(evidence({2: 200.0, 4: 390.0}, size=4))
+    assert doubt(known[64]) > 2 * doubt(known[4])
+
+
+def test_at_most_so_many_sizes_are_listed_and_the_present_one_is_among_them() -> None:
+    rates = {size: saturating(size) for size in range(1, MOST_SIZES + 1)}
+    for size in (1, 20, 100):
+        sizes = [each.size for each in form_belief(evidence(rates, size=size, high=100_000)).sizes]
+        assert len(sizes) <= MOST_SIZES
+        assert sizes == sorted(set(sizes))
+        assert {size, MOST_SIZES, 100_000} <= set(sizes), "also the one measured last"
+    assert form_belief(evidence({1: 100.0, 2: 190.0}, size=0)).sizes, "a role without members"
+
+
+def test_the_same_evidence_is_fitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    fits = []
+    fit = belief.fit_curves
+    monkeypatch.setattr(belief, "fit_curves", lambda *args: fits.append(args) or fit(*args))
+    latest = BeliefOfLatestEvidence()
+    for _ in range(100):
+        latest.form(evidence({2: 200.0, 4: 390.0}, size=4))
+    assert len(fits) == 1
+    again = latest.form(evidence({2: 200.0, 4: 380.0}, size=4))
+    assert len(fits) == 2
+    assert again == form_belief(evidence({2: 200.0, 4: 380.0}, size=4))
+
+
+@pytest.mark.parametrize(
+    ("peaks", "text"),
+    [
+        (RolePeaks(), ""),
+        (RolePeaks(before=(4.0, 8 * GIB)), "lowered: each had 4 cores and 8192 MiB"),
+        (RolePeaks(kept=True), "was lowered and needed it: has it back, and is not lowered again"),
+        (RolePeaks(raised_to=GIB), "memory raised to 1024 MiB"),
+        (RolePeaks(raised_to=GIB, filled=True), "memory raised to 1024 MiB: the program fills it, so it gets no more"),
+        (RolePeaks(raised_to=GIB, roomy=True), "memory raised to 1024 MiB: that is enough"),
+    ],
+)
+def test_what_became_of_changed_resources_is_said(peaks: RolePeaks, text: str) -> None:
+    assert outcome(ScalingMemory(peaks={"worker": peaks}), "worker") == text
+
+
+def test_what_became_of_more_cpu_for_servers_is_said() -> None:
+    judging = ScalingMemory(relief=Relief(role="ps", size=4, rate=100.0, before=2.0))
+    assert outcome(judging, "ps") == "has more than 2 cores: whether that helps is being measured"
+    assert outcome(ScalingMemory(useless=("ps",)), "ps") == "more CPU did not help"
+    assert outcome(ScalingMemory(useless=("ps",)), "worker") == ""
