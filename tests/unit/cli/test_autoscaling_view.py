@@ -107,7 +107,6 @@ def test_the_job_is_shown_with_it_also_where_it_only_measures() -> None:
 
 async def test_a_master_of_an_earlier_version_is_shown_without_it() -> None:
     server = grpc.aio.server()
-    job_pb2_grpc.add_JobServiceServicer_to_server(job_pb2_grpc.JobServiceServicer(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:

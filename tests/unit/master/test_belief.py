@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import pytest
 from elasticjob_master.core.autoscale import belief
 from elasticjob_master.core.autoscale.belief import BeliefOfLatestEvidence, Evidence, SizeBelief, form_belief
+from elasticjob_master.core.autoscale.curve import CurveFit, fit_curves
 from elasticjob_master.core.autoscale.decision import Bounds
 from elasticjob_master.core.autoscale.outcomes import outcome
 from elasticjob_master.core.autoscale.scaling_memory import MOST_SIZES, MeasuredRate, Relief, RolePeaks, ScalingMemory
@@ -98,9 +99,13 @@ def test_at_most_so_many_sizes_are_listed_and_the_present_one_is_among_them() ->
 
 
 def test_the_same_evidence_is_fitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    fits = []
-    fit = belief.fit_curves
-    monkeypatch.setattr(belief, "fit_curves", lambda *args: fits.append(args) or fit(*args))
+    fits: list[float] = []
+
+    def fit(rates: Mapping[int, MeasuredRate], noise: float) -> CurveFit:
+        fits.append(noise)
+        return fit_curves(rates, noise)
+
+    monkeypatch.setattr(belief, "fit_curves", fit)
     latest = BeliefOfLatestEvidence()
     for _ in range(100):
         latest.form(evidence({2: 200.0, 4: 390.0}, size=4))
