@@ -264,7 +264,7 @@ def _drift_windows(memory: ScalingMemory, *, faster: bool, settled: bool) -> int
     if not settled:
         return _DRIFT_WINDOWS_IN_SEARCH
     # A throughput that changes again and again, as by day and night, is not searched for again and again.
-    return (_FASTER_WINDOWS if faster else _SLOWER_WINDOWS) * 2 ** min(memory.fruitless, _MOST_DOUBLINGS)
+    return (_FASTER_WINDOWS if faster else _SLOWER_WINDOWS) << min(memory.fruitless, _MOST_DOUBLINGS)
 
 
 def _with_drift(memory: ScalingMemory, mean: float, rate: float, *, settled: bool) -> ScalingMemory:
