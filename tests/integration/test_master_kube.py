@@ -223,7 +223,8 @@ async def test_a_plan_that_a_killed_master_made_is_known_to_the_next_and_its_end
 async def test_memory_that_is_nearly_used_up_becomes_a_plan_with_the_numbers(setting: Setting) -> None:
     limited = {"worker": {"desired": 2, "indices": "0-1", "resources": {"memory": "1Gi"}}}
     await setting.patch_job({"status": {"replicaStatuses": limited}}, "status")
-    spec = {"replicaSpecs": {"worker": {"maxMemory": "8Gi"}}, "autoscaling": {"enabled": True}}
+    worker = {"maxMemory": "8Gi", "maxReplicas": 2}  # as it would grow before the end of the first window
+    spec = {"replicaSpecs": {"worker": worker}, "autoscaling": {"enabled": True}}
     await setting.patch_job({"spec": spec})
     async with setting.master() as master, master.channel() as channel, AsyncExitStack() as cleanup:
         agents = [await Agent(index).join(channel) for index in (0, 1)]
