@@ -146,6 +146,16 @@ def test_a_change_in_the_middle_of_a_search_begins_another_one_without_what_was_
     assert (memory.heading, memory.turned, memory.moves) == (0, False, 0)
 
 
+def test_a_size_that_gets_faster_in_its_first_windows_was_warming_up_and_the_others_still_count() -> None:
+    memory = with_measurement(measured((3, 600.0)), 5, Measurement(400.0, first=True))
+    for _ in range(2):
+        memory = with_measurement(memory, 5, Measurement(620.0))
+    assert memory.measured_rates() == {3: MeasuredRate(600.0, 4), 5: MeasuredRate(620.0, 2)}
+    again = with_measurement(memory, 3, Measurement(900.0, first=True))
+    again = with_measurement(again, 3, Measurement(900.0))
+    assert list(again.rates) == [3], "a size that was known has not warmed up: the throughput has changed"
+
+
 def test_what_was_measured_long_ago_counts_less_beside_a_new_window() -> None:
     old = replace(measured((4, 400.0), windows=8), times={4: 1000.0})
     soon = with_measurement(old, 4, Measurement(440.0, at=1300.0))
@@ -556,6 +566,7 @@ def test_all_of_the_memory_is_stored_and_comes_back() -> None:
         asked=4,
         settled=4,
         reference=400.0,
+        fresh=True,
         strays=(300.0, 310.0),
         noise=0.01,
         repeats=7,

@@ -104,7 +104,7 @@ class MeasurementWindow:
         if len(self.pieces) >= _LEAST_PIECES:
             spread = _RELATED * stdev(self.pieces) / rate / math.sqrt(len(self.pieces))
         rescale_seconds = None if self.windows else self._rescale_seconds(rate)
-        return Measurement(rate, rescale_seconds, part=part, spread=spread)
+        return Measurement(rate, rescale_seconds, part=part, spread=spread, first=not self.windows)
 
     def _measure_from(self, growth: tuple[float, float] | None) -> None:
         self.measured_from = self.piece_from = growth

@@ -43,6 +43,7 @@ class Measurement:
         part: the part of a window that was measured, up to 1.
         at: when, in seconds since the epoch; 0: not known.
         spread: the standard error of the rate, relative to it, by how much it varies in the window; 0: not known.
+        first: it is the first window since the world or anything else has changed.
     """
 
     rate: float
@@ -50,6 +51,7 @@ class Measurement:
     part: float = 1.0
     at: float = 0.0
     spread: float = 0.0
+    first: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,7 @@ class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
         asked: the size that the auto-scaler requested last, or that the job had when the search began.
         settled: the size found; None while the search goes on.
         reference: the rate of the settled size, from its first windows.
+        fresh: the present size was not measured before the job has it this time.
         strays: the latest consecutive rates of the present size that are far from those before.
         noise: standard deviation of repeated windows relative to the rate, from `repeats` of them.
         heading: 1 if the search went up last, -1 if down; at its beginning, the direction in which to go first; 0: any.
@@ -152,6 +155,7 @@ class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     asked: int | None = None
     settled: int | None = None
     reference: float = 0.0
+    fresh: bool = False
     strays: tuple[float, ...] = ()
     noise: float = _USUAL_NOISE
     repeats: int = 0
@@ -225,6 +229,8 @@ def with_measurement(memory: ScalingMemory, size: int, measured: Measurement) ->
     if measured.rescale_seconds is not None:
         memory = replace(memory, costs=(*memory.costs, measured.rescale_seconds)[-_COSTS:])
     settled = memory.settled == size
+    if measured.first and memory.fresh != (known is None):
+        memory = replace(memory, fresh=known is None)
     if measured.spread * math.sqrt(measured.part) > memory.noise:
         memory = _with_deviation(memory, measured.spread**2 * measured.part)
     if known is not None and known.mean > 0:
@@ -234,6 +240,9 @@ def with_measurement(memory: ScalingMemory, size: int, measured: Measurement) ->
             memory = _with_noise(memory, known, Measurement(before[0]))
         if len(memory.strays) >= _drift_windows(memory, faster=measured.rate > known.mean, settled=settled):
             new = MeasuredRate(fmean(memory.strays), len(memory.strays), measured.at)
+            if memory.fresh and not settled and new.mean > known.mean:
+                # It was still warming up; that says nothing about the sizes before.
+                return replace(memory.with_rates({**memory.measured_rates(), size: new}), strays=())
             heading = (1 if new.mean > known.mean else -1) if settled else 0
             memory = begin_search(memory.with_rates({size: new}), size, heading=heading)
             return replace(memory, drifted_from=size)
