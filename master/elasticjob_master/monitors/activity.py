@@ -42,7 +42,7 @@ def present_activity(
         return Activity(missing)
     end = window.window_start + scaling.cooldown
     part = min(1.0, 1 - (end - now) / scaling.cooldown)
-    if part >= 1 and (window.measured_from is None or not window.growths):
+    if part >= 1 and (window.measured_from is None or window.last_growth == window.measured_from):
         return Activity("samples, of which the training reports none", part)
     if scaling.enabled and (scaling.plan_unfinished or plan_requested):
         return Activity("the end of the present ScalePlan", part)

@@ -122,7 +122,7 @@ class AutoScaler:
             plan_requested: a plan of an earlier decision is being created.
         """
         progress = job.progress
-        self._window.record_samples(world_round=progress.round, samples=progress.samples, now=now)
+        self._window.record_samples(world_round=progress.round, samples=progress.samples, step=progress.step, now=now)
         if scaling is None:
             return None
         may_decide = scaling.enabled and not scaling.plan_unfinished and not plan_requested

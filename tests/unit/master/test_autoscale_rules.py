@@ -248,7 +248,7 @@ def test_a_size_is_measured_only_when_reached_and_after_its_first_steps() -> Non
     window = MeasurementWindow()
 
     def observe(now: float, samples: float, size: int = 2, world_round: int = 1) -> Measurement | None:
-        window.record_samples(world_round=world_round, samples=samples, now=now)
+        window.record_samples(world_round=world_round, samples=samples, step=0, now=now)
         return window.observe(size=size, cooldown=10.0, now=now)
 
     assert observe(0.0, 0.0) is None
@@ -271,17 +271,27 @@ def test_a_rate_is_measured_from_one_report_to_another() -> None:
     window = MeasurementWindow()
     rates = []
     for second in range(100):
-        window.record_samples(world_round=1, samples=700.0 * (second // 7), now=float(second))
+        window.record_samples(world_round=1, samples=700.0 * (second // 7), step=second // 7, now=float(second))
         found = window.observe(size=2, cooldown=20.0, now=float(second))
         rates += [found.rate] if found is not None else []
     assert rates == [HUNDRED] * 4
+
+
+def test_a_part_of_a_window_says_nothing_before_many_steps_are_done() -> None:
+    """Four members report their part of each step of 30 s one after the other."""
+    window = MeasurementWindow()
+    for second in range(290):
+        step, reported = second // 30, min(3, second % 30)
+        window.record_samples(world_round=1, samples=400.0 * step + 100.0 * reported, step=step, now=float(second))
+        window.observe(size=4, cooldown=300.0, now=float(second))
+        assert window.measured_so_far(cooldown=300.0) is None
 
 
 def test_what_a_window_has_measured_so_far_counts_by_its_part_and_shows_how_much_the_rate_varies() -> None:
     window, samples = MeasurementWindow(), 0.0
     for second in range(161):
         samples += 80.0 if second // 20 % 2 else 120.0
-        window.record_samples(world_round=1, samples=samples, now=float(second))
+        window.record_samples(world_round=1, samples=samples, step=second, now=float(second))
         window.observe(size=2, cooldown=300.0, now=float(second))
         found = window.measured_so_far(cooldown=300.0)
         assert (found is None) == (second < 60 + 45), "a part of it, after the warm-up"
@@ -297,7 +307,7 @@ def test_a_cooldown_that_is_made_shorter_is_measured_from_then_on() -> None:
     window = MeasurementWindow()
 
     def observe(now: int, cooldown: float) -> Measurement | None:
-        window.record_samples(world_round=1, samples=100.0 * now, now=float(now))
+        window.record_samples(world_round=1, samples=100.0 * now, step=now, now=float(now))
         return window.observe(size=2, cooldown=cooldown, now=float(now))
 
     assert [observe(now, 300.0) for now in range(50)] == [None] * 50
@@ -311,7 +321,7 @@ def test_the_cost_of_a_rescale_is_the_time_in_which_the_new_rate_was_not_reached
     for second in range(60):
         # 100 samples/s up to second 20, nothing for 8 seconds, then 200 samples/s.
         samples = 100.0 * min(second, 20) + 200.0 * max(0, second - 28)
-        window.record_samples(world_round=1 if second <= 20 else 2, samples=samples, now=float(second))
+        window.record_samples(world_round=1 if second <= 20 else 2, samples=samples, step=second, now=float(second))
         if second <= 20 or second >= 28:
             size = 2 if second <= 20 else 4
             found.append(window.observe(size=size, cooldown=10.0, now=float(second)))

@@ -10,9 +10,9 @@ from elasticjob_master.core.autoscale.scaling_memory import Measurement
 
 _WARM_UP = 0.2
 """The share of the first window that is not measured, because of compilation and the first steps."""
-_LEAST_PART = 0.15
-_LEAST_GROWTHS = 5
-"""What is measured of a window so far says something when it is so much of it, and samples were reported so often."""
+_LEAST_PART, _LEAST_STEPS = 0.15, 10
+"""What is measured of a window so far says something when it is so much of it, and so many steps: members report each
+step one after the other, so a part of one may be missing."""
 _PIECE = 1 / 15
 """The least part of a window whose own rate is looked at, to see how much the rate varies."""
 _LEAST_PIECES = 4
@@ -32,7 +32,8 @@ class MeasurementWindow:
         samples: the number of samples at the latest look.
         window_start: when the present window began; None: not yet.
         measured_from: the report from which on the window is measured, after the warm-up: when, and the samples then.
-        growths: how often samples were reported since then.
+        step: the latest step.
+        step_from: the step then.
         pieces: the rates of the parts of the window; the last one began at `piece_from`.
         windows: how many windows of this size have ended.
         last_growth: when the number of samples last grew in this round, and the number then.
@@ -44,7 +45,8 @@ class MeasurementWindow:
     samples: float = 0.0
     window_start: float | None = None
     measured_from: tuple[float, float] | None = None
-    growths: int = 0
+    step: int = 0
+    step_from: int = 0
     pieces: list[float] = field(default_factory=list)
     piece_from: tuple[float, float] | None = None
     windows: int = 0
@@ -56,15 +58,14 @@ class MeasurementWindow:
         self.window_start = self.measured_from = None
         self.windows = 0
 
-    def record_samples(self, *, world_round: int, samples: float, now: float) -> None:
-        """Record the number of samples trained so far, whether or not the world is complete."""
+    def record_samples(self, *, world_round: int, samples: float, step: int, now: float) -> None:
+        """Record the samples trained so far and the latest step, whether or not the world is complete."""
         if world_round != self.round:
             self.round, self.previous_growth, self.last_growth = world_round, self.last_growth, None
             self.restart()
         elif samples > self.samples:
             self.last_growth = (now, samples)
-            self.growths += 1
-        self.samples = samples
+        self.samples, self.step = samples, step
 
     def observe(self, *, size: int, cooldown: float, now: float) -> Measurement | None:
         """Go on measuring; return the measurement when a window of `cooldown` seconds has ended.
@@ -96,7 +97,7 @@ class MeasurementWindow:
         seconds, samples = (end - begin for end, begin in zip(self.last_growth, self.measured_from, strict=True))
         if samples <= 0 or seconds <= 0 or seconds < at_least * cooldown:
             return None
-        if at_least and self.growths < _LEAST_GROWTHS:
+        if at_least and self.step - self.step_from < _LEAST_STEPS:
             return None
         rate = samples / seconds
         part = min(1.0, seconds / cooldown)
@@ -108,7 +109,7 @@ class MeasurementWindow:
 
     def _measure_from(self, growth: tuple[float, float] | None) -> None:
         self.measured_from = self.piece_from = growth
-        self.growths, self.pieces = 0, []
+        self.step_from, self.pieces = self.step, []
 
     def _add_piece(self, cooldown: float) -> None:
         """Take the rate since `piece_from` among the pieces, if that was long enough ago."""
