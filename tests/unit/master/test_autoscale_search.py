@@ -24,8 +24,8 @@ from bench.autoscale_worlds import (
 from tests.support.thorough import some_of
 
 MOST_PLANS = 10
-MOST_TURNS = 2
-"""Of one search: the step up that asks whether there are too few members, and the one turn after it."""
+MOST_TURNS = 3
+"""Of one search: after the step up that asks whether there are too few members, up again, and back to the best."""
 SMOOTH = [world for world in named_worlds() if world.kind == "smooth"]
 
 

@@ -28,8 +28,6 @@ _MOST_WINDOWS = 6.0
 _LEAST_WINDOWS = 2.0
 _EXACT = 0.015
 """A move that cannot be reverted waits for so many windows, and for so small a standard error of their mean."""
-_CLIMB_WINDOWS = 2.0
-"""After so many windows the climb goes by the mean, however close it is to the objective."""
 _SURE = 0.8
 """The likelihood with which a decision needs no further measurement."""
 _STEP = 1.25
