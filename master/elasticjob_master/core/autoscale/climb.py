@@ -6,7 +6,7 @@ import math
 from statistics import NormalDist
 
 from elasticjob_master.core.autoscale.candidate_sizes import next_larger
-from elasticjob_master.core.autoscale.curve import relative_error
+from elasticjob_master.core.autoscale.curve import error_of_ratio, relative_error
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision, ScalingInputs
 from elasticjob_master.core.autoscale.measured_worth import compared_text, measured_text
 from elasticjob_master.core.autoscale.moves import move, settle
@@ -73,5 +73,5 @@ def _slows_down(known: dict[int, MeasuredRate], lower: int, elasticity: float, n
 def _elasticity(known: dict[int, MeasuredRate], lower: int, size: int, noise: float) -> tuple[float, float]:
     """Return the relative growth of the throughput per relative growth of the size, and its standard error."""
     step = math.log(size / lower)
-    error = math.hypot(*(relative_error(known[n], noise, known[size].at) for n in (lower, size)))
+    error = error_of_ratio(known[lower], known[size], noise, known[size].at)
     return math.log(known[size].mean / known[lower].mean) / step, max(1e-6, error / step)

@@ -165,6 +165,11 @@ def relative_error(rate: MeasuredRate, noise: float, now: float) -> float:
     return math.sqrt(noise**2 * (1 + 1 / max(1.0, rate.weight)) / rate.weight + (_AGE * age) ** 2)
 
 
+def error_of_ratio(first: MeasuredRate, second: MeasuredRate, noise: float, now: float) -> float:
+    """Return the standard deviation of the ratio of two measured rates, relative to it."""
+    return math.hypot(relative_error(first, noise, now), relative_error(second, noise, now))
+
+
 def _form_error(size: int, sizes: int) -> float:
     """Return the variance of the formula itself at a size."""
     return _INEXACT**2 if size > 1 or sizes < 2 else _ALONE**2

@@ -18,13 +18,10 @@ def decide(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision:
         more = lowering.give_back(memory, now) or resource_rules.more_memory(memory, now)
         if more is not None:
             return more
-    if memory.relief is not None:
-        if not now.window_is_over:
-            return ScalingDecision("more CPU for servers is not judged yet", memory)
-        judged = parameter_servers.judged(memory, now)
-        if isinstance(judged, ScalingDecision):
-            return judged
-        memory = judged
+    judged = parameter_servers.judged(memory, now)
+    if isinstance(judged, ScalingDecision):
+        return judged
+    memory = judged
     bounds = pending.narrowed_bounds(now.bounds, memory, now.wall)
     if may_change_resources and (more := parameter_servers.more_cpu(memory, now)) is not None:
         return more

@@ -39,7 +39,7 @@ def with_peaks(memory: ScalingMemory, role: str, *, cpu: float, used: int, wall:
         peaks = structs.replace(known, cpu=max(cpu, known.cpu), memory=max(used, known.memory))
     else:
         return memory
-    return structs.replace(memory, peaks={**memory.peaks, role: peaks})
+    return memory.with_role_peaks(role, peaks)
 
 
 def lower_requests(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | None:
@@ -68,7 +68,7 @@ def lower_requests(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision
             wanted["memory"] = limit
             texts.append(f"at most {mib(peaks.memory)} of {mib(had_memory)} memory is used: {mib(limit)} each")
         before = peaks.before or (had_cpu, had_memory)
-        after = _with(memory, name, structs.replace(peaks, before=before, lowered_at=now.wall))
+        after = memory.with_role_peaks(name, structs.replace(peaks, before=before, lowered_at=now.wall))
         return ScalingDecision(f"{name}: {'; '.join(texts)}", after, resources={name: wanted})
     return None
 
@@ -94,7 +94,7 @@ def give_back(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | No
             "memory": int(min(limit, had_memory + room.get("memory", math.inf))),
         }
         why = f"{needy[0].name} uses nearly all that is left" if needy else "a member had too little memory"
-        after = _with(memory, name, structs.replace(peaks, before=None, kept=True))
+        after = memory.with_role_peaks(name, structs.replace(peaks, before=None, kept=True))
         reason = f"{name} was lowered, and {why}: back to {wanted['cpu']:g} cores and {mib(wanted['memory'])} each"
         return ScalingDecision(reason, after, resources={name: {key: value for key, value in wanted.items() if value}})
     return None
@@ -121,7 +121,3 @@ def _lower_memory(role: RoleUsage, peaks: RolePeaks) -> int | None:
 def _needs_more(use: MemberUsage) -> bool:
     cpu = bool(use.cpu_request) and use.cpu_peak >= NEARLY_USED_UP * (use.cpu_request or 0.0)
     return cpu or (bool(use.memory_limit) and use.memory >= NEARLY_USED_UP * (use.memory_limit or 0))
-
-
-def _with(memory: ScalingMemory, role: str, peaks: RolePeaks) -> ScalingMemory:
-    return structs.replace(memory, peaks={**memory.peaks, role: peaks})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from elasticjob_master.core.autoscale.candidate_sizes import allowed, rounder
-from elasticjob_master.core.autoscale.curve import relative_error
+from elasticjob_master.core.autoscale.curve import error_of_ratio
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingInputs
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 
@@ -23,8 +23,8 @@ def best_measured(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds) -> 
 
 def is_clearly_worth_more(memory: ScalingMemory, size: int, now: ScalingInputs) -> bool:
     """Return whether a measured size is worth more than the present one by more than noise and age explain."""
-    rates = [memory.rate(n) for n in (size, now.size)]
-    error = math.hypot(*(relative_error(rate, memory.noise, rates[1].at) for rate in rates))
+    present = memory.rate(now.size)
+    error = error_of_ratio(memory.rate(size), present, memory.noise, present.at)
     more = _measured_worth(memory, size, now) - _measured_worth(memory, now.size, now)
     return more > max(_CLEARLY, _CLEARLY_ERRORS * error)
 

@@ -52,6 +52,8 @@ def judged(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | Scali
     relief = memory.relief
     if relief is None:
         return memory
+    if not now.window_is_over:
+        return ScalingDecision("more CPU for servers is not judged yet", memory)
     if relief.size != now.size:
         return structs.replace(memory, relief=None)  # somebody else has changed the size: it cannot be compared
     measured = memory.rate(now.size)

@@ -33,7 +33,7 @@ def with_room_seen(memory: ScalingMemory, now: ScalingInputs) -> ScalingMemory:
         if any(use.memory_limit != peaks.raised_to for use in role.uses):
             continue
         seen = structs.replace(peaks, filled=True) if _near_limit(role) else structs.replace(peaks, roomy=True)
-        memory = structs.replace(memory, peaks={**memory.peaks, name: seen})
+        memory = memory.with_role_peaks(name, seen)
     return memory
 
 
@@ -56,7 +56,7 @@ def more_memory(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | 
             f"{NEARLY_USED_UP:.0%} in {worst.near_limit:.0%} of the looks: {name} gets {mib(possible)} each{bound}"
         )
         raised = structs.replace(peaks, raised_to=possible, roomy=False)
-        after = structs.replace(memory, peaks={**memory.peaks, name: raised})
+        after = memory.with_role_peaks(name, raised)
         return ScalingDecision(reason, after, resources={name: {"memory": possible}})
     return None
 

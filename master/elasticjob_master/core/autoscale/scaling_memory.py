@@ -197,6 +197,10 @@ class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
             times={size: rate.at for size, rate in rates.items() if rate.at},
         )
 
+    def with_role_peaks(self, role: str, peaks: RolePeaks) -> ScalingMemory:
+        """Return the memory with these peaks of a role."""
+        return replace(self, peaks={**self.peaks, role: peaks})
+
 
 def begin_search(memory: ScalingMemory, size: int, *, heading: int = 0) -> ScalingMemory:
     """Return the memory at the beginning of a search that starts from a size."""

@@ -163,20 +163,19 @@ def _move_or_return(
     """Request a size; if it promises no more than a measured one in the same direction, that one, to stay there."""
     expected, heading = fitted.rate(target), 1 if target > now.size else -1
     found = best_measured(memory, now, bounds)
-    same_way = (found - now.size) * heading > 0
-    if memory.turned or memory.heading == -heading:
-        not_passed = (target - found) * heading <= 0
-        if same_way and not_passed and expected < memory.rates[found] * (1 + _WORTH_TRYING):
-            return go_back(memory, now, bounds, found, facts)
-        if same_way and heading > 0 and target > found:
-            beyond = min((n for n in memory.rates if n > found), default=None)
-            if beyond is not None and (target >= beyond or beyond < GAP * found):
+    turned = memory.turned or memory.heading == -heading
+    if turned and (found - now.size) * heading > 0:
+        no_faster = expected < memory.rates[found] * (1 + _WORTH_TRYING)
+        if heading > 0:
+            beyond = min((n for n in memory.rates if n > found), default=math.inf)
+            if no_faster or (target > found and (target >= beyond or beyond < GAP * found)):
                 return go_back(memory, now, bounds, found, facts)  # the larger one is worth less
-            if expected < memory.rates[found] * (1 + _WORTH_TRYING):
+        elif target >= found:
+            if no_faster:
                 return go_back(memory, now, bounds, found, facts)
-        if same_way and heading < 0 and target < found:
-            if min(memory.rates) < found:
-                return go_back(memory, now, bounds, found, facts)  # smaller ones are worth less
+        elif min(memory.rates) < found:
+            return go_back(memory, now, bounds, found, facts)  # smaller ones are worth less
+        else:
             target = max(target, allowed(math.ceil(found * _FURTHER), bounds))
             expected = fitted.rate(target)
     return move(memory, now, bounds, target, facts, expected=expected)
