@@ -21,7 +21,7 @@ unit integration: $(READY)
 	$(BIN)/python -m pytest $(PARALLEL) tests/$@
 
 # On the embedded cluster, or on the cluster of KUBECONFIG (docs/testing.md). TESTS="file ..." runs these files only;
-# FRAMEWORK=horovod, pytorch, torchrun, tensorflow, mxnet: installs the framework, where it can, and runs a job of its real processes.
+# FRAMEWORK=horovod, pytorch, torchrun, tensorflow, mxnet, jax: installs the framework, where it can, and runs its real processes.
 e2e: $(READY)
 ifdef FRAMEWORK
 	@if [ -x tools/$(FRAMEWORK)_env ]; then tools/$(FRAMEWORK)_env || [ $$? = 77 ]; fi
@@ -42,7 +42,8 @@ thorough: $(READY)
 simulate: $(READY)
 	$(BIN)/python -m pytest tests/unit -k simulator --histories=$(or $(HISTORIES),20000)
 	$(BIN)/python -m bench autoscaler_end_ratio autoscaler_ends_low autoscaler_first_hour autoscaler_four_hours \
-	  autoscaler_too_many autoscaler_harm
+	  autoscaler_too_many autoscaler_harm autoscaler_throughput_ratio autoscaler_deadline_met \
+	  autoscaler_deadline_members autoscaler_cost_ratio
 
 # Random bytes and messages at every port, INPUTS in total.
 fuzz: $(READY)

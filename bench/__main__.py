@@ -35,6 +35,10 @@ FIGURES = (
     Figure("autoscaler_four_hours", autoscaling.four_hours, goal=0.91, at_least=True),
     Figure("autoscaler_too_many", autoscaling.too_many, goal=0.15),
     Figure("autoscaler_harm", autoscaling.harm, goal=0.02),
+    Figure("autoscaler_throughput_ratio", autoscaling.throughput_ratio, goal=0.97, at_least=True),
+    Figure("autoscaler_deadline_met", autoscaling.deadline_met, goal=0.95, at_least=True),
+    Figure("autoscaler_deadline_members", autoscaling.deadline_members, goal=1.35),
+    Figure("autoscaler_cost_ratio", autoscaling.cost_ratio, goal=0.92, at_least=True),
 )
 RESULTS = REPOSITORY / "bench" / "results.jsonl"
 

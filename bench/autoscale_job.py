@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import SimpleNamespace
@@ -17,12 +17,15 @@ from elasticjob_api.health import Health
 from elasticjob_master.core.autoscale.container_resources import ContainerResources
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision
 from elasticjob_master.core.autoscale.job_scaling import EndedPlan, JobScaling, RoleResources
+from elasticjob_master.core.autoscale.objective import Objective
 from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
 from elasticjob_master.monitors.autoscaler import AutoScaler
 
 from bench.autoscale_worlds import HOUR, World
 
 COOLDOWN = 300.0
+WALL = 1e9
+"""When the simulated jobs begin, in seconds since the epoch."""
 _TICK = 15.0
 _TIMEOUT = 600.0
 """Seconds until a plan whose pods cannot be had ends."""
@@ -54,6 +57,8 @@ class Outcome:
         first_hour: samples trained in it, relative to those of an oracle, which has the best size from the start.
         whole: the same for all of the time.
         most_cores: the most that a server had.
+        most_servers: the most that there were.
+        member_hours: how many members there were, over the time.
     """
 
     best: int = 0
@@ -65,6 +70,8 @@ class Outcome:
     first_hour: float = 0.0
     whole: float = 0.0
     most_cores: float = 0.0
+    most_servers: int = 0
+    member_hours: float = 0.0
 
     @property
     def turns(self) -> int:
@@ -91,21 +98,28 @@ def turns(sizes: Sequence[int]) -> int:
 class SimulatedJob:
     """The job, as the auto-scaler sees it; `run` lets time pass."""
 
-    def __init__(self, world: World, seed: int = 0) -> None:
-        self.world, self.now = world, 0.0
+    def __init__(self, world: World, seed: int = 0, *, objective: Objective | None = None, total: float = 0.0) -> None:
+        """Begin; without an objective it is `Efficiency`, as much as the world says.
+
+        The training ends after `total` samples, and reports that; 0: neither.
+        """
+        self.world, self.now, self.total = world, 0.0, total
         self.autoscaler = AutoScaler()
+        self.clock_error: Callable[[float], float] = lambda _now: 0.0
+        """By how many seconds the master's clock is fast."""
         self.outcome = Outcome(sizes=[[world.start]])
         self._random = random.Random(f"{world.name} {seed}")  # noqa: S311 - a simulation
         self._noise = self._samples = self._pause = 0.0
         self._round = 0
         self._known_best: dict[tuple[bool, float], int] = {}
         self._cores = world.servers.cores if world.servers is not None else 0.0
+        self._servers = _SERVERS
         self._scaling = JobScaling(
             role="worker",
             desired=world.start,
             bounds=Bounds(world.minimum, world.maximum),
             enabled=True,
-            objective=world.objective,
+            objective=objective or Objective(efficiency=world.objective),
             cooldown=COOLDOWN,
         )
         self._begin_round(world.start)
@@ -118,7 +132,7 @@ class SimulatedJob:
         servers = self.world.servers
         identities = [Identity(f"j-worker-{n}", f"worker-{n}", "worker", n) for n in range(size)]
         if servers is not None:
-            identities += [Identity(f"j-ps-{n}", f"ps-{n}", "ps", n) for n in range(_SERVERS)]
+            identities += [Identity(f"j-ps-{n}", f"ps-{n}", "ps", n) for n in range(self._servers)]
         self._members = {
             each.pod_uid: Member(each, order, disconnected_since=None, process_round=self._round, started=True)
             for order, each in enumerate(identities, 1)
@@ -127,9 +141,10 @@ class SimulatedJob:
         if servers is not None:
             self._scaling = replace(
                 self._scaling,
-                roles={"ps": RoleResources(ContainerResources(cpu=self._cores))},
-                free_resources={"cpu": _SERVERS * (servers.room - self._cores + servers.cores)},
-                setting=f"ps {_SERVERS} x {self._cores:g}",
+                roles={"ps": RoleResources(ContainerResources(cpu=self._cores), desired=self._servers)},
+                free_resources={"cpu": _SERVERS * (servers.room - self._served + servers.cores)},
+                most_servers={"ps": servers.most},
+                setting=f"ps {self._servers} x {self._cores:g}",
             )
 
     def _view(self) -> Any:
@@ -144,10 +159,23 @@ class SimulatedJob:
             step=int(self._samples),
             samples=self._samples,
             reporter_count=lambda: self._scaling.desired,
-            samples_per_second=lambda _now: 0.0,
-            eta_seconds=lambda now: max(HOUR, 24 * HOUR - now),
+            samples_per_second=lambda now: self.world.rate(self._scaling.desired, now, self._served),
+            total_steps=int(self.total),
+            steps_per_second=lambda now: self.world.rate(self._scaling.desired, now, self._served),
+            eta_seconds=self._eta,
         )
         return SimpleNamespace(members=members, rendezvous=rendezvous, progress=progress, history=None, health=Health())
+
+    @property
+    def _served(self) -> float:
+        """The cores of all servers, as those of each of two."""
+        return self._cores * self._servers / _SERVERS
+
+    def _eta(self, now: float) -> float:
+        """Return the seconds to go: a day, if the training does not say how long it is."""
+        if not self.total:
+            return max(HOUR, 24 * HOUR - now)
+        return max(0.0, self.total - self._samples) / self.world.rate(self._scaling.desired, now, self._served)
 
     def _train(self) -> tuple[float, float]:
         """Let a tick pass; return the samples trained, and those that the best size would have trained."""
@@ -159,39 +187,49 @@ class SimulatedJob:
         trains = max(0.0, _TICK - self._pause)
         self._pause = max(0.0, self._pause - _TICK)
         self.now += _TICK
-        rate = world.rate(size, self.now, self._cores)
-        most = world.rate(self._best(), self.now, self._cores)
+        rate = world.rate(size, self.now, self._served)
+        most = world.rate(self._best(), self.now, self._served)
         self._samples += rate * max(0.05, 1 + self._noise) * trains
         if world.servers is not None:
-            usage = Usage(cpu_cores=world.servers.load(rate, self._cores) * self._cores)
-            for number in range(_SERVERS):
+            usage = Usage(cpu_cores=world.servers.load(rate, self._served) * self._cores)
+            for number in range(self._servers):
                 self._members[f"ps-{number}"].usage = usage
         return min(rate, most) * trains, most * _TICK
 
     def _best(self) -> int:
         """Return the best size now; what was found is kept, as it rarely changes."""
-        key = (self.now >= self.world.later_at, self._cores)
+        key = (self.now >= self.world.later_at, self._served)
         if key not in self._known_best:
-            self._known_best[key] = self.world.best(self.now, self._cores)
+            self._known_best[key] = self.world.best(self.now, self._served)
         return self._known_best[key]
+
+    @property
+    def scaling(self) -> JobScaling:
+        """How the job may be scaled at present."""
+        return self._scaling
+
+    def _wall(self) -> float:
+        return WALL + self.now + self.clock_error(self.now)
 
     # --- the auto-scaler ---------------------------------------------------------------------------------------------
 
     def run(self, hours: float = 4.0) -> Outcome:
-        """Train for so long."""
+        """Train for so long, or until the training has ended."""
         trained = possible = 0.0
         outcome = self.outcome
-        while self.now < hours * HOUR:
+        while self.now < hours * HOUR and not 0 < self.total <= self._samples:
+            outcome.member_hours += self._scaling.desired * _TICK / HOUR
             samples, most = self._train()
             trained, possible = trained + samples, possible + most
             if self.now <= HOUR:
                 outcome.first_hour = trained / possible
             decision = self.autoscaler.tick(
-                self._view(), self._scaling, self.now, wall=1e9 + self.now, plan_requested=False
+                self._view(), self._scaling, self.now, wall=self._wall(), plan_requested=False
             )
             if decision is not None:
                 self._execute(decision)
             outcome.most_cores = max(outcome.most_cores, self._cores)
+            outcome.most_servers = max(outcome.most_servers, self._servers)
         outcome.whole = trained / possible
         self._judge()
         return outcome
@@ -212,17 +250,18 @@ class SimulatedJob:
             phase, self._pause = "PartiallySucceeded", _TIMEOUT
             outcome.plans[-1].pop()
         self._cores = decision.resources.get("ps", {}).get("cpu", self._cores)
+        self._servers = decision.servers.get("ps", self._servers)
         self._begin_round(reached)
         outcome.sizes[-1].append(reached)
         ended = EndedPlan(number, phase, decision.size, reached, "no room")
-        self.autoscaler.plan_ended(ended, wall=1e9 + self.now)
+        self.autoscaler.plan_ended(ended, wall=self._wall())
 
     def _judge(self) -> None:
         world, outcome, size = self.world, self.outcome, self._scaling.desired
         outcome.best = self._best()
 
         def rate(size: int) -> float:
-            return world.rate(size, self.now, self._cores)
+            return world.rate(size, self.now, self._served)
 
         outcome.ratio = min(1.0, rate(size) / rate(outcome.best))
         outcome.excess = max(0, size - outcome.best - 1) / outcome.best

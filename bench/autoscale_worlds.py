@@ -25,12 +25,14 @@ class Servers:
         per_core: samples per second that one core serves; without a bound the servers only look busy.
         cores: of each at the beginning.
         room: cores that each may get.
+        most: how many the job may have.
         spinning: they use all of their CPU whatever they have to do.
     """
 
     per_core: float = math.inf
     cores: float = 2.0
     room: float = 30.0
+    most: int = 0
     spinning: bool = False
 
     def load(self, rate: float, cores: float) -> float:

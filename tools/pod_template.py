@@ -54,6 +54,18 @@ _OWN: dict[str, Json] = {
 """Definitions that replace those of the API server."""
 _LEFT_OUT = ("ephemeralContainers",)
 """Fields of a pod's spec that no template can have."""
+_RESTART_POLICY: Json = {
+    "type": "string",
+    "maxLength": 9,
+    "x-kubernetes-validations": [
+        {
+            "rule": "self in ['', 'Never']",
+            "message": "a pod of a job is never restarted in its place, but replaced by the operator, as restartRules "
+            "and restartLimit say; remove restartPolicy, or set Never",
+        }
+    ],
+}
+"""What the operator cannot honour is refused, not replaced in silence."""
 
 
 def main() -> None:
@@ -81,6 +93,7 @@ def _definition(name: str, schema: Json) -> Json:
     if name == "PodSpec":
         del made["required"]  # a master's template has no containers; what a member's need, the operator says
         made["properties"] = {key: value for key, value in made["properties"].items() if key not in _LEFT_OUT}
+        made["properties"]["restartPolicy"] = _RESTART_POLICY
     return made
 
 

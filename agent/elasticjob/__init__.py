@@ -21,7 +21,7 @@ from elasticjob.progress import checkpoint_requested, confirm_stop, report_step,
 from elasticjob.rendezvous import KeyValue, barrier
 from elasticjob.shards import Shard, Shards
 from elasticjob.text import TextShard, text_shards
-from elasticjob.world import Member, World, members, world
+from elasticjob.world import Member, World, members, next_world, world, world_changed
 
 __all__ = [
     "AgentError",
@@ -37,10 +37,12 @@ __all__ = [
     "confirm_stop",
     "may_commit",
     "members",
+    "next_world",
     "report_step",
     "shards",
     "should_stop",
     "stream_shards",
     "text_shards",
     "world",
+    "world_changed",
 ]

@@ -57,6 +57,8 @@ class AgentConnection:
         """The agent has asked this process to stop."""
         self.stop_confirmed = False
         """This process has confirmed that it ends because of a stop."""
+        self.told_round = 0
+        """The round of the latest world that the agent has told this process after its start; 0: none."""
         try:
             threading.Thread(target=self._write, name="elasticjob-write", daemon=True).start()
         except RuntimeError:  # no thread can be started any more, such as at the interpreter's end
@@ -116,6 +118,13 @@ class AgentConnection:
                 lambda: self._disconnected or not (self._lines or self._report or self._writing), timeout
             )
 
+    def wait_for_world(self, after: int, timeout: float) -> None:
+        """Wait until a world after that of a round was told, or a stop requested, at most `timeout` seconds."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self.told_round > after or self.stop_requested or self._disconnected, timeout
+            )
+
     def close_inherited_socket(self) -> None:
         """Close the copy of the parent's socket in a forked process."""
         self._socket.close()
@@ -160,8 +169,11 @@ class AgentConnection:
         self._disconnect()
 
     def _receive(self, message: dict[str, Any]) -> None:
-        if message.get("stop"):
-            self.stop_requested = True
+        if message.get("stop") or "world_changed" in message:
+            with self._changed:
+                self.stop_requested = self.stop_requested or bool(message.get("stop"))
+                self.told_round = max(self.told_round, message.get("world_changed", 0))
+                self._changed.notify_all()
             return
         with self._changed:
             answer = self._pending_calls.pop(message.get("id") or 0, None)
@@ -183,10 +195,10 @@ class AgentConnection:
 
 
 def _introduction() -> list[dict[str, Any]]:
-    """Return the first message: which process of its pod this is, if there are several."""
-    if _process.local_size() == 1:
-        return []
-    return [{"process": _process.local_rank(), "of": _process.local_size()}]
+    """Return the first messages: which process of its pod this is, if there are several, and the world it has taken."""
+    several, place = _process.local_size() > 1, _process.taken.place
+    which: list[dict[str, Any]] = [{"process": _process.local_rank(), "of": _process.local_size()}] if several else []
+    return which if place is None else [*which, {"world": place.round}]
 
 
 def _merge_metrics(metrics: dict[str, float], newer: Mapping[str, float]) -> None:

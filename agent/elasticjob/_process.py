@@ -1,20 +1,45 @@
-"""Which process of its world this one is, as its environment says."""
+"""Which process of its world this one is, as its environment says, or the agent later on."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 
 from elasticjob_api import names
 
 
+@dataclass(frozen=True)
+class Place:
+    """The place of this process in a world."""
+
+    round: int
+    rank: int
+    size: int
+
+
+@dataclass
+class Taken:
+    """The place that this process has taken after its start; None: it has that of its start."""
+
+    place: Place | None = None
+
+
+taken = Taken()
+
+
+def world_round() -> int:
+    """Return the round of this process' world; 0 when there is no job."""
+    return taken.place.round if taken.place else int(os.environ.get(names.ENV_ROUND, "0"))
+
+
 def rank() -> int:
     """Return this process' rank among those of all pods."""
-    return _number(names.ENV_RANK, "RANK", 0)
+    return taken.place.rank if taken.place else _number(names.ENV_RANK, "RANK", 0)
 
 
 def size() -> int:
     """Return the number of processes of all pods."""
-    return _number(names.ENV_WORLD_SIZE, "WORLD_SIZE", 1)
+    return taken.place.size if taken.place else _number(names.ENV_WORLD_SIZE, "WORLD_SIZE", 1)
 
 
 def local_rank() -> int:

@@ -59,8 +59,10 @@ class ElasticJob(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         """Determine the first step and the total of steps."""
-        step = self.model.optimizer.iterations if self._first_step is None else self._first_step
-        self._step = int(step)
+        step = self._first_step
+        if step is None:  # of a variable that is mirrored on several devices `int` does not work
+            step = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
+        self._step = step
         self.stopped = False
         epochs, steps = self.params.get("epochs"), self.params.get("steps")
         if self._total is None and epochs and steps:

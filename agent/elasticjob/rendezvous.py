@@ -14,6 +14,7 @@ from typing import Any
 
 from elasticjob_api.limits import MAX_KEYS_PER_REQUEST
 
+from elasticjob import _process
 from elasticjob._agent_connection import AgentConnection, agent_connection
 
 
@@ -99,15 +100,17 @@ def barrier(name: str, *, timeout: float | None = None) -> None:
     agent = agent_connection()
     if agent is None:
         return
+    use = _process.world_round(), name
     with _uses_lock:
-        number = _uses[name]
+        number = _uses[use]
     _call_with_timeout(agent, "barrier", timeout, barrier=name, number=number)
     with _uses_lock:
-        _uses[name] = max(_uses[name], number + 1)
+        _uses[use] = max(_uses[use], number + 1)
 
 
 _uses_lock = threading.Lock()
-_uses: Counter[str] = Counter()
+_uses: Counter[tuple[int, str]] = Counter()
+"""By round and name."""
 
 
 def _call_with_timeout(agent: AgentConnection, call: str, timeout: float | None, **fields: Any) -> dict[str, Any]:

@@ -51,12 +51,12 @@ class Member:
 
 
 def world() -> World:
-    """Return the present world. It stays the same for the life of the process."""
+    """Return this process' world. It stays the same until the process takes another one, by `next_world`."""
     read = os.environ.get
     return World(
         rank=_process.rank(),
         size=_process.size(),
-        round=int(read(names.ENV_ROUND, "0")),
+        round=_process.world_round(),
         job=read(names.ENV_JOB_UID) or "alone",
         address=read(names.ENV_POD_IP) or "127.0.0.1",
         role=read(names.ENV_ROLE) or names.ROLE_WORKER,
@@ -64,6 +64,35 @@ def world() -> World:
         local_rank=_process.local_rank(),
         local_size=_process.local_size(),
     )
+
+
+def world_changed() -> bool:
+    """Return whether there is a newer world than that of this process, in a role with `onWorldChange: Notify`.
+
+    Uses memory of this process only, so it may be called at every step.
+    """
+    agent = agent_connection()
+    return agent is not None and agent.told_round > _process.world_round()
+
+
+def next_world(*, timeout: float = 0.0) -> World:
+    """Take the newest world, and return it: from now on this process belongs to it.
+
+    To be called when `world_changed`, between two steps, or when the others cannot be reached any more. What comes
+    after is of the new world: `world`, `members`, steps, values and barriers. Without a change it returns the present.
+
+    Args:
+        timeout: seconds to wait for a change, or for a request to stop.
+
+    Raises:
+        AgentError: the agent is gone.
+    """
+    agent = agent_connection()
+    if agent is not None and timeout > 0:
+        agent.wait_for_world(_process.world_round(), timeout)
+    if agent is not None and world_changed():
+        _process.taken.place = _process.Place(**agent.call("next_world").result())
+    return world()
 
 
 def members() -> list[Member]:

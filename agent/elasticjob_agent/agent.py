@@ -19,14 +19,16 @@ from elasticjob_agent.lifecycle import Action, Event, Launch, State, decide
 from elasticjob_agent.master_connection import MasterConnection, open_channel
 from elasticjob_agent.node_check import NodeCheck
 from elasticjob_agent.process import ProcessSupervisor, TrainingProcesses
-from elasticjob_agent.process_environment import environments
+from elasticjob_agent.process_environment import environments, starts_torchrun
 from elasticjob_agent.readiness import Readiness
 from elasticjob_agent.remote_shell import programs
+from elasticjob_agent.torchrun_ranks import RankWatch
 from elasticjob_agent.training_socket import TrainingSocket
 from elasticjob_agent.usage import UsageMonitor
 
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 FINAL_MESSAGES_SECONDS = 2.0
+_UINT32 = 2**32 - 1
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,10 @@ class Agent:
         self._channel = open_channel(config)
         self._connection = MasterConnection(config, self._channel, self)
         self._training_socket = TrainingSocket(
-            channel=self._channel, pod_uid=config.pod_uid, on_report=self._connection.report
+            channel=self._channel,
+            pod_uid=config.pod_uid,
+            on_report=self._connection.report,
+            on_world_taken=self._report_joined,
         )
         self._horovod = HorovodRendezvous(self._channel, config.pod_uid, on_joined=self._report_joined)
         self._readiness = Readiness(config.address)
@@ -108,7 +113,7 @@ class Agent:
                 pod_uid=self._config.pod_uid,
                 running_round=running,
                 draining=state.draining,
-                joined_round=self._horovod.joined_round,
+                joined_round=self._horovod.joined_round or self._training_socket.joined_round,
                 leased=self._training_socket.leased_shards(),
             )
         )
@@ -128,6 +133,9 @@ class Agent:
                 self._handle(lifecycle.ExitRequested(problem=command.exit.problem))
             case "hosts_updated":
                 self._horovod.announce(command.hosts_updated.round)
+            case "world_changed":
+                self._handle(lifecycle.WorldChanged())
+                self._training_socket.change_world(command.world_changed)
             case "check":
                 self._spawn(self._check_node(command.check))
 
@@ -154,7 +162,10 @@ class Agent:
             variables=variables,
             first_rank=start.rank,
             members=start.world.members,
-            restart_in_place=not start.elastic_driver and (processes <= 1 or self._config.in_process_elastic),
+            restart_in_place=not start.goes_on
+            and not start.elastic_driver
+            and (processes <= 1 or self._config.in_process_elastic),
+            crash_excused=start.crash_excused,
         )
 
     def _report_joined(self, round_: int) -> None:
@@ -194,23 +205,30 @@ class Agent:
                     self._exit_code.set_result(action.code)
 
     def _launch(self, launch: Launch) -> None:
-        self._training_socket.begin_round(launch.round, launch.members)
+        self._training_socket.begin_round(launch.round, launch.members, len(launch.variables))
         self._horovod.begin_processes(launch.round, launch.first_rank, len(launch.variables))
         self._connection.send(pb.AgentMessage(started=pb.ProcessStarted(round=launch.round)))
         self._processes = self._supervisor.start(launch.variables, first_rank=launch.first_rank)
-        self._spawn(self._wait_for_exit(self._processes))
+        watch = None
+        if starts_torchrun(self._config, self._command):
+            watch = RankWatch(int(launch.variables[0]["PET_NPROC_PER_NODE"]))
+        self._spawn(self._wait_for_exit(self._processes, watch))
 
     async def _check_node(self, request: pb.Check) -> None:
         result = await self._node_check.run(request)
         if result is not None:
             self._connection.send(pb.AgentMessage(check=result))
 
-    async def _wait_for_exit(self, processes: TrainingProcesses) -> None:
+    async def _wait_for_exit(self, processes: TrainingProcesses, watch: RankWatch | None) -> None:
         """Wait until the processes have exited, and turn that into events."""
         kills = self._usage_monitor.memory_kills()
+        watching = self._spawn(watch.run()) if watch else None
         if await processes.failure() and len(processes) > 1:
             self._handle(lifecycle.ProcessFailed(confirmed=self._training_socket.stop_confirmed))
         code, message = await processes.wait()
+        failed_at = (watch and watch.failed_at) or processes.failed_at
+        if watching is not None:
+            watching.cancel()
         if code == 128 + signal.SIGKILL and self._usage_monitor.memory_kills() > kills:
             message = f"{message}\nelasticjob-agent: {names.KILLED_FOR_MEMORY}".strip()
         await self._training_socket.wait_until_disconnected()
@@ -222,7 +240,7 @@ class Agent:
         self._horovod.processes_ended()
         # Horovod's processes end by an error when their member is removed.
         confirmed = self._training_socket.stop_confirmed or self._horovod.removed
-        self._handle(lifecycle.ProcessEnded(code=code, message=message, confirmed=confirmed))
+        self._handle(lifecycle.ProcessEnded(code=code, message=message, confirmed=confirmed, failed_at=failed_at))
 
     async def _end_processes(self, processes: TrainingProcesses, action: lifecycle.EndProcess) -> None:
         """Ask the processes to stop, then send SIGTERM, then SIGKILL; cancelled when all have exited."""
@@ -281,6 +299,7 @@ class Agent:
 
 
 def _exited_message(exited: lifecycle.Exited) -> pb.AgentMessage:
+    ago = 0.0 if exited.failed_at is None else time.monotonic() - exited.failed_at
     return pb.AgentMessage(
         exited=pb.ProcessExited(
             round=exited.round,
@@ -288,6 +307,7 @@ def _exited_message(exited: lifecycle.Exited) -> pb.AgentMessage:
             asked=exited.asked,
             message=exited.message,
             retry=exited.retry,
+            failed_milliseconds_ago=min(int(1000 * ago), _UINT32),
         )
     )
 

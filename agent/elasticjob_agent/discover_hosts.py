@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import http.client
-import json
 import os
 import socket
 import ssl
@@ -25,6 +24,7 @@ from pathlib import Path
 from elasticjob_api import names
 
 from elasticjob_agent import writable_directory
+from elasticjob_agent.remote_shell.session import AgentSocket, Refused
 
 ANSWER_SECONDS = 2.0
 _ERRORS = (OSError, http.client.HTTPException, ValueError, KeyError)
@@ -77,18 +77,13 @@ def discover(environment: Mapping[str, str], *, addresses: bool = False) -> str:
 
 def _from_agent(path: str, *, addresses: bool) -> str:
     field = "address" if addresses else "name"
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(ANSWER_SECONDS)
-        connection.connect(path)
-        connection.sendall(b'{"id": 1, "call": "hosts"}\n')
-        with connection.makefile() as lines:
-            for line in lines:
-                message = json.loads(line)
-                if message.get("id") == 1:
-                    if "error" in message:
-                        raise OSError(message["error"])
-                    return "".join(f"{host[field]}:{host['slots']}\n" for host in message["result"]["hosts"])
-    raise OSError("the agent has closed the connection")
+    agent = AgentSocket(path, timeout=ANSWER_SECONDS)
+    try:
+        return "".join(f"{host[field]}:{host['slots']}\n" for host in agent.call("hosts")["hosts"])
+    except Refused as error:
+        raise OSError(str(error)) from error
+    finally:
+        agent.close()
 
 
 def _from_master(environment: Mapping[str, str], *, addresses: bool) -> str:

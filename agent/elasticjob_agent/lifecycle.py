@@ -31,6 +31,7 @@ class Launch:
         members: answers its call `members`.
         restart_in_place: if it crashes, it may be started again in this world. Beside others it may not: they have its
             addresses, have passed barriers with it, and are ahead of the checkpoint that it would load.
+        crash_excused: the last crash was the consequence of another member's, so it is not one of the retries.
     """
 
     round: int
@@ -38,6 +39,7 @@ class Launch:
     first_rank: int = 0
     members: Sequence[Any] = ()
     restart_in_place: bool = True
+    crash_excused: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Exited:
     Attributes:
         asked: it ended because it was asked to stop, not because it was finished.
         retry: it has crashed, and may be started again in another world.
+        failed_at: when the first of the member's processes failed, by the agent's monotonic clock; None if none has.
     """
 
     round: int
@@ -54,6 +57,7 @@ class Exited:
     asked: bool
     message: str
     retry: bool = False
+    failed_at: float | None = None
 
 
 # --- events ---------------------------------------------------------------------------------------------------------
@@ -65,6 +69,11 @@ class StopRequested:
 
     round: int
     grace: float
+
+
+@dataclass(frozen=True)
+class WorldChanged:
+    """The process goes on in another world than that of its start."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +107,13 @@ class ProcessEnded:
         message: its last words.
         confirmed: one of them confirmed that it ends for a stop. The others then need not: a training that is taken for
             stopped is started again and finds its end, one that is taken for finished is lost.
+        failed_at: when the first of them failed, by the agent's monotonic clock; None if none has.
     """
 
     code: int
     message: str
     confirmed: bool = False
+    failed_at: float | None = None
 
 
 @dataclass(frozen=True)
@@ -110,7 +121,16 @@ class VerdictTimedOut:
     """The master has not said in time what becomes of this member, whose process ended by itself."""
 
 
-Event = Launch | StopRequested | DrainRequested | ExitRequested | ProcessFailed | ProcessEnded | VerdictTimedOut
+Event = (
+    Launch
+    | StopRequested
+    | WorldChanged
+    | DrainRequested
+    | ExitRequested
+    | ProcessFailed
+    | ProcessEnded
+    | VerdictTimedOut
+)
 
 
 # --- actions --------------------------------------------------------------------------------------------------------
@@ -187,6 +207,10 @@ def decide(state: State, event: Event) -> Decision:
             return _launch(state, event)
         case StopRequested():
             return _stop(state, event)
+        case WorldChanged():
+            # The variables of its start are out of date: after a crash only the master can start it again.
+            known = replace(state.running, restart_in_place=False) if state.running else None
+            return replace(state, running=known), ()
         case DrainRequested():
             return _drain(state, event)
         case ExitRequested():
@@ -217,7 +241,10 @@ def _launch(state: State, launch: Launch) -> Decision:
         return replace(state, next_launch=launch, stopping=True), (KILL_NOW,)
     if state.last_exit and state.last_exit.round == launch.round:
         return state, (state.last_exit,)  # it has run and ended already: the master has missed that
-    return replace(state, running=launch, stopping=False, next_launch=None, last_exit=None), (launch,)
+    retry = state.last_exit is not None and state.last_exit.retry and launch.crash_excused
+    left = state.restarts_left + 1 if retry else state.restarts_left
+    after = replace(state, running=launch, stopping=False, next_launch=None, last_exit=None, restarts_left=left)
+    return after, (launch,)
 
 
 def _stop(state: State, event: StopRequested) -> Decision:
@@ -241,7 +268,7 @@ def _ended(state: State, event: ProcessEnded) -> Decision:
     if state.running is None:
         return state, ()
     asked = state.stopping or event.confirmed
-    exited = Exited(round=state.running.round, code=event.code, asked=asked, message=event.message)
+    exited = Exited(state.running.round, event.code, asked=asked, message=event.message, failed_at=event.failed_at)
     after = replace(state, running=None, stopping=False, next_launch=None, last_exit=exited)
     if state.draining:
         return after, (exited, Quit(names.EXIT_DRAINED))

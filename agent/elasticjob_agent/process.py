@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
@@ -113,6 +114,8 @@ class TrainingProcesses:
     def __init__(self) -> None:
         self._processes: list[TrainingProcess] = []
         self._failed: TrainingProcess | None = None
+        self.failed_at: float | None = None
+        """When the first one has failed, by the monotonic clock."""
         self._one_has_ended = asyncio.Event()
 
     def add(self, prefix: str) -> TrainingProcess:
@@ -148,7 +151,7 @@ class TrainingProcesses:
 
     def _ended(self, process: TrainingProcess) -> None:
         if process.code != 0 and self._failed is None:
-            self._failed = process
+            self._failed, self.failed_at = process, time.monotonic()
         self._one_has_ended.set()
 
     def __len__(self) -> int:

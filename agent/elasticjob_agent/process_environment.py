@@ -40,7 +40,7 @@ def environments(
         names.ENV_ROUND: str(start.world.round),
         **_hosts(start.world.members),
     }
-    if config.framework == "pytorch" and torchrun.is_torchrun(command):
+    if starts_torchrun(config, command):
         defaults = {name: value for name, value in torchrun.DEFAULTS.items() if name not in container}
         return [{**defaults, **shared, **_torchrun_options(start, config)}]
     processes = [start.environment, *(each.variables for each in start.other_environments)]
@@ -57,6 +57,11 @@ def environments(
         }
         for local_rank, variables in enumerate(processes)
     ]
+
+
+def starts_torchrun(config: Config, command: Sequence[str]) -> bool:
+    """Return whether the training command is torchrun, which starts the training processes itself."""
+    return config.framework == "pytorch" and torchrun.is_torchrun(command)
 
 
 def render(

@@ -1,9 +1,10 @@
 """The socket on which the training processes talk to their agent: JSON lines, so that any interpreter can speak it.
 
 Up: {"process": 1, "of": 2} from one of several processes, before all else; step reports; {"stoppable": true} from a
-process that listens for stops, {"stopping": true} when it ends because of one; calls with an id. Down: answers with the
-same id, and {"stop": true}. Any process that can open the socket may use the shards of this pod and read the list of
-hosts.
+process that listens for stops, {"stopping": true} when it ends because of one; {"world": 3} from a process whose parent
+has taken that world; calls with an id. Down: answers with the same id, {"stop": true}, and {"world_changed": 3} when
+there is a new world to take, by the call next_world. Any process that can open the socket may use the shards of this
+pod and read the list of hosts.
 """
 
 from __future__ import annotations
@@ -37,10 +38,18 @@ MAX_UNREAD_BYTES = 4 << 20
 
 @dataclass(eq=False)
 class _Connection:
-    """One connection of a training process, which is that of a local rank among the processes of this member."""
+    """One connection of a training process, which is that of a local rank among the processes of this member.
+
+    Attributes:
+        round: in which the process was started.
+        world_round: of the latest world that it has taken.
+        members: of that world.
+    """
 
     writer: asyncio.StreamWriter
     round: int
+    world_round: int
+    members: Sequence[agent_pb2.Member]
     local_rank: int = 0
     local_size: int = 1
     stoppable: bool = False
@@ -56,10 +65,21 @@ class _Connection:
 class TrainingSocket:
     """Serves the training processes of one agent. They are asked to stop together, and one confirms for all."""
 
-    def __init__(self, *, channel: grpc.aio.Channel, pod_uid: str, on_report: Callable[[StepReport], None]) -> None:
-        """Pass calls on over a channel to the master, and step reports to `on_report`."""
+    def __init__(
+        self,
+        *,
+        channel: grpc.aio.Channel,
+        pod_uid: str,
+        on_report: Callable[[StepReport], None],
+        on_world_taken: Callable[[int], None] = lambda _round: None,
+    ) -> None:
+        """Pass calls on over a channel to the master, and step reports to `on_report`.
+
+        `on_world_taken` is called with the round of a world when all processes have taken it.
+        """
         self._proxy = MasterProxy(channel, pod_uid)
         self._on_report = on_report
+        self._on_world_taken = on_world_taken
         self._folder = Path(tempfile.mkdtemp(prefix="elasticjob-", dir=writable_directory.path()))
         self._connections: set[_Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -67,9 +87,14 @@ class TrainingSocket:
         self._round = 0
         self._stop_requested = False
         self._members: Sequence[agent_pb2.Member] = ()
+        self._processes = 1
+        self._told = agent_pb2.WorldChanged()
+        self._taken_by: set[int] = set()
         self._disconnected = asyncio.Event()
         self.stop_confirmed = False
         """A process of the present round has confirmed that it ends because of a stop."""
+        self.joined_round = 0
+        """The round of the latest world that all present processes have taken after their start; 0: none."""
 
     @property
     def path(self) -> Path:
@@ -111,10 +136,21 @@ class TrainingSocket:
         except TimeoutError:
             return
 
-    def begin_round(self, round_: int, members: Sequence[agent_pb2.Member]) -> None:
-        """Expect the processes of a round: a stop that earlier ones were asked for, or have confirmed, is forgotten."""
+    def begin_round(self, round_: int, members: Sequence[agent_pb2.Member], processes: int) -> None:
+        """Expect so many processes of a round: what earlier ones were asked for, or have confirmed, is forgotten."""
         self._round, self._stop_requested, self.stop_confirmed = round_, False, False
-        self._members = members
+        self._members, self._processes = members, processes
+        self._told, self._taken_by, self.joined_round = agent_pb2.WorldChanged(), set(), 0
+
+    def change_world(self, change: agent_pb2.WorldChanged) -> None:
+        """Tell the present processes their next world; only the latest one counts, and a repetition changes nothing."""
+        round_ = change.world.round
+        if round_ <= max(self._round, self._told.world.round):
+            return
+        self._told, self._taken_by = change, set()
+        self._proxy.world_over(round_)
+        for connection in self._connections:
+            connection.send({"world_changed": round_})
 
     def request_stop(self) -> None:
         """Ask the present processes to stop, on all their connections and on those that they open later."""
@@ -126,11 +162,13 @@ class TrainingSocket:
         if len(self._connections) >= MAX_CONNECTIONS:
             writer.close()
             return
-        connection = _Connection(writer, self._round)
+        connection = _Connection(writer, self._round, self._round, self._members)
         self._connections.add(connection)
         try:
             if self._stop_requested:
                 connection.send({"stop": True})
+            if self._told.world.round:
+                connection.send({"world_changed": self._told.world.round})
             while line := await reader.readline():
                 self._handle_line(connection, line)
         except (ConnectionError, ValueError):
@@ -149,7 +187,9 @@ class TrainingSocket:
         if not isinstance(message, dict):
             connection.send({"id": None, "error": "not a JSON object"})
         elif message.get("call") == "members":
-            connection.send({"id": message.get("id"), "result": {"members": _processes(self._members)}})
+            connection.send({"id": message.get("id"), "result": {"members": _processes(connection.members)}})
+        elif message.get("call") == "next_world":
+            connection.send({"id": message.get("id"), **self._next_world(connection)})
         elif "id" in message and connection.calls >= MAX_CONCURRENT_CALLS:
             refusal = f"{connection.calls} calls are under way on this connection; at most {MAX_CONCURRENT_CALLS} are"
             connection.send({"id": message["id"], "error": f"{refusal} answered at a time"})
@@ -160,12 +200,28 @@ class TrainingSocket:
             connection.stoppable = True
         elif message.get("stopping") is True:
             self.stop_confirmed = self.stop_confirmed or connection.round == self._round
+        elif "world" in message:
+            if message["world"] == self._told.world.round:
+                self._next_world(connection)
         elif "step" in message:
             self._report(connection, message)
         elif "process" in message:
             self._introduce(connection, message)
         else:
             connection.send({"id": None, "error": "neither a step, nor a call with an id"})
+
+    def _next_world(self, connection: _Connection) -> dict[str, Any]:
+        """Give a process its place in the world that it was told, and return the answer."""
+        world = self._told.world
+        if connection.round != self._round or not world.round:
+            return {"error": f"the process of round {connection.round} was told no other world"}
+        connection.world_round, connection.members = world.round, world.members
+        self._taken_by.add(connection.local_rank)
+        if len(self._taken_by) >= self._processes and self.joined_round < world.round:
+            self.joined_round = world.round
+            self._on_world_taken(world.round)
+        size = sum(max(1, member.processes) for member in world.members)
+        return {"result": {"round": world.round, "rank": self._told.rank + connection.local_rank, "size": size}}
 
     def _introduce(self, connection: _Connection, message: dict[str, Any]) -> None:
         local_rank, local_size = message["process"], message.get("of")
@@ -178,7 +234,7 @@ class TrainingSocket:
     def _report(self, connection: _Connection, message: dict[str, Any]) -> None:
         try:
             report = StepReport(
-                round=connection.round,
+                round=connection.world_round,
                 local_rank=connection.local_rank,
                 step=_count(message["step"]),
                 total=_count(message.get("total") or 0),

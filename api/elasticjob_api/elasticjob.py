@@ -34,7 +34,7 @@ from elasticjob_api.meta import (
 )
 
 Framework = Literal["horovod", "pytorch", "tensorflow", "mxnet", "jax", "custom"]
-Phase = Literal["Pending", "Starting", "Running", "Scaling", "Suspended", "Succeeded", "Failed"]
+Phase = Literal["Pending", "Starting", "Running", "Scaling", "Suspended", "Retrying", "Succeeded", "Failed"]
 PodTemplate = Annotated[
     dict[str, Any],
     Meta(
@@ -52,6 +52,9 @@ MAX_INT32 = 2_147_483_647
 Image = Annotated[str, Meta(max_length=1024)]
 DEFAULT_MAX_MEMORY_FACTOR = 4
 """How many times the template's memory a member may get when `maxMemory` is not set."""
+DEFAULT_EFFICIENCY = 0.5
+MIN_PRICE, MAX_PRICE = 1e-6, 1e6
+"""Of a member of the scaled role at least, and of a member of any role at most, an hour."""
 _BY_INDEX = {"x-kubernetes-map-type": "atomic"}
 """Of a map with an entry for each member: `managedFields` names no single one, or 10,000 would double the object."""
 
@@ -131,10 +134,11 @@ class ReplicaSpec(Object, frozen=True):
         ),
     ] = "Managed"
     on_world_change: Annotated[
-        Literal["Restart", "Keep"] | None,
+        Literal["Restart", "Keep", "Notify"] | None,
         Meta(
             description="What becomes of its processes when other members come and go. Restart: they are started again "
-            "in the new world. Keep: they go on. Unset: Keep for TensorFlow's ps and evaluator, else Restart."
+            "in the new world. Keep: they go on. Notify: they go on, and are told the new world (framework custom). "
+            "Unset: Keep for TensorFlow's ps and evaluator, else Restart."
         ),
     ] = None
     slots_per_replica: Annotated[
@@ -200,6 +204,11 @@ class ReplicaSpec(Object, frozen=True):
             field=".replicas",
             values=("self.replicas", "self.maxReplicas"),
         ),
+        Rule(
+            "self.agent != 'None' || !has(self.onWorldChange) || self.onWorldChange != 'Notify'",
+            "onWorldChange is Notify, but without an agent (agent: None) nobody can tell the processes a world",
+            field=".onWorldChange",
+        ),
         Rule("self.agent == oldSelf.agent", "agent is immutable; create a new job to change it", field=".agent"),
         Rule(
             "self.template == oldSelf.template",
@@ -255,14 +264,62 @@ class MasterSpec(Object, frozen=True):
 class Objective(Object, frozen=True):
     """What the auto-scaler strives for."""
 
+    type: Annotated[
+        Literal["Efficiency", "Throughput", "Deadline", "Cost"],
+        Meta(
+            description="Efficiency: as many members as each adds enough. Throughput: as many as add anything. "
+            "Deadline: the fewest that end the training by `finishTime`. Cost: those whose samples cost least by "
+            "`prices`."
+        ),
+    ] = "Efficiency"
     min_marginal_efficiency: Annotated[
         float,
         Meta(
-            description="A further member must add at least this part of the throughput of an average member.",
+            description="Of Efficiency: a further member must add at least this part of the throughput of an average "
+            "member. Another type has no other value than the default.",
             gt=0,
             le=1,
         ),
-    ] = 0.5
+    ] = DEFAULT_EFFICIENCY
+    finish_time: Annotated[
+        Time | None,
+        Meta(description="Of Deadline: when the training shall have ended, in UTC. It must report its total of steps."),
+    ] = None
+    prices: Annotated[
+        dict[RoleName, Annotated[float, Meta(ge=0, le=MAX_PRICE)]],
+        Meta(
+            description="Of Cost: what one member costs an hour, by role, in any currency. A role that is missing "
+            "costs nothing; the scaled one must not be missing.",
+            max_length=MAX_ROLES,
+        ),
+    ] = {}
+    # The default of the whole is checked before those of its fields, so `type` may be missing.
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.type) || self.type == 'Efficiency' || "
+            f"!has(self.minMarginalEfficiency) || self.minMarginalEfficiency == {DEFAULT_EFFICIENCY}",
+            f"minMarginalEfficiency is %s, but type is %s; leave it out ({DEFAULT_EFFICIENCY}), or use type Efficiency",
+            field=".minMarginalEfficiency",
+            values=("self.minMarginalEfficiency", "self.type"),
+        ),
+        Rule(
+            "!has(self.type) || self.type != 'Deadline' || has(self.finishTime)",
+            "finishTime is missing, but type is Deadline; set it, such as 2026-01-31T18:00:00Z, or use another type",
+            field=".finishTime",
+        ),
+        Rule(
+            "!has(self.finishTime) || (has(self.type) && self.type == 'Deadline')",
+            "finishTime is %s, but type is %s; leave it out, or use type Deadline",
+            field=".finishTime",
+            values=("self.finishTime", "self.type"),
+        ),
+        Rule(
+            "!has(self.prices) || self.prices.size() == 0 || (has(self.type) && self.type == 'Cost')",
+            "prices has %d roles, but type is %s; leave it out, or use type Cost",
+            field=".prices",
+            values=("self.prices.size()", "self.type"),
+        ),
+    )
 
 
 class ResourceLimits(Object, frozen=True):
@@ -295,10 +352,28 @@ class Autoscaling(Object, frozen=True):
         ),
     ] = 1
     resource_limits: Annotated[ResourceLimits, Meta(description="Bounds of all members together.")] = ResourceLimits()
+    profile: Annotated[
+        Annotated[str, Meta(max_length=63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")] | None,
+        Meta(
+            description="What earlier jobs needed is kept under this name, in ConfigMap elasticjob-profile-<name>, and "
+            "the job begins with it. Unset: the job's own name."
+        ),
+    ] = None
     resize: Annotated[
         Literal["InPlaceOrReplace", "Replace"],
         Meta(description="How CPU and memory change: in place where the cluster can, or always by new pods."),
     ] = "InPlaceOrReplace"
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.objective) || !has(self.objective.type) || self.objective.type != 'Cost' || "
+            "(has(self.objective.prices) && self.role in self.objective.prices && "
+            f"self.objective.prices[self.role] >= {MIN_PRICE:.6f})",
+            f"objective.prices needs what a member of %s, the role that is scaled, costs an hour: {MIN_PRICE:.6f} to "
+            f"{MAX_PRICE:.0f}",
+            field=".objective",
+            values=("self.role",),
+        ),
+    )
 
 
 class SchedulingPolicy(Object, frozen=True):
@@ -313,6 +388,40 @@ class SchedulingPolicy(Object, frozen=True):
     priority_class_name: Annotated[
         Annotated[str, Meta(max_length=253)] | None, Meta(description="Priority class of all pods.")
     ] = None
+
+
+class Retry(Object, frozen=True):
+    """When a job that has ended begins anew: all pods of one attempt are gone before those of the next are created."""
+
+    policy: Annotated[
+        Literal["OnFailure", "OnTransient", "Always"],
+        Meta(
+            description="OnFailure: after every failure. OnTransient: not after a failure that would come again, which "
+            "is one with the action FailJob. Always: also after success. Never after activeDeadlineSeconds."
+        ),
+    ] = "OnFailure"
+    limit: Annotated[
+        Annotated[int, Meta(ge=0, le=MAX_INT32)] | None, Meta(description="Retries at most; unset: no bound.")
+    ] = None
+    min_delay_seconds: Annotated[
+        int, Meta(description="Seconds from the end of one attempt to the beginning of the next.", ge=0, le=86_400)
+    ] = 10
+    max_delay_seconds: Annotated[
+        Annotated[int, Meta(ge=0, le=86_400)] | None,
+        Meta(
+            description="If set, each delay is a random one from minDelaySeconds to so many: jobs that have failed for "
+            "lack of the same resources do not all come back at once."
+        ),
+    ] = None
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.maxDelaySeconds) || self.minDelaySeconds <= self.maxDelaySeconds",
+            "maxDelaySeconds is %d, below minDelaySeconds, which is %d",
+            field=".maxDelaySeconds",
+            values=("self.maxDelaySeconds", "self.minDelaySeconds"),
+        ),
+    )
 
 
 class RunPolicy(Object, frozen=True):
@@ -343,6 +452,9 @@ class RunPolicy(Object, frozen=True):
     plan_history_limit: Annotated[
         int, Meta(description="Finished ScalePlans of the job that are kept.", ge=0, le=1000)
     ] = 10
+    retry: Annotated[
+        Retry | None, Meta(description="Begin anew after the job has ended, with all members; unset: never.")
+    ] = None
     scheduling_policy: Annotated[SchedulingPolicy, Meta(description="Scheduling.")] = SchedulingPolicy()
     managed_by: Annotated[
         Annotated[str, Meta(max_length=63)] | None,
@@ -414,6 +526,13 @@ class ElasticJobSpec(Object, frozen=True):
             field=".autoscaling.role",
             values=("self.autoscaling.role",),
         ),
+        Rule(
+            "!has(self.autoscaling.objective.prices) || "
+            "self.autoscaling.objective.prices.all(role, role in self.replicaSpecs)",
+            "autoscaling.objective.prices has %s, which is not one of replicaSpecs; its keys are roles of the job",
+            field=".autoscaling.objective",
+            values=("self.autoscaling.objective.prices.filter(role, !(role in self.replicaSpecs))",),
+        ),
         # Not for later sizes: a plan of any size is written back to replicas.
         _multiple_rule(
             "replicas",
@@ -454,6 +573,18 @@ class ElasticJobSpec(Object, frozen=True):
             )
             for name, framework in FRAMEWORKS.items()
             for role in framework.single_roles
+        ),
+        Rule(
+            "self.framework == 'custom' || self.replicaSpecs.all(r, "
+            "!has(self.replicaSpecs[r].onWorldChange) || self.replicaSpecs[r].onWorldChange != 'Notify')",
+            "onWorldChange is Notify in role %s, which needs framework custom: processes of framework %s read "
+            "their world once, at their start; use Restart or Keep",
+            field=".replicaSpecs",
+            values=(
+                "self.replicaSpecs.filter(r, has(self.replicaSpecs[r].onWorldChange) && "
+                "self.replicaSpecs[r].onWorldChange == 'Notify')",
+                "self.framework",
+            ),
         ),
     )
 
@@ -558,6 +689,9 @@ class Progress(Object, frozen=True):
         list[ObjectName],
         Meta(description="Pods that have been much slower than the others for a while.", max_length=100),
     ] = []
+    why_not_replaced: Annotated[
+        str, Meta(description="Why stragglers are not replaced, where onStraggler is Replace.", max_length=256)
+    ] = ""
     unfit: Annotated[
         dict[ObjectName, Annotated[str, Meta(max_length=1024)]],
         Meta(description="Members whose nodes failed the node check: pod name to what is wrong.", max_length=100),
@@ -591,6 +725,8 @@ class ElasticJobStatus(Object, frozen=True):
         Time | None, Meta(description="When the operator took the job up, or it was last resumed.")
     ] = None
     completion_time: Annotated[Time | None, Meta(description="When the job ended.")] = None
+    retries: Annotated[Counter, Meta(description="How often the job has begun anew.")] = 0
+    retry_time: Annotated[Time | None, Meta(description="When it begins anew, at the earliest; while Retrying.")] = None
     message: Annotated[Message, Meta(description="Why the phase is what it is.")] = ""
     last_failure: Annotated[
         str,
@@ -604,6 +740,12 @@ class ElasticJob(Object, frozen=True):
     metadata: ObjectMeta
     spec: Annotated[ElasticJobSpec, Meta(description="What the user wants.")]
     status: Annotated[ElasticJobStatus, Meta(description="The job as it is.")] = ElasticJobStatus()
+
+    @property
+    def profile(self) -> str | None:
+        """The name under which it is kept what such jobs need; None: nothing is kept, as nothing is scaled."""
+        autoscaling = self.spec.autoscaling
+        return (autoscaling.profile or self.metadata.name) if autoscaling.enabled else None
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(

@@ -56,4 +56,15 @@ class Health(Object, frozen=True):
         Meta(description="Straggler: its own time for a step is over so many times the median of its role."),
     ] = 2
     straggler_seconds: Annotated[_Seconds, Meta(description="Straggler: if that lasts so many seconds.")] = 60
+    on_straggler: Annotated[
+        Literal["Report", "Replace"],
+        Meta(
+            description="Report: condition Stragglers and an event. Replace: also replace one straggler at a time by a "
+            "new pod, which avoids its node, if the training time saved is worth it."
+        ),
+    ] = "Report"
+    max_straggler_replacements: Annotated[
+        Annotated[int, Meta(ge=1, le=100)],
+        Meta(description="With onStraggler Replace: stragglers that are replaced in the life of the job."),
+    ] = 3
     node_check: Annotated[NodeCheck, Meta(description="A look at nodes before training.")] = NodeCheck()

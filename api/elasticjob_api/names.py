@@ -16,6 +16,11 @@ LABEL_ROLE = f"{GROUP}/role"
 LABEL_INDEX = f"{GROUP}/index"
 LABEL_INCARNATION = f"{GROUP}/incarnation"
 
+LABEL_PROFILE = f"{GROUP}/profile"
+"""On a ConfigMap with what earlier jobs needed: the profile's name. It belongs to no job, and outlives all."""
+PROFILE_KEY = "jobs"
+"""The key in it."""
+
 ANNOTATION_RESTARTS = f"{GROUP}/restarts"
 """On a member's pod: counted restarts of its index when it was created, so that a failure is counted once."""
 ANNOTATION_UNCOUNTED = f"{GROUP}/uncounted-restarts"
@@ -132,6 +137,11 @@ def query_secret(job: str) -> str:
 def state_config_map(job: str) -> str:
     """Return the name of the ConfigMap in which the master keeps its state."""
     return f"{job}-master-state"
+
+
+def profile_config_map(profile: str) -> str:
+    """Return the name of the ConfigMap in which it is kept what the jobs of a profile needed."""
+    return f"elasticjob-profile-{profile}"
 
 
 def member_pod(job: str, role: str, index: int, incarnation: int) -> str:

@@ -9,7 +9,7 @@ from elasticjob_api.frameworks import FRAMEWORKS, stop_stage
 
 
 def kept_roles(job: ElasticJob) -> frozenset[str]:
-    """Return the roles whose processes go on when the world changes."""
+    """Return the roles whose processes go on when the world changes, and hold what others save."""
     default = FRAMEWORKS[job.spec.framework].kept_roles
     specs = job.spec.replica_specs
     return frozenset(
@@ -17,6 +17,11 @@ def kept_roles(job: ElasticJob) -> frozenset[str]:
         for role, spec in specs.items()
         if (role in default if spec.on_world_change is None else spec.on_world_change == "Keep")
     )
+
+
+def notified_roles(job: ElasticJob) -> frozenset[str]:
+    """Return the roles whose processes go on when the world changes, and are told the new one."""
+    return frozenset(role for role, spec in job.spec.replica_specs.items() if spec.on_world_change == "Notify")
 
 
 def suspend_stage(job: ElasticJob, role: str) -> int:

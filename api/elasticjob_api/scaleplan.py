@@ -66,6 +66,9 @@ class PodToMigrate(PodToRemove, frozen=True):
     """A member to replace by a new one, under another index, possibly with other resources."""
 
     resource: Annotated[Resources, Meta(description="Resources of the new pod; unset: as they are.")] = Resources()
+    avoid_node: Annotated[
+        bool, Meta(description="Whether the new pod prefers other nodes to that of the member it replaces.")
+    ] = False
 
 
 class ScalePlanSpec(Object, frozen=True):

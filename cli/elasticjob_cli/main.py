@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from elasticjob_cli.convert.command import convert
 from elasticjob_cli.demo.command import demo
 from elasticjob_cli.dev_cluster import down, status, up
 from elasticjob_cli.query.command import query
@@ -21,6 +22,7 @@ dev_commands.command()(down)
 dev_commands.command()(status)
 dev_commands.command()(demo)
 app.command()(query)
+app.command()(convert)
 
 
 @app.callback()

@@ -99,7 +99,10 @@ def _sizes(options: argparse.Namespace) -> dict[str, RoleSize]:
         raise ConfigError(
             f"--min {options.min}, --workers {desired}, --max {options.max}: not 1 <= min <= workers <= max"
         )
-    return {names.ROLE_WORKER: RoleSize(options.min, desired)}
+    changes = options.on_world_change
+    return {
+        names.ROLE_WORKER: RoleSize(options.min, desired, kept=changes == "Keep", notified=changes == "Notify"),
+    }
 
 
 def _port(option: str, port: int) -> int:
@@ -162,6 +165,12 @@ def _parser() -> argparse.ArgumentParser:
         "--straggler-seconds", type=int, metavar="N", help="standalone: as spec.health.stragglerSeconds"
     )
     parser.add_argument("--on-stall", choices=["Report", "Restart"], help="standalone: as spec.health.onStall")
+    parser.add_argument(
+        "--on-world-change",
+        default="Restart",
+        choices=["Restart", "Keep", "Notify"],
+        help="standalone: as onWorldChange of the workers",
+    )
     parser.add_argument("--insecure", action="store_true", help="standalone: neither TLS nor token")
     parser.add_argument("--framework", choices=sorted(FRAMEWORKS), help=f"instead of ${names.ENV_FRAMEWORK}")
     parser.add_argument(

@@ -153,14 +153,29 @@ class Controller:
         self._decide_soon()
 
     def exited(
-        self, member: Member, process_round: int, exit_code: int, *, requested: bool, retry: bool = False
+        self,
+        member: Member,
+        process_round: int,
+        exit_code: int,
+        *,
+        requested: bool,
+        retry: bool = False,
+        failed_seconds_ago: float = 0.0,
     ) -> None:
-        """A training process has ended. `retry`: it has crashed, and its agent may start it in another world."""
+        """A training process has ended. Arguments as those of `Rendezvous.process_exited`."""
         member.last_heard_at = now = self.now()
         if exit_code and not requested and member.process_round == process_round:
             pod = member.identity.pod_name
             self.record_event("ProcessFailed", f"{pod} in round {process_round}: exit code {exit_code}")
-        self.rendezvous.process_exited(member.uid, process_round, exit_code, now, requested=requested, retry=retry)
+        self.rendezvous.process_exited(
+            member.uid,
+            process_round,
+            exit_code,
+            now,
+            requested=requested,
+            retry=retry,
+            failed_seconds_ago=failed_seconds_ago,
+        )
         self._decide_soon()
 
     def joins(self, uid: str, process_round: int, left_round: int) -> None:
@@ -271,7 +286,7 @@ class Controller:
     def tick_monitors(self, now: float) -> None:
         """Let the monitors see the state, and apply what they find."""
         wall = time.time()
-        self.scaling.tick(self, now)
+        self._record(self.scaling.tick(self, now))
         health = self.health_monitor.tick(self, now, wall=wall)
         for event in health.events:
             self._record(event)

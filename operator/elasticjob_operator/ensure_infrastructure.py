@@ -84,6 +84,8 @@ async def ensure_infrastructure(
     for manifest in manifests:
         if part == "All" or (manifest["kind"] in _FIRST_KINDS) == (part == "First"):
             work.append(partial(ensure.object, manifest))
+    if part != "First" and (profile := infrastructure.profile_manifest(job)) is not None:
+        work.append(partial(ensure.profile, profile))
     # All of it must succeed at once, and of many requests one easily gets no answer.
     requests = (retry(each, TryLater, pauses=_RETRY_PAUSES_SECONDS) for each in work)
     answers = await asyncio.gather(*requests, return_exceptions=True)
@@ -156,6 +158,18 @@ class _Ensure:
             return EmitEvent("Restored", f"{resource.kind} {name} was missing and is made again")
         if await self._correct(resource, manifest, existing):
             return EmitEvent("Restored", f"{resource.kind} {name} had other contents and is corrected")
+        return None
+
+    async def profile(self, manifest: Json) -> EmitEvent | None:
+        """Create the ConfigMap of the job's profile if there is none; the job can do without it."""
+        try:
+            await self.kube.create(CONFIG_MAPS, self.job.metadata.namespace, manifest)
+        except AlreadyExists:
+            pass
+        except Refused as error:
+            name = manifest["metadata"]["name"]
+            note = f"ConfigMap {name} cannot be made, so nothing is kept for later jobs: {error}"
+            return EmitEvent("NoProfile", note, warning=True)
         return None
 
     async def _get(self, resource: Resource, name: str) -> Json:

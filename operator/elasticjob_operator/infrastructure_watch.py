@@ -141,7 +141,7 @@ class InfrastructureWatch:
 
 def _is_active(job: ElasticJob) -> bool:
     phase = job.status.phase
-    ended = phase is None or phase == "Suspended" or phase in job_status.FINISHED_PHASES
+    ended = phase in (None, "Suspended", "Retrying") or phase in job_status.FINISHED_PHASES
     return not ended and job.metadata.deletion_timestamp is None
 
 

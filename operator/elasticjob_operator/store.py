@@ -23,7 +23,7 @@ from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE
 from elasticjob_operator.core.manifests.infrastructure import manifest_inputs
 from elasticjob_operator.core.model.actions import ResizePod
 from elasticjob_operator.core.model.identity import identity_of
-from elasticjob_operator.core.model.limit_ranges import LimitRange
+from elasticjob_operator.core.model.limit_ranges import LimitRange, default_limits
 from elasticjob_operator.core.model.observed import Observed, Pod, Repair
 from elasticjob_operator.core.model.patches import readable
 from elasticjob_operator.core.scaling.disruption import Node, leaving_reason
@@ -212,8 +212,8 @@ class Store:
             kept=self.pods.kept(identity),
         )
 
-    def _default_limits(self, namespace: str) -> frozenset[str]:
-        return frozenset().union(*(each.default_limits for each in self._limit_ranges.get(namespace, {}).values()))
+    def _default_limits(self, namespace: str) -> dict[str, int | str]:
+        return default_limits(self._limit_ranges.get(namespace, {}).values())
 
     def requests(self, key: JobKey) -> Iterator[ScalePlan | ScaleIn | ScaleOut]:
         """Yield the plans and requests that name this job, whether it exists or not."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from elasticjob_api.quantity import parse_quantity
 
 from tests.support.e2e import scaling_jobs
 from tests.support.e2e.kubectl_user import KubectlUser
@@ -44,6 +46,63 @@ def auto_plans(user: KubectlUser) -> list[Json]:
 
 def step_of(user: KubectlUser) -> int:
     return int(user.status(f"ej/{user.job}").get("progress", {}).get("step", 0))
+
+
+def without_resources(name: str, folder: Path, **autoscaling: Any) -> Json:
+    """Return a job of one worker and one parameter server that says nothing of resources or of the largest size."""
+    job = auto_scaled(scaling_jobs.job(name, folder, resources={}), maximum=None, **autoscaling)
+    roles = job["spec"]["replicaSpecs"]
+    roles["ps"] = {"replicas": 1, "minReplicas": 1, "onWorldChange": "Keep", "template": roles["worker"]["template"]}
+    return job
+
+
+def requests_of(pod: Json) -> Json:
+    found: Json = pod["spec"]["containers"][0].get("resources", {})
+    return found
+
+
+@pytest.mark.thorough
+def test_a_job_that_says_nothing_of_resources_gets_them_for_all_roles_and_the_next_one_begins_with_them(
+    sandbox: Sandbox, folder: Path
+) -> None:
+    user, limits, profile = KubectlUser(sandbox, "bare", folder), {"cpu": "400m"}, "cm/elasticjob-profile-counting"
+    sandbox.apply(without_resources("bare", folder, resourceLimits=limits, profile="counting"))
+    user.until("the first plan", lambda: auto_plans(user), seconds=120)
+    user.wait("scaleplan/bare-auto-1", ".status.phase", "Succeeded")
+    plan = user.get("scaleplan/bare-auto-1")
+    roles = plan["spec"]["replicaResourceSpecs"]
+    assert roles["worker"]["replicas"] == 2
+    assert set(roles) == {"ps", "worker"}
+    assert "worker requests nothing, and a member has used" in plan["spec"]["reason"]
+    moved = plan["status"]["migrations"]
+    assert {each["phase"] for each in moved} == {"Done"}, "a pod without requests can get them only by another pod"
+    assert len(moved) == 2
+    for name in user.pods():
+        resources = requests_of(user.get(f"pod/{name}"))
+        assert resources["requests"].keys() == {"cpu", "memory"}
+        assert "limits" not in resources, "what the first minutes have not shown must kill nobody"
+
+    def kept() -> list[Json]:
+        lines = user.get(profile).get("data", {}).get("jobs", "").splitlines()
+        return [job for job in map(json.loads, lines) if job.get("size")]
+
+    [settled] = user.until("the size at which it has settled is kept", kept, seconds=120)
+    user.finish()
+
+    (folder / "finish").unlink()
+    again = KubectlUser(sandbox, "again", folder)
+    slow = {"resourceLimits": limits, "profile": "counting", "cooldownSeconds": 60}
+    sandbox.apply(without_resources("again", folder, **slow))
+    again.until("the first plan", lambda: auto_plans(again), seconds=120)
+    again.wait("scaleplan/again-auto-1", ".status.phase", "Succeeded")
+    begun = again.get("scaleplan/again-auto-1")["spec"]
+    assert begun["reason"].startswith("as bare needed on ")
+    wanted = begun["replicaResourceSpecs"]
+    cores = {role: float(parse_quantity(each["resource"]["cpu"])) for role, each in wanted.items()}
+    assert set(cores) == {"ps", "worker"}
+    fit = int((float(parse_quantity(limits["cpu"])) - cores["ps"]) / cores["worker"] + 1e-9)
+    assert wanted["worker"].get("replicas", 1) == max(1, min(settled["size"], fit)), "as far as the limits allow"
+    again.finish()
 
 
 @pytest.mark.thorough

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import re
 import signal
+import ssl
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +27,14 @@ pytestmark = [
 
 NAME = "horovodrun"
 SECONDS = 150.0
+_ANY_CERTIFICATE = ssl.create_default_context()
+_ANY_CERTIFICATE.check_hostname, _ANY_CERTIFICATE.verify_mode = False, ssl.CERT_NONE  # only numbers are read
 
 
 def horovodrun_job(folder: Path, *options: str) -> dict[str, Any]:
     python = horovod_python()
     run = [str(Path(python).with_name("horovodrun")), "-np", "2", "--min-np", "1", "--max-np", "4"]
+    run += ["--start-timeout", "120"]  # for a machine without a free core
     run += [*options, "--host-discovery-script", "discover_hosts", python, str(SCRIPT)]
     env = [{"name": "STEP_SECONDS", "value": "0.1"}, {"name": "FINISH", "value": str(folder / "finish")}]
     command = ["sh", "-c", f'exec "$@" >> {folder}/launcher.log 2>&1', "sh", *run]
@@ -59,6 +67,38 @@ class HorovodrunUser(KubectlUser):
             self.until(f"a step after {last} of a world of {size}: {self.log()[-3000:]}", new_step, seconds=SECONDS)
         )
 
+    def formed(self) -> list[int]:
+        """Return the sizes of the worlds in which rank 0 has begun to train."""
+        return [int(size) for size in re.findall(r"^world: rank 0 of (\d+)", self.log(), re.MULTILINE)]
+
+    @contextmanager
+    def timed(self, what: str, size: int) -> Iterator[None]:
+        """Wait for a new world of this size and its next step, and print how long both take from now."""
+        begun, before = time.monotonic(), len(self.formed())
+        yield
+        self.until(f"a world of {size}", lambda: size in self.formed()[before:], seconds=SECONDS)
+        formed = time.monotonic() - begun
+        self.trains_with(size)
+        print(f"MEASURED horovodrun: {what}: new world {formed:.1f} s, next step {time.monotonic() - begun:.1f} s")
+
+    def measure_calls(self, processes: int) -> None:
+        """Print how often the remote shells call the master while some steps are trained."""
+        first, begun, before = self.trains_with(processes), time.monotonic(), self.shell_calls()
+        last = first
+        while last < first + 100:
+            last = self.trains_with(processes)
+        rate = (self.shell_calls() - before) / (time.monotonic() - begun)
+        steps = (last - first) / (time.monotonic() - begun)
+        print(f"MEASURED horovodrun: {rate / processes:.1f} calls/s for each of {processes}, {steps:.1f} lines/s")
+
+    def shell_calls(self) -> float:
+        """Return how many calls of remote shells the master has taken."""
+        master = f"{names.LABEL_JOB_NAME}={NAME},{names.LABEL_ROLE}=master"
+        address = self.kubectl("get", "pods", "-l", master, "-o", "jsonpath={.items[0].status.podIP}")
+        with urllib.request.urlopen(f"https://{address}:{names.HTTP_PORT}/metrics", context=_ANY_CERTIFICATE) as answer:
+            metrics = answer.read().decode()
+        return sum(map(float, re.findall(r"elasticjob_grpc_calls\S*RemoteShell\S* (\S+)", metrics)))
+
 
 def test_stock_horovodrun_scales_out_and_in_while_it_trains_and_a_master_that_is_killed_costs_nothing(
     sandbox: Sandbox, folder: Path
@@ -67,8 +107,10 @@ def test_stock_horovodrun_scales_out_and_in_while_it_trains_and_a_master_that_is
     user = HorovodrunUser(sandbox, NAME, folder)
     user.trains_with(2)
 
+    with user.timed("a worker comes", 3):
+        user.request("ScaleOut", "more", count=1)
     user.create("ScaleOut", "more", count=1)
-    user.trains_with(3)
+    user.measure_calls(3)
 
     master = f"{names.LABEL_JOB_NAME}={NAME},{names.LABEL_ROLE}=master"
     before = user.kubectl("get", "pods", "-l", master, "-o", "name")
@@ -76,8 +118,10 @@ def test_stock_horovodrun_scales_out_and_in_while_it_trains_and_a_master_that_is
     user.until("another master", lambda: user.kubectl("get", "pods", "-l", master, "-o", "name") not in ("", before))
     user.trains_with(3)
 
-    user.create("ScaleIn", "fewer", podNames=[max(user.pods())])
-    user.trains_with(2)
+    leaving = max(user.pods())
+    with user.timed("a worker leaves", 2):
+        user.request("ScaleIn", "fewer", podNames=[leaving])
+    user.create("ScaleIn", "fewer", podNames=[leaving])
 
     user.kubectl("delete", "pod", max(user.pods()), "--wait=false")  # as a node does that is drained
     user.trains_with(1)
@@ -100,9 +144,10 @@ def test_under_horovodrun_a_dead_process_gets_another_pod_and_a_dead_launcher_be
 
     victim = max(user.pods())
     [process] = [each for each in sandbox.processes(victim) if str(SCRIPT) in each.cmdline()[1:2]]
-    process.send_signal(signal.SIGKILL)
-    user.until("another pod", lambda: victim not in user.pods() and len(user.pods()) == 2, seconds=SECONDS)
-    user.trains_with(2)
+    with user.timed("kill -9 of a process", 2):  # the other one may train alone meanwhile
+        process.send_signal(signal.SIGKILL)
+    assert victim not in user.pods()
+    assert len(user.pods()) == 2
 
     worker = min(user.pods())
     [process] = [each for each in sandbox.processes(worker) if str(SCRIPT) in each.cmdline()[1:2]]

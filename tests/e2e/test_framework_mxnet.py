@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import yaml
 from elasticjob_api.elasticjob import Progress
+from elasticjob_api.v1.job_pb2 import JOB_PHASE_TRAINING
 from elasticjob_cli.demo.observer import JobObserver
 from elasticjob_kube.session import Json
 
@@ -60,24 +64,41 @@ async def trains(observer: JobObserver, workers: int, *, beyond: int = 0) -> int
     return await observer.until(f"{workers} workers beyond step {beyond}", at_work, seconds=SECONDS)
 
 
+@asynccontextmanager
+async def timed(observer: JobObserver, what: str, workers: int) -> AsyncIterator[None]:
+    """Wait until a new world of so many workers trains, and print how long that takes from now."""
+    begun, before = time.monotonic(), observer.status.round
+    yield
+
+    def formed() -> bool:
+        status = observer.status
+        return status.round > before and status.world_size == workers + 2 and status.phase == JOB_PHASE_TRAINING
+
+    await observer.until(f"a world of {workers} workers", formed, seconds=SECONDS)
+    print(f"MEASURED mxnet: {what}: the world is formed after {time.monotonic() - begun:.1f} s")
+    await trains(observer, workers, beyond=observer.status.progress.step)
+    print(f"MEASURED mxnet: {what}: next step after {time.monotonic() - begun:.1f} s")
+
+
 async def test_workers_come_and_go_are_killed_and_every_sample_is_in_the_sums_once(
     sandbox: Sandbox, folder: Path, python: str
 ) -> None:
     sandbox.apply(job(python, folder))
     async with sandbox.observe(NAME) as observer:
-        step = await trains(observer, 2)
-        sandbox.kubectl("scale", "ej", NAME, "--replicas=3")
-        step = await trains(observer, 3, beyond=step)
-        sandbox.processes(f"{NAME}-worker-1")[-1].send_signal(signal.SIGKILL)
+        await trains(observer, 2)
+        async with timed(observer, "2 to 3 workers", 3):
+            sandbox.kubectl("scale", "ej", NAME, "--replicas=3")
+        async with timed(observer, "kill -9 of a process", 3):
+            sandbox.processes(f"{NAME}-worker-1")[-1].send_signal(signal.SIGKILL)
 
         def replaced() -> bool:
             status = observer.job.status.replica_statuses["worker"] if observer.job else None
             return status is not None and status.restarts + status.uncounted_restarts == 1
 
         await observer.until("the killed worker's restart", replaced, seconds=SECONDS)
-        step = await trains(observer, 3, beyond=observer.status.progress.step)
-        sandbox.kubectl("scale", "ej", NAME, "--replicas=1")
-        step = await trains(observer, 1, beyond=step)
+        async with timed(observer, "3 workers to 1", 1):
+            sandbox.kubectl("scale", "ej", NAME, "--replicas=1")
+        step = observer.status.progress.step
         sandbox.processes(f"{NAME}-master")[0].send_signal(signal.SIGKILL)
         await trains(observer, 1, beyond=step)
 

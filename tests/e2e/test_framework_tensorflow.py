@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from elasticjob_api.elasticjob import Progress
 from elasticjob_cli.demo.observer import JobObserver
 from elasticjob_kube.session import Json
 
@@ -78,13 +79,13 @@ async def test_workers_come_and_go_without_a_step_lost_and_the_parameter_server_
         sandbox.processes(f"{NAME}-master")[0].send_signal(signal.SIGKILL)
         await trains(observer, 1, beyond=step)
 
-        def over() -> bool:
-            return observer.job is not None and observer.job.status.phase == "Succeeded"
+        def over() -> Progress | None:
+            status = observer.job.status if observer.job else None
+            if status is None or status.phase != "Succeeded" or status.progress is None:
+                return None
+            return status.progress if "steps_done" in status.progress.metrics else None
 
-        await observer.until("the job's success", over, seconds=SECONDS)
-        assert observer.job is not None
-        progress = observer.job.status.progress
-        assert progress is not None
+        progress = await observer.until("the job's success, and its last report", over, seconds=SECONDS)
         assert progress.metrics["steps_done"] == progress.step == STEPS, "every step is in the variables, and once"
         assert progress.metrics["accuracy"] > 0.9
 
@@ -111,3 +112,16 @@ async def test_mirrored_workers_train_on_through_2_3_2_workers_a_killed_process_
     ((steps, samples, accuracy),) = set(re.findall(r"finished: (\d+) steps, (\d+) samples, accuracy ([\d.]+)", log))
     assert (int(steps), int(samples)) == (EPOCHS * STEPS_PER_EPOCH, EPOCHS * STEPS_PER_EPOCH * BATCH), log
     assert float(accuracy) > 0.9, log
+
+
+async def test_two_jobs_with_the_same_roles_train_at_a_time(sandbox: Sandbox, folder: Path, python: str) -> None:
+    for name in ("one", "other"):
+        made = job(python, folder, manifest="mirrored.yaml", script="mirrored/train.py", EPOCHS=100 * EPOCHS)
+        made["metadata"]["name"] = name
+        sandbox.apply(made)
+    async with sandbox.observe("one") as one, sandbox.observe("other") as other:
+        for observer, name in ((one, "one"), (other, "other")):
+            await Trial(sandbox, observer, name, python).trains(2, beyond=1)
+        for observer in (one, other):
+            assert observer.job is not None
+            assert not observer.job.status.replica_statuses["worker"].restarts

@@ -297,3 +297,31 @@ async def test_a_worker_much_slower_than_the_others_is_named_until_it_is_as_fast
         await until_events(sandbox, "StragglersFound", "NoStragglers")
         assert observer.status.round == 1
         assert workers(sandbox) == before, "a straggler is reported, and left alone"
+
+
+@pytest.mark.thorough
+async def test_a_straggler_is_replaced_once_if_the_job_says_so_and_no_shard_is_trained_twice(
+    sandbox: Sandbox, folder: Path
+) -> None:
+    sandbox.apply(steady(folder, workers=3, health={"stragglerSeconds": 2, "onStraggler": "Replace"}))
+    async with sandbox.observe(NAME) as observer:
+        await training(observer, 3, beyond=20)
+        before = workers(sandbox)
+        (folder / ".slow").write_text("1")
+        (folder / ".slow").rename(folder / "slow")
+        await observer.until("another world", lambda: observer.status.round > 1, seconds=SECONDS)
+        step = await training(observer, 3)
+        assert wait_for(sandbox, "Stragglers", False)["reason"] == "NoStragglers"
+        await training(observer, 3, beyond=step + 100)
+        after = workers(sandbox)
+        assert sorted(after) == [f"{NAME}-worker-{index}" for index in (0, 2, 3)]
+        for stays in (f"{NAME}-worker-0", f"{NAME}-worker-2"):
+            assert after[stays] == before[stays], "only the straggler is replaced"
+        [plan] = json.loads(sandbox.kubectl("get", "scaleplans", "-o", "json"))["items"]
+        assert (plan["spec"]["source"], plan["status"]["phase"]) == ("Auto", "Succeeded")
+        assert plan["spec"]["reason"].startswith(f"{NAME}-worker-1 needs 0.")
+        assert "for a step, the median of its role 0.02 s" in plan["spec"]["reason"]
+        assert plan["spec"]["reason"].endswith("replacement 1 of 3")
+        assert observer.status.round == 2, "one change of the world"
+        done = trained(folder)
+        assert len(done) == len(set(done)), "a shard was trained twice"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from elasticjob_api import names
 from elasticjob_cli.demo.observer import JobObserver
@@ -9,6 +11,7 @@ from elasticjob_cli.demo.observer import JobObserver
 from tests.support.e2e import images
 from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.scaling_jobs import Json
+from tests.support.wait import until
 
 SECONDS = 120.0
 PROGRAMS = f"{names.AGENT_DIRECTORY}/agent/bin"
@@ -67,9 +70,15 @@ async def test_a_job_whose_image_has_no_python_succeeds_with_the_environment_of_
         echo rank=$ELASTICJOB_RANK/$ELASTICJOB_WORLD_SIZE
         unset ELASTICJOB_CA
         env | grep -v -e '^ELASTICJOB_' -e '_PORT' -e '_SERVICE_'
+        until [ -e /end ]; do sleep 0.1; done
     """
     sandbox.apply(job(images.PLAIN, ["sh", "-c", script]))
     async with sandbox.observe("plain") as observer:
+        for name in ("plain-worker-0", "plain-worker-1"):  # one that has ended is no host any more
+            printed = partial(sandbox.kubectl, "logs", name, "-c", "train", check=False)
+            await until(f"{name} has found both hosts", printed, lambda text: "rank=" in text, seconds=SECONDS)
+        for name in ("plain-worker-0", "plain-worker-1"):
+            sandbox.kubectl("exec", name, "-c", "train", "--", "sh", "-c", ": > /end")
         logs = await succeeded(sandbox, observer)
         quality = sandbox.kubectl("get", "pods", "-l", f"{names.LABEL_ROLE}=worker", "-o", "jsonpath={..qosClass}")
     assert quality.split() == ["Guaranteed", "Guaranteed"], "the init container has changed the pod's class"

@@ -294,6 +294,21 @@ def test_the_examples_are_accepted(user: KubectlUser) -> None:
     assert all(line.endswith("created (server dry run)") for line in answer), answer
 
 
+# --- begin anew ---------------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_has_failed_begins_anew_with_new_pods_and_the_failed_one_can_be_read(user_of: KubectlUserOf) -> None:
+    user = user_of("anew")
+    user.runs_with(2)
+    status = user.status()
+    assert status["retries"] == 1
+    assert status.get("restarts", 0) == 0
+    assert not {"anew-worker-0", "anew-worker-1"} & user.pods().keys(), "all members are new"
+    failed = status["lastFailure"].partition(":")[0]
+    assert "no luck" in user.kubectl("logs", failed)
+    user.finish()
+
+
 # --- suspend, cancel, delete --------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import signal
 import sys
 from pathlib import Path
@@ -180,6 +182,63 @@ async def test_a_crash_beside_others_is_retried_in_the_next_world_with_the_same_
         assert (exited.exit_code, exited.retry) == (9, retry)
     await fake_master.order(exit=pb.Exit())
     assert (await agent.end())[:2] == (9, "1\n2\n")
+
+
+async def test_who_goes_on_when_the_world_changes_is_started_again_by_the_master_alone(
+    fake_master: FakeMaster, run: Run
+) -> None:
+    """A parameter server that was alone at its start: others may have joined it since."""
+    agent = await run("sh", "-c", f"echo ${names.ENV_ROUND}; exit 9", **{names.ENV_PROCESS_RESTART_LIMIT: "1"})
+    for round_, retry in ((1, True), (2, False)):
+        world = pb.World(round=round_, members=[pb.Member(pod_name="job-worker-0")])
+        await fake_master.order(start=pb.Start(world=world, rank=0, goes_on=True))
+        assert (await fake_master.exited(round_)).retry == retry
+    await fake_master.order(exit=pb.Exit())
+    assert (await agent.end())[:2] == (9, "1\n2\n")
+
+
+TORCHRUN = """
+import os, signal, subprocess, sys, time
+def ranks(*scripts):
+    env = {**os.environ, "TORCHELASTIC_RUN_ID": "none"}
+    return [subprocess.Popen(["sh", "-c", script], env=env) for script in scripts]
+started = ranks("exit 3", "sleep 600")  # torchrun starts both again, and these are the ones that count
+time.sleep(2.5)
+started[1].kill()
+started = ranks("sh -c 'sleep 600; :' & kill $!; wait; exec sleep 600", "exec sleep 600")
+print(*(each.pid for each in started), flush=True)
+started[1].wait()
+time.sleep(1.5)  # the interval in which it looks
+started[0].kill()
+sys.exit(1)
+"""
+"""What torchrun does: it looks after its processes in intervals, and may start them again."""
+
+
+def watched_processes(agent: int) -> set[int]:
+    """Return the processes of which an agent has a pidfd."""
+    found = set()
+    for file in Path(f"/proc/{agent}/fdinfo").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found |= {int(line.split()[1]) for line in file.read_text().splitlines() if line.startswith("Pid:")}
+    return found
+
+
+async def test_the_failure_of_a_process_below_torchrun_is_told_with_its_time(
+    fake_master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "torchrun").write_text(f"#!{sys.executable}\n{TORCHRUN}")
+    (tmp_path / "torchrun").chmod(0o755)
+    agent = await run(str(tmp_path / "torchrun"), "train.py", **{names.ENV_FRAMEWORK: "pytorch"})
+    members = [pb.Member(pod_uid="uid-0-0", pod_name="job-worker-0", processes=2)]
+    two = pb.Start(world=pb.World(round=1, members=members), other_environments=[pb.ProcessEnvironment()])
+    await fake_master.order(start=two)
+    pids = (await agent.process.stdout.readline()).split()
+    await until("the agent watches both", lambda: watched_processes(agent.process.pid) >= set(map(int, pids)))
+    os.kill(int(pids[1]), signal.SIGKILL)
+    exited = await fake_master.exited(1)
+    assert exited.exit_code == 1
+    assert 1400 < exited.failed_milliseconds_ago < 60_000
 
 
 async def test_horovods_process_is_started_again_in_its_place(fake_master: FakeMaster, run: Run) -> None:

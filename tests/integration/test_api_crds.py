@@ -70,6 +70,18 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
         'pytorch has no role ["etcd"]',
         "agent: None",
     ),
+    "processes that read their world once told another one": (
+        job(framework="pytorch", roles={"worker": {"onWorldChange": "Notify"}}),
+        "spec.replicaSpecs",
+        'onWorldChange is Notify in role ["worker"], which needs framework custom',
+        "framework pytorch",
+        "Restart or Keep",
+    ),
+    "nobody who tells the world": (
+        job(framework="custom", roles={"worker": {}, "store": {"agent": "None", "onWorldChange": "Notify"}}),
+        "spec.replicaSpecs[store].onWorldChange",
+        "agent: None",
+    ),
     "no worker": (job(roles={"store": {"agent": "None"}}), "spec.replicaSpecs", "jax needs role worker", '["store"]'),
     "a worker without an agent": (
         job(framework="horovod", roles={"launcher": {}, "worker": {"agent": "None"}}),
@@ -162,10 +174,79 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
         "spec.autoscaling.multipleOf",
         "less than or equal to 1000",
     ),
+    "a profile that is no name": (
+        job(autoscaling={"profile": "../other"}),
+        "spec.autoscaling.profile",
+        "../other",
+    ),
+    "a profile with a long name": (
+        job(autoscaling={"profile": "a" * 64}),
+        "spec.autoscaling.profile",
+        "63",
+    ),
     "zero efficiency": (
         job(autoscaling={"objective": {"minMarginalEfficiency": 0}}),
         "spec.autoscaling.objective.minMarginalEfficiency",
         "greater than 0",
+    ),
+    "an objective that is none": (
+        job(autoscaling={"objective": {"type": "Speed"}}),
+        "spec.autoscaling.objective.type",
+        "Throughput",
+    ),
+    "an efficiency that another objective would not look at": (
+        job(autoscaling={"objective": {"type": "Throughput", "minMarginalEfficiency": 0.3}}),
+        "spec.autoscaling.objective.minMarginalEfficiency",
+        "minMarginalEfficiency is 0.3, but type is Throughput",
+        "use type Efficiency",
+    ),
+    "a deadline without its time": (
+        job(autoscaling={"objective": {"type": "Deadline"}}),
+        "spec.autoscaling.objective.finishTime",
+        "finishTime is missing",
+        "2026-01-31T18:00:00Z",
+    ),
+    "a finish time that is none": (
+        job(autoscaling={"objective": {"type": "Deadline", "finishTime": "tomorrow"}}),
+        "spec.autoscaling.objective.finishTime",
+        "date-time",
+    ),
+    "a finish time that nobody would look at": (
+        job(autoscaling={"objective": {"type": "Throughput", "finishTime": "2026-01-31T18:00:00Z"}}),
+        "spec.autoscaling.objective.finishTime",
+        "finishTime is 2026-01-31T18:00:00Z, but type is Throughput",
+        "use type Deadline",
+    ),
+    "prices that nobody would look at": (
+        job(autoscaling={"objective": {"prices": {"worker": 1}}}),
+        "spec.autoscaling.objective.prices",
+        "prices has 1 roles, but type is Efficiency",
+        "use type Cost",
+    ),
+    "costs without a price of the scaled role": (
+        job(autoscaling={"objective": {"type": "Cost", "prices": {}}}),
+        "spec.autoscaling.objective",
+        "objective.prices needs what a member of worker, the role that is scaled, costs an hour: 0.000001 to 1000000",
+    ),
+    "a scaled role that costs nothing": (
+        job(autoscaling={"objective": {"type": "Cost", "prices": {"worker": 0}}}),
+        "spec.autoscaling.objective",
+        "0.000001 to 1000000",
+    ),
+    "a price below nothing": (
+        job(autoscaling={"objective": {"type": "Cost", "prices": {"worker": -1}}}),
+        "spec.autoscaling.objective.prices",
+        "greater than or equal to 0",
+    ),
+    "a price beyond measure": (
+        job(autoscaling={"objective": {"type": "Cost", "prices": {"worker": 2e6}}}),
+        "spec.autoscaling.objective.prices",
+        "less than or equal to 1e+06",
+    ),
+    "the price of a role that the job does not have": (
+        job(autoscaling={"objective": {"type": "Cost", "prices": {"worker": 1, "ps": 2.5}}}),
+        "spec.autoscaling.objective",
+        'autoscaling.objective.prices has ["ps"], which is not one of replicaSpecs',
     ),
 }
 
@@ -194,6 +275,27 @@ async def test_roles_that_a_framework_needs_and_those_beside_its_training_are_ac
     await kube.create(ELASTIC_JOBS, namespace, job(framework=framework, roles=roles))
 
 
+@pytest.mark.parametrize(
+    "objective",
+    [
+        {"type": "Throughput"},
+        {"type": "Deadline", "finishTime": "2026-01-31T18:00:00Z"},
+        {"type": "Cost", "prices": {"worker": 2, "chief": 0}},
+        {"type": "Cost", "prices": {"worker": 0.25}},
+    ],
+    ids=str,
+)
+async def test_every_objective_is_accepted_and_may_be_changed_while_the_job_runs(
+    kube: Kube, namespace: str, objective: Json
+) -> None:
+    body = job(framework="tensorflow", roles={"worker": {}, "chief": {}}, autoscaling={"objective": objective})
+    await kube.create(ELASTIC_JOBS, namespace, body)
+    other = {"type": "Efficiency", "minMarginalEfficiency": 0.3, "finishTime": None, "prices": None}
+    change = {"spec": {"autoscaling": {"objective": other}}}
+    changed = await kube.patch(ELASTIC_JOBS, namespace, "job", change)
+    assert changed["spec"]["autoscaling"]["objective"] == {"type": "Efficiency", "minMarginalEfficiency": 0.3}
+
+
 async def test_a_role_needs_a_template(kube: Kube, namespace: str) -> None:
     body = job()
     del body["spec"]["replicaSpecs"]["worker"]["template"]
@@ -207,7 +309,10 @@ async def test_a_short_job_gets_every_default_at_every_level(kube: Kube, namespa
     assert msgspec.convert(stored["spec"], ElasticJobSpec) == spec
     assert stored["spec"]["runPolicy"]["startPolicy"] == spec.run_policy.start_policy
     assert stored["spec"]["runPolicy"]["schedulingPolicy"] == {"gang": "none"}
-    assert stored["spec"]["autoscaling"]["objective"] == {"minMarginalEfficiency": 0.5}
+    assert stored["spec"]["autoscaling"]["objective"] == {
+        "type": "Efficiency",
+        "minMarginalEfficiency": 0.5,
+    }
     assert stored["spec"]["replicaSpecs"]["worker"]["drainSeconds"] == 30
     assert stored["spec"]["replicaSpecs"]["worker"]["template"] == TEMPLATE
     assert "status" not in stored

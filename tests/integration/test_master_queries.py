@@ -220,7 +220,9 @@ async def test_the_dashboard_runs_its_own_script_only_and_reads_with_the_token(
         assert [event["reason"] for event in served["events"]][-1] == "WorldFormed"
         assert served["plans"] == served["datasets"] == []
         shown = set(re.findall(r"(?<![\w.])state\.(\w+)", page)) | set(re.findall(r"progress\.(\w+)", page))
-        assert shown <= {*served, *served["progress"]}, "the page reads only what is served"
+        shown |= set(re.findall(r"known\.(\w+)", page))
+        assert "bestFrom" in shown
+        assert shown <= {*served, *served["progress"], *served["autoscaling"]}, "the page reads only what is served"
 
 
 async def test_calls_are_counted_by_method_and_refusals_by_their_reason(

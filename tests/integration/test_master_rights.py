@@ -49,6 +49,7 @@ from tools.policies import policies
 
 JOB, OTHER = "mine", "theirs"
 DOCS = Path(__file__).parents[2] / "docs" / "security.md"
+PROFILE, OTHERS_PROFILE = names.profile_config_map(JOB), names.profile_config_map(OTHER)
 STATE, OTHERS_STATE = names.state_config_map(JOB), names.state_config_map(OTHER)
 
 
@@ -64,7 +65,11 @@ class Rights:
 
 def _job(name: str) -> dict[str, Any]:
     template = {"spec": {"containers": [{"name": "c", "image": "i", "command": ["train"]}]}}
-    spec = {"framework": "custom", "replicaSpecs": {"worker": {"replicas": 1, "template": template}}}
+    spec = {
+        "framework": "custom",
+        "replicaSpecs": {"worker": {"replicas": 1, "template": template}},
+        "autoscaling": {"enabled": True},
+    }
     return {
         "apiVersion": ELASTIC_JOBS.api_version,
         "kind": ELASTIC_JOBS.kind,
@@ -110,6 +115,8 @@ async def test_a_master_can_do_what_it_needs(rights: Rights) -> None:
     assert applied["status"]["progress"]["step"] == 1
     await kube.get(CONFIG_MAPS, namespace, STATE)
     await kube.patch(CONFIG_MAPS, namespace, STATE, {"binaryData": {"state": "AAAA"}})
+    await kube.get(CONFIG_MAPS, namespace, PROFILE)
+    await kube.patch(CONFIG_MAPS, namespace, PROFILE, {"data": {names.PROFILE_KEY: ""}})
     await kube.create(SCALE_PLANS, namespace, _plan(JOB, "mine-auto-1"))
     plans = (await kube.list(SCALE_PLANS, namespace))["items"]
     assert {plan["metadata"]["name"] for plan in plans} == {"mine-auto-1", "theirs-1"}
@@ -171,6 +178,10 @@ ATTEMPTS = (
     Attempt("create a Secret", "POST", SECRETS),
     Attempt("read another job's state", "GET", CONFIG_MAPS, OTHERS_STATE),
     Attempt("write another job's state", "PATCH", CONFIG_MAPS, OTHERS_STATE),
+    Attempt("read another profile", "GET", CONFIG_MAPS, OTHERS_PROFILE),
+    Attempt("write another profile", "PATCH", CONFIG_MAPS, OTHERS_PROFILE),
+    Attempt("replace its own profile", "PUT", CONFIG_MAPS, PROFILE),
+    Attempt("delete its own profile", "DELETE", CONFIG_MAPS, PROFILE),
     Attempt("list ConfigMaps", "GET", CONFIG_MAPS),
     Attempt("create a ConfigMap", "POST", CONFIG_MAPS),
     Attempt("delete its own state", "DELETE", CONFIG_MAPS, STATE),
@@ -211,6 +222,8 @@ STATUS: dict[str, Any] = {
     "uncountedRestarts": 1,
     "startTime": "2026-01-01T00:00:00Z",
     "completionTime": "2026-01-01T00:00:00Z",
+    "retries": 1,
+    "retryTime": "2026-01-01T00:00:00Z",
     "message": "fine",
     "lastFailure": "worker 0 failed",
 }
@@ -259,10 +272,17 @@ async def test_a_master_changes_nothing_of_a_status_but_the_progress(rights: Rig
     for field, value in STATUS.items():  # of a status that does not have it
         assert f"status.{field}: a master may change nothing" in await refusal(written(rights.kube, {field: value}))
     await written(kube, STATUS)
-    changed = {**STATUS, "phase": "Failed", "restarts": 2, "uncountedRestarts": 2, "observedGeneration": 2}
+    changed = {
+        **STATUS,
+        "phase": "Failed",
+        "restarts": 2,
+        "uncountedRestarts": 2,
+        "observedGeneration": 2,
+        "retries": 2,
+    }
     changed |= {key: f"{value}x" for key, value in STATUS.items() if isinstance(value, str) and key not in _CLOSED}
     changed |= {"replicaStatuses": {"worker": {"desired": 1, "indices": "0-999"}}, "master": {"incarnations": 2}}
-    changed |= dict.fromkeys(("startTime", "completionTime"), "2027-01-01T00:00:00Z")
+    changed |= dict.fromkeys(("startTime", "completionTime", "retryTime"), "2027-01-01T00:00:00Z")
     changed["conditions"] = []
     for field in STATUS:
         assert changed[field] != STATUS[field]

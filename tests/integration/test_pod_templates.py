@@ -11,11 +11,13 @@ import msgspec
 import pytest
 import yaml
 from elasticjob_kube.errors import Refused
-from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS
+from elasticjob_kube.resources import CRDS, ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
+from elasticjob_localcluster.crds import apply_crds
 
 from tests.support.operator_process import job
+from tests.support.wait import until
 from tools import pod_template
 
 Json = dict[str, Any]
@@ -68,6 +70,7 @@ ODD: dict[str, tuple[Json, str]] = {
         "resources.limits.memory",
     ),
     "tolerations is a number": ({"tolerations": 3}, "template.spec.tolerations"),
+    "a pod restarts in its place": ({"restartPolicy": "OnFailure"}, "template.spec.restartPolicy"),
     "a node selector is deep": ({"nodeSelector": {"a": DEEP}}, "template.spec.nodeSelector.a"),
 }
 
@@ -84,6 +87,7 @@ async def test_an_odd_template_or_odd_resources_of_the_master_are_refused_by_fie
     for master, field in (
         ({"template": {"spec": {"securityContext": "x"}}}, "spec.master.template.spec.securityContext"),
         ({"template": {"metadata": {"labels": ["a"]}}}, "spec.master.template.metadata.labels"),
+        ({"template": {"spec": {"restartPolicy": "Always"}}}, "spec.master.template.spec.restartPolicy"),
         ({"resources": {"requests": "all"}}, "spec.master.resources.requests"),
     ):
         with pytest.raises(Refused) as refusal:
@@ -114,6 +118,44 @@ async def test_what_go_programs_write_for_what_is_not_set_is_accepted(kube: Kube
     stored = (await create_strictly(kube, namespace, body))["spec"]["replicaSpecs"]["worker"]["template"]
     assert stored["metadata"] == {"labels": {"team": "vision"}}
     assert stored["spec"]["containers"][0]["env"] == [{"name": "A"}]
+
+
+@pytest.mark.thorough
+async def test_a_job_that_was_stored_before_a_rule_of_templates_can_still_be_scaled(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    definition = yaml.safe_load((REPOSITORY / "crds" / "elasticjobs.yaml").read_text())
+    group = definition["spec"]["group"] = "earlier.example"  # beside the real one, which other tests use
+    name = definition["metadata"]["name"] = f"elasticjobs.{group}"
+    (version,) = definition["spec"]["versions"]
+    roles = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["replicaSpecs"]
+    template = roles["additionalProperties"]["properties"]["template"]["properties"]["spec"]["properties"]
+    (tmp_path / "now.yaml").write_text(yaml.safe_dump(definition))
+    del template["restartPolicy"]["x-kubernetes-validations"]
+    (tmp_path / "earlier").mkdir()
+    (tmp_path / "earlier" / "crd.yaml").write_text(yaml.safe_dump(definition))
+
+    jobs = Resource(group, version["name"], "elasticjobs", "ElasticJob")
+    body = with_template({"restartPolicy": "OnFailure"}) | {"apiVersion": jobs.api_version}
+    try:
+        await apply_crds(cluster.kubeconfig, tmp_path / "earlier")
+        await kube.create(jobs, namespace, body)
+        await apply_crds(cluster.kubeconfig, tmp_path)
+
+        async def refused() -> bool:
+            try:
+                await kube.request(
+                    "POST", jobs.path(namespace), body=body | {"metadata": {"name": "new"}}, params=DRY_RUN
+                )
+            except Refused:
+                return True
+            return False
+
+        await until("the API server enforces the rule", refused)
+        changed = await kube.patch(jobs, namespace, "job", {"spec": {"replicaSpecs": {"worker": {"replicas": 3}}}})
+        assert changed["spec"]["replicaSpecs"]["worker"]["replicas"] == 3
+    finally:
+        await kube.delete(CRDS, None, name)
 
 
 def probe(port: int | str) -> Json:

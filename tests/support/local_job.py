@@ -30,12 +30,12 @@ class LocalJob:
         self.subnet = f"127.{78 + os.getpid() % 100}.{os.getpid() // 100 % 250}"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start_master(self, least: int = 2) -> None:
-        """Start a master, which goes on from the state that the last one has stored."""
+    def start_master(self, least: int = 2, *options: str) -> None:
+        """Start a master with more options, which goes on from the state that the last one has stored."""
         certificate, key = certificates()
         arguments = ["--standalone", f"--framework={self.framework}", f"--min={least}", "--max=4", f"--workers={least}"]
         arguments += [f"--address={self.subnet}.1", "--http-port=0", f"--grpc-port={names.GRPC_PORT}"]
-        arguments += ["--state-file", str(self.folder / "state.json")]
+        arguments += ["--state-file", str(self.folder / "state.json"), *options]
         environment = {names.ENV_JOB_NAME: self.name, names.ENV_TLS_CERT: certificate, names.ENV_TLS_KEY: key}
         self._start("master", _MASTER, *arguments, environment={**os.environ, **environment, **_credentials()})
 

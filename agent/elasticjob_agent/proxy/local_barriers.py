@@ -19,6 +19,7 @@ class _Barrier:
     number: int = 0
     arrived: set[int] = field(default_factory=set)
     passed: asyncio.Event = field(default_factory=asyncio.Event)
+    over: bool = False
 
 
 class LocalBarriers:
@@ -28,6 +29,15 @@ class LocalBarriers:
         self._round = 0
         self._barriers: dict[str, _Barrier] = {}
 
+    def begin(self, round_: int) -> None:
+        """Begin the world of a round, if it is a later one: those who wait in earlier ones wait no more."""
+        if round_ <= self._round:
+            return
+        earlier, self._round, self._barriers = self._barriers, round_, {}
+        for barrier in earlier.values():
+            barrier.over = True
+            barrier.passed.set()
+
     async def arrive(self, name: str, number: int, caller: Caller, seconds: float | None) -> None:
         """Wait until all processes of this member have reached a use of a barrier; a repeated arrival is harmless.
 
@@ -35,10 +45,9 @@ class LocalBarriers:
             TimeoutError: not all have come within so many seconds; the message says which.
             CallError: there are too many barriers.
         """
-        if caller.local_size == 1 or caller.round < self._round:
-            return  # nobody to wait for; or a process that is over, which the master refuses
-        if caller.round > self._round:
-            self._round, self._barriers = caller.round, {}
+        if caller.local_size == 1 or caller.world_round < self._round:
+            return  # nobody to wait for; or a world that is over, which the master refuses
+        self.begin(caller.world_round)
         if name not in self._barriers and len(self._barriers) >= MOST_BARRIERS:
             raise CallError(f"there are {MOST_BARRIERS} barriers already; {name!r} is one too many in this round")
         barrier = self._barriers.setdefault(name, _Barrier())
@@ -56,3 +65,5 @@ class LocalBarriers:
             missing = [str(rank) for rank in range(caller.local_size) if rank not in barrier.arrived]
             absent = f"{len(missing)} of {caller.local_size} processes of this pod have not come"
             raise TimeoutError(f"barrier {name!r}: {absent}, local ranks {', '.join(missing)}") from None
+        if barrier.over:
+            raise CallError(f"barrier {name!r}: its world is over, the world of round {self._round} has begun")

@@ -54,6 +54,10 @@ class MasterProxy:
         except (TypeError, ValueError, OverflowError) as error:
             raise CallError(f"bad field: {error}") from error
 
+    def world_over(self, round_: int) -> None:
+        """Let nobody wait any more for what belongs to worlds before that of a round."""
+        self._rendezvous.world_over(round_)
+
     def leased_shards(self) -> list[agent_pb2.LeasedShards]:
         """Return what the training processes have leased, as far as no master has confirmed that it is reported."""
         return self._shards.leased()

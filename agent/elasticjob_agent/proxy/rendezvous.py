@@ -27,7 +27,7 @@ _FINAL_CALL_SECONDS = 1.0
 
 
 class RendezvousProxy:
-    """Handles the calls about values and barriers, in the round of the process that makes them."""
+    """Handles the calls about values and barriers, in the world that the process has taken which makes them."""
 
     def __init__(self, channel: grpc.aio.Channel, pod_uid: str) -> None:
         """Call over a channel to the master, in the name of a pod."""
@@ -45,10 +45,14 @@ class RendezvousProxy:
         }
         """By the name of the call. A handler raises KeyError, TypeError or ValueError for a bad request."""
 
+    def world_over(self, round_: int) -> None:
+        """Let nobody wait any more at barriers of worlds before that of a round."""
+        self._local_barriers.begin(round_)
+
     async def _set(self, request: Request, caller: Caller) -> Request:
         expected = request.get("expected")
         message = pb.SetValueRequest(
-            round=caller.round,
+            round=caller.world_round,
             key=str(request["key"]),
             value=base64.b64decode(request["value"], validate=True),
             expected=None if expected is None else base64.b64decode(expected, validate=True),
@@ -58,7 +62,7 @@ class RendezvousProxy:
         return {"value": _text(answer.value) if answer.present else None}
 
     async def _get(self, request: Request, caller: Caller) -> Request:
-        message = pb.GetValuesRequest(round=caller.round, keys=_keys(request))
+        message = pb.GetValuesRequest(round=caller.world_round, keys=_keys(request))
         try:
             answer = await call_until_answered(self._stub.GetValues, message)
         except CallError as error:
@@ -68,23 +72,26 @@ class RendezvousProxy:
         return {"values": [_text(value) for value in answer.values]}
 
     async def _wait(self, request: Request, caller: Caller) -> Request:
-        message = pb.GetValuesRequest(round=caller.round, keys=_keys(request), wait_seconds=WAIT_SECONDS)
+        message = pb.GetValuesRequest(round=caller.world_round, keys=_keys(request), wait_seconds=WAIT_SECONDS)
         answer = await self._call_with_timeout(self._stub.GetValues, message, request)
         return answer if isinstance(answer, dict) else {"values": [_text(value) for value in answer.values]}
 
     async def _add(self, request: Request, caller: Caller) -> Request:
         message = pb.AddValueRequest(
-            round=caller.round, key=str(request["key"]), amount=int(request["amount"]), request_id=uuid.uuid4().hex
+            round=caller.world_round,
+            key=str(request["key"]),
+            amount=int(request["amount"]),
+            request_id=uuid.uuid4().hex,
         )
         return {"value": (await call_until_answered(self._stub.AddValue, message)).value}
 
     async def _delete(self, request: Request, caller: Caller) -> Request:
-        message = pb.DeleteValueRequest(round=caller.round, key=str(request["key"]))
+        message = pb.DeleteValueRequest(round=caller.world_round, key=str(request["key"]))
         return {"existed": (await call_until_answered(self._stub.DeleteValue, message)).existed}
 
     async def _barrier(self, request: Request, caller: Caller) -> Request:
         message = pb.BarrierRequest(
-            round=caller.round,
+            round=caller.world_round,
             name=str(request["barrier"]),
             number=int(request.get("number", 0)),
             pod_uid=self._pod_uid,

@@ -33,6 +33,10 @@ class Caller(Protocol):
         """Return the round of the process."""
 
     @property
+    def world_round(self) -> int:
+        """Return the round of the latest world that it has taken, to which its values and barriers belong."""
+
+    @property
     def local_rank(self) -> int:
         """Return which of the processes of this member it is."""
 

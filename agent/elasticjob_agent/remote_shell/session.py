@@ -30,9 +30,11 @@ class Refused(Exception):
 class AgentSocket:
     """A connection to this process' agent, for one thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: str = "", *, timeout: float | None = None) -> None:
+        """Connect to the socket at a path, else at that of the environment; each answer may take so many seconds."""
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(os.environ[names.ENV_SOCKET])
+        self._socket.settimeout(timeout)
+        self._socket.connect(path or os.environ[names.ENV_SOCKET])
         self._lines = self._socket.makefile()
 
     def call(self, name: str, **fields: Any) -> dict[str, Any]:

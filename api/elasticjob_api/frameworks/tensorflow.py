@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from elasticjob_api.frameworks.peer import Environment, Framework, Peer, of_role
+from elasticjob_api.frameworks.peer import Environment, Framework, Peer, meeting_port, of_role
 
 FIRST_PORTS = {"chief": 2222, "ps": 2300, "worker": 12300}
 """A server listens on every address, so each member has a port of its own, for where all have one network stack."""
@@ -15,11 +15,14 @@ ROLES = ("chief", "worker", "ps", "evaluator")
 def environment(world: Sequence[Peer]) -> Environment:
     """Return TF_CONFIG. A task's index is its position in its role, since TensorFlow wants them without gaps."""
     members = {role: of_role(world, role) for role in ROLES}
-    addresses = {
-        role: [f"{peer.address}:{first + peer.index * peer.slots + peer.local_rank}" for peer in members[role]]
-        for role, first in FIRST_PORTS.items()
-        if members[role]
-    }
+    # Parameter servers outlive worlds, so their ports must be the same in each: the chief's address is.
+    anchor = next(iter([*members["chief"], *members["ps"], *world])).address
+
+    def address(peer: Peer) -> str:
+        port = meeting_port(anchor, FIRST_PORTS[peer.role])
+        return f"{peer.address}:{port + peer.index * peer.slots + peer.local_rank}"
+
+    addresses = {role: [address(peer) for peer in members[role]] for role in FIRST_PORTS if members[role]}
     cluster = json.dumps(addresses)  # of a thousand members: made once
     position = {(peer.name, peer.local_rank): index for peers in members.values() for index, peer in enumerate(peers)}
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x65lasticjob_api/v1/agent.proto\x12\relasticjob.v1\"\xb0\x01\n\x0fRegisterRequest\x12\x10\n\x08pod_name\x18\x01 \x01(\t\x12\x0f\n\x07pod_uid\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\r\n\x05index\x18\x04 \x01(\r\x12\x13\n\x0bincarnation\x18\x05 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x06 \x01(\t\x12\x11\n\tnode_name\x18\x07 \x01(\t\x12\r\n\x05slots\x18\x08 \x01(\r\x12\x15\n\ragent_version\x18\t \x01(\t\"[\n\x10RegisterResponse\x12\x19\n\x11heartbeat_seconds\x18\x01 \x01(\x01\x12\x14\n\x0clost_seconds\x18\x02 \x01(\x01\x12\x16\n\x0ereport_seconds\x18\x03 \x01(\x01\"\xa7\x03\n\x0c\x41gentMessage\x12%\n\x05hello\x18\x01 \x01(\x0b\x32\x14.elasticjob.v1.HelloH\x00\x12-\n\theartbeat\x18\x02 \x01(\x0b\x32\x18.elasticjob.v1.HeartbeatH\x00\x12)\n\x04step\x18\x03 \x01(\x0b\x32\x19.elasticjob.v1.StepReportH\x00\x12\x30\n\x07started\x18\x04 \x01(\x0b\x32\x1d.elasticjob.v1.ProcessStartedH\x00\x12.\n\x06\x65xited\x18\x05 \x01(\x0b\x32\x1c.elasticjob.v1.ProcessExitedH\x00\x12(\n\x03\x61\x63k\x18\x06 \x01(\x0b\x32\x19.elasticjob.v1.CommandAckH\x00\x12)\n\x07leaving\x18\x07 \x01(\x0b\x32\x16.elasticjob.v1.LeavingH\x00\x12+\n\x05\x63heck\x18\x08 \x01(\x0b\x32\x1a.elasticjob.v1.CheckResultH\x00\x12\'\n\x06joined\x18\t \x01(\x0b\x32\x15.elasticjob.v1.JoinedH\x00\x42\t\n\x07message\"\x84\x01\n\x05Hello\x12\x0f\n\x07pod_uid\x18\x01 \x01(\t\x12\x15\n\rrunning_round\x18\x02 \x01(\x04\x12\x10\n\x08\x64raining\x18\x03 \x01(\x08\x12\x14\n\x0cjoined_round\x18\x04 \x01(\x04\x12+\n\x06leased\x18\x05 \x03(\x0b\x32\x1b.elasticjob.v1.LeasedShards\"M\n\x0cLeasedShards\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\x04\x12\x0e\n\x06shards\x18\x03 \x03(\x04\x12\r\n\x05\x65nded\x18\x04 \x01(\x08\"8\n\tHeartbeat\x12+\n\x05usage\x18\x01 \x01(\x0b\x32\x1c.elasticjob.v1.ResourceUsage\"g\n\rResourceUsage\x12\x11\n\tcpu_cores\x18\x01 \x01(\x01\x12\x14\n\x0cmemory_bytes\x18\x02 \x01(\x04\x12\x13\n\x0bgpu_percent\x18\x03 \x01(\r\x12\x18\n\x10gpu_memory_bytes\x18\x04 \x01(\x04\"\xff\x01\n\nStepReport\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x0c\n\x04step\x18\x02 \x01(\x04\x12\x13\n\x0btotal_steps\x18\x03 \x01(\x04\x12\x0f\n\x07samples\x18\x04 \x01(\x01\x12\x0f\n\x07seconds\x18\x05 \x01(\x01\x12\x37\n\x07metrics\x18\x06 \x03(\x0b\x32&.elasticjob.v1.StepReport.MetricsEntry\x12\x0c\n\x04time\x18\x07 \x01(\x01\x12\r\n\x05steps\x18\x08 \x01(\x04\x12\x17\n\x0f\x63ompute_seconds\x18\t \x01(\x01\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x1f\n\x0eProcessStarted\x12\r\n\x05round\x18\x01 \x01(\x04\"`\n\rProcessExited\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x11\n\texit_code\x18\x02 \x01(\x05\x12\r\n\x05\x61sked\x18\x03 \x01(\x08\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\r\n\x05retry\x18\x05 \x01(\x08\"\x17\n\x06Joined\x12\r\n\x05round\x18\x01 \x01(\x04\"\t\n\x07Leaving\" \n\nCommandAck\x12\x12\n\ncommand_id\x18\x01 \x01(\x04\"R\n\x0b\x43heckResult\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0f\n\x07seconds\x18\x02 \x01(\x01\x12\x0f\n\x07problem\x18\x03 \x01(\t\x12\x11\n\tunreached\x18\x04 \x03(\t\"\xd2\x02\n\rMasterMessage\x12\x12\n\ncommand_id\x18\x01 \x01(\x04\x12%\n\x05start\x18\x02 \x01(\x0b\x32\x14.elasticjob.v1.StartH\x00\x12#\n\x04stop\x18\x03 \x01(\x0b\x32\x13.elasticjob.v1.StopH\x00\x12%\n\x05\x64rain\x18\x04 \x01(\x0b\x32\x14.elasticjob.v1.DrainH\x00\x12#\n\x04\x65xit\x18\x05 \x01(\x0b\x32\x13.elasticjob.v1.ExitH\x00\x12-\n\tconfigure\x18\x06 \x01(\x0b\x32\x18.elasticjob.v1.ConfigureH\x00\x12%\n\x05\x63heck\x18\x07 \x01(\x0b\x32\x14.elasticjob.v1.CheckH\x00\x12\x34\n\rhosts_updated\x18\x08 \x01(\x0b\x32\x1b.elasticjob.v1.HostsUpdatedH\x00\x42\t\n\x07\x63ommand\"\x81\x02\n\x05Start\x12#\n\x05world\x18\x01 \x01(\x0b\x32\x14.elasticjob.v1.World\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12:\n\x0b\x65nvironment\x18\x03 \x03(\x0b\x32%.elasticjob.v1.Start.EnvironmentEntry\x12=\n\x12other_environments\x18\x04 \x03(\x0b\x32!.elasticjob.v1.ProcessEnvironment\x12\x16\n\x0e\x65lastic_driver\x18\x05 \x01(\x08\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x8b\x01\n\x12ProcessEnvironment\x12\x43\n\tvariables\x18\x01 \x03(\x0b\x32\x30.elasticjob.v1.ProcessEnvironment.VariablesEntry\x1a\x30\n\x0eVariablesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x1d\n\x0cHostsUpdated\x12\r\n\x05round\x18\x01 \x01(\x04\",\n\x04Stop\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x15\n\rgrace_seconds\x18\x02 \x01(\x01\"\x1e\n\x05\x44rain\x12\x15\n\rgrace_seconds\x18\x01 \x01(\x01\"\x17\n\x04\x45xit\x12\x0f\n\x07problem\x18\x01 \x01(\t\">\n\tConfigure\x12\x19\n\x11heartbeat_seconds\x18\x01 \x01(\x01\x12\x16\n\x0ereport_seconds\x18\x02 \x01(\x01\"P\n\x05\x43heck\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\r\n\x05peers\x18\x02 \x03(\t\x12\x0f\n\x07\x63ommand\x18\x03 \x03(\t\x12\x17\n\x0ftimeout_seconds\x18\x04 \x01(\x01\">\n\x05World\x12\r\n\x05round\x18\x01 \x01(\x04\x12&\n\x07members\x18\x02 \x03(\x0b\x32\x15.elasticjob.v1.Member\"\xc9\x02\n\x06Member\x12\x10\n\x08pod_name\x18\x01 \x01(\t\x12\x0f\n\x07pod_uid\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\r\n\x05index\x18\x04 \x01(\r\x12\x13\n\x0bincarnation\x18\x05 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x06 \x01(\t\x12\x11\n\tnode_name\x18\x07 \x01(\t\x12\r\n\x05slots\x18\x08 \x01(\r\x12)\n\x05state\x18\t \x01(\x0e\x32\x1a.elasticjob.v1.MemberState\x12\x0c\n\x04step\x18\n \x01(\x04\x12+\n\x05usage\x18\x0b \x01(\x0b\x32\x1c.elasticjob.v1.ResourceUsage\x12\x14\n\x0cstep_seconds\x18\x0c \x01(\x01\x12\x11\n\tstraggler\x18\r \x01(\x08\x12\x15\n\rcheck_problem\x18\x0e \x01(\t\x12\x11\n\tprocesses\x18\x0f \x01(\r*\xb3\x01\n\x0bMemberState\x12\x1c\n\x18MEMBER_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14MEMBER_STATE_WAITING\x10\x01\x12\x19\n\x15MEMBER_STATE_TRAINING\x10\x02\x12\x19\n\x15MEMBER_STATE_DRAINING\x10\x03\x12\x1a\n\x16MEMBER_STATE_SUSPECTED\x10\x04\x12\x1a\n\x16MEMBER_STATE_SUCCEEDED\x10\x05\x32\xa5\x01\n\x0c\x41gentService\x12K\n\x08Register\x12\x1e.elasticjob.v1.RegisterRequest\x1a\x1f.elasticjob.v1.RegisterResponse\x12H\n\x07\x43onnect\x12\x1b.elasticjob.v1.AgentMessage\x1a\x1c.elasticjob.v1.MasterMessage(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x65lasticjob_api/v1/agent.proto\x12\relasticjob.v1\"\xb0\x01\n\x0fRegisterRequest\x12\x10\n\x08pod_name\x18\x01 \x01(\t\x12\x0f\n\x07pod_uid\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\r\n\x05index\x18\x04 \x01(\r\x12\x13\n\x0bincarnation\x18\x05 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x06 \x01(\t\x12\x11\n\tnode_name\x18\x07 \x01(\t\x12\r\n\x05slots\x18\x08 \x01(\r\x12\x15\n\ragent_version\x18\t \x01(\t\"[\n\x10RegisterResponse\x12\x19\n\x11heartbeat_seconds\x18\x01 \x01(\x01\x12\x14\n\x0clost_seconds\x18\x02 \x01(\x01\x12\x16\n\x0ereport_seconds\x18\x03 \x01(\x01\"\xa7\x03\n\x0c\x41gentMessage\x12%\n\x05hello\x18\x01 \x01(\x0b\x32\x14.elasticjob.v1.HelloH\x00\x12-\n\theartbeat\x18\x02 \x01(\x0b\x32\x18.elasticjob.v1.HeartbeatH\x00\x12)\n\x04step\x18\x03 \x01(\x0b\x32\x19.elasticjob.v1.StepReportH\x00\x12\x30\n\x07started\x18\x04 \x01(\x0b\x32\x1d.elasticjob.v1.ProcessStartedH\x00\x12.\n\x06\x65xited\x18\x05 \x01(\x0b\x32\x1c.elasticjob.v1.ProcessExitedH\x00\x12(\n\x03\x61\x63k\x18\x06 \x01(\x0b\x32\x19.elasticjob.v1.CommandAckH\x00\x12)\n\x07leaving\x18\x07 \x01(\x0b\x32\x16.elasticjob.v1.LeavingH\x00\x12+\n\x05\x63heck\x18\x08 \x01(\x0b\x32\x1a.elasticjob.v1.CheckResultH\x00\x12\'\n\x06joined\x18\t \x01(\x0b\x32\x15.elasticjob.v1.JoinedH\x00\x42\t\n\x07message\"\x84\x01\n\x05Hello\x12\x0f\n\x07pod_uid\x18\x01 \x01(\t\x12\x15\n\rrunning_round\x18\x02 \x01(\x04\x12\x10\n\x08\x64raining\x18\x03 \x01(\x08\x12\x14\n\x0cjoined_round\x18\x04 \x01(\x04\x12+\n\x06leased\x18\x05 \x03(\x0b\x32\x1b.elasticjob.v1.LeasedShards\"M\n\x0cLeasedShards\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\x04\x12\x0e\n\x06shards\x18\x03 \x03(\x04\x12\r\n\x05\x65nded\x18\x04 \x01(\x08\"8\n\tHeartbeat\x12+\n\x05usage\x18\x01 \x01(\x0b\x32\x1c.elasticjob.v1.ResourceUsage\"g\n\rResourceUsage\x12\x11\n\tcpu_cores\x18\x01 \x01(\x01\x12\x14\n\x0cmemory_bytes\x18\x02 \x01(\x04\x12\x13\n\x0bgpu_percent\x18\x03 \x01(\r\x12\x18\n\x10gpu_memory_bytes\x18\x04 \x01(\x04\"\xff\x01\n\nStepReport\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x0c\n\x04step\x18\x02 \x01(\x04\x12\x13\n\x0btotal_steps\x18\x03 \x01(\x04\x12\x0f\n\x07samples\x18\x04 \x01(\x01\x12\x0f\n\x07seconds\x18\x05 \x01(\x01\x12\x37\n\x07metrics\x18\x06 \x03(\x0b\x32&.elasticjob.v1.StepReport.MetricsEntry\x12\x0c\n\x04time\x18\x07 \x01(\x01\x12\r\n\x05steps\x18\x08 \x01(\x04\x12\x17\n\x0f\x63ompute_seconds\x18\t \x01(\x01\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x1f\n\x0eProcessStarted\x12\r\n\x05round\x18\x01 \x01(\x04\"\x81\x01\n\rProcessExited\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x11\n\texit_code\x18\x02 \x01(\x05\x12\r\n\x05\x61sked\x18\x03 \x01(\x08\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\r\n\x05retry\x18\x05 \x01(\x08\x12\x1f\n\x17\x66\x61iled_milliseconds_ago\x18\x06 \x01(\r\"\x17\n\x06Joined\x12\r\n\x05round\x18\x01 \x01(\x04\"\t\n\x07Leaving\" \n\nCommandAck\x12\x12\n\ncommand_id\x18\x01 \x01(\x04\"R\n\x0b\x43heckResult\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0f\n\x07seconds\x18\x02 \x01(\x01\x12\x0f\n\x07problem\x18\x03 \x01(\t\x12\x11\n\tunreached\x18\x04 \x03(\t\"\x88\x03\n\rMasterMessage\x12\x12\n\ncommand_id\x18\x01 \x01(\x04\x12%\n\x05start\x18\x02 \x01(\x0b\x32\x14.elasticjob.v1.StartH\x00\x12#\n\x04stop\x18\x03 \x01(\x0b\x32\x13.elasticjob.v1.StopH\x00\x12%\n\x05\x64rain\x18\x04 \x01(\x0b\x32\x14.elasticjob.v1.DrainH\x00\x12#\n\x04\x65xit\x18\x05 \x01(\x0b\x32\x13.elasticjob.v1.ExitH\x00\x12-\n\tconfigure\x18\x06 \x01(\x0b\x32\x18.elasticjob.v1.ConfigureH\x00\x12%\n\x05\x63heck\x18\x07 \x01(\x0b\x32\x14.elasticjob.v1.CheckH\x00\x12\x34\n\rhosts_updated\x18\x08 \x01(\x0b\x32\x1b.elasticjob.v1.HostsUpdatedH\x00\x12\x34\n\rworld_changed\x18\t \x01(\x0b\x32\x1b.elasticjob.v1.WorldChangedH\x00\x42\t\n\x07\x63ommand\"\xa9\x02\n\x05Start\x12#\n\x05world\x18\x01 \x01(\x0b\x32\x14.elasticjob.v1.World\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12:\n\x0b\x65nvironment\x18\x03 \x03(\x0b\x32%.elasticjob.v1.Start.EnvironmentEntry\x12=\n\x12other_environments\x18\x04 \x03(\x0b\x32!.elasticjob.v1.ProcessEnvironment\x12\x16\n\x0e\x65lastic_driver\x18\x05 \x01(\x08\x12\x15\n\rcrash_excused\x18\x06 \x01(\x08\x12\x0f\n\x07goes_on\x18\x07 \x01(\x08\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x8b\x01\n\x12ProcessEnvironment\x12\x43\n\tvariables\x18\x01 \x03(\x0b\x32\x30.elasticjob.v1.ProcessEnvironment.VariablesEntry\x1a\x30\n\x0eVariablesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x1d\n\x0cHostsUpdated\x12\r\n\x05round\x18\x01 \x01(\x04\"A\n\x0cWorldChanged\x12#\n\x05world\x18\x01 \x01(\x0b\x32\x14.elasticjob.v1.World\x12\x0c\n\x04rank\x18\x02 \x01(\r\",\n\x04Stop\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x15\n\rgrace_seconds\x18\x02 \x01(\x01\"\x1e\n\x05\x44rain\x12\x15\n\rgrace_seconds\x18\x01 \x01(\x01\"\x17\n\x04\x45xit\x12\x0f\n\x07problem\x18\x01 \x01(\t\">\n\tConfigure\x12\x19\n\x11heartbeat_seconds\x18\x01 \x01(\x01\x12\x16\n\x0ereport_seconds\x18\x02 \x01(\x01\"P\n\x05\x43heck\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\r\n\x05peers\x18\x02 \x03(\t\x12\x0f\n\x07\x63ommand\x18\x03 \x03(\t\x12\x17\n\x0ftimeout_seconds\x18\x04 \x01(\x01\">\n\x05World\x12\r\n\x05round\x18\x01 \x01(\x04\x12&\n\x07members\x18\x02 \x03(\x0b\x32\x15.elasticjob.v1.Member\"\xc9\x02\n\x06Member\x12\x10\n\x08pod_name\x18\x01 \x01(\t\x12\x0f\n\x07pod_uid\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\r\n\x05index\x18\x04 \x01(\r\x12\x13\n\x0bincarnation\x18\x05 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x06 \x01(\t\x12\x11\n\tnode_name\x18\x07 \x01(\t\x12\r\n\x05slots\x18\x08 \x01(\r\x12)\n\x05state\x18\t \x01(\x0e\x32\x1a.elasticjob.v1.MemberState\x12\x0c\n\x04step\x18\n \x01(\x04\x12+\n\x05usage\x18\x0b \x01(\x0b\x32\x1c.elasticjob.v1.ResourceUsage\x12\x14\n\x0cstep_seconds\x18\x0c \x01(\x01\x12\x11\n\tstraggler\x18\r \x01(\x08\x12\x15\n\rcheck_problem\x18\x0e \x01(\t\x12\x11\n\tprocesses\x18\x0f \x01(\r*\xb3\x01\n\x0bMemberState\x12\x1c\n\x18MEMBER_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14MEMBER_STATE_WAITING\x10\x01\x12\x19\n\x15MEMBER_STATE_TRAINING\x10\x02\x12\x19\n\x15MEMBER_STATE_DRAINING\x10\x03\x12\x1a\n\x16MEMBER_STATE_SUSPECTED\x10\x04\x12\x1a\n\x16MEMBER_STATE_SUCCEEDED\x10\x05\x32\xa5\x01\n\x0c\x41gentService\x12K\n\x08Register\x12\x1e.elasticjob.v1.RegisterRequest\x1a\x1f.elasticjob.v1.RegisterResponse\x12H\n\x07\x43onnect\x12\x1b.elasticjob.v1.AgentMessage\x1a\x1c.elasticjob.v1.MasterMessage(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,8 +37,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_START_ENVIRONMENTENTRY']._serialized_options = b'8\001'
   _globals['_PROCESSENVIRONMENT_VARIABLESENTRY']._loaded_options = None
   _globals['_PROCESSENVIRONMENT_VARIABLESENTRY']._serialized_options = b'8\001'
-  _globals['_MEMBERSTATE']._serialized_start=3086
-  _globals['_MEMBERSTATE']._serialized_end=3265
+  _globals['_MEMBERSTATE']._serialized_start=3281
+  _globals['_MEMBERSTATE']._serialized_end=3460
   _globals['_REGISTERREQUEST']._serialized_start=49
   _globals['_REGISTERREQUEST']._serialized_end=225
   _globals['_REGISTERRESPONSE']._serialized_start=227
@@ -59,42 +59,44 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STEPREPORT_METRICSENTRY']._serialized_end=1379
   _globals['_PROCESSSTARTED']._serialized_start=1381
   _globals['_PROCESSSTARTED']._serialized_end=1412
-  _globals['_PROCESSEXITED']._serialized_start=1414
-  _globals['_PROCESSEXITED']._serialized_end=1510
-  _globals['_JOINED']._serialized_start=1512
-  _globals['_JOINED']._serialized_end=1535
-  _globals['_LEAVING']._serialized_start=1537
-  _globals['_LEAVING']._serialized_end=1546
-  _globals['_COMMANDACK']._serialized_start=1548
-  _globals['_COMMANDACK']._serialized_end=1580
-  _globals['_CHECKRESULT']._serialized_start=1582
-  _globals['_CHECKRESULT']._serialized_end=1664
-  _globals['_MASTERMESSAGE']._serialized_start=1667
-  _globals['_MASTERMESSAGE']._serialized_end=2005
-  _globals['_START']._serialized_start=2008
-  _globals['_START']._serialized_end=2265
-  _globals['_START_ENVIRONMENTENTRY']._serialized_start=2215
-  _globals['_START_ENVIRONMENTENTRY']._serialized_end=2265
-  _globals['_PROCESSENVIRONMENT']._serialized_start=2268
-  _globals['_PROCESSENVIRONMENT']._serialized_end=2407
-  _globals['_PROCESSENVIRONMENT_VARIABLESENTRY']._serialized_start=2359
-  _globals['_PROCESSENVIRONMENT_VARIABLESENTRY']._serialized_end=2407
-  _globals['_HOSTSUPDATED']._serialized_start=2409
-  _globals['_HOSTSUPDATED']._serialized_end=2438
-  _globals['_STOP']._serialized_start=2440
-  _globals['_STOP']._serialized_end=2484
-  _globals['_DRAIN']._serialized_start=2486
-  _globals['_DRAIN']._serialized_end=2516
-  _globals['_EXIT']._serialized_start=2518
-  _globals['_EXIT']._serialized_end=2541
-  _globals['_CONFIGURE']._serialized_start=2543
-  _globals['_CONFIGURE']._serialized_end=2605
-  _globals['_CHECK']._serialized_start=2607
-  _globals['_CHECK']._serialized_end=2687
-  _globals['_WORLD']._serialized_start=2689
-  _globals['_WORLD']._serialized_end=2751
-  _globals['_MEMBER']._serialized_start=2754
-  _globals['_MEMBER']._serialized_end=3083
-  _globals['_AGENTSERVICE']._serialized_start=3268
-  _globals['_AGENTSERVICE']._serialized_end=3433
+  _globals['_PROCESSEXITED']._serialized_start=1415
+  _globals['_PROCESSEXITED']._serialized_end=1544
+  _globals['_JOINED']._serialized_start=1546
+  _globals['_JOINED']._serialized_end=1569
+  _globals['_LEAVING']._serialized_start=1571
+  _globals['_LEAVING']._serialized_end=1580
+  _globals['_COMMANDACK']._serialized_start=1582
+  _globals['_COMMANDACK']._serialized_end=1614
+  _globals['_CHECKRESULT']._serialized_start=1616
+  _globals['_CHECKRESULT']._serialized_end=1698
+  _globals['_MASTERMESSAGE']._serialized_start=1701
+  _globals['_MASTERMESSAGE']._serialized_end=2093
+  _globals['_START']._serialized_start=2096
+  _globals['_START']._serialized_end=2393
+  _globals['_START_ENVIRONMENTENTRY']._serialized_start=2343
+  _globals['_START_ENVIRONMENTENTRY']._serialized_end=2393
+  _globals['_PROCESSENVIRONMENT']._serialized_start=2396
+  _globals['_PROCESSENVIRONMENT']._serialized_end=2535
+  _globals['_PROCESSENVIRONMENT_VARIABLESENTRY']._serialized_start=2487
+  _globals['_PROCESSENVIRONMENT_VARIABLESENTRY']._serialized_end=2535
+  _globals['_HOSTSUPDATED']._serialized_start=2537
+  _globals['_HOSTSUPDATED']._serialized_end=2566
+  _globals['_WORLDCHANGED']._serialized_start=2568
+  _globals['_WORLDCHANGED']._serialized_end=2633
+  _globals['_STOP']._serialized_start=2635
+  _globals['_STOP']._serialized_end=2679
+  _globals['_DRAIN']._serialized_start=2681
+  _globals['_DRAIN']._serialized_end=2711
+  _globals['_EXIT']._serialized_start=2713
+  _globals['_EXIT']._serialized_end=2736
+  _globals['_CONFIGURE']._serialized_start=2738
+  _globals['_CONFIGURE']._serialized_end=2800
+  _globals['_CHECK']._serialized_start=2802
+  _globals['_CHECK']._serialized_end=2882
+  _globals['_WORLD']._serialized_start=2884
+  _globals['_WORLD']._serialized_end=2946
+  _globals['_MEMBER']._serialized_start=2949
+  _globals['_MEMBER']._serialized_end=3278
+  _globals['_AGENTSERVICE']._serialized_start=3463
+  _globals['_AGENTSERVICE']._serialized_end=3628
 # @@protoc_insertion_point(module_scope)

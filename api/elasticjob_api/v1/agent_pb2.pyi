@@ -195,7 +195,7 @@ class Hello(_message.Message):
     """Round of the running training process; 0 when none runs."""
     draining: _builtins.bool
     joined_round: _builtins.int
-    """Round of the latest world that this process has entered, with Start.elastic_driver; 0: none."""
+    """Round of the latest world that this process has entered, with Start.elastic_driver or after a WorldChanged; 0: none."""
     @_builtins.property
     def leased(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeasedShards]:
         """What the processes of this pod have leased, and no master has confirmed to be reported. An earlier master may have
@@ -401,6 +401,7 @@ class ProcessExited(_message.Message):
     ASKED_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     RETRY_FIELD_NUMBER: _builtins.int
+    FAILED_MILLISECONDS_AGO_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     exit_code: _builtins.int
     """As a shell reports it: 128 + signal number when a signal ended the process."""
@@ -410,6 +411,10 @@ class ProcessExited(_message.Message):
     """Last lines of its standard error."""
     retry: _builtins.bool
     """The process has crashed, and this agent may start it again, in another world: the member need not leave."""
+    failed_milliseconds_ago: _builtins.int
+    """How long ago the first of the member's processes failed. The rest of them have been ended since, by the agent or by
+    torchrun, so the order in which these messages come does not tell who was the first of the world to fail.
+    """
     def __init__(
         self,
         *,
@@ -418,10 +423,11 @@ class ProcessExited(_message.Message):
         asked: _builtins.bool = ...,
         message: _builtins.str = ...,
         retry: _builtins.bool = ...,
+        failed_milliseconds_ago: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "exit_code", b"exit_code", "message", b"message", "retry", b"retry", "round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "exit_code", b"exit_code", "failed_milliseconds_ago", b"failed_milliseconds_ago", "message", b"message", "retry", b"retry", "round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -429,7 +435,7 @@ Global___ProcessExited: _TypeAlias = ProcessExited  # noqa: Y015
 
 @_typing.final
 class Joined(_message.Message):
-    """Joined reports that the process has got its place in a world, as Join of HorovodService has told it."""
+    """Joined reports that the process has got its place in a world, as Join of HorovodService or WorldChanged has told it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -532,6 +538,7 @@ class MasterMessage(_message.Message):
     CONFIGURE_FIELD_NUMBER: _builtins.int
     CHECK_FIELD_NUMBER: _builtins.int
     HOSTS_UPDATED_FIELD_NUMBER: _builtins.int
+    WORLD_CHANGED_FIELD_NUMBER: _builtins.int
     command_id: _builtins.int
     @_builtins.property
     def start(self) -> Global___Start:
@@ -561,6 +568,10 @@ class MasterMessage(_message.Message):
     def hosts_updated(self) -> Global___HostsUpdated:
         """Tell the running process that another world is due, with Start.elastic_driver."""
 
+    @_builtins.property
+    def world_changed(self) -> Global___WorldChanged:
+        """Tell the running process the present world, in a role whose processes go on and take it (Notify)."""
+
     def __init__(
         self,
         *,
@@ -572,12 +583,13 @@ class MasterMessage(_message.Message):
         configure: Global___Configure | None = ...,
         check: Global___Check | None = ...,
         hosts_updated: Global___HostsUpdated | None = ...,
+        world_changed: Global___WorldChanged | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "command", b"command", "configure", b"configure", "drain", b"drain", "exit", b"exit", "hosts_updated", b"hosts_updated", "start", b"start", "stop", b"stop"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "command", b"command", "configure", b"configure", "drain", b"drain", "exit", b"exit", "hosts_updated", b"hosts_updated", "start", b"start", "stop", b"stop", "world_changed", b"world_changed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "command", b"command", "command_id", b"command_id", "configure", b"configure", "drain", b"drain", "exit", b"exit", "hosts_updated", b"hosts_updated", "start", b"start", "stop", b"stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "command", b"command", "command_id", b"command_id", "configure", b"configure", "drain", b"drain", "exit", b"exit", "hosts_updated", b"hosts_updated", "start", b"start", "stop", b"stop", "world_changed", b"world_changed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "stop", "drain", "exit", "configure", "check", "hosts_updated"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "stop", "drain", "exit", "configure", "check", "hosts_updated", "world_changed"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -612,11 +624,19 @@ class Start(_message.Message):
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     OTHER_ENVIRONMENTS_FIELD_NUMBER: _builtins.int
     ELASTIC_DRIVER_FIELD_NUMBER: _builtins.int
+    CRASH_EXCUSED_FIELD_NUMBER: _builtins.int
+    GOES_ON_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     """Rank of this member's first process; its others have the ranks that follow."""
     elastic_driver: _builtins.bool
     """The master plays Horovod's elastic driver: the agent serves Horovod's rendezvous to the processes, which go on from
     world to world and ask for their places in each.
+    """
+    crash_excused: _builtins.bool
+    """The crash that this member has reported last was the consequence of another's: it is not one of its retries."""
+    goes_on: _builtins.bool
+    """The process goes on when the world changes, so others may have joined it when it crashes: only a later Start starts
+    it again.
     """
     @_builtins.property
     def world(self) -> Global___World: ...
@@ -636,10 +656,12 @@ class Start(_message.Message):
         environment: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         other_environments: _abc.Iterable[Global___ProcessEnvironment] | None = ...,
         elastic_driver: _builtins.bool = ...,
+        crash_excused: _builtins.bool = ...,
+        goes_on: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["world", b"world"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["elastic_driver", b"elastic_driver", "environment", b"environment", "other_environments", b"other_environments", "rank", b"rank", "world", b"world"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["crash_excused", b"crash_excused", "elastic_driver", b"elastic_driver", "environment", b"environment", "goes_on", b"goes_on", "other_environments", b"other_environments", "rank", b"rank", "world", b"world"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -705,6 +727,32 @@ class HostsUpdated(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HostsUpdated: _TypeAlias = HostsUpdated  # noqa: Y015
+
+@_typing.final
+class WorldChanged(_message.Message):
+    """WorldChanged is answered by Joined, when all processes of the member have taken the world, or a later one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORLD_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    rank: _builtins.int
+    """Rank of this member's first process; its others have the ranks that follow."""
+    @_builtins.property
+    def world(self) -> Global___World: ...
+    def __init__(
+        self,
+        *,
+        world: Global___World | None = ...,
+        rank: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["world", b"world"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rank", b"rank", "world", b"world"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorldChanged: _TypeAlias = WorldChanged  # noqa: Y015
 
 @_typing.final
 class Stop(_message.Message):

@@ -548,6 +548,7 @@ class Autoscaling(_message.Message):
     BEST_TO_FIELD_NUMBER: _builtins.int
     SIZES_FIELD_NUMBER: _builtins.int
     ROLES_FIELD_NUMBER: _builtins.int
+    OBJECTIVE_FIELD_NUMBER: _builtins.int
     enabled: _builtins.bool
     """Whether it may change the job; it measures always."""
     role: _builtins.str
@@ -583,6 +584,8 @@ class Autoscaling(_message.Message):
     than two sizes were measured.
     """
     best_to: _builtins.int
+    objective: _builtins.str
+    """What the size is chosen for, and what the present one means for that, for people."""
     @_builtins.property
     def sizes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SizeBelief]:
         """At most 32, in ascending order: the measured ones and, from two on, the present one, the largest one allowed and
@@ -614,10 +617,11 @@ class Autoscaling(_message.Message):
         best_to: _builtins.int = ...,
         sizes: _abc.Iterable[Global___SizeBelief] | None = ...,
         roles: _abc.Iterable[Global___RoleUse] | None = ...,
+        objective: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["best_from", b"best_from", "best_to", b"best_to", "decided", b"decided", "decision_seconds", b"decision_seconds", "enabled", b"enabled", "had_size", b"had_size", "limit", b"limit", "maximum", b"maximum", "minimum", b"minimum", "reason", b"reason", "rescale_seconds", b"rescale_seconds", "resources_retry_time", b"resources_retry_time", "retry_time", b"retry_time", "role", b"role", "roles", b"roles", "settled_size", b"settled_size", "size", b"size", "sizes", b"sizes", "waiting_for", b"waiting_for", "window_part", b"window_part"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["best_from", b"best_from", "best_to", b"best_to", "decided", b"decided", "decision_seconds", b"decision_seconds", "enabled", b"enabled", "had_size", b"had_size", "limit", b"limit", "maximum", b"maximum", "minimum", b"minimum", "objective", b"objective", "reason", b"reason", "rescale_seconds", b"rescale_seconds", "resources_retry_time", b"resources_retry_time", "retry_time", b"retry_time", "role", b"role", "roles", b"roles", "settled_size", b"settled_size", "size", b"size", "sizes", b"sizes", "waiting_for", b"waiting_for", "window_part", b"window_part"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -639,6 +643,7 @@ class SizeBelief(_message.Message):
     EXPECTED_TO_FIELD_NUMBER: _builtins.int
     TOO_SMALL_FIELD_NUMBER: _builtins.int
     TOO_LARGE_FIELD_NUMBER: _builtins.int
+    MEANS_FIELD_NUMBER: _builtins.int
     size: _builtins.int
     samples_per_second: _builtins.float
     """Samples a second, as measured; 0: it was not."""
@@ -657,6 +662,10 @@ class SizeBelief(_message.Message):
     too_small: _builtins.float
     """The likelihoods that nearly the best throughput needs more members, and that far fewer are as good."""
     too_large: _builtins.float
+    means: _builtins.str
+    """When the training would end, or what samples would cost, by the measured throughput, else the expected one; empty:
+    the objective is about neither.
+    """
     def __init__(
         self,
         *,
@@ -670,10 +679,11 @@ class SizeBelief(_message.Message):
         expected_to: _builtins.float = ...,
         too_small: _builtins.float = ...,
         too_large: _builtins.float = ...,
+        means: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected", b"expected", "expected_from", b"expected_from", "expected_to", b"expected_to", "measured", b"measured", "relative_error", b"relative_error", "samples_per_second", b"samples_per_second", "size", b"size", "too_large", b"too_large", "too_small", b"too_small", "windows", b"windows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected", b"expected", "expected_from", b"expected_from", "expected_to", b"expected_to", "means", b"means", "measured", b"measured", "relative_error", b"relative_error", "samples_per_second", b"samples_per_second", "size", b"size", "too_large", b"too_large", "too_small", b"too_small", "windows", b"windows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

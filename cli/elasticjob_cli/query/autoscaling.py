@@ -43,6 +43,8 @@ def _lines(known: job_pb2.Autoscaling) -> Iterable[tuple[str, str]]:
         state += f", settled at {known.settled_size}"
     yield "Auto-scaling", state
     yield "Sizes", f"{known.role} has {known.size}, may have {known.minimum} to {known.maximum} ({known.limit})"
+    if known.objective:
+        yield "Objective", known.objective
     if known.best_to:
         best = str(known.best_to) if known.best_from == known.best_to else f"{known.best_from} to {known.best_to}"
         yield "Best size", f"{best}, with a likelihood of at least 90 %"
@@ -69,7 +71,8 @@ def _activity(known: job_pb2.Autoscaling) -> str:
 
 
 def _sizes(known: job_pb2.Autoscaling) -> Table:
-    rows = plain_table("SIZE", "MEASURED", "WINDOWS", "ERROR", "EXPECTED", "BELIEVED TO BE")
+    means = ("MEANS",) if any(each.means for each in known.sizes) else ()
+    rows = plain_table("SIZE", "MEASURED", "WINDOWS", "ERROR", "EXPECTED", "BELIEVED TO BE", *means)
     for each in known.sizes:
         measured = bool(each.samples_per_second)
         rows.add_row(
@@ -79,6 +82,7 @@ def _sizes(known: job_pb2.Autoscaling) -> Table:
             f"{100 * each.relative_error:.1f} %" if measured else UNKNOWN,
             f"{each.expected_from:.4g} to {each.expected_to:.4g}" if each.expected else UNKNOWN,
             _belief(each) if each.expected else UNKNOWN,
+            *([each.means or UNKNOWN] if means else []),
         )
     return rows
 

@@ -1,12 +1,14 @@
-"""Hand-written digits with Keras 3, by one process that may be stopped at any step and goes on in another pod.
+"""Hand-written digits with Keras 3 on TensorFlow, by any number of workers that may change at any step.
 
-What makes it so:
-- The callback `elasticjob.keras.ElasticJob` reports steps, and when the job asks for it saves and ends `fit`.
-- `elasticjob.Checkpointer` keeps the checkpoints, and finds the one with which the next process begins.
-- The batch of a step follows from its number: the training does not depend on where it was interrupted.
+What makes it elastic:
+- The callback `elasticjob.keras.ElasticJob` reports steps; when the job asks for it, it saves after a step that all
+  workers agree on, and ends `fit`.
+- `elasticjob.Checkpointer` keeps the checkpoints, and finds the one with which the next world begins.
+- The batch of a step follows from its number, and each worker takes its part: the training depends neither on where it
+  was interrupted nor on the number of workers.
 
-Runs as `python train.py`, with any backend; JAX unless KERAS_BACKEND says otherwise. Environment: EPOCHS,
-CHECKPOINT_DIR (needed in a job: a folder that the next pod can read).
+Runs as `python train.py`, once for each worker. Environment: EPOCHS, CHECKPOINT_DIR (needed in a job: a folder that all
+workers share).
 """
 
 from __future__ import annotations
@@ -18,25 +20,61 @@ from typing import Any
 
 import elasticjob
 
-os.environ.setdefault("KERAS_BACKEND", "jax")  # has to be set before Keras is loaded
+os.environ["KERAS_BACKEND"] = "tensorflow"  # has to be set before Keras is loaded
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np
+import tensorflow as tf  # type: ignore[import-untyped]
 from elasticjob.keras import ElasticJob
 from sklearn.datasets import load_digits
 
 TRAINED = 1440  # of the 1,797 images; the rest tests
-BATCH = 120
+BATCH = 120  # of all workers together: divisible by 1, 2, 3, 4, 5 and 6 of them
 SEED = 1
 CHECKPOINT_STEPS = 100
 
 
+strategy = tf.distribute.MultiWorkerMirroredStrategy()  # reads TF_CONFIG; has to be made before all else of TensorFlow
+
+
+@tf.function  # type: ignore[untyped-decorator]
+def sum_of_all(value: Any) -> Any:
+    """Return the sum over all workers, who call this together."""
+    return strategy.reduce("SUM", strategy.run(tf.identity, args=(value,)), axis=None)
+
+
+def any_rank(mine: bool) -> bool:
+    """Return whether it is true in any worker."""
+    return bool(sum_of_all(tf.constant(int(mine))) > 0)
+
+
+@keras.saving.register_keras_serializable()
+class Network(keras.Sequential):  # type: ignore[misc, unused-ignore]
+    """A model that stays the same in all workers: a step adds up the gradients of all, which Keras 3 does not do."""
+
+    def make_train_function(self, force: bool = False) -> None:
+        """Make what `fit` calls for each step, with the batches that are left."""
+        self.train_function = lambda batches: self._train(*next(batches))
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def _train(self, images: Any, labels: Any) -> dict[str, Any]:
+        """Train on this worker's part of a batch, which is as large as the others'."""
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(images, labels, self(images, training=True)) / strategy.num_replicas_in_sync
+        gradients = [sum_of_all(gradient) for gradient in tape.gradient(loss, self.trainable_weights)]
+        self.optimizer.apply(gradients, self.trainable_weights)
+        return {"loss": sum_of_all(loss)}
+
+
 class Digits(keras.utils.PyDataset):  # type: ignore[misc, unused-ignore]
-    """The batches that are still to be trained."""
+    """This worker's parts of the batches that are still to be trained."""
 
     def __init__(self, images: Any, labels: Any, first: int, total: int) -> None:
         super().__init__()
         self._images, self._labels, self._first, self._total = images, labels, first, total
+        self._world = elasticjob.world()
 
     def __len__(self) -> int:
         return self._total - self._first
@@ -44,17 +82,16 @@ class Digits(keras.utils.PyDataset):  # type: ignore[misc, unused-ignore]
     def __getitem__(self, number: int) -> tuple[Any, Any]:
         epoch, position = divmod(self._first + number, TRAINED // BATCH)
         order = np.random.default_rng(SEED + epoch).permutation(TRAINED)
-        batch = order[position * BATCH : (position + 1) * BATCH]
-        return self._images[batch], self._labels[batch]
+        mine = order[position * BATCH : (position + 1) * BATCH][self._world.rank :: self._world.size]
+        return self._images[mine], self._labels[mine]
 
 
 def new_model() -> Any:
     """Return the model before the first step."""
     keras.utils.set_random_seed(SEED)
-    layers = [keras.layers.Input((64,)), keras.layers.Dense(256, "relu"), keras.layers.Dense(10)]
-    model = keras.Sequential(layers)
+    model = Network([keras.layers.Input((64,)), keras.layers.Dense(256, "relu"), keras.layers.Dense(10)])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.SGD(0.05, momentum=0.9), loss, metrics=["accuracy"])
+    model.compile(keras.optimizers.SGD(0.05, momentum=0.9), loss)
     return model
 
 
@@ -62,13 +99,16 @@ def main() -> None:
     """Train the remaining steps."""
     world = elasticjob.world()
     folder = os.environ.get("CHECKPOINT_DIR") or tempfile.mkdtemp()
-    checkpointer = elasticjob.Checkpointer(Path(folder, world.job))
-    model = keras.models.load_model(Path(checkpointer.found, "model.keras")) if checkpointer.found else new_model()
+    checkpointer = elasticjob.Checkpointer(Path(folder, world.job), any_rank=any_rank)
+    found = checkpointer.found
+    model = keras.models.load_model(Path(found, "model.keras")) if found else new_model()
     first, total = int(model.optimizer.iterations), int(os.environ.get("EPOCHS", "30")) * (TRAINED // BATCH)
-    print(f"round {world.round} from step {first}", flush=True)
+    if world.rank == 0:
+        print(f"round {world.round} size {strategy.num_replicas_in_sync} from step {first}", flush=True)
 
     def write(path: str) -> None:
-        stop.model.save(Path(path, "model.keras"))  # a callback's model has JAX's state in mid-epoch, too
+        if world.rank == 0:
+            model.save(Path(path, "model.keras"))
 
     def save(step: int) -> None:
         checkpointer.save(step, write)
@@ -80,17 +120,17 @@ def main() -> None:
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(SEED).permutation(len(images))
     images, labels = images[order].astype("float32") / 16, labels[order]
-    stop = ElasticJob(save=save, samples=BATCH, total=total)
+    stop = ElasticJob(save=save, samples=BATCH // world.size, total=total, agree=any_rank)
     due = keras.callbacks.LambdaCallback(on_train_batch_end=save_if_due)
-    stop.set_model(model)
     if first < total:
         remaining = Digits(images[:TRAINED], labels[:TRAINED], first, total)
         model.fit(remaining, epochs=1, shuffle=False, verbose=0, callbacks=[due, stop])
     if stop.stopped:
         raise SystemExit(0)  # the next world goes on
     checkpointer.finish(total, write)
-    _, accuracy = model.evaluate(images[TRAINED:], labels[TRAINED:], verbose=0)
-    print(f"finished: {total} steps, accuracy {accuracy:.4f}", flush=True)
+    if world.rank == 0:
+        guessed = np.asarray(model(images[TRAINED:])).argmax(axis=1)
+        print(f"finished: {total} steps, accuracy {(guessed == labels[TRAINED:]).mean():.4f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.indices import read_indices
+from elasticjob_api.meta import Resources
 from elasticjob_api.ownership import names_owner
 from elasticjob_api.quantity import format_memory
 from elasticjob_api.scaleplan import MAX_PODS_PER_PLAN, MAX_REASON_CHARACTERS, ScalePlan
@@ -31,6 +32,8 @@ def manifest(config: Config, number: int, role: str, decision: ScalingDecision) 
     roles: dict[str, dict[str, Any]] = {
         name: {"resource": _resource(wanted)} for name, wanted in decision.resources.items()
     }
+    for name, count in decision.servers.items():
+        roles.setdefault(name, {})["replicas"] = count
     if decision.size is not None:
         roles.setdefault(role, {})["replicas"] = decision.size
     spec = {
@@ -39,10 +42,7 @@ def manifest(config: Config, number: int, role: str, decision: ScalingDecision) 
         "reason": decision.reason[:MAX_REASON_CHARACTERS],
         "replicaResourceSpecs": roles,
         "removePods": [{"role": role, "index": index} for index in decision.remove[:MAX_PODS_PER_PLAN]],
-        "migratePods": [
-            {"name": pod, "resource": _resource(wanted)}
-            for pod, wanted in list(decision.migrate.items())[:MAX_PODS_PER_PLAN]
-        ],
+        "migratePods": _migrated(decision)[:MAX_PODS_PER_PLAN],
         "onTimeout": "Rollback",
     }
     return {
@@ -55,6 +55,16 @@ def manifest(config: Config, number: int, role: str, decision: ScalingDecision) 
         },
         "spec": {name: value for name, value in spec.items() if value},
     }
+
+
+def _migrated(decision: ScalingDecision) -> list[dict[str, Any]]:
+    """Return the members that are replaced; the operator replaces those that are left out one by one."""
+    named: list[dict[str, Any]] = [
+        {"name": pod, "resource": _resource(wanted)} for pod, wanted in decision.migrate.items()
+    ]
+    if decision.straggler is not None:
+        named.append({"name": decision.straggler.pod, "avoidNode": True})
+    return [*named, *({"role": role, "index": index} for role, index in decision.replace)]
 
 
 def plan_name(job_name: str, number: int) -> str:
@@ -83,6 +93,9 @@ def ended_plan(job: ElasticJob, plan: ScalePlan, number: int) -> EndedPlan:
         requested_size=requested_size(job, plan),
         reached_size=desired(job, role) if request is None or reached is None else len(read_indices(reached)),
         message=plan.status.message,
+        resources=bool(plan.spec.migrate_pods)
+        or any(each.resource != Resources() for each in plan.spec.replica_resource_specs.values()),
+        replacement=next((move.replacement for move in plan.status.migrations if move.phase == "Done"), None),
     )
 
 
@@ -92,7 +105,19 @@ def requested_size(job: ElasticJob, plan: ScalePlan) -> int | None:
     return request.replicas if request is not None else None
 
 
+def replaced_straggler(plan: ScalePlan) -> str | None:
+    """Return the pod of the straggler that a plan of the master replaces, if it does."""
+    return next((entry.name for entry in plan.spec.migrate_pods if entry.avoid_node), None)
+
+
 def _resource(wanted: Mapping[str, float]) -> dict[str, str]:
+    """Return cores and bytes as a plan has them.
+
+    Raises:
+        ValueError: something else is asked for: GPUs belong to the processes of a pod, whose number is the user's.
+    """
+    if others := wanted.keys() - {"cpu", "memory"}:
+        raise ValueError(f"the auto-scaler changes CPU and memory, not {', '.join(sorted(others))}")
     return {
         name: format_memory(Decimal(value)) if name == "memory" else f"{round(value * 1000)}m"
         for name, value in wanted.items()

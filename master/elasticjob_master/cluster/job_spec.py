@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
-from elasticjob_api.roles import kept_roles
+from elasticjob_api.roles import kept_roles, notified_roles
 from elasticjob_api.scaleplan import ScalePlan
 
 from elasticjob_master.core.rendezvous.rules import RoleSize
@@ -13,9 +13,14 @@ from elasticjob_master.core.rendezvous.rules import RoleSize
 
 def sizes(job: ElasticJob) -> dict[str, RoleSize]:
     """Return the sizes of the roles that train: the least a world needs, and what the operator holds each role to."""
-    kept = kept_roles(job)
+    kept, notified = kept_roles(job), notified_roles(job)
     return {
-        role: RoleSize(min(spec.min_replicas, desired(job, role)), desired(job, role), kept=role in kept)
+        role: RoleSize(
+            min(spec.min_replicas, desired(job, role)),
+            desired(job, role),
+            kept=role in kept,
+            notified=role in notified,
+        )
         for role, spec in job.spec.replica_specs.items()
         if spec.managed
     }

@@ -21,6 +21,7 @@ from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
 from elasticjob_kube.session import Kube, connect
 
 from elasticjob_master.cluster import auto_plans, job_spec, scaling_spec
+from elasticjob_master.cluster.profile_keeper import ProfileKeeper
 from elasticjob_master.cluster.progress_writer import ProgressWriter
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
@@ -49,6 +50,7 @@ class KubernetesJob:
         self._job: ElasticJob | None = None
         self._decisions: asyncio.Queue[tuple[str, ScalingDecision]] = asyncio.Queue()
         self._progress = ProgressWriter(kube, config, controller)
+        self._profile = ProfileKeeper(kube, config, controller.scaling)
         self._jobs = Informer(
             kube,
             ELASTIC_JOBS,
@@ -66,12 +68,13 @@ class KubernetesJob:
             self._jobs.run(),
             self._plans.run(),
             self._progress.run(),
+            self._profile.run(),
             self._create_plans(),
         ]
 
     async def write_final_progress(self) -> None:
-        """Write the progress as it is at the end."""
-        await self._progress.write_final_progress()
+        """Write the progress as it is at the end, and what later jobs may learn from this one."""
+        await asyncio.gather(self._progress.write_final_progress(), self._profile.write_final())
 
     # --- watching ----------------------------------------------------------------------------------------------------
 
@@ -79,6 +82,7 @@ class KubernetesJob:
         if after is None or after.metadata.uid != self._config.job_uid:
             return  # the operator ends this pod; agents need nothing from here any more
         self._job = after
+        self._profile.profile = after.profile
         self._controller.resize(
             job_spec.sizes(after),
             all_ready=after.spec.run_policy.start_policy == "AllReady",
@@ -119,7 +123,10 @@ class KubernetesJob:
             return
         for number, plan in plans.numbered():
             if number > plans.last_number and adopt:
-                self._scaling.adopt_plan(number, auto_plans.requested_size(job, plan))
+                if pod := auto_plans.replaced_straggler(plan):
+                    self._scaling.adopt_replacement(number, pod, self._controller)
+                else:
+                    self._scaling.adopt_plan(number, auto_plans.requested_size(job, plan))
             if plan.status.phase in FINISHED:
                 self._scaling.plan_ended(auto_plans.ended_plan(job, plan, number))
 

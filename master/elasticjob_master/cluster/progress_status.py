@@ -12,6 +12,7 @@ from elasticjob_master.core.progress import Progress, format_rate, format_steps
 
 _MOST_PODS = 100
 _LONGEST_PROBLEM = 1024
+_LONGEST_REASON = 256
 
 
 def progress_status(
@@ -20,6 +21,7 @@ def progress_status(
     *,
     stalled_since: float | None = None,
     stragglers: Sequence[str] = (),
+    why_not_replaced: str = "",
     unfit: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return `status.progress`; before the first step is reported there is little in it, or nothing."""
@@ -28,6 +30,8 @@ def progress_status(
         problems["stalledSince"] = format_time(stalled_since)
     if stragglers:
         problems["stragglers"] = list(stragglers)[:_MOST_PODS]
+        if why_not_replaced:
+            problems["whyNotReplaced"] = why_not_replaced[:_LONGEST_REASON]
     if unfit:
         problems["unfit"] = {pod: unfit[pod][:_LONGEST_PROBLEM] for pod in sorted(unfit)[:_MOST_PODS]}
     if progress.reported_at is None:

@@ -37,7 +37,7 @@ class ProgressWriter:
         controller, last = self._controller, None
         while True:
             problems = (controller.health_monitor.stalled_since, controller.health_monitor.stragglers)
-            findings = (*problems, controller.unfit_pods())
+            findings = (*problems, controller.scaling.replacer.why_not, controller.unfit_pods())
             if findings != last or controller.now() - self._written_at >= PROGRESS_SECONDS:
                 last = findings
                 await self._write()
@@ -58,6 +58,7 @@ class ProgressWriter:
             controller.now(),
             stalled_since=controller.health_monitor.stalled_since,
             stragglers=controller.health_monitor.stragglers,
+            why_not_replaced=controller.scaling.replacer.why_not,
             unfit=controller.unfit_pods(),
         )
 

@@ -8,11 +8,15 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import DEFAULT_MAX_MEMORY_FACTOR, MAX_REPLICAS, ElasticJob, ReplicaStatus
 from elasticjob_api.indices import read_indices
 from elasticjob_api.quantity import parse_quantity
+from elasticjob_api.roles import kept_roles, notified_roles
+from elasticjob_api.times import parse_time
 
 from elasticjob_master.cluster.job_spec import desired
 from elasticjob_master.core.autoscale.container_resources import pod_requests, training_container_resources
 from elasticjob_master.core.autoscale.decision import Bounds
 from elasticjob_master.core.autoscale.job_scaling import JobScaling, RoleResources
+from elasticjob_master.core.autoscale.objective import Objective
+from elasticjob_master.core.autoscale.parameter_servers import SERVER_ROLES
 
 
 def job_scaling(job: ElasticJob, *, plan_unfinished: bool) -> JobScaling | None:
@@ -28,14 +32,30 @@ def job_scaling(job: ElasticJob, *, plan_unfinished: bool) -> JobScaling | None:
         desired=desired(job, autoscaling.role),
         bounds=bounds(job, autoscaling.role),
         enabled=autoscaling.enabled and spec.auto_scale,
-        objective=autoscaling.objective.min_marginal_efficiency,
+        objective=objective(job),
         cooldown=float(autoscaling.cooldown_seconds),
         plan_unfinished=plan_unfinished or job.status.current_plan is not None,
         indices=read_indices(status.indices) - read_indices(status.succeeded_indices),
         roles={role: _role_resources(job, role) for role, each in job.spec.replica_specs.items() if each.auto_scale},
         free_resources=_free_resources(job),
+        most_servers={role: most for role in SERVER_ROLES if (most := _most_servers(job, role))},
         setting=", ".join(f"{role} {desired(job, role)} x {float(_total(job, role, 'cpu')):g}" for role in others),
     )
+
+
+def objective(job: ElasticJob) -> Objective:
+    """Return what the size is chosen for; the API server has checked that it has what it needs."""
+    wanted, role = job.spec.autoscaling.objective, job.spec.autoscaling.role
+    if wanted.type == "Deadline" and wanted.finish_time is not None:
+        return Objective("Deadline", finish_at=parse_time(wanted.finish_time))
+    if wanted.type == "Cost" and wanted.prices.get(role):
+        others = sum(
+            wanted.prices.get(other, 0.0) * desired(job, other) for other in job.spec.replica_specs if other != role
+        )
+        return Objective("Cost", price=wanted.prices[role], others=others)
+    if wanted.type == "Throughput":
+        return Objective("Throughput")
+    return Objective(efficiency=wanted.min_marginal_efficiency)
 
 
 def bounds(job: ElasticJob, role: str) -> Bounds:
@@ -47,16 +67,47 @@ def bounds(job: ElasticJob, role: str) -> Bounds:
         possible = _possible(job, role, resource, value)
         if possible is not None and (maximum is None or possible < maximum):
             maximum, limit = possible, f"autoscaling.resourceLimits ({resource} {value})"
+    by_need = maximum is None and _unwritten(job, role) and (limits.cpu is not None or limits.memory is not None)
+    if maximum is None and by_need:
+        maximum, limit = MAX_REPLICAS, "autoscaling.resourceLimits"
     if maximum is None:
         maximum = max(spec.replicas, desired(job, role))
-        limit = f"{role}.replicas, as neither maxReplicas nor resourceLimits are set,"
+        limit = f"{role}.replicas, as neither maxReplicas nor resourceLimits are set (write one to let it grow),"
     multiple_of = job.spec.autoscaling.multiple_of
     minimum = -(-max(1, spec.min_replicas) // multiple_of) * multiple_of
     maximum -= maximum % multiple_of
     if minimum > maximum:
         size = max(1, desired(job, role))
         return Bounds(size, size, limit)
-    return Bounds(minimum, maximum, limit, multiple_of=multiple_of)
+    return Bounds(minimum, maximum, limit, multiple_of=multiple_of, by_need=by_need)
+
+
+def _unwritten(job: ElasticJob, role: str) -> bool:
+    """Whether nobody has said what CPU and memory a member of a role requests, and the auto-scaler may."""
+    return job.spec.replica_specs[role].auto_scale and _role_resources(job, role).is_unwritten
+
+
+def _most_servers(job: ElasticJob, role: str) -> int:
+    """Return how many parameter servers a role may have; 0: their number is not to be changed.
+
+    TensorFlow's chief and MXNet's workers save all variables, and make them anew over as many servers as there are. Of
+    a custom job that is believed where its servers start again with each world, and a larger number was written.
+    """
+    spec, framework = job.spec.replica_specs.get(role), job.spec.framework
+    if spec is None or not spec.auto_scale or role == job.spec.autoscaling.role:
+        return 0
+    if framework == "custom":
+        written = spec.max_replicas is not None and spec.max_replicas > spec.replicas
+        if not written or role in kept_roles(job) | notified_roles(job):
+            return 0
+    elif framework not in ("tensorflow", "mxnet"):
+        return 0
+    limits = job.spec.autoscaling.resource_limits
+    by_limits = [
+        _possible(job, role, name, limit)
+        for name, limit in (("cpu", limits.cpu), ("memory", limits.memory), (names.RESOURCE_GPU, limits.gpu))
+    ]
+    return min((most for most in (spec.max_replicas, *by_limits) if most is not None), default=0)
 
 
 def _role_resources(job: ElasticJob, role: str) -> RoleResources:
@@ -67,11 +118,21 @@ def _role_resources(job: ElasticJob, role: str) -> RoleResources:
         most, bound = int(parse_quantity(spec.max_memory)), f"{role}.maxMemory {spec.max_memory}"
     else:
         factor = DEFAULT_MAX_MEMORY_FACTOR
-        most, bound = factor * (template.memory or 0), f"{factor} times the template's"
+        of = "the template's" if template.memory is not None else "what it has"
+        most, bound = factor * (template.memory or each.memory or 0), f"{factor} times {of}"
     by_index = {
         int(index): each.with_plan_resources(resources) for index, resources in status.resources_by_index.items()
     }
-    return RoleResources(each, by_index, most, bound)
+    requests = {name: float(_request(job, role, name)) for name in ("cpu", "memory")}
+    return RoleResources(
+        each,
+        by_index,
+        most,
+        bound,
+        requests={name: amount for name, amount in requests.items() if amount},
+        desired=desired(job, role),
+        indices=read_indices(status.indices) - read_indices(status.succeeded_indices),
+    )
 
 
 def _free_resources(job: ElasticJob) -> dict[str, float]:

@@ -17,6 +17,7 @@ from elasticjob_master.core.history import Event, Sample
 from elasticjob_master.core.progress import StoredProgress
 from elasticjob_master.core.rendezvous.stored_member import StoredMember
 from elasticjob_master.core.stall import StoredStall
+from elasticjob_master.core.straggler_replacement import ReplacementMemory
 
 VERSION = 2
 _LARGEST = 256 * 1024 * 1024
@@ -99,6 +100,7 @@ class StoredState(msgspec.Struct, frozen=True):
     events: list[Event] = []
     keyvalue: StoredKeyValue = StoredKeyValue()
     unfit: list[tuple[str, int, str, str]] = []
+    replacements: ReplacementMemory = ReplacementMemory()
 
 
 class _Versioned(msgspec.Struct):

@@ -6,7 +6,9 @@ own work shows which one that is. Where no member reports that time, no straggle
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from statistics import median
 
 from elasticjob_master.core.rendezvous.members import Member
@@ -14,6 +16,45 @@ from elasticjob_master.core.step_times import StepTimes
 
 LEAST_MEMBERS = 3
 """With fewer members the median says nothing."""
+
+
+@dataclass(frozen=True)
+class Slowness:
+    """How much slower than the others a straggler is at present.
+
+    Attributes:
+        member: the straggler.
+        median: the median time for a step of its role's members.
+        slowest_other: the longest time of a member that is no straggler.
+        stragglers: how many members of its role are marked.
+        members: how many of its role report their times.
+    """
+
+    member: Member
+    median: float
+    slowest_other: float
+    stragglers: int
+    members: int
+
+
+def slownesses(members: Iterable[Member], *, factor: float, now: float) -> list[Slowness]:
+    """Return the marked members whose time is over `factor` times the median of their role at this moment."""
+    everyone = list(members)
+    by_group: dict[tuple[str, bool], list[Member]] = {}
+    for member in everyone:
+        if member.step_times.is_known(now):
+            by_group.setdefault((member.identity.role, member.step_times.own_work), []).append(member)
+    marked = Counter(member.identity.role for member in everyone if member.step_times.straggler)
+    found = []
+    for group, middle in _medians(by_group).items():
+        times = [m.step_times.step_seconds for m in by_group[group] if not m.step_times.straggler]
+        slowest = max(times, default=middle)
+        found += [
+            Slowness(member, middle, slowest, marked[group[0]], len(by_group[group]))
+            for member in by_group[group]
+            if member.step_times.straggler and member.step_times.step_seconds > factor * middle
+        ]
+    return found
 
 
 def update_stragglers(members: Iterable[Member], *, factor: float, seconds: float, now: float) -> list[Member]:

@@ -8,17 +8,30 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from elasticjob_master.core.autoscale import lowering, pending
+from elasticjob_master.core.autoscale import lowering, needs, pending, profile
 from elasticjob_master.core.autoscale.container_resources import ContainerResources
 from elasticjob_master.core.autoscale.decide import decide
-from elasticjob_master.core.autoscale.decision import RoleUsage, ScalingDecision, ScalingInputs
+from elasticjob_master.core.autoscale.decision import (
+    RoleUsage,
+    ScalingDecision,
+    ScalingInputs,
+    UnwrittenRole,
+)
+from elasticjob_master.core.autoscale.first_plan import first_plan
 from elasticjob_master.core.autoscale.job_scaling import EndedPlan, JobScaling, RoleResources
 from elasticjob_master.core.autoscale.measurement_window import MeasurementWindow
+from elasticjob_master.core.autoscale.objective import Objective
 from elasticjob_master.core.autoscale.parameter_servers import SERVER_ROLES
-from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory, adjusted_to, with_measurement
+from elasticjob_master.core.autoscale.scaling_memory import (
+    ScalingMemory,
+    adjusted_to,
+    with_measurement,
+    without_rates_since,
+)
 from elasticjob_master.core.autoscale.usage import UsageSamples
 from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.monitors.activity import Activity, available_members, awaited, present_activity
+from elasticjob_master.monitors.training_rest import TrainingRest
 from elasticjob_master.monitors.view import JobView
 
 log = logging.getLogger(__name__)
@@ -40,6 +53,7 @@ class AutoScaler:
             object afterwards.
         reason: of the latest decision that this master made, also of one that changes nothing. While nothing changes at
             a settled size, it is still that for which the size was settled or changed.
+        profile: what earlier jobs needed, the oldest first; it is used before anything is measured of this one.
         decided_at: when, in seconds since the epoch; 0: not yet.
     """
 
@@ -55,8 +69,10 @@ class AutoScaler:
         self._considered: JobScaling | None = None
         """What the last decision was made for: there is no other one until that or a measurement is new."""
         self.reason = ""
+        self.profile: tuple[profile.ProfiledJob, ...] = ()
         self.decided_at = 0.0
         self._early_at = 0.0
+        self._rest = TrainingRest()
 
     def restore(self, memory: ScalingMemory) -> None:
         """Go on with what an earlier master had learned."""
@@ -93,15 +109,21 @@ class AutoScaler:
         unmet = plan.phase in ("Failed", "PartiallySucceeded")
         if unmet:
             log.warning("ScalePlan %d was not fulfilled: %s", plan.number, plan.message)
-        if unmet and plan.requested_size is None:
+        if unmet and (plan.requested_size is None or plan.resources):
             memory = pending.after_failed_resource_plan(memory, wall)
-        elif unmet and plan.requested_size is not None and plan.reached_size < plan.requested_size:
+        if unmet and plan.requested_size is not None and plan.reached_size < plan.requested_size:
             memory = pending.after_unfulfilled_plan(memory, plan.reached_size, wall)
         elif plan.phase == "Succeeded" and plan.requested_size is not None:
             memory = pending.after_fulfilled_plan(memory, plan.requested_size)
         self.memory = structs.replace(memory, judged=plan.number)
         self._measure_anew()  # the present window has measured the time of the change
         self._considered = None
+
+    def straggler_replaced(self, *, since: float, size: int) -> None:
+        """A straggler has left: what was measured while it slowed the others down says nothing any more."""
+        self._measure_anew()
+        self._considered = None
+        self.memory = without_rates_since(self.memory, since, size)
 
     # --- time --------------------------------------------------------------------------------------------------------
 
@@ -127,6 +149,8 @@ class AutoScaler:
             return None
         may_decide = scaling.enabled and not scaling.plan_unfinished and not plan_requested
         available = available_members(job)
+        if may_decide and self.profile and (first := self._first_decision(job, scaling, now, wall)) is not None:
+            return self._decided(first, wall)
         if now - self._usage_sampled_at >= min(_LONGEST_USAGE_PAUSE, scaling.cooldown / _USAGE_SAMPLES):
             self._usage_sampled_at = now
             self._sample_usage(scaling, available, wall)
@@ -138,20 +162,35 @@ class AutoScaler:
             # Changed in place: how much of the old resources was used, and how fast the job was, says nothing now.
             self._resources, self._roles = scaling.roles, {}
             self._measure_anew()
-        self._measure(scaling, available, now, wall)
+        if self._measure(scaling, available, now, wall) or self._rest.latest is None:
+            self._rest.look(progress, self.memory, now, wall)
         if not may_decide:
             return None
         if self._window.windows and scaling != self._considered:
             self._considered = scaling
-            return self._decided(decide(self.memory, self._inputs(job, scaling, now, wall)), wall)
-        return self._early_decision(job, scaling, now, wall)
+            return self._decided(decide(self.memory, self._inputs(job, scaling, now, wall, self.memory)), wall)
+        return self._early_decision(job, scaling, available, now, wall)
+
+    def _first_decision(self, job: JobView, scaling: JobScaling, now: float, wall: float) -> ScalingDecision | None:
+        """Return with what the job begins by its profile, as long as nothing was measured or decided."""
+        memory = self.memory
+        begun = memory.asked is not None or memory.rates
+        known = all(len(each.indices) >= each.desired for each in scaling.roles.values() if each.is_unwritten)
+        if begun or memory.moves or memory.judged or not known:
+            return None
+        peaks = profile.needed(self.profile)
+        inputs = self._inputs(job, scaling, now, wall, structs.replace(memory, peaks=peaks))
+        earlier = profile.latest_size(self.profile, scaling.role)
+        return first_plan(peaks, earlier, memory, inputs, objective=profile.objective_text(scaling))
 
     def _measure_anew(self) -> None:
         """Drop what the present window has measured, of throughput and of use."""
         self._window.restart()
         self._usage.clear()
 
-    def _early_decision(self, job: JobView, scaling: JobScaling, now: float, wall: float) -> ScalingDecision | None:
+    def _early_decision(
+        self, job: JobView, scaling: JobScaling, available: list[Member], now: float, wall: float
+    ) -> ScalingDecision | None:
         """Return a decision to grow, when the first window of a size says clearly, before its end, that it pays."""
         if self._window.windows or now < self._early_at:
             return None
@@ -161,23 +200,26 @@ class AutoScaler:
         self._early_at = now + _EARLY_PAUSE * scaling.cooldown
         memory = adjusted_to(self.memory, size=scaling.desired, setting=scaling.setting)
         memory = with_measurement(memory, scaling.desired, replace(measured, at=wall))
-        inputs = replace(self._inputs(job, scaling, now, wall), window_is_over=False)
+        memory = lowering.with_steady_use(memory, self._role_usage(scaling, available))
+        inputs = replace(self._inputs(job, scaling, now, wall, memory), window_is_over=False)
         decision = decide(memory, inputs)
         return self._decided(decision, wall) if decision.size is not None and decision.size > scaling.desired else None
 
-    def _measure(self, scaling: JobScaling, available: list[Member], now: float, wall: float) -> None:
-        """Take what was measured into the memory, when a window is over."""
+    def _measure(self, scaling: JobScaling, available: list[Member], now: float, wall: float) -> bool:
+        """Take what was measured into the memory, when a window is over; return whether there was anything."""
         measured = self._window.observe(size=scaling.desired, cooldown=scaling.cooldown, now=now)
         if measured is None or measured.rate <= 0:
-            return
+            return False
         measured = replace(measured, at=wall)
         memory = adjusted_to(self.memory, size=scaling.desired, setting=scaling.setting)
         if scaling.desired not in memory.rates:
             log.info("measured: %d members train %.1f samples/s", scaling.desired, measured.rate)
-        self.memory = with_measurement(memory, scaling.desired, measured)
         self._roles = self._role_usage(scaling, available)
+        memory = with_measurement(memory, scaling.desired, measured)
+        self.memory = lowering.with_steady_use(memory, self._roles)
         self._usage.clear()
         self._considered = None
+        return True
 
     def _decided(self, decision: ScalingDecision, wall: float) -> ScalingDecision | None:
         """Return the decision if a plan is to be created of it; otherwise remember that nothing is to be done."""
@@ -210,7 +252,8 @@ class AutoScaler:
         if now - self._missing_since < pending.MISSING_SECONDS or not may_decide:
             return None
         self._missing_since = now
-        decision = pending.fall_back(self.memory, missing, size=scaling.desired, bounds=scaling.bounds, wall=wall)
+        bounds = needs.bounds_by_need(scaling, self.memory.peaks)
+        decision = pending.fall_back(self.memory, missing, size=scaling.desired, bounds=bounds, wall=wall)
         return None if decision is None else self._decided(decision, wall)
 
     def activity(self, job: JobView, scaling: JobScaling, now: float, *, plan_requested: bool) -> Activity:
@@ -221,7 +264,8 @@ class AutoScaler:
 
     def _sample_usage(self, scaling: JobScaling, available: list[Member], wall: float) -> None:
         """Look at what the members use now: peaks count in every phase of the job, the rest while it is steady."""
-        self._usage.add(available, {m.uid: _resources_of(scaling, m) for m in available})
+        limits = {m.uid: _resources_of(scaling, m) for m in available}
+        self._usage.add(available, limits, warm=self._window.measured_from is not None)
         for role in scaling.roles:
             uses = [member.usage for member in available if member.identity.role == role]
             if uses:
@@ -241,20 +285,40 @@ class AutoScaler:
             )
         return found
 
-    def _inputs(self, job: JobView, scaling: JobScaling, now: float, wall: float) -> ScalingInputs:
-        eta = job.progress.eta_seconds(now)
+    def objective(self, scaling: JobScaling) -> Objective:
+        """Return what the size is chosen for; with what was left when a window last ended, if that matters."""
+        wanted = scaling.objective
+        return replace(wanted, rest=self._rest.latest) if wanted.kind == "Deadline" else wanted
+
+    def _inputs(
+        self, job: JobView, scaling: JobScaling, now: float, wall: float, memory: ScalingMemory
+    ) -> ScalingInputs:
+        self._rest.look(job.progress, self.memory, now, wall)
         return ScalingInputs(
             role=scaling.role,
             size=scaling.desired,
-            bounds=scaling.bounds,
-            objective=scaling.objective,
-            horizon=_HORIZON if eta is None else eta,
+            bounds=needs.bounds_by_need(scaling, memory.peaks),
+            objective=self.objective(scaling),
+            horizon=training_left(job, now),
             wall=wall,
             roles=self._roles,
             servers=tuple(role for role in SERVER_ROLES if role in scaling.roles and role != scaling.role),
             free_resources=scaling.free_resources,
+            unwritten={
+                role: UnwrittenRole(tuple(sorted(each.indices)), best_effort=not each.requests)
+                for role, each in scaling.roles.items()
+                if each.is_unwritten
+            },
+            server_counts={role: each.desired for role, each in scaling.roles.items()},
+            most_servers=scaling.most_servers,
             setting=scaling.setting,
         )
+
+
+def training_left(job: JobView, now: float) -> float:
+    """Return the seconds of training in which a change can pay."""
+    eta = job.progress.eta_seconds(now)
+    return _HORIZON if eta is None else eta
 
 
 def _resources_of(scaling: JobScaling, member: Member) -> ContainerResources:

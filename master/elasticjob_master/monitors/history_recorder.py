@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
 
 from elasticjob_master.core.history import SAMPLE_SECONDS, Sample
-from elasticjob_master.core.rendezvous.commands import Command, Exit
+from elasticjob_master.core.rendezvous.commands import Command, Exit, Stop
 from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.monitors.findings import NewEvent
 from elasticjob_master.monitors.view import HistoryView, JobView
@@ -38,7 +38,7 @@ class HistoryRecorder:
 def decided(
     job: JobView, round_before: int, commands: Iterable[Command], removed: Iterable[Member], now: float
 ) -> Iterator[NewEvent]:
-    """Return the events of a decision: a new world, members that have to leave for their nodes, and removed members."""
+    """Return the events of a decision: a new world, members that have to leave or to start again, removed members."""
     rendezvous = job.rendezvous
     if rendezvous.round > round_before:
         yield NewEvent("WorldFormed", f"round {rendezvous.round} with {len(rendezvous.world)} members")
@@ -48,6 +48,12 @@ def decided(
             message = f"{command.uid if member is None else member.identity.pod_name}: {command.problem}"
             if not job.history.has_event("NodeUnfit", message):  # the command is repeated on a new stream
                 yield NewEvent("NodeUnfit", message)
+        elif isinstance(command, Stop) and command.reason:
+            member = job.members.get(command.uid)
+            pod = command.uid if member is None else member.identity.pod_name
+            message = f"{pod} in round {rendezvous.round}: {command.reason}"
+            if not job.history.has_event("WorldNotTaken", message):
+                yield NewEvent("WorldNotTaken", message)
     for member in removed:
         yield _member_removed(member, now)
 

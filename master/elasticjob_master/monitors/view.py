@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Protocol
 
 from elasticjob_api.health import Health
 
 from elasticjob_master.core.rendezvous.members import Member
-from elasticjob_master.core.rendezvous.rules import Phase
+from elasticjob_master.core.rendezvous.rules import Phase, RoleSize
 
 
 class MembersView(Protocol):
@@ -34,6 +34,10 @@ class RendezvousView(Protocol):
     @property
     def round(self) -> int:
         """Its number."""
+
+    @property
+    def sizes(self) -> Mapping[str, RoleSize] | None:
+        """The roles' sizes; None until they are known."""
 
     @property
     def phase(self) -> Phase:
@@ -64,6 +68,10 @@ class ProgressView(Protocol):
         """The last finished step."""
 
     @property
+    def total_steps(self) -> int:
+        """The number of steps of the whole training; 0: not known."""
+
+    @property
     def samples(self) -> float:
         """Samples trained so far."""
 
@@ -72,6 +80,9 @@ class ProgressView(Protocol):
 
     def samples_per_second(self, now: float, /) -> float:
         """Return the throughput of all members together."""
+
+    def steps_per_second(self, now: float, /) -> float:
+        """Return how fast the step grows; 0: not known."""
 
     def eta_seconds(self, now: float, /) -> float | None:
         """Return the seconds to go at the present rate, or None when that is not known."""

@@ -43,6 +43,7 @@ def take(controller: Controller, *, job_uid: str) -> StoredState:
             barriers=controller.barriers.passed_counts(),
         ),
         unfit=[(*place, *found) for place, found in rendezvous.unfit.items()],
+        replacements=controller.scaling.replacer.memory,
     )
 
 
@@ -77,6 +78,7 @@ def restore(controller: Controller, state: StoredState) -> None:
     for each in state.ledgers:
         controller.ledgers.restore(restore_ledger(each, controller.members))
     controller.scaling.autoscaler.restore(state.memory)
+    controller.scaling.replacer.restore(state.replacements)
     controller.plans.restore(state.plans_emitted)
     controller.history.restore(state.samples, state.events)
     controller.continue_after(state.master_starts)

@@ -7,6 +7,8 @@ import math
 from elasticjob_api.v1 import job_pb2 as pb
 
 from elasticjob_master.core.autoscale.belief import SizeBelief
+from elasticjob_master.core.autoscale.objective import Objective
+from elasticjob_master.core.autoscale.objective_text import meaning_text, objective_text
 from elasticjob_master.core.autoscale.outcomes import outcome
 from elasticjob_master.core.autoscale.scaling_memory import RolePeaks
 from elasticjob_master.monitors.view import JobView
@@ -26,15 +28,17 @@ def autoscaling(control: ScalingControl, job: JobView, now: float, *, wall: floa
     if scaling is None:
         return pb.Autoscaling(decision_seconds=-1.0)
     activity, belief = control.activity(job, scaling, now), control.belief(scaling)
+    bounds = control.bounds(scaling)
+    objective = control.autoscaler.objective(scaling)
     seconds = activity.decision_seconds
     pauses = memory.had is not None and memory.retry_at > wall
     return pb.Autoscaling(
         enabled=scaling.enabled,
         role=scaling.role,
         size=scaling.desired,
-        minimum=scaling.bounds.minimum,
-        maximum=scaling.bounds.maximum,
-        limit=scaling.bounds.limit.rstrip(","),
+        minimum=bounds.minimum,
+        maximum=bounds.maximum,
+        limit=bounds.limit.removesuffix("; that").rstrip(","),
         waiting_for=activity.waiting_for,
         # Rounded, so that who watches is not told of every instant.
         window_part=round(activity.window_part, 2),
@@ -48,14 +52,15 @@ def autoscaling(control: ScalingControl, job: JobView, now: float, *, wall: floa
         rescale_seconds=memory.cost if memory.costs else 0.0,
         best_from=belief.best[0] if belief.best else 0,
         best_to=belief.best[1] if belief.best else 0,
-        sizes=map(_size, belief.sizes),
+        sizes=[_size(each, objective) for each in belief.sizes],
         roles=[
             _role(role, memory.peaks.get(role, RolePeaks()), outcome(memory, role)) for role in sorted(scaling.roles)
         ],
+        objective=objective_text(objective, memory.rates.get(scaling.desired, 0.0), scaling.desired),
     )
 
 
-def _size(source: SizeBelief) -> pb.SizeBelief:
+def _size(source: SizeBelief, objective: Objective) -> pb.SizeBelief:
     measured, expected = source.measured, source.expected
     message = pb.SizeBelief(size=source.size)
     if measured is not None:
@@ -64,6 +69,7 @@ def _size(source: SizeBelief) -> pb.SizeBelief:
     if expected is not None:
         message.expected, message.expected_from, message.expected_to = expected.rate, expected.low, expected.high
         message.too_small, message.too_large = expected.too_small, expected.too_large
+    message.means = meaning_text(objective, message.samples_per_second or message.expected, source.size)
     return message
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -16,10 +17,12 @@ from importlib.resources import files
 from typing import Any
 
 import msgspec
+from google.protobuf.json_format import MessageToDict
 
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.members import Member
+from elasticjob_master.server.autoscaling import autoscaling
 
 MOST_MEMBERS = 500
 """How many are listed; all are counted."""
@@ -66,6 +69,7 @@ def status(controller: Controller, config: Config) -> bytes:
                 for event in controller.history.events()
             ],
             "plans": controller.plans.summaries(),
+            "autoscaling": _autoscaling(controller),
         }
     )
 
@@ -82,7 +86,14 @@ def _progress(controller: Controller) -> dict[str, Any]:
         "metrics": progress.metrics,
         "stalledSince": controller.health_monitor.stalled_since,
         "stragglers": controller.health_monitor.stragglers,
+        "whyNotReplaced": controller.scaling.replacer.why_not,
     }
+
+
+def _autoscaling(controller: Controller) -> dict[str, Any]:
+    """Return what `GetAutoscaling` does; every field is there, also those that are 0 or empty."""
+    known = autoscaling(controller.scaling, controller, controller.now(), wall=time.time())
+    return MessageToDict(known, always_print_fields_with_no_presence=True)
 
 
 def _members(controller: Controller) -> dict[str, Any]:

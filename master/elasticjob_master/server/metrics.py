@@ -5,6 +5,7 @@ docs/metrics.md lists them; a test compares it with what is served.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,8 +17,8 @@ from prometheus_client.registry import Collector
 
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.members import MemberState
-from elasticjob_master.core.scale_plans import PlanSummary
 from elasticjob_master.persistence.state_writer import StateWriter
+from elasticjob_master.server.autoscaling import autoscaling
 
 _SHARD_STATES = ("done", "leased", "waiting", "failed")
 
@@ -52,6 +53,7 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Read the state."""
         yield from self._job()
+        yield from self._autoscaling()
         yield from self._training()
         yield from self._shards()
         yield from self._master()
@@ -69,15 +71,31 @@ class Metrics(Collector):
         yield _gauge("elasticjob_round", "The present world's round.", controller.rendezvous.round)
         yield _gauge("elasticjob_world_size", "Members of the present world.", len(controller.rendezvous.world))
         yield _counter("elasticjob_plans_emitted", "ScalePlans made by this job.", controller.plans.last_number)
-        yield _gauges(
-            "elasticjob_plans", "The job's ScalePlans by phase.", "phase", _phases(controller.plans.summaries())
-        )
+        plans = GaugeMetricFamily("elasticjob_plans", "The job's ScalePlans.", labels=["source", "phase"])
+        for labels, number in Counter((p.source, p.phase) for p in controller.plans.summaries()).items():
+            plans.add_metric(labels, number)
+        yield plans
         yield _counters(
             "elasticjob_events",
             "What has happened since this master's start.",
             "reason",
             controller.history.event_totals,
         )
+
+    def _autoscaling(self) -> Iterator[Metric]:
+        controller = self._controller
+        known = autoscaling(controller.scaling, controller, controller.now(), wall=time.time())
+        measured = sum(size.samples_per_second > 0 for size in known.sizes)
+        yield _gauge("elasticjob_autoscaling_enabled", "1 when the auto-scaler may change the job.", known.enabled)
+        yield _gauge("elasticjob_autoscaling_settled", "1 when its search has settled.", known.settled_size > 0)
+        yield _gauge("elasticjob_autoscaling_measured_sizes", "Sizes of which the throughput is known.", measured)
+        best = {"lowest": known.best_from, "highest": known.best_to}
+        yield _gauges("elasticjob_autoscaling_best_size", "The best size; 0: not known.", "bound", best)
+        yield _gauge(
+            "elasticjob_rescale_cost_seconds", "Training that a rescale costs; 0: unknown.", known.rescale_seconds
+        )
+        replaced = len(controller.scaling.replacer.memory.replaced)
+        yield _gauge("elasticjob_straggler_replacements", "Stragglers replaced over all masters.", replaced)
 
     def _training(self) -> Iterator[Metric]:
         controller, progress, now = self._controller, self._controller.progress, self._controller.now()
@@ -118,10 +136,6 @@ class Metrics(Collector):
         yield _counter("elasticjob_state_writes", "Times the state was stored.", state_writer.writes)
         unstored = state_writer.unstored_seconds()
         yield _gauge("elasticjob_state_unstored_seconds", "Age of the oldest change that is not stored.", unstored)
-
-
-def _phases(plans: Iterable[PlanSummary]) -> Counter[str]:
-    return Counter(plan.phase for plan in plans)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

@@ -11,35 +11,38 @@ from elasticjob_api.times import parse_time
 
 from elasticjob_operator.core.job_status import has_too_few_members
 from elasticjob_operator.core.members.failure_policy import why_pending
+from elasticjob_operator.core.members.reconcile_result import JobFailure
 from elasticjob_operator.core.model.actions import shortest_wait
 from elasticjob_operator.core.model.observed import Observed, Pod
 
+_Check = tuple[JobFailure | None, float | None]
 
-def check_deadlines(observed: Observed, status: ElasticJobStatus, now: float) -> tuple[str | None, float | None]:
+
+def check_deadlines(observed: Observed, status: ElasticJobStatus, now: float) -> _Check:
     """Return why the job fails if it has missed a deadline, else None, and the seconds until the next deadline, if any.
 
     `status` must have the present counts of pods.
     """
-    failure, active_left = _check_active_deadline(observed.job, status, now)
+    failure, active_left = check_active_deadline(observed.job, status, now)
     if failure:
         return failure, None
     failure, pending_left = _check_pending_deadline(observed, status, now)
     return failure, None if failure else shortest_wait(active_left, pending_left)
 
 
-def _check_active_deadline(job: ElasticJob, status: ElasticJobStatus, now: float) -> tuple[str | None, float | None]:
+def check_active_deadline(job: ElasticJob, status: ElasticJobStatus, now: float) -> _Check:
+    """Return the same for the time that the job may be active, all attempts together."""
     seconds = job.spec.run_policy.active_deadline_seconds
     if seconds is None or status.start_time is None:
         return None, None
     left = parse_time(status.start_time) + seconds - now
     if left > 0:
         return None, left
-    return f"spec.runPolicy.activeDeadlineSeconds: active for more than {seconds} s", None
+    message = f"spec.runPolicy.activeDeadlineSeconds: active for more than {seconds} s"
+    return JobFailure(message, "Deadline"), None
 
 
-def _check_pending_deadline(
-    observed: Observed, status: ElasticJobStatus, now: float
-) -> tuple[str | None, float | None]:
+def _check_pending_deadline(observed: Observed, status: ElasticJobStatus, now: float) -> _Check:
     seconds = observed.job.spec.run_policy.pending_deadline_seconds
     if seconds is None:
         return None, None
@@ -56,7 +59,8 @@ def _check_pending_deadline(
     if left > 0:
         return None, left
     why = f": {reason}" if (reason := why_pending(pod)) else ""
-    return f"spec.runPolicy.pendingDeadlineSeconds: {pod.name} is Pending for more than {seconds} s{why}", None
+    message = f"spec.runPolicy.pendingDeadlineSeconds: {pod.name} is Pending for more than {seconds} s{why}"
+    return JobFailure(message), None
 
 
 def _is_needed(job: ElasticJob, status: ElasticJobStatus, pod: Pod) -> bool:

@@ -9,28 +9,28 @@ import dataclasses
 from collections.abc import Sequence
 
 from elasticjob_api import names
-from elasticjob_api.elasticjob import ElasticJobStatus, Phase
-from elasticjob_api.indices import format_indices, parse_indices
-from elasticjob_api.times import parse_time
+from elasticjob_api.elasticjob import ElasticJobStatus, Retry
 from msgspec.structs import replace
 
-from elasticjob_operator.core import job_status
-from elasticjob_operator.core.deadlines import check_deadlines
+from elasticjob_operator.core import job_status, retry
+from elasticjob_operator.core.deadlines import check_active_deadline, check_deadlines
 from elasticjob_operator.core.health_conditions import health_events
+from elasticjob_operator.core.job_end import clean_up_job, end_job, finish_job
+from elasticjob_operator.core.manifests.placement import avoiding_node
 from elasticjob_operator.core.manifests.validation import validation_error
 from elasticjob_operator.core.members.completion import has_succeeded, why_it_cannot_succeed
 from elasticjob_operator.core.members.failure_policy import restart_rules_error
 from elasticjob_operator.core.members.lost_pods import CHECK_SECONDS, confirm_lost_pods, delete_tampered_pods
 from elasticjob_operator.core.members.master import reconcile_master
 from elasticjob_operator.core.members.reconcile import reconcile_members
-from elasticjob_operator.core.members.reconcile_result import ReconcileResult
+from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
 from elasticjob_operator.core.members.retained_pods import excess, with_retained_apart
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import (
     Action,
     ConfirmGone,
+    CreatePod,
     Decision,
-    DeleteJob,
     DeletePod,
     EmitEvent,
     EnsureInfrastructure,
@@ -38,15 +38,13 @@ from elasticjob_operator.core.model.actions import (
     WriteBackReplicas,
     shortest_wait,
 )
-from elasticjob_operator.core.model.observed import Defaults, Observed, Pod
+from elasticjob_operator.core.model.observed import Defaults, Observed
 from elasticjob_operator.core.model.plan import current_indices
 from elasticjob_operator.core.repair import repair_statuses
 from elasticjob_operator.core.scaling.execution import ScalingResult
 from elasticjob_operator.core.scaling.plan_queue import advance_scaling, end_plans_and_requests
+from elasticjob_operator.core.status_writes import decision_with_status
 from elasticjob_operator.core.suspend import replace_outdated, suspend
-
-COUNTS_WRITE_INTERVAL = 1.0
-"""Seconds between two writes of a status in which nothing but counts has changed."""
 
 
 def decide(observed: Observed, now: float, defaults: Defaults) -> Decision:
@@ -75,9 +73,12 @@ def _decide(observed: Observed, now: float, defaults: Defaults) -> Decision:
     if job.status.phase is None:
         return _initialize(observed, now, defaults)
     if job.status.phase in job_status.FINISHED_PHASES:
-        return _clean_up(observed, now)
+        return clean_up_job(observed, now)
     if job.spec.run_policy.suspend:
         return _suspend(observed, now)
+    policy = job.spec.run_policy.retry
+    if policy is not None and job.status.retry_time is not None:
+        return _retry(observed, policy, now)
     return _reconcile_active(observed, now, defaults)
 
 
@@ -86,7 +87,7 @@ def _initialize(observed: Observed, now: float, defaults: Defaults) -> Decision:
     job = observed.job
     status = job_status.initialized(job, now)
     if error := validation_error(job) or restart_rules_error(job):
-        return _finish(observed, status, "Failed", error, now)
+        return finish_job(observed, status, "Failed", error, now)
     if observed.masters or observed.last_refusal or job.spec.run_policy.suspend:
         return Decision((*patches.job_status(job, status),))
     # Of many jobs that are created together, each gets its master before any gets what its members need.
@@ -97,7 +98,8 @@ def _initialize(observed: Observed, now: float, defaults: Defaults) -> Decision:
 def _reconcile_active(observed: Observed, now: float, defaults: Defaults) -> Decision:
     """Continue the running ScalePlan, repair members and master, and finish the job when that is due."""
     job = observed.job
-    scaling = advance_scaling(observed, job_status.without_suspension(job, job.status, now), now)
+    status = replace(job_status.without_suspension(job, job.status, now), retry_time=None)
+    scaling = advance_scaling(observed, status, now)
     members = reconcile_members(
         observed,
         scaling.status,
@@ -108,14 +110,15 @@ def _reconcile_active(observed: Observed, now: float, defaults: Defaults) -> Dec
         now=now,
     )
     if has_succeeded(job, members.status, scaling.counted):
-        return _finish(observed, job_status.with_counts(observed, members.status), "Succeeded", "", now)
+        return end_job(observed, job_status.with_counts(observed, members.status), None, now)
     master = reconcile_master(observed, members.status, defaults=defaults, now=now)
     status = job_status.with_counts(observed, master.status)
     missed_deadline, next_deadline = check_deadlines(observed, status, now)
     failure = members.failure or master.failure or missed_deadline
-    failure = failure or why_it_cannot_succeed(job, status, scaling.counted)
+    if not failure and (why := why_it_cannot_succeed(job, status, scaling.counted)):
+        failure = JobFailure(why)
     if failure:
-        return _finish(observed, status, "Failed", failure, now)
+        return end_job(observed, status, failure, now)
     status = job_status.with_phase(observed, status, now)
 
     # A plan must be able to end although pods cannot be created: what it writes is written before all pod actions.
@@ -123,7 +126,7 @@ def _reconcile_active(observed: Observed, now: float, defaults: Defaults) -> Dec
     other_scaling = [action for action in scaling.actions if not isinstance(action, PatchStatus | WriteBackReplicas)]
     actions: list[Action] = [*replace_outdated(observed, now), *master.deletes, *members.deletes]
     actions += [DeletePod(pod.name, pod.metadata.uid) for pod in excess(observed)]
-    actions += [*master.creates, *members.creates]
+    actions += [*master.creates, *(_placed(create, scaling) for create in members.creates)]
     if confirm := (*master.confirm, *members.confirm):
         actions.append(ConfirmGone(confirm, now))
     actions += [*other_scaling, *master.events, *members.events]
@@ -131,7 +134,7 @@ def _reconcile_active(observed: Observed, now: float, defaults: Defaults) -> Dec
     if not prerequisites:
         actions[:0] = plan_writes
         actions += [] if observed.infrastructure_ensured else [EnsureInfrastructure()]
-    return _decision(
+    return decision_with_status(
         observed,
         status,
         actions,
@@ -140,6 +143,12 @@ def _reconcile_active(observed: Observed, now: float, defaults: Defaults) -> Dec
         events=_phase_events(job.status, status),
         requeue_after=shortest_wait(scaling.requeue_after, members.requeue_after, master.requeue_after, next_deadline),
     )
+
+
+def _placed(create: CreatePod, scaling: ScalingResult) -> CreatePod:
+    """Return the creation of a member's pod, which avoids a node if the running plan says so."""
+    node = scaling.avoided_nodes.get(create.member)
+    return CreatePod(avoiding_node(create.body, node)) if node else create
 
 
 def _prerequisites(
@@ -184,7 +193,7 @@ def _suspend(observed: Observed, now: float) -> Decision:
     result = suspend(observed, now)
     status = job_status.with_counts(observed, result.status)
     if has_succeeded(job, status, current_indices(status)):
-        return _finish(observed, status, "Succeeded", "", now)
+        return end_job(observed, status, None, now)
     status = job_status.with_suspension(observed, status, now)
     actions = [
         *result.deletes,
@@ -192,81 +201,23 @@ def _suspend(observed: Observed, now: float) -> Decision:
     ]
     is_new = status.phase == "Suspended" != job.status.phase
     events = [EmitEvent("JobSuspended", status.message)] if is_new else []
-    return _decision(observed, status, actions, now, events=events, requeue_after=result.requeue_after)
+    return decision_with_status(observed, status, actions, now, events=events, requeue_after=result.requeue_after)
 
 
-def _finish(observed: Observed, status: ElasticJobStatus, phase: Phase, message: str, now: float) -> Decision:
-    """Write the last phase; everything else is done by `_clean_up`, from that phase on."""
-    status = job_status.finished(observed.job, status, phase, message, now)
-    event = EmitEvent(f"Job{phase}", message or f"the job has {phase}", warning=phase == "Failed")
-    return Decision((*patches.job_status(observed.job, status), event))
-
-
-def _clean_up(observed: Observed, now: float) -> Decision:
-    """Delete a finished job's pods as its policy says, end what would scale it, and in time delete the job itself."""
-    job, policy = observed.job, observed.job.spec.run_policy
-    ttl_left = None
-    if policy.ttl_seconds_after_finished is not None and job.status.completion_time is not None:
-        ttl_left = parse_time(job.status.completion_time) + policy.ttl_seconds_after_finished - now
-        if ttl_left <= 0:
-            return Decision((DeleteJob(),))
-    result = ReconcileResult(_with_present_pods(observed))
-    too_many = excess(observed)
-    for pod in (*observed.pods, *observed.retained):
-        if pod.role == names.ROLE_MASTER or pod in too_many or _is_cleaned_up(pod, policy.clean_pod_policy):
-            result.terminate(job, pod, now)
-    reason = f"spec.jobName: ElasticJob {job.metadata.name!r} has ended ({job.status.phase})"
-    return _decision(
-        observed,
-        job_status.with_counts(observed, result.status),
-        [*result.deletes, *end_plans_and_requests(observed, reason, now)],
-        now,
-        requeue_after=shortest_wait(ttl_left, result.requeue_after),
+def _retry(observed: Observed, policy: Retry, now: float) -> Decision:
+    """Delete the pods of the last attempt; when they are gone and the delay is over, begin the next one."""
+    job, status = observed.job, job_status.without_suspension(observed.job, observed.job.status, now)
+    failure, deadline_left = check_active_deadline(job, status, now)
+    if failure:
+        return end_job(observed, status, failure, now)
+    ended = retry.end_attempt(observed, now)
+    reason = f"spec.jobName: ElasticJob {job.metadata.name!r} begins anew, as an attempt has ended"
+    actions = [*ended.deletes, *end_plans_and_requests(observed, reason, now)]
+    left = retry.seconds_left(status, policy, now)
+    if not observed.pods and not left:
+        event = EmitEvent("JobRetried", f"retry {status.retries} begins")
+        return Decision((*actions, *patches.job_status(job, retry.begun_anew(status)), event))
+    status = job_status.with_retry(job, job_status.with_counts(observed, status), status.message, now)
+    return decision_with_status(
+        observed, status, actions, now, requeue_after=shortest_wait(left or None, deadline_left, ended.requeue_after)
     )
-
-
-def _with_present_pods(observed: Observed) -> ElasticJobStatus:
-    """Return the status of a finished job, which misses no pod that is gone."""
-    job = observed.job
-    roles = {
-        role: replace(
-            replica,
-            started_indices=format_indices(
-                parse_indices(replica.started_indices) & {pod.index for pod in observed.members(role)}
-            ),
-        )
-        for role, replica in job.status.replica_statuses.items()
-    }
-    return replace(job.status, replica_statuses=roles, observed_generation=job.metadata.generation)
-
-
-def _is_cleaned_up(pod: Pod, policy: str) -> bool:
-    return policy == "All" or (policy == "Running" and not pod.finished)
-
-
-def _decision(
-    observed: Observed,
-    status: ElasticJobStatus,
-    actions: Sequence[Action],
-    now: float,
-    *,
-    prerequisites: Sequence[Action] = (),
-    events: Sequence[EmitEvent] = (),
-    requeue_after: float | None,
-) -> Decision:
-    """Return the decision to do the prerequisites, write the status, do the actions, and emit the events.
-
-    Where there is nothing to do, a status in which only counts have changed is written later.
-    """
-    if not actions and (wait := _seconds_until_counts_are_written(observed, status, now)):
-        return Decision((), shortest_wait(requeue_after, wait))
-    status_write = patches.job_status(observed.job, status)
-    return Decision((*prerequisites, *status_write, *actions, *events), requeue_after)
-
-
-def _seconds_until_counts_are_written(observed: Observed, status: ElasticJobStatus, now: float) -> float:
-    """Return how long the write of a status may wait in which nothing but counts has changed; 0 for not at all."""
-    if status == observed.job.status or not job_status.only_counts_differ(observed.job.status, status):
-        return 0.0
-    wait = observed.status_written_at + COUNTS_WRITE_INTERVAL - now
-    return wait if 0 < wait <= COUNTS_WRITE_INTERVAL else 0.0  # a longer one: the clock was set back

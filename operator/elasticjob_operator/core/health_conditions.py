@@ -71,6 +71,8 @@ def _stragglers(progress: Progress) -> HealthCondition:
     if not progress.stragglers:
         return HealthCondition(STRAGGLERS, False, "NoStragglers")
     message = f"much slower than the others: {_join_first(sorted(progress.stragglers))}"
+    if progress.why_not_replaced:
+        message += f"; not replaced: {progress.why_not_replaced}"
     return HealthCondition(STRAGGLERS, True, "StragglersFound", message)
 
 

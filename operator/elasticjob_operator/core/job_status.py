@@ -5,6 +5,8 @@ Each function returns a new status; none changes what it is given.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus, Phase, ReplicaStatus
 from elasticjob_api.indices import format_indices, parse_indices
@@ -19,6 +21,8 @@ from elasticjob_operator.core.model.observed import Observed
 
 FINISHED_PHASES: tuple[Phase, ...] = ("Succeeded", "Failed")
 _RUNNING, _SUSPENDED = "Running", "Suspended"
+_ACTIVE = (_RUNNING, "Scaling", "MasterReady", *CONDITION_TYPES)
+"""The conditions that only a job with pods can have."""
 _MAX_RESTARTS_LISTED = 3
 
 
@@ -43,14 +47,11 @@ def initialized(job: ElasticJob, now: float) -> ElasticJobStatus:
 def finished(job: ElasticJob, status: ElasticJobStatus, phase: Phase, message: str, now: float) -> ElasticJobStatus:
     """Return the status of a job that has succeeded or failed."""
     status = replace(
-        status, phase=phase, message=message, completion_time=format_time(now), current_plan=None,
+        status, phase=phase, message=message, completion_time=format_time(now), current_plan=None, retry_time=None,
         observed_generation=job.metadata.generation,
     )  # fmt: skip
     status = _with_condition(job, status, phase, True, phase, message, now)
-    for condition_type in (_RUNNING, _SUSPENDED, "Scaling", "MasterReady", *CONDITION_TYPES):
-        if _condition(status, condition_type) is not None:
-            status = _with_condition(job, status, condition_type, False, f"Job{phase}", "", now)
-    return status
+    return _without_conditions(job, status, (*_ACTIVE, _SUSPENDED), f"Job{phase}", "", now)
 
 
 def with_counts(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatus:
@@ -126,15 +127,35 @@ def with_suspension(observed: Observed, status: ElasticJobStatus, now: float) ->
     """Return the status of a job that is to be suspended: Suspended when it has no pods any more, else as it was."""
     job, cause = observed.job, "spec.runPolicy.suspend is true"
     status = replace(status, current_plan=None, observed_generation=job.metadata.generation)
-    for condition_type in (_RUNNING, "Scaling", "MasterReady", *CONDITION_TYPES):
-        if _condition(status, condition_type) is not None:
-            status = _with_condition(job, status, condition_type, False, _SUSPENDED, cause, now)
+    status = _without_conditions(job, status, _ACTIVE, _SUSPENDED, cause, now)
     if observed.pods:
         message = f"suspending: {len(observed.pods)} pods are draining"
         status = _with_condition(job, status, _SUSPENDED, False, "Suspending", message, now)
         return replace(status, phase=_RUNNING if status.phase == "Scaling" else status.phase, message=message)
     status = _with_condition(job, status, _SUSPENDED, True, _SUSPENDED, cause, now)
     return replace(status, phase=_SUSPENDED, message=cause, start_time=None, master_address=None)
+
+
+def with_retry(job: ElasticJob, status: ElasticJobStatus, message: str, now: float) -> ElasticJobStatus:
+    """Return the status of a job whose attempt has ended, and which begins anew."""
+    status = _without_conditions(job, status, _ACTIVE, "Retrying", message, now)
+    return replace(
+        status,
+        phase="Retrying",
+        message=message,
+        master_address=None,
+        observed_generation=job.metadata.generation,
+    )
+
+
+def _without_conditions(
+    job: ElasticJob, status: ElasticJobStatus, types: Iterable[str], reason: str, message: str, now: float
+) -> ElasticJobStatus:
+    """Return the status in which none of these conditions holds; one that was never set stays unset."""
+    for condition_type in types:
+        if _condition(status, condition_type) is not None:
+            status = _with_condition(job, status, condition_type, False, reason, message, now)
+    return status
 
 
 def without_suspension(job: ElasticJob, status: ElasticJobStatus, now: float) -> ElasticJobStatus:

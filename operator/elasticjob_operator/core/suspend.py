@@ -28,7 +28,7 @@ from elasticjob_operator.core.scaling.plan_membership import membership_of
 
 def suspend(observed: Observed, now: float) -> ReconcileResult:
     """Return the status to resume with, and the pods to delete now."""
-    result = ReconcileResult(_without_running_plan(observed))
+    result = ReconcileResult(without_running_plan(observed, observed.job.status))
     for role, pods in pods_by_role(observed).items():
         replica = result.status.replica_statuses[role]
         newly_succeeded = {pod.index for pod in pods if pod.training_ended and pod.training_succeeded}
@@ -36,9 +36,16 @@ def suspend(observed: Observed, now: float) -> ReconcileResult:
         succeeded = format_indices(parse_indices(replica.succeeded_indices) | newly_succeeded)
         # From here on a missing pod was deleted and has not vanished; and after resuming no restart waits any more.
         result.set_replica_status(role, replace(replica, succeeded_indices=succeeded, started_indices="", back_off={}))
-    for pod in (*observed.retained, *_first_to_end(observed.job, observed.pods)):
+    for pod in observed.retained:
         result.terminate(observed.job, pod, now)
+    end_pods(result, observed, now)
     return result
+
+
+def end_pods(result: ReconcileResult, observed: Observed, now: float) -> None:
+    """Delete the pods that end now, in the order of a suspension."""
+    for pod in _first_to_end(observed.job, observed.pods):
+        result.terminate(observed.job, pod, now)
 
 
 def replace_outdated(observed: Observed, now: float) -> list[DeletePod]:
@@ -70,9 +77,8 @@ def _first_to_end(job: ElasticJob, pods: Sequence[Pod]) -> list[Pod]:
     return [pod for pod in members if stages[pod.role] == first] or list(pods)
 
 
-def _without_running_plan(observed: Observed) -> ElasticJobStatus:
+def without_running_plan(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatus:
     """Return the job's status with the members it had before the plan that is running, whose end is written later."""
-    status = observed.job.status
     for plan in observed.plans:
         if plan.status.start_time is None or plan.status.phase in FINISHED:
             continue

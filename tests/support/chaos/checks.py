@@ -6,6 +6,7 @@ import asyncio
 import re
 from typing import Any
 
+from elasticjob_api import names
 from elasticjob_api.indices import parse_indices
 from elasticjob_kube.errors import KubeError
 from elasticjob_kube.resources import (
@@ -102,8 +103,10 @@ async def check_nothing_left(cluster: ChaosCluster, kube: Kube) -> list[str]:
         found = []
         for resource in ALL_KINDS:
             for item in (await kube.list(resource, NAMESPACE))["items"]:
-                if (resource.kind, item["metadata"]["name"]) not in _OF_KUBERNETES:
-                    found.append(f"{resource.kind} {item['metadata']['name']}")
+                metadata = item["metadata"]
+                outlives_jobs = names.LABEL_PROFILE in metadata.get("labels", {})
+                if not outlives_jobs and (resource.kind, metadata["name"]) not in _OF_KUBERNETES:
+                    found.append(f"{resource.kind} {metadata['name']}")
         return found
 
     try:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticjob_kube.resources import (
+    CONFIG_MAPS,
     ELASTIC_JOBS,
     NODES,
     PODS,
@@ -24,7 +25,7 @@ _CORE_EVENTS = Resource("", "v1", "events", "Event")
 _QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 _KINDS = {
     **{"ej": ELASTIC_JOBS, "sp": SCALE_PLANS, "scaleplan": SCALE_PLANS, "scalein": SCALE_INS, "scaleout": SCALE_OUTS},
-    **{"pod": PODS, "service": SERVICES, "node": NODES, "event": _CORE_EVENTS, "quota": _QUOTAS},
+    **{"pod": PODS, "service": SERVICES, "node": NODES, "event": _CORE_EVENTS, "quota": _QUOTAS, "cm": CONFIG_MAPS},
 }
 
 

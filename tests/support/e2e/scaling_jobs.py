@@ -81,6 +81,17 @@ def flaky(name: str, folder: Path) -> Json:
     return job(name, folder, command=["sh", "-c", script])
 
 
+def begun_anew(name: str, folder: Path) -> Json:
+    """Return a job of two workers, the first of which fails for good; what begins anew trains."""
+    here = shlex.quote(str(folder))
+    script = (
+        f"cd {here}; if mkdir first 2>/dev/null; then echo no luck; exit 210; fi; exec {shlex.join(trainer(folder))}"
+    )
+    made = job(name, folder, replicas=2, command=["sh", "-c", script])
+    made["spec"]["runPolicy"] |= {"retry": {"limit": 1, "minDelaySeconds": 1}, "startPolicy": "AllReady"}
+    return made
+
+
 def out_of_memory(name: str, folder: Path) -> Json:
     """Return a job whose worker exceeds its memory limit."""
     script = (
@@ -135,6 +146,7 @@ def evicted(name: str, folder: Path) -> Json:
 JOBS: Mapping[str, Callable[[str, Path], Json]] = {
     "sized": lambda name, folder: job(name, folder, replicas=2),
     "flaky": flaky,
+    "anew": begun_anew,
     "hungry": out_of_memory,
     "lowered": lowered,
     "typo": lambda name, folder: job(name, folder, command=["trian.py", "--fast"]),

@@ -70,8 +70,8 @@ class Trial:
         for pod in self.observer.pods:
             for process in self.sandbox.processes(pod):
                 words = process.cmdline()
-                interpreter = words[0].startswith(self.python) and "torch.distributed.run" not in words
-                if interpreter and "train.py" in words[-1]:
+                starter = any("torch.distributed.run" in word or "elasticjob-agent" in word for word in words)
+                if not starter and words[0].startswith(self.python) and "train.py" in words[-1]:
                     found.append(process)
         return found
 
@@ -119,7 +119,7 @@ class World:
 def worlds(log: str) -> list[World]:
     """Return the worlds of a log, in their order."""
     begun = sorted(set(re.findall(r"round (\d+) size (\d+) from step (\d+)", log)), key=lambda found: int(found[0]))
-    stopped = dict(re.findall(r"round (\d+) size \d+ stopped after step (\d+)", log))
+    stopped = dict(re.findall(r"round (\d+) (?:size \d+ )?stopped after step (\d+)", log))
     return [
         World(int(number), int(size), int(first), int(stopped[number]) if number in stopped else None)
         for number, size, first in begun

@@ -6,7 +6,16 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from elasticjob_api.refusals import NotCurrent
-from elasticjob_master.core.rendezvous.commands import Command, Drain, Exit, MemberRemoved, ReleaseLeases, Start, Stop
+from elasticjob_master.core.rendezvous.commands import (
+    Command,
+    Drain,
+    Exit,
+    MemberRemoved,
+    ReleaseLeases,
+    Start,
+    Stop,
+    WorldChanged,
+)
 from elasticjob_master.core.rendezvous.members import Identity, Members
 from elasticjob_master.core.rendezvous.rendezvous import Rendezvous
 from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
@@ -20,6 +29,8 @@ class SimulatedAgent:
 
     Attributes:
         running: the round of its process; 0: none runs.
+        told: the worlds after its start that its process was told, of which it has taken the last one unless `deaf`.
+        joined: the round of the latest of these that it has taken.
         last: the last round it has started a process in.
         unreported: round, exit code and whether the exit was requested, of the process that has ended last.
     """
@@ -27,12 +38,16 @@ class SimulatedAgent:
     identity: Identity
     connected: bool = False
     running: int = 0
+    told: list[int] = field(default_factory=list)
+    joined: int = 0
+    deaf: bool = False
     last: int = 0
     unreported: tuple[int, int, bool] | None = None
     draining: bool = False
     ended: bool = False
     inbox: deque[Command] = field(default_factory=deque)
     starts: list[int] = field(default_factory=list)
+    excused_in: list[int] = field(default_factory=list)
 
 
 class SimulatedRendezvous:
@@ -67,7 +82,9 @@ class SimulatedRendezvous:
             return
         agent.connected = True
         agent.inbox.clear()
-        self.rendezvous.connected(uid, self.now, running_round=agent.running, draining=agent.draining)
+        self.rendezvous.connected(
+            uid, self.now, running_round=agent.running, draining=agent.draining, joined_round=agent.joined
+        )
         if agent.running == 0 and agent.unreported is not None:
             process_round, code, asked = agent.unreported
             self.rendezvous.process_exited(uid, process_round, code, self.now, requested=asked)
@@ -80,16 +97,24 @@ class SimulatedRendezvous:
         self.advance()
 
     def kill(self, agent: SimulatedAgent) -> None:
-        agent.ended, agent.running = True, 0
+        agent.ended, agent.running, agent.joined = True, 0, 0
         if agent.connected:
             self.disconnect(agent)
 
-    def end_process(self, agent: SimulatedAgent, code: int, *, asked: bool, retry: bool = False) -> None:
-        process_round, agent.running = agent.running, 0
+    def end_process(
+        self, agent: SimulatedAgent, code: int, *, asked: bool, retry: bool = False, seconds_ago: float = 0.0
+    ) -> None:
+        process_round, agent.running, agent.joined, agent.told = agent.running, 0, 0, []
         agent.unreported = (process_round, code, asked)
         if agent.connected:
             self.rendezvous.process_exited(
-                agent.identity.pod_uid, process_round, code, self.now, requested=asked, retry=retry
+                agent.identity.pod_uid,
+                process_round,
+                code,
+                self.now,
+                requested=asked,
+                retry=retry,
+                failed_seconds_ago=seconds_ago,
             )
             self.advance()
 
@@ -147,8 +172,14 @@ class SimulatedRendezvous:
                     agent.running = agent.last = command.round
                     agent.unreported = None
                     agent.starts.append(command.round)
+                    agent.excused_in += [command.round] if command.crash_excused else []
                     self.rendezvous.process_started(agent.identity.pod_uid, command.round)
                     self.advance()
+            case WorldChanged():
+                if agent.running and command.round > max(agent.running, *agent.told, 0):
+                    agent.told.append(command.round)
+                if agent.running and not agent.deaf:
+                    self.take_world(agent)
             case Stop():
                 if agent.running == command.round:
                     self.end_process(agent, 0, asked=True)
@@ -159,6 +190,13 @@ class SimulatedRendezvous:
                 self.kill(agent)
             case Exit():
                 self.kill(agent)
+
+    def take_world(self, agent: SimulatedAgent) -> None:
+        """Let the agent's process take the latest world that it was told."""
+        agent.joined = agent.told[-1] if agent.told else 0
+        if agent.connected:
+            self.rendezvous.joined(agent.identity.pod_uid, agent.joined)
+            self.advance()
 
     def run_until_quiet(self) -> None:
         """Advance until nothing happens any more, with all agents connected and handling their commands."""

@@ -68,9 +68,11 @@ class SimulatedHorovod(SimulatedRendezvous):
         self._process_gone(agent)
         super().kill(agent)
 
-    def end_process(self, agent: SimulatedAgent, code: int, *, asked: bool, retry: bool = False) -> None:
+    def end_process(
+        self, agent: SimulatedAgent, code: int, *, asked: bool, retry: bool = False, seconds_ago: float = 0.0
+    ) -> None:
         self._process_gone(agent)
-        super().end_process(agent, code, asked=asked, retry=retry)
+        super().end_process(agent, code, asked=asked, retry=retry, seconds_ago=seconds_ago)
 
     def _process_gone(self, agent: SimulatedAgent) -> None:
         """The others of its world get errors in their next step, and ask for another world."""

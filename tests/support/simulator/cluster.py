@@ -13,6 +13,7 @@ import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.indices import parse_indices
+from elasticjob_api.times import parse_time
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import ELASTIC_JOBS, NODES, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 from elasticjob_operator.core.decide import decide
@@ -150,6 +151,8 @@ class Cluster:
         status = self.job().status
         if status.phase in ("Succeeded", "Failed", "Suspended"):
             return None
+        if status.retry_time is not None:
+            return parse_time(status.retry_time)
         waits = [wait for replica in status.replica_statuses.values() for wait in replica.back_off.values()]
         waits += [status.master.back_off] if status.master.back_off is not None else []
         return min((self.now + left for wait in waits if (left := seconds_left(wait, self.now))), default=None)

@@ -45,6 +45,9 @@ class JobInvariants:
         if before is None or before["metadata"]["uid"] != uid:
             return
         old, new = before.get("status", {}), after.get("status", {})
+        if "Retrying" in (old.get("phase"), new.get("phase")):
+            self.history.suspended_at[uid] = self.history.now()  # its pods are deleted in the same way
+        begins_anew = bool(old.get("retryTime")) and not new.get("retryTime")
         if actor is None:
             self._note_lost_counts(uid, old, new)
             return
@@ -55,7 +58,9 @@ class JobInvariants:
             was = old.get("replicaStatuses", {}).get(role, {})
             for counter in COUNTERS:
                 floor = -1 if counter == "highestIndex" else 0
-                assert replica.get(counter, floor) >= was.get(counter, floor), f"{counter} of {role} goes back"
+                goes_back = replica.get(counter, floor) < was.get(counter, floor)
+                may_go_back = begins_anew and counter in ("restarts", "uncountedRestarts")
+                assert may_go_back or not goes_back, f"{counter} of {role} goes back"
             counted = replica.get("restarts", 0)
             assert counted <= self.history.failures[uid, role], f"a failure of {role} is counted twice"
             lost = replica.get("uncountedRestarts", 0) + counted

@@ -178,4 +178,4 @@ def _ready() -> Json:
 
 def _reported(pod: Json) -> Json:
     container = pod["spec"]["containers"][0]
-    return {"name": container["name"], "resources": container["resources"]}
+    return {"name": container["name"], "resources": container.get("resources", {})}

@@ -71,6 +71,7 @@ class PodInvariants:
             return
         status = job["status"]
         assert status.get("phase") not in FINISHED_JOB_PHASES, f"{name} is created for a job that has ended"
+        assert not status.get("retryTime"), f"{name} is created before the next attempt begins"
         if role != names.ROLE_MASTER:
             members = parsed(status["replicaStatuses"][role].get("indices", ""))
             assert int(index) in members, f"{name} is created, but the job's members are {role} {sorted(members)}"
@@ -88,7 +89,7 @@ class PodInvariants:
             assert waited >= allowed - 1, f"{name} is removed by force after {waited:.0f} s"
             return
         assert after is not None, f"{name} is removed by force"
-        if not is_live(before) or status.get("phase") in (*FINISHED_JOB_PHASES, "Suspended"):
+        if not is_live(before) or status.get("phase") in (*FINISHED_JOB_PHASES, "Suspended", "Retrying"):
             return
         if self.history.may_be_suspended(job["metadata"]["uid"]) or before["metadata"]["uid"] in self.history.tampered:
             return
@@ -99,7 +100,11 @@ class PodInvariants:
     def _check_not_needed(self, failed: Json, job: Json, last: Observed) -> None:
         """A pod whose program has failed is deleted only if enough later ones stay, or nobody is left to read it."""
         name, role, index = failed["metadata"]["name"], pod_role(failed), pod_index(failed)
-        if last.job.spec.run_policy.suspend or job["status"].get("phase") in (*FINISHED_JOB_PHASES, "Suspended"):
+        if last.job.spec.run_policy.suspend or job["status"].get("phase") in (
+            *FINISHED_JOB_PHASES,
+            "Suspended",
+            "Retrying",
+        ):
             return
         if role != names.ROLE_MASTER:
             members = parsed(job["status"]["replicaStatuses"][role].get("indices", ""))

@@ -49,6 +49,7 @@ class Users:
         policy |= rng.choice(
             ({},) * 9 + ({"activeDeadlineSeconds": 200}, {"pendingDeadlineSeconds": 40}, {"suspend": True})
         )
+        policy |= rng.choice(({},) * 3 + ({"retry": self._random_retry()},))
         policy |= rng.choice(({}, {"planHistoryLimit": rng.choice((0, 1, 3))}))
         specs = {role: self._random_role(role) for role in roles}
         limits = rng.choice(({}, {}, {"cpu": "8"}))
@@ -57,6 +58,12 @@ class Users:
         spec["master"] = {"restartLimit": rng.choice((0, 1000, 1000, 1000))}
         spec["master"] |= rng.choice(({}, {"podForceDeleteSeconds": 10}))
         return {**job_body(1, 1, None), "spec": spec}
+
+    def _random_retry(self) -> Json:
+        rng = self.rng
+        retry: Json = {"policy": rng.choice(("OnFailure", "OnTransient", "Always"))}
+        retry |= rng.choice(({}, {"limit": rng.choice((0, 1, 3))}))
+        return retry | rng.choice(({}, {"minDelaySeconds": 0}, {"minDelaySeconds": 5, "maxDelaySeconds": 60}))
 
     def _random_role(self, role: str) -> Json:
         rng = self.rng

@@ -32,6 +32,11 @@ def test_alone_it_is_rank_0_of_1_and_never_stops() -> None:
     elasticjob.confirm_stop()
 
 
+def test_alone_the_world_never_changes() -> None:
+    assert not elasticjob.world_changed()
+    assert elasticjob.next_world(timeout=60) == elasticjob.world()
+
+
 @given(st.integers(1, 60), st.integers(1, 20), st.integers(1, 3), st.integers(1, 9))
 def test_alone_every_sample_is_given_out_once_an_epoch(size: int, part: int, epochs: int, prefetch: int) -> None:
     shards = elasticjob.shards("data", size=size, shard_size=part, epochs=epochs, prefetch=prefetch)

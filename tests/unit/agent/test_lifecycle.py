@@ -19,6 +19,7 @@ from elasticjob_agent.lifecycle import (
     State,
     StopRequested,
     VerdictTimedOut,
+    WorldChanged,
     decide,
 )
 from elasticjob_api import names
@@ -33,6 +34,7 @@ events = st.one_of(
     st.just(ExitRequested()),
     st.builds(ProcessEnded, st.sampled_from([0, 1, 127, 143]), st.just("words"), confirmed=st.booleans()),
     st.just(VerdictTimedOut()),
+    st.just(WorldChanged()),
     st.builds(ProcessFailed, confirmed=st.booleans()),
 )
 
@@ -134,6 +136,26 @@ def test_beside_others_a_crashed_process_is_started_again_in_the_next_world_only
     state, actions = decide(state, Launch(2, restart_in_place=False))
     assert actions == (Launch(2, restart_in_place=False),)
     assert decide(state, ProcessEnded(1, ""))[1] == (Exited(2, 1, asked=False, message=""), AwaitVerdict())
+
+
+def test_a_crash_that_follows_from_anothers_leaves_the_retries_as_they_are() -> None:
+    state, _ = after(Launch(1, restart_in_place=False), ProcessEnded(1, ""), restarts=1)
+    for round_ in (2, 3):
+        excused = Launch(round_, restart_in_place=False, crash_excused=True)
+        assert decide(state, excused)[1] == (excused,)
+        again = decide(decide(state, excused)[0], excused)[0]
+        assert again.restarts_left == 1, "a repeated Start gives nothing more"
+        state, _ = decide(again, ProcessEnded(1, "", failed_at=5.0))
+        assert state.last_exit == Exited(round_, 1, asked=False, message="", retry=True, failed_at=5.0)
+    stopped, _ = decide(decide(state, Launch(4))[0], StopRequested(4, 1.0))
+    stopped, _ = decide(stopped, ProcessEnded(0, ""))
+    assert decide(stopped, Launch(5, crash_excused=True))[0].restarts_left == 0, "it had not crashed"
+
+
+def test_a_process_that_has_gone_on_to_another_world_is_not_started_again_in_that_of_its_start() -> None:
+    state, actions = after(Launch(1), WorldChanged(), ProcessEnded(1, "words"), restarts=1)
+    assert state.running is None
+    assert actions == (Exited(1, 1, False, "words", retry=True), AwaitVerdict())
 
 
 def test_a_verdict_that_comes_as_a_new_world_ends_the_waiting() -> None:

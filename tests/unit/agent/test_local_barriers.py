@@ -16,6 +16,10 @@ class Process:
     local_size: int = 2
     round: int = 1
 
+    @property
+    def world_round(self) -> int:
+        return self.round
+
 
 FIRST, SECOND = Process(0), Process(1)
 
@@ -64,3 +68,12 @@ async def test_barriers_are_bounded() -> None:
             await barriers.arrive(f"barrier {number}", 0, FIRST, 0)
     with pytest.raises(CallError, match="there are 1024 barriers already; 'one more' is one too many"):
         await barriers.arrive("one more", 0, FIRST, 0)
+
+
+async def test_who_waits_in_a_world_that_is_over_waits_no_more() -> None:
+    barriers = LocalBarriers()
+    waiting = asyncio.create_task(barriers.arrive("loaded", 0, FIRST, None))
+    await asyncio.sleep(0)
+    barriers.begin(2)
+    with pytest.raises(CallError, match="its world is over, the world of round 2 has begun"):
+        await waiting

@@ -85,6 +85,25 @@ def test_jobs_of_the_embedded_cluster_meet_at_ports_of_their_own(framework: str)
     assert all(port(f"127.1.{number}.1") < first_of_clients for number in range(256))
 
 
+def test_tensorflows_jobs_of_the_embedded_cluster_have_ports_of_their_own_and_servers_keep_theirs() -> None:
+    def ports(job: str, *members: tuple[str, int]) -> dict[str, list[str]]:
+        def address(role: str, index: int) -> str:
+            return derive_address(NetworkIdentity("default", job, f"{role}-{index}"))
+
+        world = [Peer(f"{job}-{role}-{index}", role, index, address(role, index)) for role, index in members]
+        cluster = json.loads(environments("tensorflow", world)[0]["TF_CONFIG"])["cluster"]
+        return {role: [each.rpartition(":")[2] for each in addresses] for role, addresses in cluster.items()}
+
+    servers = [("ps", 0), ("ps", 1)]
+    before = ports("first", *servers, ("chief", 0), ("worker", 0), ("worker", 1))
+    all_of_it = [port for of_role in before.values() for port in of_role]
+    assert len(set(all_of_it)) == 5
+    assert ports("first", ("chief", 0), ("worker", 1), *servers)["ps"] == before["ps"], "they are not started again"
+    for roles in ([*servers, ("chief", 0), ("worker", 0)], [("worker", 0), ("worker", 1)]):
+        other = ports("second", *roles)
+        assert not set(all_of_it) & {port for of_role in other.values() for port in of_role}
+
+
 @given(worlds("pytorch"))
 def test_pytorch_ranks_are_unique_and_all_meet_at_rank_0(world: list[Peer]) -> None:
     variables = environments("pytorch", world)

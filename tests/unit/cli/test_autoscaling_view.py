@@ -46,6 +46,17 @@ def known(**more: Any) -> job_pb2.Autoscaling:
     return job_pb2.Autoscaling(**values | more)
 
 
+def test_people_see_what_each_size_means_for_the_objective() -> None:
+    shown = known(objective="Deadline: finishTime 2030-01-01T02:00Z needs 612.3 samples/s")
+    shown.sizes[1].means = "ends 2030-01-01T01:40Z, 20 min before finishTime"
+    text = lines(render_autoscaling(shown))
+    assert "Objective Deadline: finishTime 2030-01-01T02:00Z needs 612.3 samples/s" in text
+    assert "SIZE MEASURED WINDOWS ERROR EXPECTED BELIEVED TO BE MEANS" in text
+    row = next(line for line in text if line.startswith("8 *"))
+    assert row.endswith("about right (70 %) ends 2030-01-01T01:40Z, 20 min before finishTime")
+    assert "MEANS" not in "".join(lines(render_autoscaling(known()))), "without an objective that means anything"
+
+
 def test_people_see_what_is_known_what_is_believed_and_what_comes_next() -> None:
     shown = lines(render_autoscaling(known()))
     for line in (

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import json
+import re
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from elasticjob_api.v1 import job_pb2
 from elasticjob_master import scaling_control
+from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.autoscale.container_resources import ContainerResources
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision
 from elasticjob_master.core.autoscale.job_scaling import EndedPlan, JobScaling, RoleResources
+from elasticjob_master.core.autoscale.objective import Objective
 from elasticjob_master.core.autoscale.pending import MISSING_SECONDS
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
+from elasticjob_master.core.stored_state import EncodedState
+from elasticjob_master.persistence.state_writer import StateWriter
+from elasticjob_master.persistence.store import NoStore
 from elasticjob_master.server.autoscaling import autoscaling
+from elasticjob_master.server.dashboard import Page, status
+from elasticjob_master.server.metrics import CallCounts, Metrics
 from msgspec.structs import replace as replaced
 
 COOLDOWN = 10.0
@@ -41,6 +52,7 @@ class Job:
         rendezvous.confirmed_at = 0.0
         self.uids = uids
         self.second = 0
+        self.total_steps = 0
         self.asked: list[ScalingDecision] = []
         self.scaling.on_decision = lambda _role, decision: self.asked.append(decision)
         self.scaling.job_scaling = JobScaling(
@@ -73,7 +85,13 @@ class Job:
         """Let every member report a step of so many seconds, with so many samples in all."""
         self.second = second
         for uid in self.uids:
-            report = Report(round=1, step=second, samples=samples / len(self.uids), seconds=seconds)
+            report = Report(
+                round=1,
+                step=second,
+                total_steps=self.total_steps,
+                samples=samples / len(self.uids),
+                seconds=seconds,
+            )
             self.controller.progress.add_report(uid, report, now=float(second), wall=float(second))
         self.scaling.tick(self.controller, float(second))
 
@@ -224,6 +242,24 @@ def test_what_it_measures_when_it_decides_and_why_is_told_at_every_moment() -> N
     assert size.samples_per_second == pytest.approx(100.0)
 
 
+def test_a_finish_time_is_compared_with_what_is_left_of_the_reported_steps() -> None:
+    job = Job(members=2, desired=2)
+    assert job.scaling.job_scaling is not None
+    objective = Objective("Deadline", finish_at=time.time() + 10_000.0)
+    job.scaling.job_scaling = replace(job.scaling.job_scaling, objective=objective)
+    job.train(0, 12, 100.0)
+    assert "the training reports no total of steps, so it is as Efficiency" in known(job).objective
+    [unknown] = job.asked
+    job.scaling.plan_not_created()
+    job.total_steps = 20_012
+    job.train(12, 13, 100.0)
+    told = known(job)
+    assert "needs 20" in told.objective, "20,000 steps of 100 samples are left, and 10,000 seconds less two rescales"
+    assert told.sizes[0].means.endswith("after finishTime")
+    assert "ends " in job.asked[-1].reason
+    assert "ends " not in unknown.reason
+
+
 def test_a_decision_that_changes_nothing_is_told_with_its_reason() -> None:
     job = Job(members=4, desired=4)
     job.scaling.autoscaler.restore(ScalingMemory(rates={2: 100.0}, asked=4, heading=1))
@@ -291,3 +327,52 @@ def test_what_a_role_has_used_and_what_became_of_its_change_is_told() -> None:
     [role] = known(job).roles
     assert (role.role, role.cpu_cores, role.memory_bytes) == ("worker", 0.9, GIB)
     assert role.remark == "was lowered and needed it: has it back, and is not lowered again"
+
+
+def test_the_dashboard_has_what_a_query_shows() -> None:
+    job = Job(members=4, desired=4)
+    served = shown(job)["autoscaling"]
+    assert (served["enabled"], served["settledSize"], served["sizes"], served["roles"]) == (True, 0, [], [])
+    job.scaling.autoscaler.restore(ScalingMemory(rates={2: 100.0}, asked=4, heading=1, costs=(12.0,)))
+    job.limit_memory(8 * GIB)
+    job.use(memory=GIB)
+    job.train(0, 12, 141.0)
+    served = shown(job)["autoscaling"]
+    told = known(job)
+    assert told.best_to
+    assert (served["bestFrom"], served["bestTo"], served["reason"]) == (told.best_from, told.best_to, told.reason)
+    measured = [size["size"] for size in served["sizes"] if size["samplesPerSecond"]]
+    assert measured == [2, 4]
+    read = set(re.findall(r"each\.(\w+)", Page().text.partition("function scaling")[2].partition("\nfunction")[0]))
+    assert {"tooLarge", "remark"} < read
+    assert read <= {*served["sizes"][0], *served["roles"][0]}, "the page reads only what is served"
+
+
+def test_the_metrics_say_how_far_the_search_is() -> None:
+    job = Job(members=4, desired=4)
+    assert sum(autoscaling_metrics(job).values()) == 1.0, "it is enabled; nothing else is known"
+    job.scaling.autoscaler.restore(ScalingMemory(rates={2: 100.0}, asked=4, settled=4, costs=(12.0,)))
+    job.train(0, 12, 141.0)
+    told, metrics = known(job), autoscaling_metrics(job)
+    assert metrics == {
+        "elasticjob_autoscaling_enabled": 1.0,
+        "elasticjob_autoscaling_settled": 1.0,
+        "elasticjob_autoscaling_measured_sizes": 2.0,
+        'elasticjob_autoscaling_best_size{bound="lowest"}': told.best_from,
+        'elasticjob_autoscaling_best_size{bound="highest"}': told.best_to,
+        "elasticjob_rescale_cost_seconds": 12.0,
+    }
+
+
+def shown(job: Job) -> Any:
+    """Return what the dashboard reads."""
+    config = cast("Config", SimpleNamespace(namespace="n", job_name="j"))
+    return json.loads(status(job.controller, config))
+
+
+def autoscaling_metrics(job: Job) -> dict[str, float]:
+    """Return the auto-scaler's metrics, as they are served."""
+    writer = StateWriter(NoStore(), lambda: EncodedState(b""))
+    text = Metrics(job.controller, writer, CallCounts()).render()[0].decode()
+    found = (line.rsplit(" ", 1) for line in text.splitlines() if re.match("elasticjob_(autoscaling|rescale)", line))
+    return {name: float(value) for name, value in found}

@@ -17,6 +17,7 @@ from elasticjob_master.core.autoscale.lowering import with_peaks
 from elasticjob_master.core.autoscale.measurement_window import MeasurementWindow
 from elasticjob_master.core.autoscale.scaling_memory import (
     MOST_SIZES,
+    ExpectedRate,
     MeasuredRate,
     Measurement,
     Relief,
@@ -539,6 +540,48 @@ def test_what_came_of_more_cpu_is_measured_before_anything_else_is_tried() -> No
     assert "measuring 4 again" in waiting.reason
 
 
+def crowded(*loads: float, most: int = 4, **more: Any) -> ScalingInputs:
+    """Return the inputs with servers that can get no more CPU, and may be so many."""
+    given = {"server_counts": {"ps": len(loads)}, "most_servers": {"ps": most}, "free_resources": {"cpu": 0.0}, **more}
+    return served(*loads, **given)
+
+
+def test_hot_servers_that_can_get_no_more_cpu_become_twice_as_many_where_they_may() -> None:
+    memory = measured((2, 200.0), (4, 390.0))
+    decision = decide(memory, crowded(0.95, 0.92))
+    assert (decision.servers, decision.size, decision.resources) == ({"ps": 4}, None, {})
+    assert "every ps uses at least 92% of its CPU with 4 members of worker (390.0 samples/s)" in decision.reason
+    assert "no more CPU is to be had: 4 of them instead of 2" in decision.reason
+    assert decide(memory, crowded(0.95, 0.92, most=3)).servers == {"ps": 3}
+    assert decide(memory, crowded(0.95, 0.92, most=2)).size == 8
+    assert decide(memory, crowded(0.95, 0.5)).size == 8, "one hot server is not too few servers"
+    assert decide(memory, crowded(0.95, 0.92, free_resources={"cpu": 16.0})).resources == {"ps": {"cpu": 8.0}}
+    useless = replace(memory, useless=("ps",))
+    assert decide(useless, crowded(0.95, 0.92, free_resources={"cpu": 16.0})).servers == {"ps": 4}
+
+
+MORE = Relief(role="ps", size=4, rate=380.0, before=4.0, servers=2)
+
+
+def test_servers_that_have_not_helped_are_removed_and_never_added_again() -> None:
+    memory = replace(measured((2, 200.0), (4, 390.0)), relief=MORE, setting="ps 4 x 16")
+    decision = decide(memory, crowded(0.95, 0.95, 0.95, 0.95, most=8, setting="ps 4 x 16"))
+    assert (decision.servers, decision.resources) == ({"ps": 2}, {})
+    assert "380.0 samples/s before ps got more members, 390.0 since: it did not help; back to 2" in decision.reason
+    after = adjusted_to(decision.memory, size=4, setting="ps 2 x 8")
+    assert after.rates == memory.rates, "the rates hold with and without them"
+    for size in (4, 8, 16):
+        assert not decide(measured_at(after, size), crowded(0.97, 0.97, most=8, setting="ps 2 x 8")).servers
+
+
+def test_servers_that_have_helped_stay_and_those_that_others_have_removed_are_not_removed_again() -> None:
+    helped = replace(measured((2, 200.0), (4, 500.0)), relief=MORE, setting="ps 4 x 16")
+    decision = decide(helped, crowded(0.7, 0.7, 0.7, 0.7, setting="ps 4 x 16"))
+    assert (decision.size, decision.servers, list(decision.memory.rates)) == (8, {}, [4])
+    gone = replace(measured((2, 200.0), (4, 390.0)), relief=MORE, setting="ps 2 x 8")
+    assert not decide(gone, crowded(0.7, 0.7, setting="ps 2 x 8")).servers
+
+
 def test_a_program_that_fills_whatever_memory_it_gets_gets_more_once() -> None:
     memory = measured((2, 200.0), (4, 400.0))
     first = decide(memory, scaling_inputs(4, roles={"worker": used(950, 1024, 1.0)}))
@@ -592,6 +635,9 @@ def test_all_of_the_memory_is_stored_and_comes_back() -> None:
         relief=RELIEVED,
         undoing=True,
         useless=("server",),
+        enough=("ps",),
+        expected=ExpectedRate(4, 390.0, "digits", 2),
+        inherited=3,
         resources_at=2e9,
         judged=5,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from statistics import fmean
 
 import pytest
@@ -148,6 +149,29 @@ def test_servers_that_only_look_busy_get_more_cpu_once_and_give_it_back() -> Non
     assert sum("every ps gets" in reason for reason in reasons) == 2, outcome
     assert any("it did not help: every ps gets 2" in reason for reason in reasons), outcome
     assert outcome.ratio >= 0.95, "busy servers bound no workers"
+
+
+def test_servers_that_can_get_no_cpu_become_more_for_as_long_as_more_workers_make_use_of_it() -> None:
+    world = World("servers", "no CPU, but servers", linear, 2, servers=Servers(300.0, room=0.0, most=8))
+    job, fixed = SimulatedJob(world), SimulatedJob(dataclasses.replace(world, servers=Servers(300.0, room=0.0)))
+    outcome = job.run()
+    assert outcome.most_servers >= 4, outcome
+    assert outcome.ratio >= 0.95, outcome
+    fixed.run()
+    assert job._samples > 1.5 * fixed._samples, outcome
+
+
+def test_servers_that_only_look_busy_become_more_once_and_then_as_many_as_before() -> None:
+    world = World(
+        "servers", "busy, may be more", saturating(0.02), 24, servers=Servers(spinning=True, room=0.0, most=8)
+    )
+    job = SimulatedJob(world)
+    outcome = job.run()
+    reasons = [plan.reason for plans in outcome.plans for plan in plans]
+    assert sum("4 of them instead of 2" in reason for reason in reasons) == 1, outcome
+    assert any("it did not help; back to 2" in reason for reason in reasons), outcome
+    assert (outcome.most_servers, len(job._members) - job._scaling.desired) == (4, 2)
+    assert outcome.ratio >= 0.95, outcome
 
 
 def test_servers_without_free_cpu_bound_no_workers() -> None:

@@ -9,6 +9,7 @@ from elasticjob_master.core.autoscale import belief
 from elasticjob_master.core.autoscale.belief import BeliefOfLatestEvidence, Evidence, SizeBelief, form_belief
 from elasticjob_master.core.autoscale.curve import CurveFit, fit_curves
 from elasticjob_master.core.autoscale.decision import Bounds
+from elasticjob_master.core.autoscale.objective import Objective
 from elasticjob_master.core.autoscale.outcomes import outcome
 from elasticjob_master.core.autoscale.scaling_memory import MOST_SIZES, MeasuredRate, Relief, RolePeaks, ScalingMemory
 
@@ -18,7 +19,7 @@ Curve = Callable[[int], float]
 
 def evidence(rates: Mapping[int, float], *, size: int, high: int = 64, weight: float = 4.0) -> Evidence:
     measured = {n: MeasuredRate(rate, weight) for n, rate in rates.items()}
-    return Evidence(measured, noise=0.02, size=size, bounds=Bounds(1, high), objective=0.5)
+    return Evidence(measured, noise=0.02, size=size, bounds=Bounds(1, high), objective=Objective())
 
 
 def by_size(known: Evidence) -> dict[int, SizeBelief]:
@@ -66,7 +67,7 @@ def test_of_measured_sizes_is_said_which_are_too_small_and_which_too_large() -> 
 
 def test_what_was_measured_comes_with_its_windows_and_its_error() -> None:
     rates = {2: MeasuredRate(200.0, 1.0), 4: MeasuredRate(390.0, 8.0)}
-    known = by_size(Evidence(rates, noise=0.02, size=4, bounds=Bounds(1, 4), objective=0.5))
+    known = by_size(Evidence(rates, noise=0.02, size=4, bounds=Bounds(1, 4), objective=Objective()))
     assert (known[2].measured, known[4].measured) == (rates[2], rates[4])
     assert known[2].error > 2 * known[4].error > 0
     assert known[4].error == pytest.approx(0.0075, abs=0.001)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from elasticjob_api import elasticjob
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_api.scaleplan import ScalePlan
+from elasticjob_api.scaleplan import Migration, ScalePlan, ScalePlanStatus
 from elasticjob_master.cluster import auto_plans, job_spec, scaling_spec
 from elasticjob_master.cluster.progress_status import progress_status
 from elasticjob_master.config import Config
@@ -16,7 +16,13 @@ from elasticjob_master.core.autoscale.container_resources import ContainerResour
 from elasticjob_master.core.autoscale.decision import ScalingDecision
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 from elasticjob_master.core.progress import Progress, Report
+from elasticjob_master.core.rendezvous.members import Identity, Member
 from elasticjob_master.core.rendezvous.rules import RoleSize
+from elasticjob_master.core.straggler_replacement import Straggler
+from elasticjob_master.core.stragglers import Slowness
+from msgspec.structs import replace as replaced
+
+ALONE = "worker.replicas, as neither maxReplicas nor resourceLimits are set (write one to let it grow),"
 
 
 def job(
@@ -37,9 +43,14 @@ def test_the_operators_status_decides_the_size_and_before_it_the_spec() -> None:
     ("worker", "limits", "maximum", "limit"),
     [
         ({"maxReplicas": 5}, {}, 5, "worker.maxReplicas"),
-        ({}, {}, 2, "worker.replicas, as neither maxReplicas nor resourceLimits are set,"),
+        ({}, {}, 2, ALONE),
         ({}, {"cpu": 20, "memory": "30Gi"}, 30, "autoscaling.resourceLimits (memory 30Gi)"),
-        ({}, {"gpu": 8}, 2, "worker.replicas, as neither maxReplicas nor resourceLimits are set,"),
+        (
+            {},
+            {"gpu": 8},
+            2,
+            "worker.replicas, as neither maxReplicas nor resourceLimits are set (write one to let it grow),",
+        ),
         ({"maxReplicas": 5}, {"cpu": 2}, 4, "autoscaling.resourceLimits (cpu 2)"),
         ({"maxReplicas": 5}, {"cpu": 2, "memory": "3500Mi"}, 3, "autoscaling.resourceLimits (memory 3500Mi)"),
         ({"maxReplicas": 5}, {"gpu": 0}, 5, "worker.maxReplicas"),
@@ -104,6 +115,62 @@ def test_what_the_auto_scaler_may_know_of_a_role() -> None:
     assert (shares.most_memory, shares.memory_bound) == (4 * 1024**3, "4 times the template's")
 
 
+BARE = {"spec": {"containers": [{"name": "c"}]}}
+WITH_SIDECAR = {"spec": {"containers": [{"name": "c"}, {"name": "log", "resources": {"requests": {"cpu": "250m"}}}]}}
+
+
+def test_a_role_that_requests_nothing_is_bounded_by_what_its_members_will_need() -> None:
+    limits = {"resourceLimits": {"cpu": 8}}
+    bare = job(autoscaling=limits, template=BARE)
+    found = scaling_spec.bounds(bare, "worker")
+    assert (found.maximum, found.by_need) == (elasticjob.MAX_REPLICAS, True)
+    assert scaling_spec.bounds(job(template=BARE), "worker").limit == ALONE, "without a limit it stays as it is"
+    assert not scaling_spec.bounds(job(autoscaling=limits, template=BARE, autoScale=False), "worker").by_need
+    assert not scaling_spec.bounds(job(autoscaling=limits, template=BARE, maxReplicas=4), "worker").by_need
+
+
+@pytest.mark.parametrize(
+    ("framework", "role", "limits", "most"),
+    [
+        ("tensorflow", {"maxReplicas": 4}, {}, 4),
+        ("tensorflow", {}, {}, 0),
+        ("tensorflow", {}, {"cpu": 6}, 10),
+        ("tensorflow", {"maxReplicas": 4}, {"cpu": 3}, 4),
+        ("tensorflow", {"maxReplicas": 4}, {"cpu": 2}, 2),
+        ("tensorflow", {"maxReplicas": 4, "autoScale": False}, {}, 0),
+        ("custom", {"maxReplicas": 4}, {}, 4),
+        ("custom", {"maxReplicas": 4, "onWorldChange": "Restart"}, {}, 4),
+        ("custom", {"maxReplicas": 4, "onWorldChange": "Keep"}, {}, 0),
+        ("custom", {"maxReplicas": 4, "onWorldChange": "Notify"}, {}, 0),
+        ("custom", {"maxReplicas": 1}, {}, 0),
+        ("custom", {}, {"cpu": 6}, 0),
+        ("jax", {"maxReplicas": 4}, {}, 0),
+    ],
+)
+def test_servers_are_added_only_where_their_variables_can_be_distributed_anew(
+    framework: str, role: dict[str, Any], limits: dict[str, Any], most: int
+) -> None:
+    container = {"name": "c", "resources": {"requests": {"cpu": "500m"}}}
+    servers = {"replicas": 1, "template": {"spec": {"containers": [container]}}, **role}
+    body = msgspec.to_builtins(job(autoscaling={"resourceLimits": limits}))
+    body["spec"] |= {"framework": framework, "replicaSpecs": {**body["spec"]["replicaSpecs"], "ps": servers}}
+    found = scaling_spec.job_scaling(msgspec.convert(body, ElasticJob), plan_unfinished=False)
+    assert found is not None
+    assert found.most_servers == ({"ps": most} if most else {})
+
+
+def test_what_other_containers_request_counts_beside_what_a_member_needs() -> None:
+    found = scaling_spec.job_scaling(job(template=WITH_SIDECAR), plan_unfinished=False)
+    assert found is not None
+    role = found.roles["worker"]
+    assert (role.is_unwritten, role.requests, role.desired) == (True, {"cpu": 0.25}, 2)
+    status = {"replicaStatuses": {"worker": {"desired": 2, "resources": {"cpu": "2", "memory": "1Gi"}}}}
+    given = scaling_spec.job_scaling(job(status=status, template=BARE), plan_unfinished=False)
+    assert given is not None
+    role = given.roles["worker"]
+    assert (role.is_unwritten, role.most_memory, role.memory_bound) == (False, 4 * 1024**3, "4 times what it has")
+
+
 def config(job_name: str, job_uid: str) -> Config:
     return Config(
         job_name=job_name,
@@ -142,6 +209,45 @@ def test_a_decision_becomes_one_plan() -> None:
     assert auto_plans.number_of(made, config("j", "u")) == 7
     assert auto_plans.number_of(made, config("j", "another")) is None
     assert auto_plans.number_of(made, config("j-auto", "u")) is None
+
+
+def test_first_requests_replace_the_members_that_cannot_change_in_place_and_touch_no_gpu() -> None:
+    resources = {"worker": {"cpu": 2.0, "memory": 1024.0**3}, "ps": {"cpu": 0.5, "memory": 2 * 1024.0**3}}
+    fewer = ScalingDecision("why", ScalingMemory(), servers={"ps": 2})
+    manifest = auto_plans.manifest(config("j", "u"), 1, "worker", fewer)
+    assert manifest["spec"]["replicaResourceSpecs"] == {"ps": {"replicas": 2}}
+    decision = ScalingDecision(
+        "why", ScalingMemory(), size=4, resources=resources, replace=(("worker", 0), ("worker", 1), ("ps", 0))
+    )
+    spec = auto_plans.manifest(config("j", "u"), 1, "worker", decision)["spec"]
+    assert spec["replicaResourceSpecs"] == {
+        "worker": {"replicas": 4, "resource": {"cpu": "2000m", "memory": "1024Mi"}},
+        "ps": {"resource": {"cpu": "500m", "memory": "2048Mi"}},
+    }
+    assert spec["migratePods"] == [{"role": role, "index": index} for role, index in decision.replace]
+    greedy = ScalingDecision("why", ScalingMemory(), resources={"worker": {"cpu": 1.0, "nvidia.com/gpu": 1.0}})
+    with pytest.raises(ValueError, match="not nvidia"):
+        auto_plans.manifest(config("j", "u"), 1, "worker", greedy)
+
+
+def test_the_plan_for_a_straggler_names_its_pod_and_avoids_its_node() -> None:
+    member = Member(Identity("j-worker-3", "u", "worker", 3), 1, disconnected_since=None)
+    straggler = Straggler(Slowness(member, 1.0, 1.0, 1, 4), rank=3, seconds=300.0, since=0.0)
+    plan = auto_plans.manifest(
+        config("j", "u"), 2, "worker", ScalingDecision("why", ScalingMemory(), straggler=straggler)
+    )
+    assert plan["spec"] == {
+        "jobName": "j",
+        "source": "Auto",
+        "reason": "why",
+        "migratePods": [{"name": "j-worker-3", "avoidNode": True}],
+        "onTimeout": "Rollback",
+    }
+    made = msgspec.convert(plan, ScalePlan)
+    assert auto_plans.replaced_straggler(made) == "j-worker-3"
+    moved = Migration(role="worker", index=3, replacement=4, phase="Done")
+    ended = replaced(made, status=ScalePlanStatus(phase="Succeeded", migrations=[moved]))
+    assert auto_plans.ended_plan(job(), ended, 2).replacement == 4
 
 
 @pytest.mark.parametrize(

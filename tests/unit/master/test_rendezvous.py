@@ -219,6 +219,29 @@ def test_the_others_of_a_crashed_world_are_stopped_at_once_and_only_the_first_to
     assert job.rendezvous.world == ("0.0", "2.0")
 
 
+def test_who_failed_first_leaves_even_if_the_others_have_told_it_earlier() -> None:
+    """Torchrun looks after its processes in intervals: of two nodes that of the innocent may end first."""
+    job, agents = world_of(3)
+    job.end_process(agents[2], 1, asked=False, seconds_ago=0.4)
+    job.advance(0.3)
+    job.end_process(agents[1], 1, asked=False, seconds_ago=0.9)
+    job.advance(job.rendezvous.timing.fault_window - 0.5)
+    assert not agents[1].inbox, "the loss of another may still be the cause"
+    job.advance(0.3)
+    assert isinstance(agents[1].inbox[0], Exit)
+    job.run_until_quiet()
+    assert job.rendezvous.world == ("0.0", "2.0")
+
+
+def test_a_crash_beside_the_first_is_none_of_the_retries() -> None:
+    job, agents = world_of(3)
+    job.end_process(agents[2], 1, asked=False, retry=True)
+    job.end_process(agents[1], 1, asked=False, retry=True, seconds_ago=0.4)
+    job.run_until_quiet()
+    assert [agent.starts for agent in agents] == [[1, 2]] * 3
+    assert [agent.excused_in for agent in agents] == [[], [], [2]]
+
+
 def test_a_crash_that_is_retried_in_its_pod_makes_a_new_world_of_the_same_members() -> None:
     job, agents = world_of(3)
     job.end_process(agents[1], 1, asked=False, retry=True)

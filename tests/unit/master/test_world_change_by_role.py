@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.refusals import NotCurrent
-from elasticjob_master.core.rendezvous.commands import Command, Drain, Stop
+from elasticjob_master.core.rendezvous.commands import Command, Drain, Start, Stop
 from elasticjob_master.core.rendezvous.current_process import check_current
 from elasticjob_master.core.rendezvous.rules import RoleSize, Rules
 from hypothesis import given
@@ -54,6 +54,30 @@ def test_a_worker_more_does_not_touch_the_parameter_servers() -> None:
     assert [agent.starts for agent in job.ps] == [[1], [1]]
     assert [agent.starts for agent in (job.chief, *job.workers)] == [[1, 2]] * 3
     assert len(job.rendezvous.world) == 6, "they belong to the new world all the same"
+
+
+def test_a_barrier_waits_for_who_was_started_in_its_round() -> None:
+    job = Job()
+    assert set(job.rendezvous.meeting()) == set(job.rendezvous.world), "the first world: all are"
+    job.join(2)
+    job.run_until_quiet()
+    kept = {agent.identity.pod_uid for agent in job.ps}
+    assert set(job.rendezvous.meeting()) == set(job.rendezvous.world) - kept
+    job.end_process(job.ps[0], 1, asked=False, retry=True)
+    job.run_until_quiet()
+    assert job.ps[0].starts == [1, 3], "it is started again by the master alone"
+    assert set(job.rendezvous.meeting()) == set(job.rendezvous.world) - {job.ps[1].identity.pod_uid}
+
+
+def test_who_goes_on_is_told_so_as_it_may_not_be_started_again_in_the_world_of_its_start() -> None:
+    job = Job(workers=0)
+    starts: list[Start] = []
+    job.check = lambda command: starts.append(command) if isinstance(command, Start) else None  # type: ignore[method-assign]
+    job.join(0)
+    job.join(2, "ps")
+    job.run_until_quiet()
+    servers = {f"ps-{index}.0": True for index in range(3)}
+    assert {start.uid: start.goes_on for start in starts} == {"chief-0.0": False, "0.0": False, **servers}
 
 
 def test_the_chief_is_stopped_first_as_it_saves_what_the_others_hold() -> None:

@@ -34,7 +34,9 @@ def deadline_result(
         },
         ElasticJob,
     )
-    return check_deadlines(Observed(job=job, pods=tuple(msgspec.convert(pod, Pod) for pod in pods)), job.status, now)
+    observed = Observed(job=job, pods=tuple(msgspec.convert(pod, Pod) for pod in pods))
+    failure, left = check_deadlines(observed, job.status, now)
+    return failure.message if failure else None, left
 
 
 def pending(name: str, *, created: float, role: str = "worker", **status: Any) -> Json:

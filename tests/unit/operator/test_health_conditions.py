@@ -86,6 +86,13 @@ async def test_stragglers_are_named_and_a_new_one_is_news() -> None:
     assert cluster.condition("Stragglers") == ("False", "NoStragglers", "")
 
 
+async def test_why_a_straggler_is_not_replaced_is_said() -> None:
+    cluster = await running()
+    await cluster.report(step=1, stragglers=["job-worker-1"], whyNotReplaced="it is the work, not the node")
+    text = "much slower than the others: job-worker-1; not replaced: it is the work, not the node"
+    assert cluster.condition("Stragglers") == ("True", "StragglersFound", text)
+
+
 async def test_a_node_that_failed_its_check_is_named_with_what_is_wrong() -> None:
     cluster = await running()
     await cluster.report(unfit={"job-worker-1": "no GPU answers"})

@@ -110,6 +110,22 @@ async def test_another_end_after_a_lowering_is_counted(code: int, reason: str) -
     assert memory_of(nodes, 0) == "256Mi"
 
 
+async def test_where_the_template_says_nothing_a_kill_after_a_first_request_is_not_counted_once() -> None:
+    nodes = Nodes(Cluster(worker={"restartLimit": 1}, replicas=1))
+    container = nodes.cluster._body["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]
+    container.pop("resources")
+    await nodes.cluster.create(ELASTIC_JOBS, nodes.cluster._body)
+    await nodes.settle()
+    await lower(nodes, "512Mi")
+    kill(nodes)
+    await until_restarted(nodes)
+    assert memory_of(nodes, 0) == "1024Mi", "twice what the first minutes had shown"
+    assert (worker(nodes).restarts, worker(nodes).uncounted_restarts) == (0, 1)
+    kill(nodes)
+    await until_restarted(nodes)
+    assert (worker(nodes).restarts, worker(nodes).uncounted_restarts) == (1, 1)
+
+
 async def test_the_next_kill_counts_as_ever() -> None:
     nodes = await started(replicas=1, worker={"restartLimit": 1})
     await lower(nodes)

@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_OUTS, SCALE_PLANS
+from elasticjob_operator.core.manifests.placement import avoiding_node
 from elasticjob_operator.core.scaling import resize
 
 from tests.support.job_cluster import end_training
 from tests.support.simulator import nodes as fake_nodes
 from tests.support.simulator.cluster import Cluster
 from tests.support.simulator.nodes import Nodes, Resizes, index_of, refuse_resizes
+
+Json = dict[str, Any]
 
 MORE_CPU = {"replicaResourceSpecs": {"worker": {"resource": {"cpu": "2"}}}}
 
@@ -54,6 +57,41 @@ async def test_a_migrated_member_leaves_when_its_replacement_is_ready() -> None:
     cluster.kube.remove(PODS, "job-worker-2")
     await nodes.settle()
     assert nodes.requests("cpu") == {"job-worker-1": "1", "job-worker-2-1": "2"}, "its resources are remembered"
+
+
+async def test_a_replacement_prefers_other_nodes_to_that_of_the_member_it_replaces_if_the_plan_says_so() -> None:
+    nodes = await started(replicas=3)
+    kube = nodes.cluster.kube
+    for index in range(3):
+        kube.objects[PODS, f"job-worker-{index}"]["spec"]["nodeName"] = f"node-{index}"
+        kube.set_status(PODS, f"job-worker-{index}")
+    moves = [{"name": "job-worker-0"}, {"role": "worker", "index": 2, "avoidNode": True}]
+    await nodes.cluster.apply(SCALE_PLANS, "m", migratePods=moves)
+    await nodes.settle()
+    affinities = {
+        pod["metadata"]["name"]: pod["spec"].get("affinity")
+        for pod in nodes.cluster.kube.all(PODS)
+        if index_of(pod) >= 0
+    }
+    others = {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["node-2"]}]}
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": others}]}
+    assert affinities == {"job-worker-1": None, "job-worker-3": None, "job-worker-4": {"nodeAffinity": preferred}}
+
+
+def test_what_the_template_prefers_is_preferred_beside_other_nodes() -> None:
+    mine = {"weight": 1, "preference": {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}}
+    required: Json = {"nodeSelectorTerms": []}
+    of_nodes = {
+        "preferredDuringSchedulingIgnoredDuringExecution": [mine],
+        "requiredDuringSchedulingIgnoredDuringExecution": required,
+    }
+    pod = {"spec": {"affinity": {"podAffinity": {}, "nodeAffinity": of_nodes}}}
+    affinity = avoiding_node(pod, "n")["spec"]["affinity"]
+    assert affinity["podAffinity"] == {}
+    assert affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] == required
+    preferred = affinity["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert [each["weight"] for each in preferred] == [1, 100]
+    assert len(of_nodes["preferredDuringSchedulingIgnoredDuringExecution"]) == 1, "the template itself is not changed"
 
 
 async def test_the_members_of_one_plan_migrate_all_at_once_and_free_indices_are_used_again() -> None:

@@ -21,8 +21,10 @@ from elasticjob_kube.resources import (
     Resource,
 )
 from elasticjob_operator.core.model.actions import EmitEvent
+from elasticjob_operator.core.model.observed import Pod
 from elasticjob_operator.core.model.plan import PlanRefused
 from elasticjob_operator.core.scaling.limits import check_bounds
+from elasticjob_operator.core.scaling.resize import resize_request
 from elasticjob_operator.events import Events
 from elasticjob_operator.store import JobKey
 
@@ -457,6 +459,32 @@ async def test_a_mixture_that_is_out_of_time_begins_nothing_more(on_timeout: str
 
 
 # --- resources ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("template", "asked", "wanted", "limit"),
+    [
+        ({}, ("1Gi", "8Gi"), "2Gi", "8Gi"),  # only the namespace has given the limit: nobody wanted it to be less
+        ({}, ("1Gi", "8Gi"), "9Gi", "9Gi"),
+        ({}, ("8Gi", "8Gi"), "2Gi", "2Gi"),  # else its quality-of-service class would change
+        ({"limits": {"memory": "8Gi"}}, ("1Gi", "8Gi"), "2Gi", "2Gi"),
+        ({}, ("1Gi", None), "2Gi", None),
+    ],
+)
+def test_a_limit_that_only_the_namespace_gives_is_not_lowered_to_a_request_below_it(
+    template: dict[str, Any], asked: tuple[str, str | None], wanted: str, limit: str | None
+) -> None:
+    container = {"name": "train", "resources": template}
+    worker = {"template": {"spec": {"containers": [container]}}}
+    spec = {"framework": "custom", "replicaSpecs": {"worker": worker}}
+    job = msgspec.convert({"metadata": {"name": "job"}, "spec": spec}, ElasticJob)
+    limits = {"limits": {"memory": asked[1]}} if asked[1] is not None else {}
+    has = {"name": "train", "resources": {"requests": {"memory": asked[0]}, **limits}}
+    labels = {names.LABEL_ROLE: "worker", names.LABEL_INDEX: "0", names.LABEL_INCARNATION: "0"}
+    pod = msgspec.convert({"metadata": {"name": "p", "labels": labels}, "spec": {"containers": [has]}}, Pod)
+    request = resize_request(job, pod, {"memory": wanted})
+    assert request.resources["requests"] == {"memory": wanted}
+    assert (request.resources.get("limits") or {}).get("memory") == limit
 
 
 async def test_a_resize_keeps_what_earlier_plans_have_set() -> None:

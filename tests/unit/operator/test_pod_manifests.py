@@ -20,8 +20,10 @@ def test_a_limit_is_changed_where_there_is_one_and_added_only_where_it_must_be()
     gpu = {"nvidia.com/gpu": 1}
     assert with_resources({}, gpu) == {"requests": gpu, "limits": gpu}, "what cannot be overcommitted needs a limit"
     more = {"memory": "3Gi"}
-    by_default = with_resources({}, more, frozenset({"cpu", "memory"}))
-    assert by_default == {"requests": more, "limits": more}, "the namespace's default limit may be less than that"
+    by_default = with_resources({}, more, {"cpu": "1", "memory": "2Gi"})
+    assert by_default == {"requests": more, "limits": more}, "the namespace's default limit is less than that"
+    roomy = with_resources({}, more, {"memory": "8Gi"})
+    assert roomy == {"requests": more}, "the namespace gives its own limit, which is no lower than it was"
 
 
 def test_the_template_is_kept_as_written_but_for_reserved_names() -> None:

@@ -56,6 +56,20 @@ async def test_it_stays_also_when_its_containers_end_before_its_phase_says_so() 
     cluster.check_final_state()
 
 
+async def test_of_failed_masters_whose_labels_were_edited_no_more_stay() -> None:
+    cluster = new_cluster(replicas=1, master={"restartLimit": 1000})
+    await cluster.start()
+    for _ in range(MAX_RETAINED_PODS + 2):
+        masters = [pod for pod in cluster.kube.all(PODS) if pod["metadata"]["name"].startswith("job-master")]
+        (name,) = [pod["metadata"]["name"] for pod in masters if pod["status"]["phase"] == "Running"]
+        cluster.kube.objects[PODS, name]["metadata"]["labels"][names.LABEL_INDEX] = "1"
+        end_training(cluster, name, 1, ran=100.0)
+        await cluster.settle()
+    failed = [pod for pod in cluster.kube.all(PODS) if pod["status"]["phase"] == "Failed"]
+    assert len(failed) <= MAX_RETAINED_PODS
+    cluster.check_final_state()
+
+
 async def test_of_each_job_the_last_ones_stay() -> None:
     cluster = new_cluster(replicas=2, **ENDLESS)
     await cluster.start()

@@ -61,12 +61,14 @@ def test_default_limits_are_those_of_all_limit_ranges_of_the_namespace_that_are_
     store = Store()
     job = observed_job(store)
     memory, cpu = limit_range("a", memory="1Gi"), limit_range("b", cpu="1")
-    for each in (memory, cpu, limit_range("c", namespace="elsewhere", storage="1Gi")):
+    larger = limit_range("d", memory="1025Mi", cpu="no quantity")
+    for each in (memory, cpu, larger, limit_range("c", namespace="elsewhere", storage="1Gi")):
         store.update_limit_range(None, each)
-    assert store.observed(job).default_limits == {"cpu", "memory"}
+    assert store.observed(job).default_limits == {"cpu": "1", "memory": "1Gi"}
+    store.update_limit_range(larger, None)
     store.update_limit_range(cpu, limit_range("b"))
     store.update_limit_range(memory, None)
-    assert store.observed(job).default_limits == frozenset()
+    assert store.observed(job).default_limits == {}
 
 
 def limit_range(uid: str, *, namespace: str = "ns", **default: str) -> LimitRange:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from elasticjob_master.core.autoscale.curve import CurveFit, SizeEstimates, fit_curves, relative_error
 from elasticjob_master.core.autoscale.decision import Bounds
+from elasticjob_master.core.autoscale.objective import Objective
 from elasticjob_master.core.autoscale.scaling_memory import MOST_SIZES, MeasuredRate
 
 _LOW, _HIGH = 0.05, 0.95
@@ -36,7 +37,7 @@ class Evidence:
     noise: float
     size: int
     bounds: Bounds
-    objective: float
+    objective: Objective
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,13 @@ from elasticjob_master.core.autoscale.curve import error_of_ratio, relative_erro
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision, ScalingInputs
 from elasticjob_master.core.autoscale.measured_worth import compared_text, measured_text
 from elasticjob_master.core.autoscale.moves import move, settle
+from elasticjob_master.core.autoscale.objective_text import threshold_text
 from elasticjob_master.core.autoscale.scaling_memory import MeasuredRate, ScalingMemory
 
 _SURE = 0.8
 """The likelihood of meeting the objective with which a step follows at once."""
 _WINDOWS = 2.0
 """After so many windows the climb goes by the mean, however close it is to the objective."""
-_ABOUT = 0.05
-"""An elasticity that is lower than the objective by so little is as good."""
 _SLOWDOWN = 0.25
 """By how much an elasticity must be below the one before to show that the throughput is reaching a limit."""
 _EXACT_STEP = 0.15
@@ -33,22 +32,27 @@ def climb(
     from it to a few says nothing about the next one.
     """
     size = now.size
+    enough = now.objective.enough
+    if enough is not None and known[size].mean >= enough:
+        return None, True  # more would be of no use
     target = next_larger(size, bounds)
     lower = max((n for n in known if n < size), default=None)
     if lower is None and target <= size:
         return None, False
     if lower is None:
-        facts = f"{measured_text(memory, size)}, no smaller size is known"
+        facts = f"{measured_text(memory, size, now)}, no smaller size is known"
         if relative_error(known[size], memory.noise, known[size].at) > _EXACT_STEP * math.log(target / size):
             return ScalingDecision(f"{facts}; measuring {size} again", memory), False
         return move(memory, now, bounds, target, facts, expected=known[size].mean * target / size), False
     elasticity, error = _elasticity(known, lower, size, memory.noise)
-    likely = NormalDist().cdf((elasticity - now.objective) / error)
-    about = NormalDist().cdf((elasticity - now.objective + _ABOUT) / error)
+    middle = math.sqrt(lower * size)
+    least = now.objective.threshold(middle)
+    likely = NormalDist().cdf((elasticity - least) / error)
+    about = NormalDist().cdf((elasticity - least + now.objective.tolerance) / error)
     expected = known[size].mean * (target / size) ** max(0.0, min(1.0, elasticity))
     facts = (
-        f"{compared_text(memory, size)}; each of the last members added {elasticity:.0%} of an average one "
-        f"(minMarginalEfficiency {now.objective:.0%})"
+        f"{compared_text(memory, size, now)}; each of the last members added {elasticity:.0%} of an average one "
+        f"({threshold_text(now.objective, middle)})"
     )
     alone = lower == 1 and size <= 3  # 2 or 3 is what `next_larger` makes of 1
     clear = likely >= _SURE or (known[size].weight >= _WINDOWS and about >= 1 / 2)

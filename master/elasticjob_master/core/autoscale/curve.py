@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import mul
 
+from elasticjob_master.core.autoscale.objective import Objective
 from elasticjob_master.core.autoscale.scaling_memory import MeasuredRate
 
 _SHARPNESS = (1.0, 2.0, 4.0, 10.0, 40.0)
@@ -61,9 +62,19 @@ class Curve:
         """Return what one more member adds, relative to the throughput of the average member."""
         return size * (self.rate(size + 1) / self.rate(size) - 1)
 
-    def best(self, low: int, high: int, objective: float) -> int:
-        """Return the largest size up to which every member meets the objective; each adds less than the one before."""
-        return low + bisect_left(range(low, high), True, key=lambda size: self.gain(size) < objective)
+    def best(self, low: int, high: int, objective: Objective) -> int:
+        """Return the largest size up to which every member meets the objective; each adds less than the one before.
+
+        If a rate is enough, and a smaller size reaches it, it is that one.
+        """
+        enough = objective.enough
+        return low + bisect_left(
+            range(low, high),
+            True,
+            key=lambda size: (
+                self.gain(size) < objective.threshold(size) or (enough is not None and self.rate(size) >= enough)
+            ),
+        )
 
     def enough(self, low: int, best: int) -> int:
         """Return the smallest size that nearly reaches the throughput of the best one."""
@@ -81,7 +92,7 @@ class CurveFit:
         """Return the expected samples per second."""
         return sum(curve.weight * curve.rate(size) for curve in self.curves)
 
-    def size_estimates(self, low: int, high: int, objective: float) -> SizeEstimates:
+    def size_estimates(self, low: int, high: int, objective: Objective) -> SizeEstimates:
         """Return the best sizes according to the curves, with their likelihoods."""
         found: dict[tuple[int, int], float] = {}
         for curve in self.curves:

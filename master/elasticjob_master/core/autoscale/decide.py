@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from elasticjob_master.core.autoscale import lowering, parameter_servers, pending, resource_rules, size_search
+from elasticjob_master.core.autoscale import (
+    first_plan,
+    lowering,
+    needs,
+    parameter_servers,
+    pending,
+    resource_rules,
+    size_search,
+)
 from elasticjob_master.core.autoscale.decision import ScalingDecision, ScalingInputs
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory, adjusted_to
 
@@ -22,10 +30,16 @@ def decide(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision:
     if isinstance(judged, ScalingDecision):
         return judged
     memory = judged
+    same = first_plan.compared(memory, now)
+    if isinstance(same, ScalingDecision):
+        return needs.with_first_requests(same, now)
+    memory = same
     bounds = pending.narrowed_bounds(now.bounds, memory, now.wall)
-    if may_change_resources and (more := parameter_servers.more_cpu(memory, now)) is not None:
-        return more
-    decision = size_search.next_size(memory, now, bounds)
+    if may_change_resources:
+        more = parameter_servers.more_cpu(memory, now) or parameter_servers.more_servers(memory, now)
+        if more is not None:
+            return more
+    decision = needs.with_first_requests(size_search.next_size(memory, now, bounds), now)
     if not decision.changes_nothing or not may_change_resources:
         return decision
     return lowering.lower_requests(decision.memory, now) or decision

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from elasticjob_master.core.autoscale.container_resources import ContainerResources
 from elasticjob_master.core.autoscale.decision import Bounds
+from elasticjob_master.core.autoscale.objective import Objective
 from elasticjob_master.core.rendezvous.members import Member
 
 
@@ -19,12 +20,23 @@ class RoleResources:
         by_index: of single members.
         most_memory: the most bytes that one member may have.
         memory_bound: the name of the field that sets that.
+        requests: cores and bytes that each pod requests, with all its containers.
+        desired: the number of members that the operator maintains.
+        indices: of the members that have not succeeded.
     """
 
     each: ContainerResources = field(default_factory=ContainerResources)
     by_index: Mapping[int, ContainerResources] = field(default_factory=dict)
     most_memory: int = 0
     memory_bound: str = "maxMemory"
+    requests: Mapping[str, float] = field(default_factory=dict)
+    desired: int = 0
+    indices: frozenset[int] = frozenset()
+
+    @property
+    def is_unwritten(self) -> bool:
+        """Whether the training container requests neither CPU nor memory, so that the auto-scaler may say how much."""
+        return self.each == ContainerResources()
 
     @property
     def own_memory(self) -> bool:
@@ -51,6 +63,7 @@ class JobScaling:
         indices: of the role's members that have not succeeded.
         roles: the resources of each role's members.
         free_resources: cores and bytes that resourceLimits leave.
+        most_servers: see `ScalingInputs`.
         setting: see `ScalingInputs`.
     """
 
@@ -58,12 +71,13 @@ class JobScaling:
     desired: int
     bounds: Bounds
     enabled: bool = False
-    objective: float = 0.5
+    objective: Objective = field(default_factory=Objective)
     cooldown: float = 300.0
     plan_unfinished: bool = False
     indices: frozenset[int] = frozenset()
     roles: Mapping[str, RoleResources] = field(default_factory=dict)
     free_resources: Mapping[str, float] = field(default_factory=dict)
+    most_servers: Mapping[str, int] = field(default_factory=dict)
     setting: str = ""
 
 
@@ -74,6 +88,8 @@ class EndedPlan:
     Attributes:
         requested_size: the size it requested; None if it did not change the size.
         reached_size: the size at its end.
+        resources: it also set CPU or memory.
+        replacement: the index of the member that has taken over from a straggler, if one has.
     """
 
     number: int
@@ -81,3 +97,5 @@ class EndedPlan:
     requested_size: int | None
     reached_size: int
     message: str
+    resources: bool = False
+    replacement: int | None = None

@@ -7,6 +7,7 @@ phases (a checkpoint, an evaluation) that need more than the hours between them.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from msgspec import structs
 
@@ -40,6 +41,15 @@ def with_peaks(memory: ScalingMemory, role: str, *, cpu: float, used: int, wall:
     else:
         return memory
     return memory.with_role_peaks(role, peaks)
+
+
+def with_steady_use(memory: ScalingMemory, roles: Mapping[str, RoleUsage]) -> ScalingMemory:
+    """Return the memory with the mean cores in use in a window, by those members that use most."""
+    for role, usage in roles.items():
+        known, cpu = memory.peaks.get(role), max((use.steady_cpu for use in usage.uses), default=0.0)
+        if known is not None and cpu > known.steady * _GROWTH:
+            memory = memory.with_role_peaks(role, structs.replace(known, steady=cpu))
+    return memory
 
 
 def lower_requests(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision, ScalingInputs
-from elasticjob_master.core.autoscale.measured_worth import best_measured, is_clearly_worth_more, size_between
+from elasticjob_master.core.autoscale.measured_worth import clearly_better, size_between
+from elasticjob_master.core.autoscale.objective_text import meaning_text
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory, with_settled
 
 MOST_MOVES, _MOST_RETURNS = 8, 2
@@ -29,7 +30,7 @@ def move(
     turned = memory.turned or memory.heading == -heading
     after = replace(memory, asked=target, heading=heading, turned=turned, moves=memory.moves + 1)
     bound = f", bounded by {bounds.limit}" if grows and target == bounds.maximum < 2 * size else ""
-    text = f"{expected:.1f} samples/s expected" if len(memory.rates) > 1 else "to see what they add"
+    text = _expected_text(now, target, expected) if len(memory.rates) > 1 else "to see what they add"
     action = "grow to" if grows else "back to" if target in memory.rates else "shrink to"
     return ScalingDecision(f"{facts}: {action} {target}{bound}, {text}", after, size=target)
 
@@ -56,12 +57,27 @@ def settle(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, facts: str
     """
     if bounds.limit_is_temporary and now.size >= bounds.maximum:
         return ScalingDecision(f"{facts}; {bounds.limit}", memory)
-    found = best_measured(memory, now, bounds)
     may_return = now.window_is_over and memory.moves < MOST_MOVES + _MOST_RETURNS
-    if found != now.size and may_return and is_clearly_worth_more(memory, found, now):
+    found = clearly_better(memory, now, bounds) if may_return else None
+    if found is not None:
         returned = go_back(memory, now, bounds, found, facts)
         if not returned.changes_nothing:
             return returned
-    after = with_settled(memory, now.size)
+    after = with_settled(memory, now.size, needed=now.objective.needed)
     bound = f"; {bounds.limit} allows no more than {bounds.maximum}" if now.size == bounds.maximum else ""
-    return ScalingDecision(f"{facts}{bound}; settled at {now.size}", after)
+    return ScalingDecision(f"{facts}{bound}; settled at {now.size}{_outlook(memory, now)}", after)
+
+
+def _expected_text(now: ScalingInputs, target: int, expected: float) -> str:
+    means = meaning_text(now.objective, expected, target)
+    return f"{expected:.1f} samples/s expected" + (f": {means}" if means else "")
+
+
+def _outlook(memory: ScalingMemory, now: ScalingInputs) -> str:
+    """Return what the size that was found means for the objective."""
+    rate = memory.rates[now.size]
+    means = meaning_text(now.objective, rate, now.size)
+    late = now.objective.needed is not None and rate < now.objective.needed
+    return (f": {means}" if means else "") + (
+        "; no size is expected to make it, so it is as Throughput" if late else ""
+    )

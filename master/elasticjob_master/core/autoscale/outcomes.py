@@ -24,6 +24,9 @@ def _outcomes_of_plans(peaks: RolePeaks) -> tuple[str, str]:
 
 
 def _more_cpu(memory: ScalingMemory, role: str) -> str:
+    if memory.relief is not None and memory.relief.role == role and memory.relief.servers:
+        return f"has more than {memory.relief.servers} members: whether that helps is being measured"
     if memory.relief is not None and memory.relief.role == role:
         return f"has more than {memory.relief.before:g} cores: whether that helps is being measured"
-    return "more CPU did not help" if role in memory.useless else ""
+    tried = (("more CPU", memory.useless), ("more members", memory.enough))
+    return "; ".join(f"{what} did not help" for what, roles in tried if role in roles)

@@ -1,8 +1,9 @@
-"""Parameter servers: when one uses all its CPU, it gets more, and keeps it only if the workers get faster.
+"""Parameter servers: when they use all their CPU, they get more, and keep it only if the workers get faster.
 
 A server that is busy is not always the bottleneck: one that polls uses all it has. So it is measured what came of more
-CPU: if it did not help, it is taken back, and the role never gets more again. The number of workers is not bounded by a
-busy server, as their throughput is measured anyway.
+CPU: if it did not help, it is taken back, and the role never gets more again. Where CPU cannot be had, or did not help,
+more servers are tried in the same way, if the framework can distribute its variables over them. The number of workers
+is not bounded by a busy server, as their throughput is measured anyway.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ _OVERLOADED = 0.9
 """CPU in use, relative to the request, from which on a server may slow the workers down."""
 _MORE_CPU, _LEAST_MORE_CPU = 2.0, 1.1
 """The factor by which one plan increases the CPU, and the least one that resourceLimits must allow."""
+_MORE_SERVERS = 2
 _LEAST_GAIN = 0.1
-"""The relative throughput that more CPU must have added; otherwise CPU was not the bottleneck."""
+"""The relative throughput that it must have added; otherwise it was not the bottleneck."""
 _JUDGED_WINDOWS = 2.0
 
 
@@ -47,24 +49,53 @@ def more_cpu(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | Non
     return _changed_cpu(role, overloaded, all_servers, cpu, facts, after)
 
 
+def more_servers(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | None:
+    """Double the number of servers, all of which are overloaded, while the search is on.
+
+    None: there is no such role, or it may have no more. Ask `more_cpu` before: it costs no new world.
+    """
+    if memory.settled is not None or memory.turned:
+        return None
+    for role in now.servers:
+        uses, count = now.roles[role].uses if role in now.roles else (), now.server_counts.get(role, 0)
+        target = min(_MORE_SERVERS * count, now.most_servers.get(role, 0))
+        if role in memory.enough or target <= count or not uses or min(map(_load, uses)) < _OVERLOADED:
+            continue
+        worst, rate = max(uses, key=_load), memory.rates[now.size]
+        why = "more CPU did not help" if role in memory.useless else "no more CPU is to be had"
+        facts = (
+            f"every {role} uses at least {min(map(_load, uses)):.0%} of its CPU with {now.size} members of {now.role} "
+            f"({rate:.1f} samples/s), and {why}"
+        )
+        relief = Relief(role=role, size=now.size, rate=rate, before=worst.cpu_request or 0.0, servers=count)
+        after = structs.replace(memory, relief=relief, moves=memory.moves + 1)
+        return ScalingDecision(f"{facts}: {target} of them instead of {count}", after, servers={role: target})
+    return None
+
+
 def judged(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | ScalingMemory:
-    """Return the memory after what came of more CPU was judged, or the decision to measure on or to take it back."""
+    """Return the memory after what came of a relief was judged, or the decision to measure on or to take it back."""
     relief = memory.relief
     if relief is None:
         return memory
     if not now.window_is_over:
-        return ScalingDecision("more CPU for servers is not judged yet", memory)
+        return ScalingDecision("what servers have got is not judged yet", memory)
     if relief.size != now.size:
         return structs.replace(memory, relief=None)  # somebody else has changed the size: it cannot be compared
     measured = memory.rate(now.size)
-    facts = (
-        f"{now.size} members: {relief.rate:.1f} samples/s before {relief.role} got more CPU, {measured.mean:.1f} since"
-    )
+    got = "more CPU" if not relief.servers else "more members"
+    facts = f"{now.size} members: {relief.rate:.1f} samples/s before {relief.role} got {got}, {measured.mean:.1f} since"
     if measured.weight < _JUDGED_WINDOWS:
         return ScalingDecision(f"{facts}; measuring {now.size} again", memory)
     if measured.mean >= relief.rate * (1 + _LEAST_GAIN):
         fresh = memory.with_rates({now.size: measured})  # the other sizes had the servers as they were
         return begin_search(structs.replace(fresh, relief=None), now.size, heading=1)
+    if relief.servers:
+        after = structs.replace(memory, relief=None, undoing=True, enough=(*memory.enough, relief.role))
+        if now.server_counts.get(relief.role, 0) <= relief.servers:
+            return after
+        reason = f"{facts}: it did not help; back to {relief.servers}"
+        return ScalingDecision(reason, after, servers={relief.role: relief.servers})
     after = structs.replace(memory, relief=None, undoing=True, useless=(*memory.useless, relief.role))
     uses = now.roles[relief.role].uses if relief.role in now.roles else ()
     raised = [use for use in uses if (use.cpu_request or 0.0) > relief.before]

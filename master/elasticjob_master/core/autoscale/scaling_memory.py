@@ -80,6 +80,7 @@ class RolePeaks(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         cpu: most cores that any member used at any look.
+        steady: most cores that any member used on average in a window, without its warm-up; 0: not known.
         memory: most bytes.
         since: of the first look, in seconds since the epoch.
         lowered_at: when CPU or memory were lowered last, in seconds since the epoch.
@@ -91,6 +92,7 @@ class RolePeaks(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     cpu: float = 0.0
+    steady: float = 0.0
     memory: int = 0
     since: float = 0.0
     lowered_at: float = 0.0
@@ -101,20 +103,38 @@ class RolePeaks(msgspec.Struct, frozen=True, omit_defaults=True):
     filled: bool = False
 
 
-class Relief(msgspec.Struct, frozen=True):
-    """More CPU for parameter servers, of which is not known yet whether it helps.
+class Relief(msgspec.Struct, frozen=True, omit_defaults=True):
+    """More CPU for parameter servers, or more of them, of which is not known yet whether it helps.
 
     Attributes:
         role: of the servers.
         size: the number of members of the scaled role.
         rate: samples a second before.
         before: the cores that each of these servers had.
+        servers: how many there were, when there are more now; 0: they have got more CPU.
     """
 
     role: str
     size: int
     rate: float
     before: float
+    servers: int = 0
+
+
+class ExpectedRate(msgspec.Struct, frozen=True):
+    """What an earlier job trained at the size with which this one has begun.
+
+    Attributes:
+        size: the number of members of the scaled role.
+        rate: samples a second.
+        job: its name.
+        inherited: how many jobs in a row had taken this size over.
+    """
+
+    size: int
+    rate: float
+    job: str
+    inherited: int = 0
 
 
 class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -128,6 +148,9 @@ class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
         asked: the size that the auto-scaler requested last, or that the job had when the search began.
         settled: the size found; None while the search goes on.
         reference: the rate of the settled size, from its first windows.
+        needed: the rate that the finish time needed when the search settled; 0: there was none.
+        waited: for how many windows since then the size was looked at because of a finish time.
+        objective: identifies what the size is chosen for; empty: it was not chosen yet.
         fresh: the present size was not measured before the job has it this time.
         strays: the latest consecutive rates of the present size that are far from those before.
         noise: standard deviation of repeated windows relative to the rate, from `repeats` of them.
@@ -140,11 +163,15 @@ class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
         had: the size reached when a plan did not get all its pods; no larger one is requested before `retry_at`.
         retry_at: in seconds since the epoch.
         pause: the last pause before `retry_at`, in seconds; it doubles every time.
-        relief: more CPU for parameter servers that is to be judged.
-        undoing: more CPU for servers is being taken back, as it changed nothing: the rates hold with and without it.
+        relief: more CPU for parameter servers, or more of them, that is to be judged.
+        undoing: the setting is being changed by what no rate depends on: what servers had got is taken back, as it did
+            not help, or roles get their first requests. The rates hold before and after it.
         useless: roles of servers that more CPU does not help.
+        enough: roles of servers that more servers do not help.
         resources_at: when CPU and memory may be changed again after a failed plan, in seconds since the epoch.
         peaks: by role, what its members have needed at most.
+        expected: what an earlier job trained at this size, to be compared with the first window.
+        inherited: how many jobs in a row, with this one, have settled at a size without a search; 0: it was searched.
         judged: the number of the latest plan whose end has been processed.
     """
 
@@ -155,6 +182,9 @@ class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     asked: int | None = None
     settled: int | None = None
     reference: float = 0.0
+    needed: float = 0.0
+    waited: int = 0
+    objective: str = ""
     fresh: bool = False
     strays: tuple[float, ...] = ()
     noise: float = _USUAL_NOISE
@@ -171,8 +201,11 @@ class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     relief: Relief | None = None
     undoing: bool = False
     useless: tuple[str, ...] = ()
+    enough: tuple[str, ...] = ()
     resources_at: float = 0.0
     peaks: Mapping[str, RolePeaks] = {}
+    expected: ExpectedRate | None = None
+    inherited: int = 0
     judged: int = 0
 
     @property
@@ -205,7 +238,7 @@ class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
 def begin_search(memory: ScalingMemory, size: int, *, heading: int = 0) -> ScalingMemory:
     """Return the memory at the beginning of a search that starts from a size."""
     fresh = replace(memory, asked=size, settled=None, strays=(), drifted_from=None)
-    return replace(fresh, heading=heading, turned=False, moves=0)
+    return replace(fresh, heading=heading, turned=False, moves=0, expected=None, inherited=0)
 
 
 def adjusted_to(memory: ScalingMemory, *, size: int, setting: str) -> ScalingMemory:
@@ -263,13 +296,20 @@ def with_measurement(memory: ScalingMemory, size: int, measured: Measurement) ->
     return memory.with_rates(rates)
 
 
-def with_settled(memory: ScalingMemory, size: int) -> ScalingMemory:
-    """Return the memory when a search has settled at a size that was measured."""
+def without_rates_since(memory: ScalingMemory, since: float, size: int) -> ScalingMemory:
+    """Return the memory without the rates measured after a moment; if there are any, a new search begins."""
+    rates = memory.measured_rates()
+    before = {at: rate for at, rate in rates.items() if rate.at < since}
+    return memory if len(before) == len(rates) else begin_search(memory.with_rates(before), size)
+
+
+def with_settled(memory: ScalingMemory, size: int, *, needed: float | None = None) -> ScalingMemory:
+    """Return the memory when a search has settled at a size that was measured; see `ScalingMemory.needed`."""
     origin, fruitless = memory.drifted_from, memory.fruitless
     if origin is not None:
         fruitless = fruitless + 1 if abs(size / origin - 1) <= _SAME_SIZE else 0
-    reference = memory.rates[size]
-    return replace(memory, settled=size, reference=reference, strays=(), drifted_from=None, fruitless=fruitless)
+    memory = replace(memory, drifted_from=None, fruitless=fruitless, needed=needed or 0.0, waited=0)
+    return replace(memory, settled=size, reference=memory.rates[size], strays=())
 
 
 def _drift_windows(memory: ScalingMemory, *, faster: bool, settled: bool) -> int:

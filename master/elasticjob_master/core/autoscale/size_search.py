@@ -21,6 +21,8 @@ from elasticjob_master.core.autoscale.curve import CurveFit, SizeEstimates, fit_
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision, ScalingInputs
 from elasticjob_master.core.autoscale.measured_worth import GAP, best_measured, compared_text, measured_text
 from elasticjob_master.core.autoscale.moves import MOST_MOVES, go_back, move, settle
+from elasticjob_master.core.autoscale.objective_text import threshold_text
+from elasticjob_master.core.autoscale.reopening import reopened
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 
 _MOST_WINDOWS = 6.0
@@ -51,10 +53,11 @@ def next_size(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds) -> Scal
         bounds: the sizes allowed, which may be narrower than the job's own at the moment.
     """
     size = now.size
+    memory = reopened(memory, now, bounds)
     if memory.settled is not None:
-        return ScalingDecision(f"{measured_text(memory, size)}; settled at {size}", memory)
+        return ScalingDecision(f"{measured_text(memory, size, now)}; settled at {size}", memory)
     if bounds.maximum <= bounds.minimum or size < bounds.minimum:
-        return settle(memory, now, bounds, f"{measured_text(memory, size)}; {bounds.limit} allows no other size")
+        return settle(memory, now, bounds, f"{measured_text(memory, size, now)}; {bounds.limit} allows no other size")
     known = {n: rate for n, rate in memory.measured_rates().items() if rate.mean > 0}
     if size not in known:
         return ScalingDecision(f"{size} members train nothing", memory)
@@ -64,14 +67,14 @@ def next_size(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds) -> Scal
         if climbed is not None:
             return climbed
     if not now.window_is_over:
-        return ScalingDecision(f"{measured_text(memory, size)} so far", memory)
+        return ScalingDecision(f"{measured_text(memory, size, now)} so far", memory)
     fitted = fit_curves(known, memory.noise)
     if len(known) == 1:
         return _second_size(memory, now, bounds, fitted)
     estimates = fitted.size_estimates(min(bounds.minimum, size), max(bounds.maximum, size), now.objective)
     up = estimates.too_small(size) if size < bounds.maximum else 0.0
     down = estimates.too_large(size) if size > bounds.minimum else 0.0
-    facts = f"{compared_text(memory, size)}; {_marginal_text(fitted, now)}"
+    facts = f"{compared_text(memory, size, now)}; {_marginal_text(fitted, now)}"
     if memory.moves >= MOST_MOVES and memory.rate(size).weight < _LEAST_WINDOWS:
         return ScalingDecision(f"{facts}; measuring {size} again", memory)
     if memory.moves < MOST_MOVES and not _is_decided(memory, size, up, down):
@@ -84,7 +87,7 @@ def next_size(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds) -> Scal
         target = (
             _larger_size(memory, size, bounds, estimates)
             if direction > 0
-            else _smaller_size(memory, size, bounds, estimates)
+            else _smaller_size(memory, size, bounds, estimates, needed=now.objective.needed or 0.0)
         )
         if (target - size) * direction > 0 and (direction > 0 or size - target >= min(size, max(1, size // 10))):
             return _move_or_return(memory, now, bounds, fitted, target, facts)
@@ -132,18 +135,25 @@ def _larger_size(memory: ScalingMemory, size: int, bounds: Bounds, estimates: Si
     return max(allowed(target, bounds), min(bounds.maximum, allowed(size + bounds.multiple_of, bounds)))
 
 
-def _smaller_size(memory: ScalingMemory, size: int, bounds: Bounds, estimates: SizeEstimates) -> int:
-    """Return the size to shrink to: down to half the present one before the turn, a size that is enough after it."""
+def _smaller_size(memory: ScalingMemory, size: int, bounds: Bounds, estimates: SizeEstimates, *, needed: float) -> int:
+    """Return the size to shrink to: down to half the present one before the turn, a size that is enough after it.
+
+    It is none of those that are known to train less than is needed.
+    """
     if memory.heading <= 0 and not memory.turned:
         least = min(memory.rates)
         target = max(math.ceil(least * _FURTHER), min(least - 1, estimates.enough(_BOLD)))
         return allowed(max(bounds.minimum, target), bounds)
-    return allowed(rounder(max(bounds.minimum, estimates.enough(_CAREFUL)), bounds, below=size), bounds)
+    least = max(bounds.minimum, estimates.enough(_CAREFUL))
+    slow = [n for n, rate in memory.rates.items() if n < size and rate < needed]
+    if slow:
+        least = max(least, max(slow) + bounds.multiple_of)  # whatever the curves say
+    return allowed(rounder(least, bounds, below=size), bounds)
 
 
 def _second_size(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, fitted: CurveFit) -> ScalingDecision:
     """Choose the second size of a search at the maximum: fewer members."""
-    size, facts = now.size, f"{measured_text(memory, now.size)}, no other size is known"
+    size, facts = now.size, f"{measured_text(memory, now.size, now)}, no other size is known"
     if not _is_exact(memory, size):
         return ScalingDecision(f"{facts}; measuring {size} again", memory)
     if size >= bounds.maximum:
@@ -182,9 +192,12 @@ def _move_or_return(
 
 
 def _marginal_text(fitted: CurveFit, now: ScalingInputs) -> str:
-    """Return a text: what the last member adds by the fitted curve, compared with the objective."""
+    """Return a text: what the last member adds by the fitted curve, compared with the objective; or what is needed."""
+    if now.objective.needed is not None and now.objective.enough is not None:
+        return f"finishTime needs {now.objective.needed:.1f} samples/s, {now.objective.enough:.1f} with a reserve"
     before = max(1, now.size - 1)
     gain = before * (fitted.rate(before + 1) / fitted.rate(before) - 1)
-    comparison = "at least" if gain >= now.objective else "below"
+    least = now.objective.threshold(before)
+    comparison = "at least" if gain >= least else "below"
     last_member = f"by the fitted curve the last member adds {gain:.0%} of an average one"
-    return f"{last_member}, {comparison} minMarginalEfficiency {now.objective:.0%}"
+    return f"{last_member}, {comparison} {threshold_text(now.objective, before)}"

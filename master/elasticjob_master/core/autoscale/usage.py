@@ -18,6 +18,8 @@ class _Sums:
     samples: int = 0
     cpu: float = 0.0
     cpu_peak: float = 0.0
+    steady_samples: int = 0
+    steady_cpu: float = 0.0
     memory: int = 0
     near_limit: int = 0
 
@@ -32,14 +34,17 @@ class UsageSamples:
         """Drop all samples."""
         self._sums = {}
 
-    def add(self, members: Iterable[Member], resources: dict[str, ContainerResources]) -> None:
-        """Add a sample of each member's use; `resources` has what it may use, by pod UID."""
+    def add(self, members: Iterable[Member], resources: dict[str, ContainerResources], *, warm: bool) -> None:
+        """Add a sample of each member's use. `warm`: the warm-up is over; `resources`: what it may use, by pod UID."""
         before, self._sums = self._sums, {}
         for member in members:
             sums = self._sums[member.uid] = before.get(member.uid, _Sums())
             usage, limit = member.usage, resources.get(member.uid, ContainerResources()).memory
             sums.samples += 1
             sums.cpu += usage.cpu_cores
+            if warm:
+                sums.steady_samples += 1
+                sums.steady_cpu += usage.cpu_cores
             sums.cpu_peak = max(sums.cpu_peak, usage.cpu_cores)
             sums.memory = max(sums.memory, usage.memory_bytes)
             sums.near_limit += limit is not None and usage.memory_bytes >= NEARLY_USED_UP * limit
@@ -53,6 +58,7 @@ class UsageSamples:
             name=member.identity.pod_name,
             cpu=sums.cpu / sums.samples,
             cpu_peak=sums.cpu_peak,
+            steady_cpu=sums.steady_cpu / sums.steady_samples if sums.steady_samples else 0.0,
             memory=sums.memory,
             near_limit=sums.near_limit / sums.samples,
             cpu_request=resources.cpu,

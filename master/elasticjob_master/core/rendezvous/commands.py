@@ -7,10 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Start:
-    """Start the member's training process in the world of a round."""
+    """Start the member's training process in the world of a round.
+
+    `crash_excused`: its last crash was the consequence of another member's. `goes_on`: also when the world changes.
+    """
 
     uid: str
     round: int
+    crash_excused: bool = False
+    goes_on: bool = False
 
 
 @dataclass(frozen=True)
@@ -20,6 +25,8 @@ class Stop:
     uid: str
     round: int
     grace_seconds: float
+    reason: str = ""
+    """Why this process alone is stopped and started again, if so."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,14 @@ class HostsUpdated:
 
 
 @dataclass(frozen=True)
+class WorldChanged:
+    """Tell the member's process, which goes on from world to world, the world of a round."""
+
+    uid: str
+    round: int
+
+
+@dataclass(frozen=True)
 class ReleaseLeases:
     """The member's training process has ended: return the shards that are leased to it."""
 
@@ -80,4 +95,4 @@ class MemberRemoved:
     uid: str
 
 
-Command = Start | Stop | Drain | Exit | Check | Configure | HostsUpdated | ReleaseLeases | MemberRemoved
+Command = Start | Stop | Drain | Exit | Check | Configure | HostsUpdated | WorldChanged | ReleaseLeases | MemberRemoved

@@ -49,7 +49,7 @@ def check_current(job: RendezvousState, uid: str, process_round: int) -> Member:
     """
     member = check_process(job, uid, process_round)
     pod = member.identity.pod_name
-    if process_round and (job.rules.in_process_elastic or job.keeps_process(member)):
+    if process_round and (job.rules.in_process_elastic or job.goes_on(member)):
         # Its process goes on from world to world, with the round of its start.
         if not job.in_world(uid):
             reason = f"pod {pod} is not in the world of round {job.round}"
@@ -64,8 +64,11 @@ def check_may_commit(job: RendezvousState, uid: str, process_round: int) -> None
 
     Raises:
         NotReadyYet: as for `check_current`; or its agent is disconnected, so the next world may begin at any moment.
-        NotCurrent: the process has ended, or the others train without it.
+        NotCurrent: the process has ended, or the others train without it, or it has not taken the present world yet.
     """
     member = check_current(job, uid, process_round)
+    if job.is_notified(member) and member.taken_round < job.round:
+        taken = f"the process of pod {member.identity.pod_name} is in the world of round {member.taken_round}"
+        raise NotCurrent(f"{taken}, the present one is {job.round}: call next_world() first")
     if member.disconnected_since is not None:
         raise NotReadyYet(f"pod {member.identity.pod_name} is disconnected")

@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from elasticjob_api.frameworks import stop_stage
 from elasticjob_api.health import NodeCheck
 
-from elasticjob_master.core.rendezvous.commands import Check, Command, Drain, Exit, HostsUpdated, Start, Stop
+from elasticjob_master.core.rendezvous.commands import (
+    Check,
+    Command,
+    Drain,
+    Exit,
+    HostsUpdated,
+    Start,
+    Stop,
+    WorldChanged,
+)
 from elasticjob_master.core.rendezvous.members import LastCommand, Member
 from elasticjob_master.core.rendezvous.rules import Phase, Timing
 
@@ -25,6 +34,7 @@ class WorldState:
         announced: with an elastic driver: the processes of the last world shall come into the present one.
         stop_without_grace: the world has failed, so its processes have nothing to save.
         kept_roles: the roles whose processes go on.
+        notified_roles: the roles whose processes go on and are told each new world.
         stop_order: the roles that are stopped one after the other.
         stop_stage: the first place in this order at which a process still has to end.
     """
@@ -36,6 +46,7 @@ class WorldState:
     in_process_elastic: bool
     stop_without_grace: bool
     kept_roles: frozenset[str] = frozenset()
+    notified_roles: frozenset[str] = frozenset()
     stop_order: tuple[str, ...] = ()
     stop_stage: int = 0
     elastic_driver: bool = False
@@ -43,11 +54,20 @@ class WorldState:
 
     def must_stop(self, member: Member) -> bool:
         """Return whether a member's process has to be stopped because of a change of the world."""
-        if member.identity.role in self.kept_roles:
+        if self.goes_on(member):
             return False
         if self.in_process_elastic:
             return self.phase == "reforming"  # only when all processes are restarted
-        return member.process_round != self.round or self.phase in ("reforming", "waiting")
+        return bool(member.renewal) or member.process_round != self.round or self.phase in ("reforming", "waiting")
+
+    def goes_on(self, member: Member) -> bool:
+        """Return whether a member's process belongs to later worlds than that of its start."""
+        role = member.identity.role
+        return role in self.kept_roles or (role in self.notified_roles and not member.renewal)
+
+    def must_be_told(self, member: Member) -> bool:
+        """Return whether a member's process goes on in the present world, and has not taken it yet."""
+        return member.identity.role in self.notified_roles and 0 < member.taken_round < self.round
 
     def is_misfit(self, member: Member) -> bool:
         """Return whether a process was started for a world that has not come about: its rank and size are wrong."""
@@ -55,8 +75,13 @@ class WorldState:
         return bool(member.process_round) and not member.joined_round and not fits
 
     def is_over(self, member: Member) -> bool:
-        """Return whether another world was formed while a member's process still ran, as it was cut off then."""
-        goes_on = self.in_process_elastic or member.identity.role in self.kept_roles
+        """Return whether another world was formed while a member's process still ran, as it was cut off then.
+
+        Or whether it has to be killed for another reason: what it would save must not count.
+        """
+        if member.renewal:
+            return member.renewal == "at_once" and bool(member.process_round)
+        goes_on = self.in_process_elastic or self.goes_on(member)
         return not goes_on and 0 < member.process_round < self.round
 
     def waits_to_stop(self, member: Member) -> bool:
@@ -86,8 +111,9 @@ def desired_command(member: Member, world: WorldState) -> LastCommand | None:
             if world.elastic_driver and world.is_misfit(member):
                 return LastCommand("stop", member.process_round, at_once=True)
             return _announcement(member, world) or member.last_command
-        if member.identity.role in world.kept_roles or world.waits_to_stop(member):
-            return member.last_command
+        if world.goes_on(member) or world.waits_to_stop(member):
+            tell = in_world and world.must_be_told(member)
+            return LastCommand("world_changed", world.round) if tell else member.last_command
         if not in_world or world.must_stop(member):
             return LastCommand("stop", member.process_round, world.stop_without_grace)
         return member.last_command
@@ -103,17 +129,24 @@ def _announcement(member: Member, world: WorldState) -> LastCommand | None:
     return None
 
 
-def send(member: Member, desired: LastCommand, *, now: float, timing: Timing, check: NodeCheck) -> Command:
-    """Record a command as the member's last one, with the deadlines that follow from it, and return it."""
+def send(
+    member: Member, desired: LastCommand, *, goes_on: bool, now: float, timing: Timing, check: NodeCheck
+) -> Command:
+    """Record a command as the member's last one, with the deadlines that follow from it, and return it.
+
+    `goes_on`: its process goes on when the world changes.
+    """
     member.last_command = desired
     match desired.command:
         case "start":
             member.process_round, member.started = desired.round, False
-            return Start(member.uid, desired.round)
+            return Start(member.uid, desired.round, member.crash_excused, goes_on)
         case "stop":
             grace = 0.0 if desired.at_once else timing.stop
             member.stop_due = now + 2 * grace + timing.stop_margin
-            return Stop(member.uid, desired.round, grace)
+            late = member.renewal == "asked"
+            reason = f"it has not taken a new world within {timing.stop:g} s, so it is started again" if late else ""
+            return Stop(member.uid, desired.round, grace, reason)
         case "drain":
             member.stop_due = now + 2 * member.drain_seconds + timing.stop_margin if member.process_round else None
             # A little less than the operator waits, so that the agent ends the process and not the kubelet.
@@ -123,5 +156,7 @@ def send(member: Member, desired: LastCommand, *, now: float, timing: Timing, ch
             return Check(member.uid, desired.round, state.peers, tuple(check.command), float(check.timeout_seconds))
         case "hosts_updated":
             return HostsUpdated(member.uid, desired.round)
+        case "world_changed":
+            return WorldChanged(member.uid, desired.round)
         case "exit":
             return Exit(member.uid, problem=member.node_check.problem if member.node_check.stage == "failed" else "")

@@ -1,6 +1,7 @@
 """Which members are lost, and which are at fault when processes fail.
 
 When one process of a world fails, the others soon fail too, because they wait for it. Only the first one is at fault.
+The time of the failures counts, not that of their reports: below torchrun all members of a world end at once.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ def members_at_fault(
         return list(crashed)
     if other_cause:
         return []
-    first = min(crashed, key=lambda member: member.crashed_at or 0.0)
-    if not single_member and now - (first.crashed_at or 0.0) < timing.fault_window:
+    reported_at = min(member.crashed_at or 0.0 for member in crashed)
+    if not single_member and now - reported_at < timing.fault_window:
         return None
-    return [first]
+    return [min(crashed, key=lambda member: member.failed_at)]
 
 
 def is_lost(member: Member, timing: Timing, now: float) -> bool:

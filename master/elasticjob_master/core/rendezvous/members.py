@@ -14,6 +14,7 @@ from elasticjob_api.refusals import NotCurrent
 
 from elasticjob_master.core.step_times import StepTimes
 
+Renewal = Literal["", "asked", "at_once"]
 MemberState = Literal["waiting", "training", "draining", "suspected", "succeeded"]
 UNFINISHED_STAGES = ("waiting", "running", "answered")
 """Stages of a node check that is not decided yet; a member in one of them cannot join a world."""
@@ -54,7 +55,7 @@ class LastCommand:
         at_once: a stop without grace period.
     """
 
-    command: Literal["start", "stop", "drain", "exit", "check", "hosts_updated"]
+    command: Literal["start", "stop", "drain", "exit", "check", "hosts_updated", "world_changed"]
     round: int = 0
     at_once: bool = False
 
@@ -91,13 +92,19 @@ class Member:
         process_round: the round of its training process; 0 when none runs or is being started.
         started: the agent has confirmed the start of that process.
         joined_round: the round of the latest world in which its process has got its place, where the master plays
-            Horovod's elastic driver; 0: none, so it does not have the state of the training.
+            Horovod's elastic driver: 0: none, so it does not have the state of the training. In a notified role that of
+            the latest world that its process has taken after its start.
         joining: its process waits for its place in a later world.
+        take_due: when its process, in a notified role, must have taken the present world; None: it has.
+        renewal: its process, in a notified role, is stopped and started again: it is asked to stop, or killed at once.
         last_round: the last round in which it has run a process; no round is started twice on one member.
         stop_due: when a process that is being stopped must have ended; afterwards the member counts as lost.
         exit_due: how long to wait for the exit report of a process that is known to have ended.
-        crashed_at: when its process failed without being stopped; None once it is decided whose fault that was.
+        crashed_at: when it was reported that its process failed without being stopped; None once it is decided whose
+            fault that was.
+        failed_at: when the first of its processes failed then, as its agent tells.
         retry: its agent may start that process again in the next world, even if it was at fault.
+        crash_excused: that was a consequence of another member's failure; its agent is told so by the next Start.
         draining_since: when it was asked to leave.
         drain_seconds: how long its process may take for that.
         exiting: it has to leave with its process' exit code, or because its node has failed the check.
@@ -116,11 +123,15 @@ class Member:
     started: bool = False
     joined_round: int = 0
     joining: bool = False
+    take_due: float | None = None
+    renewal: Renewal = ""
     last_round: int = 0
     stop_due: float | None = None
     exit_due: float | None = None
     crashed_at: float | None = None
+    failed_at: float = 0.0
     retry: bool = False
+    crash_excused: bool = False
     draining_since: float | None = None
     drain_seconds: float = 0.0
     exiting: bool = False
@@ -150,6 +161,11 @@ class Member:
         return self.disconnected_since is None and not self.leaving and self.node_check.stage not in UNFINISHED_STAGES
 
     @property
+    def taken_round(self) -> int:
+        """The round of the latest world that its process knows; 0: none runs."""
+        return max(self.process_round, self.joined_round) if self.process_round else 0
+
+    @property
     def state(self) -> MemberState:
         """The state shown to users."""
         if self.succeeded:
@@ -164,7 +180,8 @@ class Member:
         """Record that its training process has ended."""
         self.last_round = max(self.last_round, self.process_round)
         self.process_round, self.started, self.joined_round, self.joining = 0, False, 0, False
-        self.stop_due = self.exit_due = None
+        self.stop_due = self.exit_due = self.take_due = None
+        self.renewal = ""
 
     def drain(self, seconds: float, now: float) -> None:
         """Ask it to leave within so many seconds; only the first call has an effect, and none after success."""

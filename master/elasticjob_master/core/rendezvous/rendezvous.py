@@ -23,6 +23,7 @@ from elasticjob_master.core.rendezvous import (
     elastic_driver,
     failure_detection,
     node_check,
+    notified_processes,
     world_changes,
 )
 from elasticjob_master.core.rendezvous.commands import Command, MemberRemoved, ReleaseLeases
@@ -78,12 +79,15 @@ class Rendezvous(RendezvousState):
             return
         self.members.set_disconnected(member, None)
         self.members.awaited.discard(uid)
+        replaced = notified_processes.was_replaced(self, member, running_round)
         member.last_command, member.last_heard_at, member.suspected = None, now, False
         self._adopt_reported_process(member, running_round, now)
         if running_round:
             # A world that an earlier master has formed and not stored is unknown here: another one is formed.
             self.round = max(self.round, joined_round)
             member.joined_round = max(member.joined_round, joined_round)
+            if replaced:
+                member.renewal = "at_once"
         if draining:
             member.drain(self.timing.stop, now)
         member.joined_at = None if uid in self.world_uids else now
@@ -122,16 +126,24 @@ class Rendezvous(RendezvousState):
         """Handle that a process has got its place in the world of a round; a repeated report changes nothing."""
         member = self.members.get(uid)
         if member is not None and member.process_round and member.joined_round < round_ <= self.round:
-            member.joined_round, member.joining = round_, False
+            member.joined_round, member.joining, member.take_due = round_, False, None
 
     def process_started(self, uid: str, process_round: int) -> None:
         """Handle that an agent has started its training process."""
         member = self.members.get(uid)
         if member is not None and member.process_round == process_round:
-            member.started = True
+            member.started, member.crash_excused = True, False
 
     def process_exited(
-        self, uid: str, process_round: int, exit_code: int, now: float, *, requested: bool, retry: bool = False
+        self,
+        uid: str,
+        process_round: int,
+        exit_code: int,
+        now: float,
+        *,
+        requested: bool,
+        retry: bool = False,
+        failed_seconds_ago: float = 0.0,
     ) -> None:
         """Handle that a training process has ended; a repeated report changes nothing.
 
@@ -142,6 +154,7 @@ class Rendezvous(RendezvousState):
             now: the present time.
             requested: it was stopped.
             retry: it has crashed, and its agent may start it again in the next world.
+            failed_seconds_ago: when the first of the member's processes failed.
         """
         member = self.members.get(uid)
         if member is None or process_round == 0 or member.process_round != process_round:
@@ -161,7 +174,7 @@ class Rendezvous(RendezvousState):
                 self.phase = "finishing"
                 self.finished_at = now if self.finished_at is None else self.finished_at
         else:
-            member.crashed_at, member.retry = now, retry
+            member.crashed_at, member.retry, member.failed_at = now, retry, now - failed_seconds_ago
 
     def set_draining(self, pods: Mapping[str, float], now: float) -> None:
         """Drain these pods, and pods that register later under these names; maps names to drain seconds.
@@ -194,6 +207,7 @@ class Rendezvous(RendezvousState):
         if self.phase == "training":
             self.phase = "reforming"
         self.world_failed = self.member_lost = True
+        notified_processes.renew_all(self)
 
     def extend_deadlines(self, seconds: float) -> None:
         """Extend all members' deadlines by a time in which the master itself was suspended and received nothing."""
@@ -204,6 +218,8 @@ class Rendezvous(RendezvousState):
                 member.stop_due += seconds
             if member.exit_due is not None:
                 member.exit_due += seconds
+            if member.take_due is not None:
+                member.take_due += seconds
             if member.disconnected_since is not None:
                 member.disconnected_since += seconds
 
@@ -227,10 +243,13 @@ class Rendezvous(RendezvousState):
                 desired = desired_commands.desired_command(member, world)
                 if desired is None or desired is member.last_command or desired == member.last_command:
                     continue
-                if desired.command == "start" and not may_start:
+                if desired.command in ("start", "world_changed") and not may_start:
                     self._wait_for_store(now)
                     continue
-                command = desired_commands.send(member, desired, now=now, timing=self.timing, check=self.node_check)
+                goes_on, check = self.goes_on(member), self.node_check
+                command = desired_commands.send(
+                    member, desired, goes_on=goes_on, now=now, timing=self.timing, check=check
+                )
                 self._commands.append(command)
         commands, self._commands = self._commands, []
         return commands
@@ -272,6 +291,7 @@ class Rendezvous(RendezvousState):
 
     def _world_state(self, now: float) -> desired_commands.WorldState:
         order, kept = self.rules.stop_order, frozenset(r for r, size in (self.sizes or {}).items() if size.kept)
+        notified = frozenset(role for role, size in (self.sizes or {}).items() if size.notified)
         running = self.running() if (order or kept) and self.phase == "reforming" else ()
         stages = (stop_stage(member.identity.role, order, kept) for member in running)
         return desired_commands.WorldState(
@@ -282,6 +302,7 @@ class Rendezvous(RendezvousState):
             in_process_elastic=self.rules.in_process_elastic,
             stop_without_grace=self.stop_without_grace,
             kept_roles=kept,
+            notified_roles=notified,
             stop_order=order,
             stop_stage=min(stages, default=0),
             elastic_driver=self.rules.elastic_driver,
@@ -297,6 +318,8 @@ class Rendezvous(RendezvousState):
             elif member.exit_due is not None and now > member.exit_due:
                 self._end_process(member)
                 self.world_incomplete = True
+            elif self.is_notified(member):
+                notified_processes.check_world_taken(self, member, now)
 
     def _resolve_crashes(self, now: float) -> None:
         """Decide which members of failed processes have to exit, once that is known."""
@@ -318,6 +341,7 @@ class Rendezvous(RendezvousState):
         for member in crashed:
             member.crashed_at = None
             member.exiting = member in at_fault and not member.retry
+            member.crash_excused = member not in at_fault
         self.world_failed = True
 
     # --- facts -------------------------------------------------------------------------------------------------------

@@ -57,11 +57,13 @@ class RoleSize:
         minimum: the least number.
         desired: the desired number.
         kept: its processes go on when the world changes, with the round in which they were started.
+        notified: its processes go on when the world changes, and are told the new one.
     """
 
     minimum: int
     desired: int
     kept: bool = False
+    notified: bool = False
 
 
 @dataclass(frozen=True)

@@ -112,8 +112,28 @@ class RendezvousState:
         """Return whether a member's process goes on when the world changes."""
         if self.rules.in_process_elastic:
             return self.phase != "reforming"  # to which only a restart of all leads
+        return self.goes_on(member) and not member.leaving
+
+    def goes_on(self, member: Member) -> bool:
+        """Return whether a member's process, which may be leaving, belongs to later worlds than that of its start."""
         size = (self.sizes or {}).get(member.identity.role)
-        return size is not None and size.kept and not member.leaving
+        return size is not None and (size.kept or size.notified) and not member.renewal
+
+    def is_kept(self, member: Member) -> bool:
+        """Return whether a member's process goes on when the world changes, with the round of its start."""
+        size = (self.sizes or {}).get(member.identity.role)
+        return size is not None and size.kept
+
+    def meeting(self) -> tuple[str, ...]:
+        """Return the UIDs of those who meet at barriers: all of the world but processes kept from earlier rounds."""
+        if not any(size.kept for size in (self.sizes or {}).values()):
+            return self.world
+        return tuple(m.uid for m in self.world_members() if not (self.is_kept(m) and 0 < m.process_round < self.round))
+
+    def is_notified(self, member: Member) -> bool:
+        """Return whether a member's process is told each new world."""
+        size = (self.sizes or {}).get(member.identity.role)
+        return size is not None and size.notified
 
     def running(self) -> Iterator[Member]:
         """Return the connected members of the present world whose processes run and have to end before the next one."""

@@ -89,6 +89,7 @@ def restore_member(stored: StoredMember, now: float) -> Member:
         joined_round=stored.joined_round,
         last_round=stored.last_round,
         crashed_at=now if stored.crashed else None,
+        failed_at=now,
         retry=stored.retry,
         draining_since=now if stored.draining else None,
         drain_seconds=stored.drain_seconds,

@@ -8,8 +8,8 @@
     finishing -> reforming: the world has failed, and its processes do not end by themselves in time.
 
 With an in-process elastic framework membership changes do not lead to reforming: it stays in training, and the next
-world is formed while the processes of the last one run. The same holds for the processes of single roles that are kept.
-Where the master plays Horovod's elastic driver, `elastic_driver` decides about that.
+world is formed while the processes of the last one run. The same holds for the processes of single roles that are kept
+or notified. Where the master plays Horovod's elastic driver, `elastic_driver` decides about that.
 """
 
 from __future__ import annotations

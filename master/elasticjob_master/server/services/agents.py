@@ -25,6 +25,7 @@ from elasticjob_master.core.rendezvous.commands import (
     ReleaseLeases,
     Start,
     Stop,
+    WorldChanged,
 )
 from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.server import protobuf
@@ -125,7 +126,14 @@ class AgentService:
                     exited.exit_code,
                     ", as asked" if exited.asked else "",
                 )
-                controller.exited(member, exited.round, exited.exit_code, requested=exited.asked, retry=exited.retry)
+                controller.exited(
+                    member,
+                    exited.round,
+                    exited.exit_code,
+                    requested=exited.asked,
+                    retry=exited.retry,
+                    failed_seconds_ago=exited.failed_milliseconds_ago / 1000,
+                )
             case "joined":
                 controller.joined(member, message.joined.round)
             case "leaving":
@@ -141,7 +149,11 @@ class AgentService:
         number, self._next_command = self._next_command, self._next_command + 1
         match command:
             case Start(uid=uid):
-                return partial(self._start_messages_with(uid).start, number, uid)
+                excused, goes_on = command.crash_excused, command.goes_on
+                start = self._start_messages_with(uid).start
+                return partial(start, number, uid, crash_excused=excused, goes_on=goes_on)
+            case WorldChanged(uid=uid):
+                return partial(self._start_messages_with(uid).world_changed, number, uid)
             case Stop():
                 stop = pb.Stop(round=command.round, grace_seconds=command.grace_seconds)
                 return pb.MasterMessage(command_id=number, stop=stop).SerializeToString

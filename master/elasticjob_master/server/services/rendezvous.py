@@ -106,7 +106,7 @@ class RendezvousService(RendezvousServiceServicer):
         barriers, name = self._controller.barriers, request.name
         while True:
             before = barriers.times_passed(name)
-            passed = barriers.arrive(name, request.number, request.pod_uid, self._controller.rendezvous.world)
+            passed = barriers.arrive(name, request.number, request.pod_uid, self._controller.rendezvous.meeting())
             if barriers.times_passed(name) > before:
                 self._changed("barrier", name)
             if passed:
@@ -117,7 +117,7 @@ class RendezvousService(RendezvousServiceServicer):
             self._check_round(request.round)
 
     def _missing_members(self, name: str) -> str:
-        world, members = self._controller.rendezvous.world, self._controller.members
+        world, members = self._controller.rendezvous.meeting(), self._controller.members
         absent = [member for uid in self._controller.barriers.absent(name, world) if (member := members.get(uid))]
         shown = ", ".join(member.identity.pod_name for member in absent[:5])
         return f"barrier {name!r}: {len(absent)} of {len(world)} have not come, such as {shown or 'some that are gone'}"

@@ -109,6 +109,11 @@ class ShardService(ShardServiceServicer):
             if not request.round:
                 raise BadRequest("round is 0; it must be the round of the process that restores")
             member = check_current(self._controller.rendezvous, request.pod_uid, request.round)
+            if self._controller.rendezvous.is_notified(member):
+                raise BadRequest(
+                    f"role {member.identity.role} has onWorldChange: Notify; its processes go on with what they have "
+                    f"trained, so data set {request.dataset} cannot go back to a checkpoint: use Restart for that"
+                )
             only = self._controller.rendezvous.world == (request.pod_uid,) and member.identity.slots == 1
             ledger.restore(request.state, request.round, only=only)
             self._controller.changed()

@@ -1,4 +1,4 @@
-"""The Start messages of one world: the part that is the same for all members is serialised once.
+"""The messages that tell members a world, Start and WorldChanged: what is the same for all is serialised once.
 
 A world of a thousand members takes a hundred kilobytes, and each member gets all of it.
 """
@@ -15,7 +15,7 @@ from elasticjob_master.server import protobuf
 
 
 class StartMessages:
-    """The Start messages of one world's members."""
+    """The messages that tell one world to its members."""
 
     def __init__(self, process_round: int, members: Sequence[Member], framework: Framework) -> None:
         self.process_round = process_round
@@ -31,11 +31,12 @@ class StartMessages:
             member.processes = len(self._ranks[member.pod_uid])
         shared = pb.Start(world=world, elastic_driver=framework.elastic_driver)
         self._shared = pb.MasterMessage(start=shared).SerializeToString()
+        self._shared_change = pb.MasterMessage(world_changed=pb.WorldChanged(world=world)).SerializeToString()
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._ranks
 
-    def start(self, number: int, uid: str) -> bytes:
+    def start(self, number: int, uid: str, *, crash_excused: bool = False, goes_on: bool = False) -> bytes:
         """Return one member's MasterMessage: two halves of a message, one after the other, are read as the whole."""
         ranks = self._ranks[uid]
         first, *others = map(self._environment, ranks)
@@ -43,5 +44,12 @@ class StartMessages:
             rank=ranks.start,
             environment=first,
             other_environments=[pb.ProcessEnvironment(variables=variables) for variables in others],
+            crash_excused=crash_excused,
+            goes_on=goes_on,
         )
         return pb.MasterMessage(command_id=number, start=start).SerializeToString() + self._shared
+
+    def world_changed(self, number: int, uid: str) -> bytes:
+        """Return the MasterMessage for a member whose process goes on."""
+        change = pb.WorldChanged(rank=self._ranks[uid].start)
+        return pb.MasterMessage(command_id=number, world_changed=change).SerializeToString() + self._shared_change

@@ -55,6 +55,18 @@ def infrastructure_manifests(job: ElasticJob, *, network_policies: bool = False)
     return manifests
 
 
+def profile_manifest(job: ElasticJob) -> Json | None:
+    """Return the empty ConfigMap of a job's profile, which jobs share and which outlives them; None: it has none."""
+    if job.profile is None:
+        return None
+    metadata = {
+        "name": names.profile_config_map(job.profile),
+        "namespace": job.metadata.namespace,
+        "labels": {names.LABEL_PROFILE: job.profile},
+    }
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+
+
 def _network_policy(job: ElasticJob) -> Json:
     """Return the manifest of the policy by which only pods of the job reach its pods, on whatever port."""
     own = {"podSelector": {"matchLabels": {names.LABEL_JOB_UID: job.metadata.uid}}}
@@ -72,9 +84,10 @@ def manifest_inputs(job: ElasticJob) -> Hashable:
     """Return the mutable part of a job that the manifests depend on: while it is equal, so are the manifests."""
     policy = job.spec.run_policy.scheduling_policy
     if policy.gang == "none":
-        return policy.gang
+        return (policy.gang, job.profile)
     min_replicas = tuple(role.min_replicas for role in job.spec.replica_specs.values())
-    return (policy.gang, policy.queue, policy.priority_class_name, min_replicas, str(job.spec.master.resources))
+    resources = str(job.spec.master.resources)
+    return (policy.gang, job.profile, policy.queue, policy.priority_class_name, min_replicas, resources)
 
 
 def secret(job: ElasticJob, content: Mapping[str, bytes]) -> Json:
@@ -164,7 +177,7 @@ def _ports() -> list[Json]:
 def _rules(job: ElasticJob) -> list[Json]:
     """Return the master's rights, limited to this job's objects by name; list, watch and create of plans cannot be."""
     name = job.metadata.name
-    return [
+    rules = [
         {
             "apiGroups": [names.GROUP],
             "resources": ["elasticjobs"],
@@ -180,3 +193,8 @@ def _rules(job: ElasticJob) -> list[Json]:
             "verbs": ["get", "patch", "update"],
         },
     ]
+    if job.profile is not None:
+        profile = names.profile_config_map(job.profile)
+        only = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [profile]}
+        rules.append({**only, "verbs": ["get", "patch"]})
+    return rules

@@ -69,7 +69,7 @@ def member_pod(
     restarts: int,
     uncounted_restarts: int = 0,
     defaults: Defaults,
-    default_limits: frozenset[str] = frozenset(),
+    default_limits: Mapping[str, int | str] | None = None,
 ) -> Json:
     """Return the manifest of a member's pod.
 
@@ -82,7 +82,7 @@ def member_pod(
         restarts: counted restarts of the index so far.
         uncounted_restarts: uncounted restarts of the index so far.
         defaults: what the job may leave out.
-        default_limits: resources of which the namespace gives a limit to containers that name none.
+        default_limits: the limits that the namespace gives to containers that name none.
     """
     spec = job.spec.replica_specs[role]
     template_metadata = spec.template.get("metadata") or {}
@@ -129,18 +129,21 @@ def member_pod(
 
 
 def with_resources(
-    resources: Mapping[str, Any], changes: Mapping[str, Any], default_limits: frozenset[str] = frozenset()
+    resources: Mapping[str, Any], changes: Mapping[str, Any], default_limits: Mapping[str, int | str] | None = None
 ) -> Json:
     """Return a container's resources with some of them changed.
 
     A limit is changed where there is one and not added, so that the pod's quality-of-service class, which Kubernetes
     does not let a running pod change, stays what the user chose. What cannot be overcommitted, such as a GPU,
-    needs one. Where the namespace would add one, it is set: the namespace's default may be less than the new request.
+    needs one. Where the namespace would add one that is less than the new request, it is set.
     """
     limits: Json = dict(resources.get("limits") or {})
-    limits |= {
-        name: value for name, value in changes.items() if name in limits or name in default_limits or "/" in name
+    too_small = {
+        name
+        for name, least in (default_limits or {}).items()
+        if name in changes and parse_quantity(changes[name]) > parse_quantity(least)
     }
+    limits |= {name: value for name, value in changes.items() if name in limits or name in too_small or "/" in name}
     changed: Json = {**resources, "requests": {**(resources.get("requests") or {}), **changes}}
     return {**changed, "limits": limits} if limits else changed
 

@@ -50,13 +50,18 @@ def after_termination(
 
 
 def seconds_left(back_off: BackOff | None, now: float) -> float:
-    """Return the seconds until the next pod may start; 0 when it may.
+    """Return the seconds until the next pod may start; 0 when it may."""
+    return seconds_until(back_off.until if back_off is not None else None, now, longest=MAX_DELAY_SECONDS)
+
+
+def seconds_until(time: str | None, now: float, *, longest: float) -> float:
+    """Return the seconds until a time in a status; 0 when it is over, or there is none.
 
     A time further ahead than the longest delay was written by a clock that was ahead of this one, and is ignored.
     """
-    until = _parsed(back_off.until) if back_off is not None else None
+    until = _parsed(time)
     left = 0.0 if until is None else until - now
-    return left if 0 < left <= MAX_DELAY_SECONDS else 0.0
+    return left if 0 < left <= longest else 0.0
 
 
 def run_times(pod: Pod | None) -> tuple[float | None, float | None]:

@@ -12,7 +12,7 @@ from elasticjob_operator.core.manifests.pods import master_pod
 from elasticjob_operator.core.members import backoff
 from elasticjob_operator.core.members.failure_policy import classify, is_counted
 from elasticjob_operator.core.members.lost_pods import is_gone
-from elasticjob_operator.core.members.reconcile_result import ReconcileResult
+from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
 from elasticjob_operator.core.members.retained_pods import may_be_retained
 from elasticjob_operator.core.model.actions import CreatePod
 from elasticjob_operator.core.model.observed import Defaults, Observed, Pod
@@ -88,7 +88,7 @@ def _count_termination(result: ReconcileResult, job: ElasticJob, pod: Pod, now: 
     """Count the end of a master's pod, as a restart or as an uncounted one; while the job runs no end is a success."""
     failure, master = classify(pod), result.status.master
     if failure.action == "FailJob":
-        result.failure = f"the master cannot run: {failure.reason}"
+        result.failure = JobFailure(f"the master cannot run: {failure.reason}", "Permanent")
         return
     counted = is_counted(job, pod)
     back_off, consequence = backoff.after_termination(master.back_off, pod, now, from_outside=not counted)
@@ -102,5 +102,7 @@ def _count_termination(result: ReconcileResult, job: ElasticJob, pod: Pod, now: 
         result.record_event("MasterFailed", notes, warning=True)
         limit = job.spec.master.restart_limit
         if master.restarts > limit:
-            result.failure = f"the master failed and spec.master.restartLimit {limit} is used up: {failure.reason}"
+            result.failure = JobFailure(
+                f"the master failed and spec.master.restartLimit {limit} is used up: {failure.reason}"
+            )
     result.status = replace(result.status, master=master)

@@ -12,13 +12,16 @@ from elasticjob_operator.core.model.observed import Pod
 from elasticjob_operator.core.model.plan import Quantities
 
 
-def is_lowered(spec: ReplicaSpec, pod: Pod, own: Mapping[str, int | str]) -> bool:
+def is_lowered(spec: ReplicaSpec, pod: Pod, own: Mapping[str, int | str], by_plans: Mapping[str, int | str]) -> bool:
     """Whether a pod has less memory than its template says, so that running out of it is not the member's fault.
 
+    So it is, too, where the template says nothing and only a plan has (`by_plans`: what they have set for the role).
     Only once: what the member then gets is its `own`, and whatever takes that away from its pods, it counts.
     """
     template, current = _template_memory(spec), _pod_memory(pod)
-    if template is None or current is None or current >= template:
+    if template is None:
+        return current is not None and "memory" in by_plans and "memory" not in own
+    if current is None or current >= template:
         return False
     return "memory" not in own or parse_quantity(own["memory"]) < template
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from elasticjob_operator.core.manifests.pods import member_pod
 from elasticjob_operator.core.members import backoff
 from elasticjob_operator.core.members.lost_pods import is_gone, last_pod_name
-from elasticjob_operator.core.members.reconcile_result import ReconcileResult
+from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
 from elasticjob_operator.core.members.retained_pods import may_be_retained
 from elasticjob_operator.core.members.terminations import count_terminations, permanently_failed
 from elasticjob_operator.core.model.actions import CreatePod
@@ -51,7 +51,7 @@ def reconcile_members(
     limit = observed.job.spec.run_policy.backoff_limit
     if restarts > limit and not result.failure:
         last = f": {result.events[-1].note}" if result.events else ""
-        result.failure = f"{restarts} counted restarts are above runPolicy.backoffLimit {limit}{last}"
+        result.failure = JobFailure(f"{restarts} counted restarts are above runPolicy.backoffLimit {limit}{last}")
     if not result.failure:
         for role, pods in grouped.items():
             room = _most_pods(observed.job.spec.replica_specs[role]) + surplus[role]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus, ReplicaStatus
@@ -15,6 +16,20 @@ from elasticjob_operator.core.model.observed import Pod
 _MAX_NOTES = 10
 
 
+@dataclass(frozen=True)
+class JobFailure:
+    """Why a job has failed.
+
+    Attributes:
+        message: for people.
+        kind: whether the same would come again if the job began anew. Permanent: a rule or the program says so.
+            Deadline: the time that the job may take is over.
+    """
+
+    message: str
+    kind: Literal["Permanent", "Deadline", "Unknown"] = "Unknown"
+
+
 @dataclass
 class ReconcileResult:
     """What must be done about the pods of the members or of the master.
@@ -25,7 +40,7 @@ class ReconcileResult:
         deletes: pods to delete.
         confirm: names of pods that must be confirmed to be gone before others can be created.
         events: events to emit.
-        failure: why the job has failed; empty when it has not.
+        failure: why the job has failed; None when it has not.
         requeue_after: seconds after which to decide again although nothing has changed; None for no such time.
     """
 
@@ -34,7 +49,7 @@ class ReconcileResult:
     deletes: list[DeletePod] = field(default_factory=list)
     confirm: list[str] = field(default_factory=list)
     events: list[EmitEvent] = field(default_factory=list)
-    failure: str = ""
+    failure: JobFailure | None = None
     requeue_after: float | None = None
 
     def set_replica_status(self, role: str, replica: ReplicaStatus) -> None:

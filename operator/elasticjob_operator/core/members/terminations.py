@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from elasticjob_operator.core.members import backoff, more_memory
 from elasticjob_operator.core.members.failure_policy import Failure, classify
-from elasticjob_operator.core.members.reconcile_result import ReconcileResult
+from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
 from elasticjob_operator.core.model.observed import Pod
 
 
@@ -91,13 +91,13 @@ def _count_failure(
     result: ReconcileResult, counters: _Counters, spec: ReplicaSpec, role: str, pod: Pod, now: float
 ) -> None:
     failure, key = classify(pod, spec.restart_rules), str(pod.index)
-    own = counters.resources.get(key, {})
-    if lowered := failure.out_of_memory and more_memory.is_lowered(spec, pod, own):
+    own, by_plans = counters.resources.get(key, {}), result.status.replica_statuses[role].resources
+    if lowered := failure.out_of_memory and more_memory.is_lowered(spec, pod, own, by_plans):
         failure = failure.from_lowered_memory()
     if failure.action != "Ignore":
         result.status = replace(result.status, last_failure=f"{pod.name}: {failure.summary}")
     if failure.action == "FailJob":
-        result.failure = result.failure or f"{role} {pod.index} failed: {failure.reason}"
+        result.failure = result.failure or JobFailure(f"{role} {pod.index} failed: {failure.reason}", "Permanent")
         return
     before = counters.back_off.get(key)
     counters.back_off[key], consequence = backoff.after_termination(before, pod, now, from_outside=failure.from_outside)
@@ -123,7 +123,7 @@ def _fail_job_above_limit(
     """Fail the job if too many members of the role have used up their restarts; one, unless `minFailed` allows more."""
     failed = sum(n > spec.restart_limit for n in counters.restarts.values())
     if failed >= (spec.completion.min_failed or 1):
-        result.failure = result.failure or (
+        result.failure = result.failure or JobFailure(
             f"{role} {pod.index} failed and its restartLimit {spec.restart_limit} is used up: {failure.reason}"
         )
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from elasticjob_api import names
+
 Json = Mapping[str, Any]
 
 
@@ -95,6 +97,12 @@ class CreatePod:
     def name(self) -> str:
         """Its name."""
         return str(self.body["metadata"]["name"])
+
+    @property
+    def member(self) -> tuple[str, int]:
+        """Role and index of a member's pod."""
+        labels = self.body["metadata"]["labels"]
+        return labels[names.LABEL_ROLE], int(labels[names.LABEL_INDEX])
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
+
 from elasticjob_api.meta import Object, ObjectMeta
+from elasticjob_api.quantity import parse_quantity
 
 
 class LimitRangeItem(Object, frozen=True):
@@ -24,7 +28,12 @@ class LimitRange(Object, frozen=True):
     metadata: ObjectMeta
     spec: LimitRangeSpec = LimitRangeSpec()
 
-    @property
-    def default_limits(self) -> frozenset[str]:
-        """The resources for which a container without a limit of its own gets one."""
-        return frozenset(name for item in self.spec.limits if item.type == "Container" for name in item.default)
+
+def default_limits(ranges: Iterable[LimitRange]) -> dict[str, int | str]:
+    """Return the limits that a container without its own gets; the least where LimitRanges differ."""
+    found: dict[str, int | str] = {}
+    for item in (item for each in ranges for item in each.spec.limits if item.type == "Container"):
+        for name, value in item.default.items():
+            with suppress(ValueError):  # what a tenant has written is no reason to fail on the job
+                found[name] = min(value, found.get(name, value), key=parse_quantity)
+    return found

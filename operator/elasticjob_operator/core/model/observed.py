@@ -113,8 +113,8 @@ class Pod(Object, frozen=True):
 
     @property
     def index(self) -> int:
-        """Its index in the role; -1 for the master, which has none."""
-        return _number(self.metadata.labels.get(names.LABEL_INDEX), -1)
+        """Its index in the role; -1 for the master, which has none, whatever somebody has made of the label."""
+        return -1 if self.role == names.ROLE_MASTER else _number(self.metadata.labels.get(names.LABEL_INDEX), -1)
 
     @property
     def incarnation(self) -> int:
@@ -212,7 +212,7 @@ class Observed:
         account_created: when the master's service account was made; empty: not known.
         secret_made_anew: when the job's Secret was made with other contents than it had before; empty: never.
         refused_resizes: by pod UID the last resize in place that the API server refused, and why.
-        default_limits: resources for which the namespace's LimitRanges give a limit to containers that name none.
+        default_limits: the limits that the namespace's LimitRanges give to containers that name none.
         repairs: by UID of a custom resource whose stored status is beyond the bounds of its type, what brings it back.
         tampered: by UID of a pod whose labels or owner were edited, what was; `pods` has it as its name says.
         gone: by member the name of its latest pod of which the API server has confirmed that it is gone.
@@ -233,7 +233,7 @@ class Observed:
     account_created: str = ""
     secret_made_anew: str = ""
     refused_resizes: Mapping[str, tuple[ResizePod, str]] = dataclasses.field(default_factory=dict)
-    default_limits: frozenset[str] = frozenset()
+    default_limits: Mapping[str, int | str] = dataclasses.field(default_factory=dict)
     repairs: Mapping[str, Repair] = dataclasses.field(default_factory=dict)
     tampered: Mapping[str, str] = dataclasses.field(default_factory=dict)
     gone: Mapping[MemberKey, str] = dataclasses.field(default_factory=dict)

@@ -41,6 +41,7 @@ class ScalingResult:
         counted: members per role whose success counts: those that make up the size, without the surplus of a
             replacement, and those that drain, since the job has not succeeded while one of them trains.
         overrides: resources per role that the plan is setting for every member.
+        avoided_nodes: by role and index of a new member, the node that its pod shall avoid.
         actions: what to do after the job's status is written.
         requeue_after: seconds after which to decide again without a change; None for never.
     """
@@ -49,6 +50,7 @@ class ScalingResult:
     staying: Indices
     counted: Indices
     overrides: Mapping[str, Quantities] = field(default_factory=dict)
+    avoided_nodes: Mapping[tuple[str, int], str] = field(default_factory=dict)
     actions: list[Action] = field(default_factory=list)
     requeue_after: float | None = None
 
@@ -108,6 +110,7 @@ def advance(observed: Observed, status: ElasticJobStatus, plan: ScalePlan, now: 
     result = ScalingResult(with_membership(status, plan, members), staying, members.counted)
     if not completion_status.ends_early(plan.status):
         result.overrides = resize.resources_by_role(plan)
+        result.avoided_nodes = migration.avoided_nodes(observed, plan)
     if plan.status.execution_time is None:
         _drain(observed, plan, result, members, now)
     else:
@@ -185,7 +188,8 @@ def _request_resizes(
     status = replace(status, waiting_for=text, resized_pods=names, resize_time=requested_at)
     result.actions += patches.plan_status(plan, status)
     for pod in resizes.to_request:
-        result.actions.append(resize.resize_request(pod, resize.resources_of(job_status, plan, pod.role, pod.index)))
+        wanted = resize.resources_of(job_status, plan, pod.role, pod.index)
+        result.actions.append(resize.resize_request(observed.job, pod, wanted))
 
 
 def _migrate(observed: Observed, plan: ScalePlan, result: ScalingResult, now: float) -> None:

@@ -59,6 +59,21 @@ def failed_replacements(observed: Observed, plan: ScalePlan) -> Indices:
     return {role: frozenset(indices) for role, indices in found.items()}
 
 
+def avoided_nodes(observed: Observed, plan: ScalePlan) -> dict[tuple[str, int], str]:
+    """Return by role and index of a replacement the node that it shall avoid: that of the member it replaces."""
+    named = {(entry.name, entry.role, entry.index) for entry in plan.spec.migrate_pods if entry.avoid_node}
+    if not named:
+        return {}
+    replacements = {(m.role, m.index): m.replacement for m in plan.status.migrations if m.phase == "Starting"}
+    return {
+        (pod.role, replacements[pod.role, pod.index]): pod.spec.node_name
+        for pod in observed.pods
+        if (pod.role, pod.index) in replacements
+        and pod.spec.node_name
+        and not named.isdisjoint(((pod.name, None, None), (None, pod.role, pod.index)))
+    }
+
+
 def advance(observed: Observed, plan: ScalePlan, now: float) -> tuple[ScalePlanStatus, float | None]:
     """Return the plan's status with every migration advanced, and the seconds until the next one is due."""
     status, wait, pods_by_member = plan.status, None, _group_by_member(observed)

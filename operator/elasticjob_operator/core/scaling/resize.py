@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from elasticjob_api.elasticjob import ElasticJobStatus
+from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.names import RESOURCE_GPU
-from elasticjob_api.quantity import same_quantity
+from elasticjob_api.quantity import parse_quantity, same_quantity
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.times import parse_time
 from msgspec import to_builtins
@@ -80,10 +80,19 @@ def progress_of(observed: Observed, plan: ScalePlan, members: PlanMembership, no
     return progress
 
 
-def resize_request(pod: Pod, wanted: Mapping[str, int | str]) -> ResizePod:
-    """Return the request to change these resources of the training container and keep its others."""
-    resources = to_builtins(pod.spec.containers[0].resources)
-    return ResizePod(pod.name, pod.metadata.uid, with_resources(resources, wanted))
+def resize_request(job: ElasticJob, pod: Pod, wanted: Mapping[str, int | str]) -> ResizePod:
+    """Return the request to change these resources of the training container and keep its others.
+
+    A limit above the request that only the namespace has given is not lowered to the request.
+    """
+    asked = pod.spec.containers[0].resources
+    changed = with_resources(to_builtins(asked), wanted)
+    template = job.spec.replica_specs[pod.role].template["spec"]["containers"][0].get("resources") or {}
+    for name in wanted.keys() & asked.limits.keys() - (template.get("limits") or {}).keys():
+        limit, request = parse_quantity(asked.limits[name]), parse_quantity(asked.requests.get(name, 0))
+        if limit > request and limit > parse_quantity(wanted[name]):
+            changed["limits"][name] = asked.limits[name]
+    return ResizePod(pod.name, pod.metadata.uid, changed)
 
 
 def undo_requests(observed: Observed, plan: ScalePlan, left_out: Collection[Pod]) -> list[ResizePod]:
@@ -92,7 +101,7 @@ def undo_requests(observed: Observed, plan: ScalePlan, left_out: Collection[Pod]
     for pod in left_out:
         had = _recorded_resources(observed, pod)
         old = {name: had[name] for name in resources_by_role(plan)[pod.role] if name in had}
-        request = resize_request(pod, old)
+        request = resize_request(observed.job, pod, old)
         if not _is_requested(pod, old) and not _api_server_refusal(observed, request):
             requests.append(request)
     return requests
@@ -154,7 +163,7 @@ def _why_impossible(observed: Observed, pod: Pod, wanted: Quantities) -> str:
         return "GPUs do not change in place"
     if observed.job.spec.autoscaling.resize == "Replace":
         return "spec.autoscaling.resize is Replace"
-    return _api_server_refusal(observed, resize_request(pod, wanted))
+    return _api_server_refusal(observed, resize_request(observed.job, pod, wanted))
 
 
 def _api_server_refusal(observed: Observed, request: ResizePod) -> str:
@@ -200,7 +209,7 @@ def _is_in_force(pod: Pod, wanted: Quantities) -> bool:
     asked = pod.spec.containers[0]
     for status in pod.status.container_statuses:
         if status.name == asked.name and status.resources is not None:
-            limits = {name: value for name, value in wanted.items() if name in asked.resources.limits}
+            limits = {name: asked.resources.limits[name] for name in wanted if name in asked.resources.limits}
             return all(
                 same_quantity(has.get(name), value)
                 for has, want in ((status.resources.requests, wanted), (status.resources.limits, limits))

@@ -1,0 +1,89 @@
+"""When a training process below torchrun has failed: torchrun sees that up to an interval later, and ends later still.
+
+Meanwhile the processes on other nodes fail, too, as their peer is gone, so the torchruns of all nodes end in the same
+moment. Only the ends of the processes themselves tell which node's was the first. They are torchrun's children and not
+the agent's; the kernel reports their ends by pidfds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import psutil
+
+_MARK = "TORCHELASTIC_RUN_ID"
+"""Torchrun sets this variable in its processes, and what these start inherits it."""
+_LOOK_SECONDS = 1.0
+_EXIT_CODE = 49  # in /proc/PID/stat, counted behind the name of the program
+
+
+class RankWatch:
+    """Watches the processes that the torchrun of this member has started."""
+
+    def __init__(self, size: int) -> None:
+        """Watch nothing yet; `size`: how many processes torchrun starts."""
+        self.failed_at: float | None = None
+        """When the first of the present processes has failed, by the monotonic clock."""
+        self._size = size
+        self._watched: dict[int, int] = {}
+        self._one_has_ended = asyncio.Event()
+
+    async def run(self) -> None:
+        """Watch until this is cancelled: torchrun may start its processes again."""
+        try:
+            while True:
+                for pid in await asyncio.to_thread(_ranks):
+                    self._watch(pid)
+                if len(self._watched) >= self._size:
+                    self._one_has_ended.clear()
+                    await self._one_has_ended.wait()
+                await asyncio.sleep(_LOOK_SECONDS)
+        finally:
+            for pid in list(self._watched):
+                self._forget(pid)
+
+    def _watch(self, pid: int) -> None:
+        if pid in self._watched:
+            return
+        try:
+            self._watched[pid] = os.pidfd_open(pid)
+        except OSError:  # it has just ended, or the kernel has no pidfds
+            return
+        self.failed_at = None  # torchrun has started its processes again, so it was not the end of them
+        asyncio.get_running_loop().add_reader(self._watched[pid], self._ended, pid)
+
+    def _ended(self, pid: int) -> None:
+        self._forget(pid)
+        if self.failed_at is None and _exit_status(pid) != 0:
+            self.failed_at = time.monotonic()
+        self._one_has_ended.set()
+
+    def _forget(self, pid: int) -> None:
+        number = self._watched.pop(pid)
+        asyncio.get_running_loop().remove_reader(number)
+        os.close(number)
+
+
+def _ranks() -> list[int]:
+    """Return the living processes that a torchrun below this process has started itself."""
+    marked = {}
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if _MARK in process.environ():
+                marked[process.pid] = process.ppid()
+        except (psutil.Error, OSError):
+            continue
+    # An orphan of one of them, such as a data loader, is a child of this process now.
+    return [pid for pid, parent in marked.items() if parent not in marked and parent != os.getpid()]
+
+
+def _exit_status(pid: int) -> int | None:
+    """Return how a process has ended, 0 for success; None if torchrun has asked for that already."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+        return int(text.rpartition(")")[2].split()[_EXIT_CODE])
+    except (OSError, ValueError, IndexError):
+        return None

@@ -1,0 +1,1 @@
+"""`elasticjob convert`: jobs of other operators, as ElasticJobs."""

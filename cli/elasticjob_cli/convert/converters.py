@@ -1,0 +1,73 @@
+"""Which converter a document needs, by its apiVersion and kind. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from elasticjob_cli.convert import dl_operator, dlrover, et_operator, framework_controller, kubeflow
+from elasticjob_cli.convert.fields import Fields
+from elasticjob_cli.convert.report import Converted, Json, Kind, Note, Report, shown
+
+Converter = Callable[[Fields, Report], Json | None]
+
+CONVERTERS: Mapping[tuple[str, str], Converter] = MappingProxyType(
+    {
+        (et_operator.API_VERSION, "TrainingJob"): et_operator.training_job,
+        (et_operator.API_VERSION, "ScaleIn"): et_operator.scale_in,
+        (et_operator.API_VERSION, "ScaleOut"): et_operator.scale_out,
+        (dlrover.API_VERSION, "ElasticJob"): dlrover.elastic_job,
+        (dlrover.API_VERSION, "ScalePlan"): dlrover.scale_plan,
+        (framework_controller.API_VERSION, "Framework"): framework_controller.framework,
+        (dl_operator.API_VERSION, "MXJob"): dl_operator.mx_job,
+        (dl_operator.API_VERSION, "TFJob"): dl_operator.tf_job,
+        (kubeflow.MPI_API_VERSION, "MPIJob"): kubeflow.mpi_job,
+        (kubeflow.PYTORCH_API_VERSION, "PyTorchJob"): kubeflow.pytorch_job,
+        (kubeflow.TRAINER_API_VERSION, "TrainJob"): kubeflow.train_job,
+    }
+)
+_GROUPS = {version.split("/")[0] for version, _ in CONVERTERS}
+
+
+def convert(document: Any, number: int) -> Converted:
+    """Convert a document of any kind.
+
+    Args:
+        document: as it was read.
+        number: of the document in its input, from 1.
+    """
+    source, report = f"document {number}", Report()
+    if not isinstance(document, dict):
+        report.invalid("the document", document, "a map with apiVersion and kind; remove it")
+        return Converted(source, None, report.notes)
+    fields = Fields(document, "", report)
+    version, kind = fields.text("apiVersion", required=True), fields.text("kind", required=True)
+    source = f"{source}, {kind} {_name(document)}".rstrip()
+    if report.failed:
+        return Converted(source, None, report.notes)
+    converter = CONVERTERS.get((version, kind))
+    if converter is None:
+        if version.split("/")[0] not in _GROUPS:
+            return Converted(source, document, passed_through=True)
+        known = ", ".join(
+            f"{other} {each}" for each, other in CONVERTERS if each.split("/")[0] == version.split("/")[0]
+        )
+        report.refused("kind", f"{shown(kind)} of {shown(version)} is not supported; of this group are: {known}")
+        return Converted(source, None, report.notes)
+    written = converter(fields, report)
+    fields.raw("status")
+    fields.done()
+    return Converted(source, None if report.failed else written, _in_order(report))
+
+
+def _in_order(report: Report) -> list[Note]:
+    """Return the notes as they are listed: errors, what is lost, what was invented, what differs."""
+    order = list(Kind)
+    return sorted(report.notes, key=lambda note: order.index(note.kind))
+
+
+def _name(document: Json) -> str:
+    metadata = document.get("metadata")
+    name = (metadata.get("name") or metadata.get("generateName")) if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) and len(name) <= 253 else ""

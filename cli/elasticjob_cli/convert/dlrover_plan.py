@@ -1,0 +1,135 @@
+"""DLRover: ScalePlan of elastic.iml.github.io/v1alpha1. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from elasticjob_api import names
+from elasticjob_api.elasticjob import MAX_REPLICAS
+from elasticjob_api.limits import MAX_INDEX, MAX_ROLES
+from elasticjob_api.names import RESOURCE_GPU
+from elasticjob_api.scaleplan import ScalePlan
+
+from elasticjob_cli.convert import jobs
+from elasticjob_cli.convert.fields import Fields
+from elasticjob_cli.convert.naming import job_name, role_name
+from elasticjob_cli.convert.report import Json, Report
+
+_POD = re.compile(r".*-edljob-([A-Za-z][A-Za-z-]*)-([0-9]{1,5})")
+_SOURCES = {"manual": "Manual", "auto": "Auto"}
+
+
+def scale_plan(document: Fields, report: Report) -> Json | None:
+    """Convert a ScalePlan of theirs."""
+    metadata = jobs.metadata(document, of_job=False)
+    spec = document.map("spec")
+    owner = spec.text("ownerJob", required=True)
+    ours: Json = {"jobName": job_name(owner) if owner else "unknown"}
+    if ours["jobName"] != owner:
+        report.differs(spec.where("ownerJob"), f"{owner} is {ours['jobName']} here", ("spec", "jobName"))
+    manual = spec.boolean("manualScaling", default=False)
+    kind = metadata.get("labels", {}).get("scale-type", "manual" if manual else "")
+    if kind.lower() in _SOURCES:
+        ours["source"] = _SOURCES[kind.lower()]
+    roles: Json = {}
+    for field in ("replicaResourceSpecs", "replicaResourceSpec"):
+        for name, group in spec.maps(field).items():
+            role = role_name(name.lower())
+            if role in roles:
+                report.refused(group.path, f"there are two groups {name.lower()}; put both into one")
+            elif change := _role(group):
+                roles[role] = change
+    ours["replicaResourceSpecs"] = roles
+    ours["createPods"] = [_to_create(each, report) for each in spec.list_of_maps("createPods")]
+    ours["removePods"] = [_named(each, report, resource=False) for each in _pods(spec, "removePods")]
+    ours["migratePods"] = [_named(each, report, resource=True) for each in _pods(spec, "migratePods")]
+    spec.lose("psHosts", "addresses of parameter servers are known to the members: TF_CONFIG, ELASTICJOB_PS_HOSTS")
+    spec.done()
+    ours = {name: value for name, value in ours.items() if value not in ([], {})}
+    if len(roles) > MAX_ROLES:
+        report.refused("spec.replicaResourceSpecs", f"has {len(roles)} roles, but a job has at most {MAX_ROLES}")
+    if not ours.keys() & {"replicaResourceSpecs", "createPods", "removePods", "migratePods"}:
+        report.refused("spec", "changes nothing: give replicaResourceSpecs, createPods, removePods or migratePods")
+    report.differs(
+        "spec",
+        "plans are executed one after the other, within minReplicas and maxReplicas; leaving members save first; "
+        "each plan of the same spec needs a name of its own",
+        ("spec",),
+    )
+    written = {"apiVersion": names.API_VERSION, "kind": "ScalePlan", "metadata": metadata, "spec": ours}
+    return None if report.failed else jobs.checked(written, ScalePlan, report)
+
+
+def _role(group: Fields) -> Json:
+    """Return size and resources of a role, without those that are not given."""
+    found: Json = {}
+    if (replicas := group.integer("replicas", 0, MAX_REPLICAS)) is not None:
+        found["replicas"] = replicas
+    if resource := _resource(group):
+        found["resource"] = resource
+    group.done()
+    return found
+
+
+def _resource(group: Fields) -> Json:
+    read = group.map("resource")
+    found: Json = {}
+    for theirs, ours in (("cpu", "cpu"), ("memory", "memory"), ("gpu", RESOURCE_GPU), (RESOURCE_GPU, RESOURCE_GPU)):
+        if (amount := read.quantity(theirs)) is not None:
+            found[ours] = amount
+    for name in read.names():
+        if name not in ("cpu", "memory", "gpu", RESOURCE_GPU):
+            read.lose(name, f"a plan has cpu, memory and {RESOURCE_GPU} only")
+    return found
+
+
+def _pods(spec: Fields, name: str) -> Sequence[Fields]:
+    """Return a list of pods, which may be given by their names alone."""
+    return [
+        Fields({"name": each} if isinstance(each, str) else each, f"{spec.where(name)}[{position}]", spec.report)
+        for position, each in enumerate(spec.items(name))
+    ]
+
+
+def _to_create(pod: Fields, report: Report) -> Json:
+    found: Json = {"role": role_name(pod.text("type", "worker").lower())}
+    index, number = pod.integer("rankIndex", 0, MAX_INDEX), pod.integer("id", 0, MAX_INDEX)
+    if index is not None:
+        found["index"] = index
+    if number is not None and number != index:
+        report.differs(pod.where("id"), "left out: a member has its index alone", ("spec", "createPods"))
+    if pod.text("name"):
+        report.differs(pod.where("name"), "left out: a pod is named by role and index", ("spec", "createPods"))
+    pod.lose("service", "members have host names in the job's own Service: <role>-<index>.<job>")
+    if resource := _resource(pod):
+        found["resource"] = resource
+    pod.done()
+    return found
+
+
+def _named(pod: Fields, report: Report, *, resource: bool) -> Json:
+    """Return role and index of a pod, by its fields or its name, and the resources it shall have."""
+    name = pod.text("name")
+    from_name = _POD.fullmatch(name) if name else None
+    kind = pod.text("type", from_name[1] if from_name else "")
+    rank, number = pod.integer("rankIndex", 0, MAX_INDEX), pod.integer("id", 0, MAX_INDEX)
+    index = rank if rank is not None else number
+    if index is None and from_name:
+        index = int(from_name[2])
+    pod.lose("service", "members have host names in the job's own Service: <role>-<index>.<job>")
+    if not kind or index is None or index > MAX_INDEX:
+        report.refused(pod.path, "names no pod: give type and rankIndex, or a name <job>-edljob-<type>-<number>")
+        return {}
+    report.differs(
+        pod.path,
+        "by role and index, which stay when a pod is replaced; the number in their name is another one after that",
+        ("spec",),
+    )
+    found: Json = {"role": role_name(kind.lower()), "index": index}
+    if resource and (amounts := _resource(pod)):
+        found["resource"] = amounts
+    elif not resource:
+        pod.raw("resource")  # of a pod that goes
+    pod.done()
+    return found

@@ -1,0 +1,173 @@
+"""Reads YAML documents as values of JSON, within bounds on size, depth and number, aliases included. Pure.
+
+The builder works on the parser's events, without recursion: the depth is known before anything is built.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import yaml
+
+MAX_BYTES = 1024 * 1024
+MAX_DOCUMENTS = 200
+MAX_DEPTH = 60
+MAX_VALUES = 50_000
+"""Values of one document, each alias counted with all that it stands for, and a long text as several."""
+_CHARACTERS_OF_A_VALUE = 64
+_MERGE = "<<"
+_TAG = "tag:yaml.org,2002:"
+_WORDS: dict[str, bool | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"), True),
+    **dict.fromkeys(("false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"), False),
+}
+_DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
+_OTHER_BASE = re.compile(r"0(x[0-9a-fA-F]{1,15}|o?[0-7]{1,20})")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_NOT_JSON = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+class Unreadable(Exception):
+    """The text is no YAML, or beyond a bound; the message says where, and what to do."""
+
+
+def read(text: str) -> list[Any]:
+    """Return the documents of a text; empty ones are left out.
+
+    Raises:
+        Unreadable: a document cannot be read.
+    """
+    if len(text.encode(errors="replace")) > MAX_BYTES:
+        raise Unreadable(f"the input has more than {MAX_BYTES} bytes; split it")
+    builder = _Builder()
+    try:
+        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            builder.take(event)
+    except yaml.YAMLError as error:
+        raise Unreadable(f"document {len(builder.documents) + 1}: no valid YAML: {_one_line(error)}") from error
+    return [document for document in builder.documents if document is not None]
+
+
+class _Builder:
+    """Builds the values of the documents from events."""
+
+    def __init__(self) -> None:
+        self.documents: list[Any] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._open: list[_Collection] = []
+        self._anchors: dict[str, tuple[Any, int]] = {}
+        self._values = 0
+        self._root: Any = None
+
+    def take(self, event: yaml.Event) -> None:
+        match event:
+            case yaml.DocumentStartEvent():
+                self._begin()
+                if len(self.documents) >= MAX_DOCUMENTS:
+                    raise Unreadable(f"the input has more than {MAX_DOCUMENTS} documents; split it")
+            case yaml.DocumentEndEvent():
+                self.documents.append(self._root)
+            case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
+                if len(self._open) >= MAX_DEPTH:
+                    raise self._error(event, f"is nested deeper than {MAX_DEPTH}")
+                if event.tag not in (None, "!", _TAG + "map", _TAG + "seq"):
+                    raise self._error(event, f"has the tag {event.tag}, which is not for Kubernetes; remove it")
+                values: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
+                self._open.append(_Collection(values, event.anchor, self._values))
+            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                closed = self._open.pop()
+                self._add(event, closed.values, closed.anchor, 1, contains=self._values - closed.values_before)
+            case yaml.ScalarEvent():
+                in_key = bool(self._open) and self._open[-1].expects_key
+                value = event.value if in_key else self._scalar(event)
+                if _SURROGATES.search(event.value):
+                    raise self._error(event, "has half of a surrogate pair, which is no character; remove it")
+                self._add(event, value, event.anchor, 1 + len(event.value) // _CHARACTERS_OF_A_VALUE)
+            case yaml.AliasEvent():
+                if event.anchor not in self._anchors:
+                    raise self._error(event, f"alias *{event.anchor} stands for nothing that is complete before it")
+                value, size = self._anchors[event.anchor]
+                self._add(event, value, None, size)
+
+    def _add(self, event: yaml.Event, value: Any, anchor: str | None, size: int, contains: int = 0) -> None:
+        """Put a value into the collection that is open; `contains` of its values were counted before."""
+        self._values += size
+        if self._values > MAX_VALUES:
+            raise self._error(event, f"has more than {MAX_VALUES} values, aliases included; split it")
+        if anchor is not None:
+            self._anchors[anchor] = (value, size + contains)
+        if not self._open:
+            self._root = value
+            return
+        if problem := self._open[-1].add(value):
+            raise self._error(event, problem)
+
+    def _scalar(self, event: yaml.ScalarEvent) -> Any:
+        text: str = event.value
+        if not event.implicit[0] and event.tag not in (None, "!") and event.tag != _TAG + "str":
+            raise self._error(event, f"has the tag {event.tag}, which is not for Kubernetes; remove it")
+        if not event.implicit[0]:
+            return text
+        if text in _WORDS:
+            return _WORDS[text]
+        if _DECIMAL.fullmatch(text):
+            return int(text)
+        if _OTHER_BASE.fullmatch(text):
+            return int(text, 16) if text[1] == "x" else int(text.replace("o", ""), 8)
+        number = float(text) if _FLOAT.fullmatch(text) else None
+        if _NOT_JSON.fullmatch(text) or (number is not None and not math.isfinite(number)):
+            raise self._error(event, f"{text[:20]} is no number of JSON")
+        return text if number is None else number
+
+    def _error(self, event: yaml.Event, problem: str) -> Unreadable:
+        mark = event.start_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "somewhere"
+        return Unreadable(f"document {len(self.documents) + 1}, {where}: {problem}")
+
+
+class _Collection:
+    """A map or list that is being built."""
+
+    def __init__(self, values: Any, anchor: str | None, values_before: int) -> None:
+        self.values, self.anchor, self.values_before = values, anchor, values_before
+        self.expects_key = isinstance(values, dict)
+        self._key = ""
+        self._own: set[str] = set()
+
+    def add(self, value: Any) -> str:
+        """Add a value, or a key; returns why that cannot be."""
+        if isinstance(self.values, list):
+            self.values.append(value)
+        elif self.expects_key:
+            if not isinstance(value, str):
+                return "is a key that is no text"
+            self._key, self.expects_key = value, False
+        else:
+            self.expects_key = True
+            if self._key == _MERGE:
+                return self._merge(value)
+            if self._key in self._own:
+                return f"key {self._key!r} is there twice; remove one"
+            self._own.add(self._key)
+            self.values[self._key] = value
+        return ""
+
+    def _merge(self, value: Any) -> str:
+        maps = value if isinstance(value, list) else [value]
+        if not all(isinstance(each, dict) for each in maps):
+            return "<< needs an alias of a map"
+        for each in maps:
+            for key, inner in each.items():
+                if key not in self.values:
+                    self.values[key] = inner
+        return ""
+
+
+def _one_line(error: yaml.YAMLError) -> str:
+    return " ".join(str(error).split())

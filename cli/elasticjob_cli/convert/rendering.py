@@ -1,0 +1,113 @@
+"""Objects as YAML text, with comments at the fields that notes are about. Pure."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from typing import Any
+
+import yaml
+
+from elasticjob_cli.convert.report import Converted, Kind, Note, Place
+
+_WIDTH = 120
+_PLAIN = re.compile(r"[ -~]*")
+_MAY_BE_SOMETHING_ELSE = re.compile(r"[-+.]?[0-9][0-9a-fxo_.:+-]*|[yn]|\.(inf|nan)", re.IGNORECASE)
+"""Texts that some readers of YAML take for numbers or truth values, and PyYAML does not put in quotes."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Keeps the order of fields, indents lists, writes shared values out, and scripts line by line."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    if not _PLAIN.fullmatch(text.replace("\n", "")):
+        style = '"'
+    elif "\n" in text:
+        style = "|"
+    else:
+        style = "'" if _MAY_BE_SOMETHING_ELSE.fullmatch(text) else None  # type: ignore[assignment]
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+def _list(dumper: yaml.SafeDumper, values: list[Any]) -> yaml.SequenceNode:
+    numbers = bool(values) and all(isinstance(value, int) for value in values)
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", values, flow_style=numbers)
+
+
+_Dumper.add_representer(str, _text)
+_Dumper.add_representer(list, _list)
+
+
+def render(converted: Converted) -> str:
+    """Return the object of a document as YAML, with its notes as comments."""
+    lines = _dumped(converted.object).rstrip("\n").split("\n")
+    if converted.passed_through:
+        return "\n".join([f"# From {_source(converted)}: unchanged.", *lines]) + "\n"
+    root = yaml.compose("\n".join(lines), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    comments: dict[int, list[str]] = {}
+    for note in converted.notes:
+        if note.at:
+            remarks = comments.setdefault(_line(root, note.at), [])
+            remarks += [remark for remark in (_remark(note),) if remark not in remarks]
+    text = [f"# From {_source(converted)}, by elasticjob convert."]
+    text += [line for note in converted.notes if not note.at for line in _comment(f"{note.field}: {_remark(note)}", 0)]
+    for number, line in enumerate(lines):
+        indentation = len(line) - len(line.lstrip(" "))
+        text += [part for remark in comments.get(number, ()) for part in _comment(remark, indentation)]
+        text.append(line)
+    return "\n".join(text) + "\n"
+
+
+def _source(converted: Converted) -> str:
+    """Return the name of the document as it can be in a comment: on one line, of characters that are printed."""
+    return re.sub(r"[^ -~]", "?", converted.source)
+
+
+def _remark(note: Note) -> str:
+    prefix = "" if note.kind is Kind.DIFFERS else f"{note.kind}: "
+    return prefix + re.sub(r"[^ -~]+", " ", note.message)
+
+
+def _comment(text: str, indentation: int) -> list[str]:
+    start = " " * indentation + "# "
+    return textwrap.wrap(
+        re.sub(r"[^ -~]+", " ", text),
+        max(_WIDTH, indentation + 60),
+        initial_indent=start,
+        subsequent_indent=start,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _dumped(value: Any) -> str:
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
+    return text
+
+
+def _line(node: yaml.Node | None, place: Place) -> int:
+    """Return the line on which a field begins, or the nearest one around it that is there."""
+    found = 0
+    for part in place:
+        inner = _inner(node, part)
+        if inner is None:
+            break
+        found, node = inner
+    return found
+
+
+def _inner(node: yaml.Node | None, part: str | int) -> tuple[int, yaml.Node] | None:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == part:
+                return key.start_mark.line, value
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        return node.value[part].start_mark.line, node.value[part]
+    return None

@@ -1,0 +1,145 @@
+"""Reads the ConfigMap of the job's profile at the start, and writes to it what this job has shown.
+
+Nothing waits for it: without the ConfigMap, or without a word in it that can be read, the job finds out by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+import msgspec
+from elasticjob_api import names
+from elasticjob_api.times import format_time
+from elasticjob_kube.errors import Conflict, KubeError, NotFound
+from elasticjob_kube.resources import CONFIG_MAPS
+from elasticjob_kube.session import Kube
+
+from elasticjob_master.config import Config
+from elasticjob_master.core.autoscale.profile import (
+    ProfiledJob,
+    UnreadableProfile,
+    profiled,
+    read_profile,
+    write_profile,
+)
+from elasticjob_master.scaling_control import ScalingControl
+
+log = logging.getLogger(__name__)
+
+_READ_SECONDS, _CHECK_SECONDS = 0.5, 1.0
+"""The pause between two attempts to read it, as the job may begin with it, and between two looks whether to write."""
+_READING_SECONDS = 30.0
+"""How long to try to read it: the operator may give the right, and make the ConfigMap, after the master has started."""
+_RETRY_SECONDS = 60.0
+_FINAL_SECONDS = 3.0
+_ATTEMPTS = 3
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _ConfigMap(msgspec.Struct):
+    metadata: _Metadata
+    data: dict[str, str] | None = None
+
+
+class ProfileKeeper:
+    """The profile of this job.
+
+    Attributes:
+        profile: its name; None: nothing is read or written.
+    """
+
+    def __init__(self, kube: Kube, config: Config, scaling: ScalingControl) -> None:
+        self.profile: str | None = None
+        self._kube = kube
+        self._config = config
+        self._scaling = scaling
+        self._written_size: int | None = None
+
+    async def run(self) -> None:
+        """Read it, then write whenever the search has settled at another size."""
+        began, retry_at, is_read = time.monotonic(), 0.0, False
+        while True:
+            if not is_read:
+                is_read = (
+                    self.profile is not None and await self._read()
+                ) or time.monotonic() - began > _READING_SECONDS
+            settled = self._scaling.autoscaler.memory.settled
+            if settled is not None and settled != self._written_size and time.monotonic() >= retry_at:
+                retry_at = time.monotonic() + (0.0 if await self._write() else _RETRY_SECONDS)
+            await asyncio.sleep(_CHECK_SECONDS if is_read else _READ_SECONDS)
+
+    async def write_final(self) -> None:
+        """Write what the job has shown until its end."""
+        try:
+            async with asyncio.timeout(_FINAL_SECONDS):
+                await self._write()
+        except TimeoutError:
+            log.warning("profile %s is not written: the API server does not answer", self.profile)
+
+    async def _read(self) -> bool:
+        """Read what earlier jobs needed; return whether that is known."""
+        try:
+            found = await self._get()
+        except KubeError:
+            return False
+        self._scaling.autoscaler.profile = self._jobs(found) if self._is_ours(found) else ()
+        return True
+
+    async def _write(self) -> bool:
+        """Add what the job has shown; return whether nothing is left to be written."""
+        scaling, memory = self._scaling.job_scaling, self._scaling.autoscaler.memory
+        if self.profile is None or scaling is None:
+            return True
+        config = self._config
+        latest = profiled(memory, scaling, job=config.job_name, uid=config.job_uid, at=format_time(time.time()))
+        if latest is None:
+            return True
+        try:
+            for _ in range(_ATTEMPTS):
+                if await self._add(latest):
+                    self._written_size = memory.settled
+                    return True
+        except NotFound:
+            log.info("ConfigMap %s is gone: nothing is kept for later jobs", names.profile_config_map(self.profile))
+        except KubeError as error:
+            log.warning("profile %s is not written: %s", self.profile, error)
+        return False
+
+    async def _add(self, latest: ProfiledJob) -> bool:
+        """Write the profile with a job, unless somebody else writes at the same time; return whether it is done."""
+        found = await self._get()
+        if not self._is_ours(found):
+            log.warning("ConfigMap %s is left alone: it has no label %s", self._name, names.LABEL_PROFILE)
+            return True
+        text = write_profile(self._jobs(found), latest)
+        body = {"metadata": {"resourceVersion": found.metadata.resource_version}, "data": {names.PROFILE_KEY: text}}
+        try:
+            await self._kube.patch(CONFIG_MAPS, self._config.namespace, self._name, body)
+        except Conflict:
+            return False
+        return True
+
+    def _jobs(self, found: _ConfigMap) -> tuple[ProfiledJob, ...]:
+        """Return the jobs of the profile; none, with a warning, where it is unreadable."""
+        try:
+            return read_profile((found.data or {}).get(names.PROFILE_KEY, ""))
+        except UnreadableProfile as error:
+            log.warning("ConfigMap %s is ignored, and written anew: %s", self._name, error)
+            return ()
+
+    def _is_ours(self, found: _ConfigMap) -> bool:
+        """Whether the operator has made it; another ConfigMap of this name is somebody else's."""
+        return (found.metadata.labels or {}).get(names.LABEL_PROFILE) == self.profile
+
+    @property
+    def _name(self) -> str:
+        return names.profile_config_map(self.profile or "")
+
+    async def _get(self) -> _ConfigMap:
+        return await self._kube.get(CONFIG_MAPS, self._config.namespace, self._name, as_type=_ConfigMap)

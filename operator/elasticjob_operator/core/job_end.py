@@ -1,0 +1,81 @@
+"""What becomes of a job whose training has ended: it begins anew, or has succeeded or failed and is cleaned up."""
+
+from __future__ import annotations
+
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJobStatus, Phase
+from elasticjob_api.indices import format_indices, parse_indices
+from elasticjob_api.times import parse_time
+from msgspec.structs import replace
+
+from elasticjob_operator.core import job_status, retry
+from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
+from elasticjob_operator.core.members.retained_pods import excess
+from elasticjob_operator.core.model import patches
+from elasticjob_operator.core.model.actions import Decision, DeleteJob, EmitEvent, shortest_wait
+from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.scaling.plan_queue import end_plans_and_requests
+from elasticjob_operator.core.status_writes import decision_with_status
+
+
+def end_job(observed: Observed, status: ElasticJobStatus, failure: JobFailure | None, now: float) -> Decision:
+    """Finish the job, or begin it anew where its policy says so."""
+    job, policy = observed.job, observed.job.spec.run_policy.retry
+    message = failure.message if failure else ""
+    if policy is None or not retry.is_retried(job, failure):
+        return finish_job(observed, status, "Failed" if failure else "Succeeded", message, now)
+    status = retry.begin_to_retry(observed, status, policy, now)
+    of_limit = f" of {policy.limit}" if policy.limit is not None else ""
+    how = f"failed: {message}" if failure else "succeeded"
+    message = f"retry {status.retries}{of_limit} begins at {status.retry_time}, as the job has {how}"
+    status = job_status.with_retry(job, status, message, now)
+    return Decision((*patches.job_status(job, status), EmitEvent("JobRetrying", message, warning=failure is not None)))
+
+
+def finish_job(observed: Observed, status: ElasticJobStatus, phase: Phase, message: str, now: float) -> Decision:
+    """Write the last phase; everything else is done by `clean_up_job`, from that phase on."""
+    status = job_status.finished(observed.job, status, phase, message, now)
+    event = EmitEvent(f"Job{phase}", message or f"the job has {phase}", warning=phase == "Failed")
+    return Decision((*patches.job_status(observed.job, status), event))
+
+
+def clean_up_job(observed: Observed, now: float) -> Decision:
+    """Delete a finished job's pods as its policy says, end what would scale it, and in time delete the job itself."""
+    job, policy = observed.job, observed.job.spec.run_policy
+    ttl_left = None
+    if policy.ttl_seconds_after_finished is not None and job.status.completion_time is not None:
+        ttl_left = parse_time(job.status.completion_time) + policy.ttl_seconds_after_finished - now
+        if ttl_left <= 0:
+            return Decision((DeleteJob(),))
+    result = ReconcileResult(_with_present_pods(observed))
+    too_many = excess(observed)
+    for pod in (*observed.pods, *observed.retained):
+        if pod.role == names.ROLE_MASTER or pod in too_many or _is_cleaned_up(pod, policy.clean_pod_policy):
+            result.terminate(job, pod, now)
+    reason = f"spec.jobName: ElasticJob {job.metadata.name!r} has ended ({job.status.phase})"
+    return decision_with_status(
+        observed,
+        job_status.with_counts(observed, result.status),
+        [*result.deletes, *end_plans_and_requests(observed, reason, now)],
+        now,
+        requeue_after=shortest_wait(ttl_left, result.requeue_after),
+    )
+
+
+def _with_present_pods(observed: Observed) -> ElasticJobStatus:
+    """Return the status of a finished job, which misses no pod that is gone."""
+    job = observed.job
+    roles = {
+        role: replace(
+            replica,
+            started_indices=format_indices(
+                parse_indices(replica.started_indices) & {pod.index for pod in observed.members(role)}
+            ),
+        )
+        for role, replica in job.status.replica_statuses.items()
+    }
+    return replace(job.status, replica_statuses=roles, observed_generation=job.metadata.generation)
+
+
+def _is_cleaned_up(pod: Pod, policy: str) -> bool:
+    return policy == "All" or (policy == "Running" and not pod.finished)

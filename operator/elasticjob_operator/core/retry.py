@@ -1,0 +1,101 @@
+"""Begins a job anew after it has ended, as `runPolicy.retry` says: with new pods of all members, and of the master.
+
+Like a suspension, which the job then resumes from: its pods end in the same order, a running ScalePlan is undone, and
+what the master has stored stays, so that shards that are done are not trained again. Counted restarts begin at zero.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus, MasterStatus, ReplicaStatus, Retry
+from elasticjob_api.indices import parse_indices
+from elasticjob_api.times import format_time
+from msgspec.structs import replace
+
+from elasticjob_operator.core.members.backoff import seconds_until
+from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
+from elasticjob_operator.core.members.retained_pods import may_be_retained
+from elasticjob_operator.core.model.observed import Observed
+from elasticjob_operator.core.suspend import end_pods, without_running_plan
+
+
+def is_retried(job: ElasticJob, failure: JobFailure | None) -> bool:
+    """Return whether the job begins anew after this failure; None: after success."""
+    retry = job.spec.run_policy.retry
+    if retry is None or (retry.limit is not None and job.status.retries >= retry.limit):
+        return False
+    if failure is None:
+        return retry.policy == "Always"
+    return failure.kind != "Deadline" and not (failure.kind == "Permanent" and retry.policy == "OnTransient")
+
+
+def begin_to_retry(observed: Observed, status: ElasticJobStatus, retry: Retry, now: float) -> ElasticJobStatus:
+    """Return the status of a job whose pods end now, so that it can begin anew."""
+    seconds = _delay_seconds(retry, f"{observed.job.metadata.uid}/{status.retries}")
+    status = without_running_plan(observed, status)
+    return replace(
+        _with_failed_pods_outdated(observed, status),
+        current_plan=None,
+        retries=status.retries + 1,
+        retry_time=format_time(now + seconds),
+    )
+
+
+def end_attempt(observed: Observed, now: float) -> ReconcileResult:
+    """Return the pods of the last attempt to delete now."""
+    result = ReconcileResult(observed.job.status)
+    end_pods(result, observed, now)
+    return result
+
+
+def seconds_left(status: ElasticJobStatus, retry: Retry, now: float) -> float:
+    """Return the seconds until the next attempt may begin; 0 when it may."""
+    return seconds_until(status.retry_time, now, longest=_longest_delay(retry))
+
+
+def begun_anew(status: ElasticJobStatus) -> ElasticJobStatus:
+    """Return the status with which the next attempt begins: its members, names and resources are those of the last."""
+    roles = {role: _begun_anew(replica) for role, replica in status.replica_statuses.items()}
+    master = MasterStatus(incarnations=status.master.incarnations)
+    return replace(status, phase="Pending", retry_time=None, replica_statuses=roles, master=master)
+
+
+def _begun_anew(replica: ReplicaStatus) -> ReplicaStatus:
+    return replace(
+        replica,
+        succeeded_indices="",
+        started_indices="",
+        restarts=0,
+        restarts_by_index={},
+        uncounted_restarts=0,
+        uncounted_by_index={},
+        back_off={},
+    )
+
+
+def _with_failed_pods_outdated(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatus:
+    """Return the status in which failed pods are older than their members' latest: so they stay for `kubectl logs`.
+
+    Their members' next pods get later names in any case.
+    """
+    roles = dict(status.replica_statuses)
+    for pod in observed.pods:
+        replica = roles.get(pod.role)
+        if replica is not None and pod.index in parse_indices(replica.indices) and may_be_retained(observed.job, pod):
+            number = replica.incarnations + 1
+            by_index = {**replica.incarnation_by_index, str(pod.index): number}
+            roles[pod.role] = replace(replica, incarnations=number, incarnation_by_index=by_index)
+    failed_masters = any(may_be_retained(observed.job, pod) for pod in observed.masters)
+    master = replace(status.master, incarnations=status.master.incarnations + failed_masters)
+    return replace(status, replica_statuses=roles, master=master)
+
+
+def _delay_seconds(retry: Retry, attempt: str) -> int:
+    """Return a delay between the bounds that depends on the attempt's name only, but on nothing that jobs share."""
+    most = _longest_delay(retry)
+    return retry.min_delay_seconds + zlib.crc32(attempt.encode()) % (most - retry.min_delay_seconds + 1)
+
+
+def _longest_delay(retry: Retry) -> int:
+    return max(retry.min_delay_seconds, retry.max_delay_seconds or 0)

@@ -1,0 +1,43 @@
+"""When the job's status is written: before the actions that it describes, and seldom where only counts have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from elasticjob_api.elasticjob import ElasticJobStatus
+
+from elasticjob_operator.core import job_status
+from elasticjob_operator.core.model import patches
+from elasticjob_operator.core.model.actions import Action, Decision, EmitEvent, shortest_wait
+from elasticjob_operator.core.model.observed import Observed
+
+COUNTS_WRITE_INTERVAL = 1.0
+"""Seconds between two writes of a status in which nothing but counts has changed."""
+
+
+def decision_with_status(
+    observed: Observed,
+    status: ElasticJobStatus,
+    actions: Sequence[Action],
+    now: float,
+    *,
+    prerequisites: Sequence[Action] = (),
+    events: Sequence[EmitEvent] = (),
+    requeue_after: float | None,
+) -> Decision:
+    """Return the decision to do the prerequisites, write the status, do the actions, and emit the events.
+
+    Where there is nothing to do, a status in which only counts have changed is written later.
+    """
+    if not actions and (wait := _seconds_until_counts_are_written(observed, status, now)):
+        return Decision((), shortest_wait(requeue_after, wait))
+    status_write = patches.job_status(observed.job, status)
+    return Decision((*prerequisites, *status_write, *actions, *events), requeue_after)
+
+
+def _seconds_until_counts_are_written(observed: Observed, status: ElasticJobStatus, now: float) -> float:
+    """Return how long the write of a status may wait in which nothing but counts has changed; 0 for not at all."""
+    if status == observed.job.status or not job_status.only_counts_differ(observed.job.status, status):
+        return 0.0
+    wait = observed.status_written_at + COUNTS_WRITE_INTERVAL - now
+    return wait if 0 < wait <= COUNTS_WRITE_INTERVAL else 0.0  # a longer one: the clock was set back

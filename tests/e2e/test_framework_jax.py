@@ -1,0 +1,40 @@
+"""JAX, for real: the example of the digits scales while it trains, and what that costs: `make e2e FRAMEWORK=jax`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.e2e.sandbox import EXAMPLES, Sandbox, digits
+from tests.support.e2e.trial import Trial, check_worlds, worlds
+
+pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("a process of its command is killed by its name")]
+EPOCHS, CHECKPOINT_STEPS = 5000, 1000
+"""More than are trained: the end of this example is tested elsewhere."""
+
+
+async def test_jax_trains_on_through_2_3_2_workers_a_killed_process_and_a_killed_master(
+    sandbox: Sandbox, folder: Path
+) -> None:
+    job = digits(epochs=EPOCHS, checkpoints=folder)
+    job["spec"]["runPolicy"]["cleanPodPolicy"] = "None"  # its log is read at the end
+    (container,) = job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"]
+    container["command"] = [sys.executable, str(EXAMPLES / "digits" / "train.py")]
+    sandbox.apply(job)
+    async with sandbox.observe("digits") as observer:
+        trial = Trial(sandbox, observer, "digits", sys.executable)
+        await trial.trains(2, beyond=100)
+        await trial.scale(3)
+        await trial.scale(2)
+        await trial.lives_through_kill_of_the_master(2)
+        log = trial.log()  # of a pod that is replaced
+        trial.kill_process(rank=1)
+        await trial.timed("kill -9 of a process to next step", 2)
+        assert observer.job is not None
+        assert observer.job.status.replica_statuses["worker"].restarts == 1
+        log += trial.log()
+    found = worlds(log)
+    check_worlds(found, checkpoint_steps=CHECKPOINT_STEPS)
+    assert [world.size for world in found[:3]] == [2, 3, 2], found

@@ -1,0 +1,139 @@
+"""Processes that go on from world to world (`onWorldChange: Notify`), below real agents and a real master."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from elasticjob_api import names
+
+from tests.support import notified_training
+from tests.support.local_job import LocalJob
+
+SCRIPT = notified_training.__file__
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[LocalJob]:
+    job = LocalJob(tmp_path, framework="custom")
+    yield job
+    job.end()
+
+
+def start_master(job: LocalJob) -> None:
+    job.start_master(2, "--on-world-change=Notify")
+
+
+def train(job: LocalJob, index: int, **environment: str) -> subprocess.Popen[bytes]:
+    return job.start_agent(index, sys.executable, SCRIPT, FOLDER=str(job.folder), **environment)
+
+
+def worlds(job: LocalJob) -> list[tuple[int, int, int]]:
+    """Return size and round of the worlds that have met, and the process that says so."""
+    lines = re.findall(r"^world: (\d+) rank \d+ of (\d+) round (\d+)", job.log(), re.MULTILINE)
+    return [(int(size), int(round_), int(pid)) for pid, size, round_ in lines]
+
+
+def wait_for_world(job: LocalJob, size: int, *, after: int = 0) -> int:
+    """Wait until all processes of a world of this size have met, in a round after another one; return its round."""
+
+    def met() -> list[int]:
+        count = Counter((of, round_) for of, round_, _ in worlds(job))
+        return [round_ for (of, round_), times in count.items() if of == times == size and round_ > after]
+
+    job.wait(f"a world of {size} after round {after}", met)
+    return max(met())
+
+
+def processes(job: LocalJob) -> set[int]:
+    """Return the ids of all training processes that there have been."""
+    return {pid for _, _, pid in worlds(job)}
+
+
+def finish(job: LocalJob, *agents: subprocess.Popen[bytes]) -> list[int]:
+    """Let the training end, and return the exit codes of these agents."""
+    (job.folder / "finish").touch()
+    job.wait("the agents end", lambda: all(agent.poll() is not None for agent in agents))
+    return [agent.returncode for agent in agents]
+
+
+def trained(job: LocalJob) -> Counter[int]:
+    """Return how often each sample was trained."""
+    shards = re.findall(r"^trained: (\d+) (\d+)", job.log(), re.MULTILINE)
+    return Counter(sample for start, end in shards for sample in range(int(start), int(end)))
+
+
+def test_a_world_grows_and_shrinks_in_its_running_processes_and_each_sample_is_trained_once(job: LocalJob) -> None:
+    start_master(job)
+    first, second = train(job, 0), train(job, 1)
+    wait_for_world(job, 2)
+    first.send_signal(signal.SIGSTOP)
+    third = train(job, 2)
+    job.wait_for_line(r"round 2, training: 3 members")
+    first.send_signal(signal.SIGCONT)  # it is told late, and the others wait for it
+    grown = wait_for_world(job, 3)
+    second.send_signal(signal.SIGTERM)
+    wait_for_world(job, 2, after=grown)
+    assert finish(job, first, second, third) == [0, names.EXIT_DRAINED, 0]
+    assert len(processes(job)) == 3, "none was started again"
+    told = re.findall(r"^told: (\d+) round (\d+)", job.log(), re.MULTILINE)
+    assert sorted(Counter(told).values()) == [1] * 7, "each process was told each of its worlds once"
+    assert trained(job) == dict.fromkeys(range(notified_training.SAMPLES), 1)
+    refusals = re.findall(
+        r"^not restored: .* onWorldChange: Notify; .* cannot go back to a checkpoint", job.log(), re.M
+    )
+    assert len(refusals) == 3
+    before_and_after = re.findall(r"may commit: (\w+) before, (\w+) after", job.log())
+    assert before_and_after == [("False", "True")] * 4
+
+
+@pytest.mark.thorough
+def test_a_new_master_tells_the_world_to_those_who_have_trained_on_without_one(job: LocalJob) -> None:
+    start_master(job)
+    agents = [train(job, 0), train(job, 1)]
+    wait_for_world(job, 2)
+    job.kill_master()
+    agents.append(train(job, 2))
+    start_master(job)
+    wait_for_world(job, 3)
+    job.kill_master()
+    start_master(job)
+    agents.append(train(job, 3))
+    wait_for_world(job, 4)
+    assert finish(job, *agents) == [0] * 4
+    assert len(processes(job)) == 4
+    assert trained(job) == dict.fromkeys(range(notified_training.SAMPLES), 1)
+
+
+@pytest.mark.thorough
+def test_a_process_that_crashes_costs_the_others_nothing(job: LocalJob) -> None:
+    start_master(job)
+    first, second, third = (train(job, index) for index in range(3))
+    world = wait_for_world(job, 3)
+    (process,) = psutil.Process(third.pid).children()
+    process.kill()
+    wait_for_world(job, 2, after=world)
+    job.wait("its agent ends", lambda: third.poll() is not None)
+    assert third.returncode == 128 + signal.SIGKILL
+    assert finish(job, first, second) == [0, 0]
+    assert len(processes(job)) == 3
+    assert set(trained(job)) == set(range(notified_training.SAMPLES))
+
+
+@pytest.mark.thorough
+def test_a_process_that_does_not_take_the_world_is_started_again_in_it(job: LocalJob) -> None:
+    start_master(job)
+    agents = [train(job, 0, DEAF="0"), train(job, 1)]
+    wait_for_world(job, 2)
+    agents.append(train(job, 2))
+    wait_for_world(job, 3)
+    assert finish(job, *agents) == [0, 0, 0]
+    assert len(processes(job)) == 4, "the deaf one was started again, and nobody else"
+    assert trained(job) == dict.fromkeys(range(notified_training.SAMPLES), 1)

@@ -1,0 +1,165 @@
+"""The profile in the cluster: made by the operator, read and written by masters, whatever others do with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest_asyncio
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_kube.resources import CONFIG_MAPS, ELASTIC_JOBS
+from elasticjob_kube.session import Kube, connect
+from elasticjob_localcluster.cluster import Cluster
+from elasticjob_master.cluster.profile_keeper import ProfileKeeper
+from elasticjob_master.config import Config
+from elasticjob_master.core.autoscale.decision import Bounds
+from elasticjob_master.core.autoscale.job_scaling import JobScaling, RoleResources
+from elasticjob_master.core.autoscale.profile import read_profile
+from elasticjob_master.core.autoscale.scaling_memory import RolePeaks, ScalingMemory
+from elasticjob_master.core.scale_plans import ScalePlans
+from elasticjob_master.scaling_control import ScalingControl
+from elasticjob_operator.ensure_infrastructure import ensure_infrastructure
+
+from tests.support.service_accounts import kubeconfig_of
+from tests.support.wait import until
+
+PROFILE = names.profile_config_map("digits")
+
+
+def job(name: str, **autoscaling: Any) -> dict[str, Any]:
+    template = {"spec": {"containers": [{"name": "c", "image": "i", "command": ["train"]}]}}
+    return {
+        "apiVersion": ELASTIC_JOBS.api_version,
+        "kind": ELASTIC_JOBS.kind,
+        "metadata": {"name": name},
+        "spec": {
+            "framework": "custom",
+            "replicaSpecs": {"worker": {"replicas": 1, "template": template}},
+            "autoscaling": {"enabled": True, "profile": "digits", **autoscaling},
+        },
+    }
+
+
+class Master:
+    """The part of a master that keeps the profile, of a job that has settled."""
+
+    def __init__(self, kube: Kube, namespace: str, name: str, *, size: int) -> None:
+        config = Config(
+            job_name=name,
+            job_uid=f"uid-of-{name}",
+            namespace=namespace,
+            pod_name="p",
+            framework="custom",
+            address="",
+            grpc_port=0,
+            http_port=0,
+            token=None,
+            tls=None,
+        )
+        self.control = ScalingControl(ScalePlans(), changed=lambda: None)
+        self.control.job_scaling = JobScaling(
+            role="worker", desired=size, bounds=Bounds(1, 64), roles={"worker": RoleResources()}
+        )
+        peaks = {"worker": RolePeaks(steady=1.5, memory=10**9)}
+        self.settled = ScalingMemory(rates={size: 100.0 * size}, settled=size, peaks=peaks)
+        self.keeper = ProfileKeeper(kube, config, self.control)
+        self.keeper.profile = "digits"
+
+    def settle(self) -> None:
+        self.control.autoscaler.restore(self.settled)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Master]:
+        task = asyncio.ensure_future(self.keeper.run())
+        try:
+            yield self
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest_asyncio.fixture
+async def master_kube(cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path) -> AsyncIterator[Kube]:
+    """A session with the rights that the operator gives the master of a job with this profile, and no others."""
+    made = await kube.create(ELASTIC_JOBS, namespace, job("first"))
+    await ensure_infrastructure(kube, msgspec.convert(made, ElasticJob))
+    mine = await kubeconfig_of(names.master_service("first"), cluster, kube, namespace, tmp_path)
+    async with connect(user_agent="elasticjob-tests", kubeconfig=mine) as session:
+        yield session
+
+
+async def stored(kube: Kube, namespace: str) -> list[tuple[str, int]]:
+    found = await kube.get(CONFIG_MAPS, namespace, PROFILE)
+    text = (found.get("data") or {}).get(names.PROFILE_KEY, "")
+    return [(each.job, each.size) for each in read_profile(text)]
+
+
+async def test_a_settled_job_leaves_what_the_next_one_of_its_profile_reads(
+    kube: Kube, namespace: str, master_kube: Kube
+) -> None:
+    made = await kube.get(CONFIG_MAPS, namespace, PROFILE)
+    assert "ownerReferences" not in made["metadata"], "it outlives every job"
+    chosen = await kube.list(CONFIG_MAPS, namespace, label_selector=names.LABEL_PROFILE)
+    assert [each["metadata"]["name"] for each in chosen["items"]] == [PROFILE]
+    async with Master(master_kube, namespace, "first", size=8).running() as first:
+        await asyncio.sleep(0)
+        assert first.control.autoscaler.profile == ()
+        first.settle()
+        await until("its size is stored", lambda: stored(kube, namespace), lambda found: found == [("first", 8)])
+    async with Master(master_kube, namespace, "second", size=9).running() as second:
+        await until("it is read", lambda: _profile(second), lambda jobs: [each.size for each in jobs] == [8])
+        assert second.control.autoscaler.profile[0].roles["worker"].cpu == 1.5
+
+
+async def _profile(master: Master) -> Any:
+    return master.control.autoscaler.profile
+
+
+async def test_masters_that_write_at_the_same_time_lose_nothing(kube: Kube, namespace: str, master_kube: Kube) -> None:
+    masters = [Master(master_kube, namespace, f"job-{number}", size=number) for number in (2, 3, 4)]
+    for master in masters:
+        master.settle()
+    await asyncio.gather(*(master.keeper.write_final() for master in masters))
+    assert sorted(await stored(kube, namespace)) == [("job-2", 2), ("job-3", 3), ("job-4", 4)]
+
+
+async def test_what_others_write_is_ignored_and_written_anew_and_a_deleted_one_breaks_nothing(
+    kube: Kube, namespace: str, master_kube: Kube
+) -> None:
+    await kube.patch(CONFIG_MAPS, namespace, PROFILE, {"data": {names.PROFILE_KEY: "[" * 100_000}})
+    async with Master(master_kube, namespace, "first", size=8).running() as master:
+        master.settle()
+        await until("it is written anew", lambda: _readable(kube, namespace), lambda found: found == [("first", 8)])
+        assert master.control.autoscaler.profile == ()
+        await kube.delete(CONFIG_MAPS, namespace, PROFILE)
+        await master.keeper.write_final()
+    again = msgspec.convert(await kube.get(ELASTIC_JOBS, namespace, "first"), ElasticJob)
+    await ensure_infrastructure(kube, again)
+    assert await stored(kube, namespace) == []
+
+
+async def _readable(kube: Kube, namespace: str) -> Any:
+    try:
+        return await stored(kube, namespace)
+    except ValueError:
+        return None
+
+
+async def test_a_config_map_of_that_name_that_is_no_profile_is_left_alone(
+    kube: Kube, namespace: str, master_kube: Kube
+) -> None:
+    await kube.delete(CONFIG_MAPS, namespace, PROFILE)
+    theirs = {"metadata": {"name": PROFILE}, "data": {"theirs": "1"}}
+    await kube.create(CONFIG_MAPS, namespace, theirs)
+    made = msgspec.convert(await kube.get(ELASTIC_JOBS, namespace, "first"), ElasticJob)
+    await ensure_infrastructure(kube, made)
+    master = Master(master_kube, namespace, "first", size=8)
+    master.settle()
+    await master.keeper.write_final()
+    found = await kube.get(CONFIG_MAPS, namespace, PROFILE)
+    assert (found["data"], found["metadata"].get("labels")) == ({"theirs": "1"}, None)

@@ -1,0 +1,85 @@
+"""Documents of other operators, re-typed from their documentation, and what `elasticjob convert` makes of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_cli.convert.converters import convert
+from elasticjob_cli.convert.documents import read
+from elasticjob_cli.convert.rendering import render
+from elasticjob_cli.convert.report import Converted, Kind
+from elasticjob_operator.core.manifests.validation import validation_error
+
+from tests.support.crd_schema import problems
+from tools.generate import definitions
+
+FOLDER = Path(__file__).parent / "convert_samples"
+SAMPLES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.glob("*/*.yaml"))
+SCHEMAS: Mapping[str, Any] = {
+    definition["spec"]["names"]["kind"]: definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for definition in definitions().values()
+}
+OURS = "elasticjob.dev/v1alpha1"
+
+
+def sample(name: str) -> list[Any]:
+    """Return the documents of a sample; each may be changed."""
+    return [json.loads(json.dumps(document)) for document in read((FOLDER / name).read_text())]
+
+
+def converted(document: Any) -> Converted:
+    """Convert a document that can be: the result is one that API server and operator accept, and reads as written."""
+    result = convert(document, 1)
+    assert result.object is not None, [note.line() for note in result.notes]
+    assert yaml.safe_load(render(result)) == result.object
+    assert read(render(result)) == [result.object]
+    if result.object["apiVersion"] == OURS:
+        found = problems(result.object["spec"], SCHEMAS[result.object["kind"]]["properties"]["spec"])
+        assert not found, found
+    if result.object["kind"] == "ElasticJob":
+        error = validation_error(msgspec.convert(result.object, ElasticJob))
+        assert error is None, error
+    return result
+
+
+def spec_of(document: Any) -> dict[str, Any]:
+    """Return the spec that a document becomes."""
+    written = converted(document).object
+    assert written is not None
+    spec: dict[str, Any] = written["spec"]
+    return spec
+
+
+def role_of(document: Any, role: str) -> dict[str, Any]:
+    """Return a role of the job that a document becomes."""
+    found: dict[str, Any] = spec_of(document)["replicaSpecs"][role]
+    return found
+
+
+def container_of(document: Any, role: str) -> dict[str, Any]:
+    """Return the first container of a role of the job that a document becomes."""
+    found: dict[str, Any] = role_of(document, role)["template"]["spec"]["containers"][0]
+    return found
+
+
+def notes_of(result: Converted, kind: Kind) -> list[str]:
+    """Return the notes of one kind, as the report has them."""
+    return [note.line() for note in result.notes if note.kind is kind]
+
+
+def lost(document: Any) -> list[str]:
+    """Return what is lost of a document."""
+    return notes_of(converted(document), Kind.LOST)
+
+
+def errors(document: Any) -> list[str]:
+    """Return why a document cannot be converted."""
+    result = convert(document, 1)
+    assert result.object is None
+    return notes_of(result, Kind.INVALID)

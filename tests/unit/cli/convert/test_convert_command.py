@@ -1,0 +1,121 @@
+"""The command `elasticjob convert`: what it writes and where, its report and its exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from elasticjob_cli.convert.documents import read
+from elasticjob_cli.main import app
+from typer.testing import CliRunner
+
+from tests.support.convert import FOLDER
+
+COMMAND = Path(sys.executable).parent / "elasticjob"
+LOSSLESS, LOSSY = "kubeflow/mpi-horovod-elastic.yaml", "framework_controller/torch-elastic.yaml"
+
+
+@dataclass(frozen=True)
+class Ended:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def convert(*arguments: object, text: str | None = None) -> Ended:
+    """Run the command in this process."""
+    result = CliRunner().invoke(app, ["convert", *map(str, arguments)], input=text)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return Ended(result.exit_code, result.stdout, result.stderr)
+
+
+def real_command(*arguments: object, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the installed command, which takes a second to start."""
+    return subprocess.run(
+        [COMMAND, "convert", *map(str, arguments)], input=text, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_nothing_lost_is_0_lost_is_3_and_strict_counts_all() -> None:
+    found = [
+        convert("-f", FOLDER / name, *more) for name, more in ((LOSSLESS, ()), (LOSSY, ()), (LOSSLESS, ("--strict",)))
+    ]
+    assert [each.returncode for each in found] == [0, 3, 3]
+    assert [document["kind"] for document in read(found[1].stdout)] == ["Service", "ElasticJob"]
+    assert "document 1, Service pet-etcd: passed through unchanged" in found[1].stderr
+    assert "  lost: spec.taskRoles[0].task.retryPolicy.maxRetryCount: " in found[1].stderr
+    assert "  invented: " in found[0].stderr
+
+
+def test_a_file_for_each_object_and_none_is_overwritten(tmp_path: Path) -> None:
+    arguments = ("-f", "-", "--to-dir", tmp_path / "new")
+    text = (FOLDER / LOSSY).read_text()
+    assert convert(*arguments, text=text).returncode == 3
+    files = sorted(path.name for path in (tmp_path / "new").iterdir())
+    assert files == ["elasticjob-pet.yaml", "service-pet-etcd.yaml"]
+    (tmp_path / "new" / files[0]).write_text("mine")
+    again = convert(*arguments, text=text)
+    assert again.returncode == 2
+    assert "service-pet-etcd.yaml: exists; remove it, or give --force" in again.stderr
+    assert (tmp_path / "new" / files[0]).read_text() == "mine"
+    assert convert(*arguments, "--force", text=text).returncode == 3
+    assert "kind: ElasticJob" in (tmp_path / "new" / files[0]).read_text()
+
+
+def test_the_installed_command_ends_with_2_without_a_traceback() -> None:
+    found = real_command("-f", "-", text="apiVersion: kubeflow.org/v1\nkind: TFJob")
+    assert (found.returncode, found.stdout) == (2, "")
+    assert "error: kind: 'TFJob' of 'kubeflow.org/v1' is not supported" in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", "error: document 1: no valid YAML"),
+        ("", "error: the input has no document"),
+        ("- 1", "error: the document: is a list, but must be a map with apiVersion and kind"),
+        ("{apiVersion: kai.alibabacloud.com/v1alpha1, kind: ScaleOut, metadata: {name: a}, spec: {selector: {name: b},"
+         " toAdd: {count: many}}}", "error: spec.toAdd.count: is 'many', but must be a whole number from 1 to 10000"),
+        ("#" * 1_200_000, "more than 1048576 bytes"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_2_and_nothing_is_written(text: str, message: str) -> None:
+    found = convert("-f", "-", text=text)
+    assert found.returncode == 2
+    assert message in found.stderr
+    assert found.stdout == ""
+
+
+def test_nothing_that_a_terminal_obeys_is_in_the_report() -> None:
+    escape = "\\e[2J"
+    found = convert(
+        "-f", "-", text=f'{{apiVersion: kubeflow.org/v1, kind: "{escape}", metadata: {{name: "{escape}"}}}}'
+    )
+    assert found.returncode == 2
+    assert "\x1b" not in found.stdout + found.stderr
+
+
+def test_a_file_that_is_not_there_is_2(tmp_path: Path) -> None:
+    found = convert("-f", tmp_path / "nothing.yaml")
+    assert (found.returncode, found.stdout) == (2, "")
+    assert "nothing.yaml: No such file or directory; give a file that can be read" in found.stderr
+
+
+def test_objects_in_a_list_are_converted_one_by_one() -> None:
+    scalers = "\n".join(f"- {line}" if not number else f"  {line}" for number, line in enumerate(
+        "apiVersion: kai.alibabacloud.com/v1alpha1\nkind: ScaleOut\nmetadata: {name: a}\n"
+        "spec: {selector: {name: b}, toAdd: {count: 1}}".splitlines()
+    ))  # fmt: skip
+    found = convert("-f", "-", text=f"apiVersion: v1\nkind: List\nitems:\n{scalers}\n")
+    assert found.returncode == 0
+    assert read(found.stdout)[0]["apiVersion"] == "elasticjob.dev/v1alpha1"
+
+
+def test_other_commands_need_no_yaml() -> None:
+    text = "import sys, elasticjob_cli.main; print([m for m in sys.modules if m.startswith('elasticjob_cli.convert')])"
+    found = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120, check=True)
+    assert found.stdout.strip() == "['elasticjob_cli.convert', 'elasticjob_cli.convert.command']"

@@ -1,0 +1,70 @@
+"""dl-operator's MXJob and TFJob, and TFJobs that are not its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.convert import container_of, errors, lost, sample, spec_of
+
+
+def mx() -> Any:
+    [document] = sample("dl_operator/mxjob.yaml")
+    return document
+
+
+def with_commands(document: Any) -> Any:
+    for group in document["spec"]:
+        group["template"]["spec"]["containers"][0]["command"] = ["python", "train.py"]
+    return document
+
+
+def test_the_list_of_replica_specs_is_a_map_of_roles() -> None:
+    spec = spec_of(with_commands(mx()))
+    assert spec["framework"] == "mxnet"
+    assert {role: written["replicas"] for role, written in spec["replicaSpecs"].items()} == {
+        "scheduler": 1, "server": 1, "worker": 1,
+    }  # fmt: skip
+    assert lost(with_commands(mx())) == []
+
+
+def test_the_command_of_the_image_is_not_known() -> None:
+    assert len([text for text in lost(mx()) if "has no command" in text]) == 3
+    assert container_of(mx(), "worker")["command"] == ["command-of-the-image"]
+
+
+def test_variables_that_the_agent_sets_are_left_out() -> None:
+    document = with_commands(mx())
+    document["spec"][2]["template"]["spec"]["containers"][0]["env"] = [
+        {"name": "DMLC_ROLE", "value": "worker"},
+        {"name": "PS_VERBOSE", "value": "2"},
+    ]
+    assert container_of(document, "worker")["env"] == [{"name": "PS_VERBOSE", "value": "2"}]
+
+
+def test_a_job_without_a_scheduler_is_custom() -> None:
+    document = with_commands(mx())
+    del document["spec"][0]
+    assert spec_of(document)["framework"] == "custom"
+    assert [text for text in lost(document) if "needs a role scheduler" in text]
+
+
+def test_a_tf_job_of_a_fixed_size() -> None:
+    [document] = sample("dl_operator/tfjob.yaml")
+    spec = spec_of(document)
+    assert spec["framework"] == "tensorflow"
+    assert (spec["replicaSpecs"]["worker"]["replicas"], spec["replicaSpecs"]["worker"]["minReplicas"]) == (2, 2)
+
+
+def test_kubeflows_tf_job_is_told_from_it_and_refused() -> None:
+    [document] = sample("dl_operator/tfjob.yaml")
+    document["apiVersion"] = "kubeflow.org/v1"
+    document["spec"] = {"tfReplicaSpecs": {}}
+    [error] = errors(document)
+    assert "'TFJob' of 'kubeflow.org/v1' is not supported" in error
+    assert "PyTorchJob kubeflow.org/v1" in error
+
+
+def test_two_groups_of_one_type_are_an_error() -> None:
+    document = with_commands(mx())
+    document["spec"].append(document["spec"][2])
+    assert "spec[3].replicaType: WORKER is there twice" in errors(document)[0]

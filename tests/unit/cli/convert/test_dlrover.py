@@ -1,0 +1,127 @@
+"""DLRover's ElasticJob and ScalePlan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.convert import container_of, converted, errors, lost, role_of, sample, spec_of
+
+MNIST, NANOGPT, SERVERS = "dlrover/torch-mnist.yaml", "dlrover/nanogpt.yaml", "dlrover/parameter-servers.yaml"
+
+
+def servers() -> Any:
+    return sample(SERVERS)[0]
+
+
+def plan(**spec: Any) -> Any:
+    document = sample(SERVERS)[1]
+    document["spec"] = {"ownerJob": "elasticjob-sample"} | spec
+    return document
+
+
+def test_dlrover_run_is_torchrun_whose_world_the_agent_tells() -> None:
+    [document] = sample(MNIST)
+    spec = spec_of(document)
+    assert spec["framework"] == "pytorch"
+    worker = spec["replicaSpecs"]["worker"]
+    command = worker["template"]["spec"]["containers"][0]["command"]
+    assert command[:2] == ["/bin/bash", "-c"]
+    assert " ".join(command[2].split()) == (
+        "torchrun examples/pytorch/mnist/cnn_train.py --num_epochs 2 --training_data /data/mnist_png/training/"
+    )
+    assert (worker["slotsPerReplica"], worker["processRestartLimit"], worker["restartLimit"]) == (2, 3, 3)
+    assert spec["health"] == {"nodeCheck": {"enabled": True}}
+    assert lost(document) == []
+
+
+def test_the_number_of_nodes_in_a_command_is_that_of_the_world() -> None:
+    [document] = sample(NANOGPT)
+    container = container_of(document, "worker")
+    assert "$((WORKER_NUM * 1))" in container["command"][2]
+    assert container["env"] == [{"name": "WORKER_NUM", "value": "$(PET_NNODES)"}]
+
+
+def test_the_strategy_is_the_framework_and_the_optimizer_the_auto_scaler() -> None:
+    spec = spec_of(servers())
+    assert spec["framework"] == "tensorflow"
+    assert spec["autoscaling"] == {"enabled": True, "resourceLimits": {"cpu": "6", "memory": "8192Mi"}}
+    assert (spec["replicaSpecs"]["ps"]["autoScale"], spec["replicaSpecs"]["worker"]["autoScale"]) == (False, True)
+    document = servers()
+    document["spec"]["optimizeMode"] = "manual"
+    assert "enabled" not in spec_of(document)["autoscaling"]
+    document["spec"]["distributionStrategy"] = "CustomStrategy"
+    assert spec_of(document)["framework"] == "custom"
+
+
+def test_sizes_that_their_master_would_choose_are_invented() -> None:
+    document = servers()
+    assert role_of(document, "worker")["replicas"] == 1
+    assert role_of(document, "ps")["replicas"] == 1
+    assert len([note for note in converted(document).notes if "where their master chooses" in note.message]) == 2
+
+
+def test_their_master_is_no_role_and_only_its_place_is_kept() -> None:
+    document = servers()
+    document["spec"]["replicaSpecs"]["dlrover-master"]["template"]["spec"]["nodeSelector"] = {"pool": "cpu"}
+    spec = spec_of(document)
+    assert set(spec["replicaSpecs"]) == {"ps", "worker"}
+    assert spec["master"] == {"template": {"spec": {"nodeSelector": {"pool": "cpu"}}}}
+
+
+def test_variables_of_the_job_are_written_into_each_container() -> None:
+    document = servers()
+    document["spec"]["envs"] = {"A": "1", "B": {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}}
+    worker = document["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]
+    worker["env"] = [{"name": "A", "value": "own"}]
+    assert container_of(document, "ps")["env"] == [
+        {"name": "A", "value": "1"},
+        {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+    ]
+    assert [each["name"] for each in container_of(document, "worker")["env"]] == ["B", "A"]
+    assert container_of(document, "worker")["env"][1] == {"name": "A", "value": "own"}
+
+
+def test_what_needs_their_master_or_service_is_lost() -> None:
+    document = servers()
+    document["spec"] |= {"brainService": "brain:5000", "enableDynamicSharding": True}
+    document["spec"]["resourceLimits"]["npu"] = "4"
+    worker = document["spec"]["replicaSpecs"]["worker"]
+    worker |= {"restartTimeout": 60, "priority": "high"}
+    worker["template"]["spec"]["containers"][0]["command"] = ["python", "-m", "dlrover.trainer.entry.local_entry"]
+    text = "\n".join(lost(document))
+    for field in ("brainService", "enableDynamicSharding", "npu", "restartTimeout", "priority", "DLRover's master"):
+        assert field in text
+
+
+def test_roles_that_the_framework_does_not_know_make_it_custom() -> None:
+    document = servers()
+    document["spec"]["distributionStrategy"] = "AllreduceStrategy"
+    assert spec_of(document)["framework"] == "custom"
+    assert [text for text in lost(document) if "no role ps" in text]
+
+
+def test_a_plan_keeps_sizes_resources_and_source_and_names_pods_by_role_and_index() -> None:
+    spec = spec_of(sample(SERVERS)[1])
+    assert spec["source"] == "Manual"
+    assert spec["replicaResourceSpecs"]["worker"] == {"replicas": 2, "resource": {"cpu": "0.5", "memory": "256Mi"}}
+    assert spec["migratePods"] == [{"role": "ps", "index": 0, "resource": {"cpu": "2", "memory": "512Mi"}}]
+
+
+def test_the_rank_counts_and_not_the_number_in_a_pods_name() -> None:
+    pod = {"name": "x-edljob-worker-7", "id": 7, "type": "worker", "rankIndex": 2, "service": "x-worker-2:3333"}
+    document = plan(
+        createPods=[pod | {"resource": {"cpu": 1, "npu": 2}}], removePods=[pod, "x-edljob-ps-1"], psHosts=["a:1"]
+    )
+    spec = spec_of(document)
+    assert spec["createPods"] == [{"role": "worker", "index": 2, "resource": {"cpu": 1}}]
+    assert spec["removePods"] == [{"role": "worker", "index": 2}, {"role": "ps", "index": 1}]
+    text = "\n".join(lost(document))
+    assert all(field in text for field in ("npu", "service", "psHosts"))
+
+
+def test_a_plan_that_changes_nothing_or_names_no_pod_is_an_error() -> None:
+    assert "changes nothing" in errors(plan())[0]
+    assert "spec.removePods[0]: names no pod" in errors(plan(removePods=["something"]))[0]
+    assert (
+        "spec.replicaResourceSpecs.ps.replicas: is -1" in errors(plan(replicaResourceSpecs={"ps": {"replicas": -1}}))[0]
+    )

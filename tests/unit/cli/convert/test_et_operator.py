@@ -1,0 +1,121 @@
+"""et-operator's TrainingJob, ScaleIn and ScaleOut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.convert import container_of, converted, errors, lost, role_of, sample, spec_of
+
+JOB, SCALERS = "et_operator/training-job.yaml", "et_operator/scalers.yaml"
+
+
+def job(**fields: Any) -> Any:
+    [document] = sample(JOB)
+    document["spec"] |= fields
+    return document
+
+
+def test_launcher_and_workers_are_horovods_and_nothing_is_lost() -> None:
+    spec = spec_of(job())
+    assert spec["framework"] == "horovod"
+    assert spec["runPolicy"] == {"cleanPodPolicy": "Running", "startPolicy": "AllReady"}
+    worker = spec["replicaSpecs"]["worker"]
+    assert {name: worker[name] for name in ("replicas", "minReplicas", "maxReplicas")} == {
+        "replicas": 2, "minReplicas": 1, "maxReplicas": 9,
+    }  # fmt: skip
+    assert lost(job()) == []
+
+
+def test_the_launcher_runs_stock_horovodrun_with_our_discovery_script() -> None:
+    command = container_of(job(), "launcher")["command"]
+    assert command[:2] == ["sh", "-c"]
+    assert "--host-discovery-script discover_hosts python" in command[2]
+    assert "/etc/edl" not in command[2]
+
+
+def test_workers_wait_for_the_launcher_without_an_ssh_server() -> None:
+    document = job()
+    worker = document["spec"]["etReplicaSpecs"]["worker"]["template"]["spec"]["containers"][0]
+    assert "command" not in container_of(document, "worker")
+    worker |= {"command": ["sh", "-c"], "args": ["/usr/sbin/sshd && sleep 365d"]}
+    written = container_of(document, "worker")
+    assert {"command", "args"} & written.keys() == set()
+    assert lost(document) == []
+
+
+def test_the_launchers_restarts_are_those_of_the_job() -> None:
+    assert role_of(job(), "launcher")["restartLimit"] == 0
+    assert role_of(job(restartPolicy="OnFailure"), "launcher")["restartLimit"] == 6
+    assert role_of(job(restartPolicy="OnFailure", backoffLimit=2), "launcher")["restartLimit"] == 2
+
+
+def test_slots_suspension_and_attach_mode() -> None:
+    document = job(slotsPerWorker=1, launcherAttachMode="kubexec")
+    document["metadata"]["annotations"] = {"job-supervisor.kube-ai.io/job-suspended": "true"}
+    written = converted(document)
+    assert written.object is not None
+    assert written.object["spec"]["replicaSpecs"]["worker"]["slotsPerReplica"] == 1
+    assert written.object["spec"]["runPolicy"]["suspend"] is True
+    assert any("kubexec" in note.message for note in written.notes)
+    assert lost(document) == []
+
+
+def test_bounds_that_were_never_held_to_are_moved_and_said() -> None:
+    document = job()
+    document["spec"]["etReplicaSpecs"]["worker"] |= {"minReplicas": 5, "maxReplicas": 1}
+    worker = role_of(document, "worker")
+    assert (worker["minReplicas"], worker["maxReplicas"]) == (2, 2)
+    assert len([note for note in converted(document).notes if "was 5" in note.message or "was 1" in note.message]) == 2
+
+
+def test_without_bounds_they_are_those_of_horovodrun_and_invented() -> None:
+    document = job()
+    for name in ("minReplicas", "maxReplicas"):
+        del document["spec"]["etReplicaSpecs"]["worker"][name]
+    worker = role_of(document, "worker")
+    assert (worker["minReplicas"], worker["maxReplicas"]) == (1, 9)
+
+
+def test_a_host_file_and_fixed_hosts_are_lost() -> None:
+    document = job()
+    launcher = document["spec"]["etReplicaSpecs"]["launcher"]["template"]["spec"]["containers"][0]
+    launcher["command"] = ["sh", "-c", "horovodrun -np 2 --hostfile /etc/edl/hostfile python train.py"]
+    assert [text for text in lost(document) if "host file" in text]
+    assert [text for text in lost(document) if "--host-discovery-script" in text]
+    launcher["command"] = ["deepspeed", "--hostfile", "/etc/mpi/deepspeed-hostfile", "train.py"]
+    assert spec_of(document)["framework"] == "custom"
+    assert [text for text in lost(document) if "mpirun" in text]
+
+
+def test_scalers_keep_job_count_and_time() -> None:
+    by_count, by_name, out = sample(SCALERS)
+    assert spec_of(by_count) == {"jobName": "elastic-training", "count": 1}
+    assert spec_of(by_name) == {"jobName": "elastic-training", "podNames": ["elastic-training-worker-1"]}
+    assert spec_of(out) == {"jobName": "elastic-training", "timeoutSeconds": 300, "count": 1}
+    assert [lost(document) for document in (by_count, by_name, out)] == [[], [], []]
+
+
+def test_pods_of_a_job_with_another_name_are_those_of_the_other_name() -> None:
+    _, by_name, _ = sample(SCALERS)
+    long = "elastic-training-of-a-very-large-language-model"
+    by_name["spec"] = {"selector": {"name": long}, "toDelete": {"podNames": [f"{long}-worker-3"]}}
+    document = job()
+    document["metadata"]["name"] = long
+    written = converted(document).object
+    assert written is not None
+    name = written["metadata"]["name"]
+    assert len(name) <= 40
+    assert spec_of(by_name) == {"jobName": name, "podNames": [f"{name}-worker-3"]}
+
+
+def test_scripts_are_lost_with_their_variables() -> None:
+    [document] = sample("et_operator/scale-out-with-script.yaml")
+    assert [text.split(":")[1].strip() for text in lost(document)] == ["spec.script", "spec.env"]
+
+
+def test_a_scale_in_that_names_nothing_is_an_error_and_not_a_removal_of_all() -> None:
+    by_count, _, out = sample(SCALERS)
+    by_count["spec"]["toDelete"] = {}
+    assert "spec.toDelete: has neither count nor podNames" in errors(by_count)[0]
+    del out["spec"]["toAdd"]
+    assert "spec.toAdd.count" in errors(out)[0]

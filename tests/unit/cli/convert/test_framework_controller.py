@@ -1,0 +1,165 @@
+"""FrameworkController's Framework."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any
+
+import pytest
+from elasticjob_cli.convert.report import Kind
+
+from tests.support.convert import container_of, converted, errors, lost, notes_of, role_of, sample, spec_of
+
+BATCH, SERVERS, ELASTIC = (
+    f"framework_controller/{name}.yaml" for name in ("batch", "parameter-servers", "torch-elastic")
+)
+
+
+def batch(**task: Any) -> Any:
+    [document] = sample(BATCH)
+    document["spec"]["taskRoles"][0]["task"] |= task
+    return document
+
+
+def test_tasks_that_know_nothing_of_each_other_have_no_agent() -> None:
+    spec = spec_of(batch())
+    assert spec["framework"] == "custom"
+    worker = spec["replicaSpecs"]["worker"]
+    assert (worker["agent"], worker["replicas"], worker["completion"]) == ("None", 3, {"minFailed": 1})
+    assert spec["runPolicy"]["backoffLimit"] == 2_147_483_647
+
+
+@pytest.mark.parametrize(
+    ("fancy", "count", "retry"),
+    [
+        (False, 0, None),
+        (False, 3, {"policy": "OnFailure", "limit": 3}),
+        (False, -1, {"policy": "OnFailure"}),
+        (False, -2, {"policy": "Always"}),
+        (True, 3, {"policy": "OnTransient", "limit": 3, "minDelaySeconds": 60, "maxDelaySeconds": 900}),
+    ],
+)
+def test_retry_of_the_whole_job(fancy: bool, count: int, retry: Any) -> None:
+    document = batch()
+    document["spec"]["retryPolicy"] = {"fancyRetryPolicy": fancy, "maxRetryCount": count}
+    assert spec_of(document)["runPolicy"].get("retry") == retry
+    assert lost(document) == []
+
+
+@pytest.mark.parametrize(
+    ("fancy", "count", "limit", "rules"),
+    [
+        (True, 2, 2, None),
+        (True, -1, 10_000, None),
+        (False, 2, 2, [{"action": "Restart"}]),
+        (False, -1, 10_000, [{"action": "Ignore"}]),
+    ],
+)
+def test_a_tasks_retries_are_limit_and_rules(fancy: bool, count: int, limit: int, rules: Any) -> None:
+    worker = role_of(batch(retryPolicy={"fancyRetryPolicy": fancy, "maxRetryCount": count}), "worker")
+    assert (worker["restartLimit"], worker.get("restartRules")) == (limit, rules)
+
+
+def test_that_out_of_memory_is_no_permanent_failure_here_is_said() -> None:
+    assert [text for text in notes_of(converted(batch()), Kind.DIFFERS) if "OOMKilled" in text]
+
+
+def test_failures_that_never_end_the_job_and_successes_that_do() -> None:
+    document = batch()
+    document["spec"]["taskRoles"][0]["frameworkAttemptCompletionPolicy"] = {
+        "minFailedTaskCount": -1, "minSucceededTaskCount": 2,
+    }  # fmt: skip
+    assert role_of(document, "worker")["completion"] == {"minFailed": 10_000, "minSucceeded": 2}
+
+
+@pytest.mark.parametrize(("kind", "suspended", "losses"), [("Create", True, 0), ("Start", None, 0), ("Stop", True, 1)])
+def test_a_job_that_is_not_started_is_suspended(kind: str, suspended: bool | None, losses: int) -> None:
+    document = batch()
+    document["spec"]["executionType"] = kind
+    assert spec_of(document)["runPolicy"].get("suspend") is suspended
+    assert len(lost(document)) == losses
+
+
+def test_the_barrier_is_the_agents_and_tasks_train_in_one_world() -> None:
+    [document] = sample(SERVERS)
+    spec = spec_of(document)
+    assert spec["runPolicy"]["startPolicy"] == "AllReady"
+    for role, size in (("ps", 2), ("worker", 3)):
+        written = spec["replicaSpecs"][role]
+        assert "agent" not in written
+        assert written["minReplicas"] == size
+        assert written["podForceDeleteSeconds"] == 1800
+        assert {"initContainers", "serviceAccountName"} & written["template"]["spec"].keys() == set()
+
+
+def test_the_barriers_script_is_replaced_by_the_addresses_of_the_world(tmp_path: Any) -> None:
+    [document] = sample(SERVERS)
+    text = container_of(document, "ps")["command"][2]
+    assert "injector.sh" not in text
+    before, _, _ = text.partition("python tf_cnn_benchmarks.py")
+    variables = {
+        "ELASTICJOB_PS_HOSTS": "10.0.0.1,10.0.0.2",
+        "ELASTICJOB_WORKER_HOSTS": "10.0.0.3",
+        "PATH": "/usr/bin:/bin",
+    }
+    shown = subprocess.run(
+        ["sh", "-c", f"{before} echo $FB_PS_ADDRESSES $FB_WORKER_ADDRESSES $FB_PS_IPS"],
+        env=variables, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert shown.stdout.split() == ["10.0.0.1:4001,10.0.0.2:4001", "10.0.0.3:5001", "10.0.0.1,10.0.0.2"]
+
+
+def test_variables_labels_and_placeholders_of_a_task() -> None:
+    _, document = sample(ELASTIC)
+    worker = role_of(document, "worker")
+    assert worker["template"]["metadata"]["labels"] == {"FC_FRAMEWORK_NAME": "pet", "FC_TASKROLE_NAME": "worker"}
+    container = worker["template"]["spec"]["containers"][0]
+    assert "--rdzv_id=pet" in container["args"][0]
+    assert "--task=$(FC_TASK_INDEX)" in container["args"][0]
+    fields = {
+        each["name"]: each.get("value") or each["valueFrom"]["fieldRef"]["fieldPath"] for each in container["env"]
+    }
+    assert fields == {
+        "FC_FRAMEWORK_NAME": "pet",
+        "FC_TASKROLE_NAME": "worker",
+        "FC_FRAMEWORK_NAMESPACE": "metadata.namespace",
+        "FC_TASK_INDEX": "metadata.labels['elasticjob.dev/index']",
+        "FC_POD_NAME": "metadata.name",
+    }
+    assert {"hostname", "subdomain"} & worker["template"]["spec"].keys() == set()
+
+
+def test_attempts_have_no_numbers_here() -> None:
+    document = batch()
+    container = document["spec"]["taskRoles"][0]["task"]["pod"]["spec"]["containers"][0]
+    container["command"] = ["sh", "-c", "echo $FC_TASK_ATTEMPT_ID {{FC_CONFIGMAP_NAME}}"]
+    [text] = [each for each in lost(document) if "attempts" in each]
+    assert "FC_CONFIGMAP_NAME, FC_TASK_ATTEMPT_ID" in text
+
+
+def test_a_placeholder_of_a_member_where_kubernetes_has_no_references_is_lost() -> None:
+    document = batch()
+    pod = document["spec"]["taskRoles"][0]["task"]["pod"]
+    pod["metadata"] = {"annotations": {"task": "{{FC_TASKROLE_NAME}}-{{FC_TASK_INDEX}}"}}
+    annotations = role_of(document, "worker")["template"]["metadata"]["annotations"]
+    assert annotations == {"task": "worker-{{FC_TASK_INDEX}}"}
+    assert [text for text in lost(document) if "FC_TASK_INDEX" in text]
+
+
+def test_names_that_are_none_here_are_made_valid_and_tasks_still_know_theirs() -> None:
+    document = batch()
+    document["metadata"]["name"] = "0" * 63
+    document["spec"]["taskRoles"][0]["name"] = "aroleofmorethantwentycharacters"
+    spec = spec_of(document)
+    [(role, written)] = spec["replicaSpecs"].items()
+    assert len(role) <= 20
+    variables = {each["name"]: each.get("value") for each in written["template"]["spec"]["containers"][0]["env"]}
+    assert variables["FC_TASKROLE_NAME"] == "aroleofmorethantwentycharacters"
+    assert variables["FC_FRAMEWORK_NAME"] == "0" * 63
+
+
+def test_more_roles_than_a_job_has_are_an_error() -> None:
+    document = batch()
+    roles = document["spec"]["taskRoles"]
+    document["spec"]["taskRoles"] = [roles[0] | {"name": f"role{number}"} for number in range(9)]
+    assert "has 9 groups of pods" in errors(document)[0]

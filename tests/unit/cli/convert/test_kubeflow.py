@@ -1,0 +1,111 @@
+"""Kubeflow's MPIJob, PyTorchJob and TrainJob."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.convert import container_of, errors, lost, role_of, sample, spec_of
+
+HOROVOD, PI = "kubeflow/mpi-horovod-elastic.yaml", "kubeflow/mpi-pi.yaml"
+
+
+def pytorch(name: str = "pytorch-simple") -> Any:
+    [document] = sample(f"kubeflow/{name}.yaml")
+    return document
+
+
+def train() -> Any:
+    [document] = sample("kubeflow/train-job.yaml")
+    return document
+
+
+def test_horovod_elastic_of_an_mpi_job_runs_without_ssh() -> None:
+    [document] = sample(HOROVOD)
+    spec = spec_of(document)
+    assert (spec["framework"], spec["runPolicy"]["startPolicy"]) == ("horovod", "AllReady")
+    assert "discover_hosts" in container_of(document, "launcher")["args"]
+    assert "command" not in container_of(document, "worker")
+    worker = spec["replicaSpecs"]["worker"]
+    assert (worker["minReplicas"], worker["maxReplicas"], worker["slotsPerReplica"]) == (1, 3, 1)
+    assert spec["replicaSpecs"]["launcher"]["restartLimit"] == 6
+    assert lost(document) == []
+
+
+def test_plain_mpirun_is_custom_and_what_its_operator_made_is_lost() -> None:
+    [document] = sample(PI)
+    spec = spec_of(document)
+    assert spec["framework"] == "custom"
+    assert spec["runPolicy"]["ttlSecondsAfterFinished"] == 60
+    assert spec["replicaSpecs"]["launcher"]["completion"] == {"minSucceeded": 1}
+    assert container_of(document, "worker")["command"] == ["/usr/sbin/sshd"]
+    assert [text for text in lost(document) if "discover_hosts --hostfile" in text]
+
+
+def test_an_mpi_worker_without_a_command_has_the_ssh_server_it_had() -> None:
+    [document] = sample(PI)
+    worker = document["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    del worker["command"], worker["args"]
+    assert container_of(document, "worker")["command"] == ["/usr/sbin/sshd", "-De"]
+
+
+def test_other_versions_of_mpi_jobs_are_refused() -> None:
+    [document] = sample(PI)
+    document["apiVersion"] = "kubeflow.org/v1"
+    assert "MPIJob kubeflow.org/v2beta1" in errors(document)[0]
+
+
+def test_master_and_workers_of_a_pytorch_job_are_one_role_of_a_fixed_size() -> None:
+    worker = role_of(pytorch(), "worker")
+    assert (worker["replicas"], worker["minReplicas"], worker.get("maxReplicas")) == (2, 2, None)
+    assert spec_of(pytorch())["runPolicy"]["cleanPodPolicy"] == "None"
+    assert lost(pytorch()) == []
+    document = pytorch()
+    document["spec"]["pytorchReplicaSpecs"]["Worker"] = pytorch()["spec"]["pytorchReplicaSpecs"]["Worker"]
+    master = document["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
+    master["command"] = ["python", "master.py"]
+    assert [text for text in lost(document) if "template differs" in text]
+
+
+def test_an_elastic_pytorch_job_keeps_its_bounds_and_the_agent_tells_torchrun_its_world() -> None:
+    document = pytorch("pytorch-elastic")
+    worker = role_of(document, "worker")
+    assert (worker["minReplicas"], worker["maxReplicas"], worker["processRestartLimit"]) == (1, 2, 100)
+    assert container_of(document, "worker")["command"] == ["python", "-m", "torch.distributed.run", "./echo.py"]
+    assert lost(document) == []
+    document["spec"]["elasticPolicy"] |= {"nProcPerNode": 2, "metrics": [{"type": "Resource"}]}
+    assert role_of(document, "worker")["slotsPerReplica"] == 2
+    assert [text for text in lost(document) if "HorizontalPodAutoscaler" in text]
+
+
+def test_restart_policies_and_limits() -> None:
+    document = pytorch()
+    document["spec"]["runPolicy"] = {"backoffLimit": 4, "schedulingPolicy": {"queue": "q", "minAvailable": 2}}
+    assert role_of(document, "worker")["restartLimit"] == 4
+    assert spec_of(document)["runPolicy"]["schedulingPolicy"] == {"gang": "volcano", "queue": "q"}
+    assert [text for text in lost(document) if "minAvailable" in text]
+    for name in ("Master", "Worker"):
+        document["spec"]["pytorchReplicaSpecs"][name]["restartPolicy"] = "ExitCode"
+    rules = role_of(document, "worker")["restartRules"]
+    assert [rule["action"] for rule in rules] == ["FailJob", "FailJob"]
+    assert sorted(code for rule in rules for code in rule["exitCodes"]) == list(range(1, 128))
+    for name in ("Master", "Worker"):
+        document["spec"]["pytorchReplicaSpecs"][name]["restartPolicy"] = "Never"
+    assert role_of(document, "worker")["restartLimit"] == 0
+
+
+def test_a_train_job_is_what_it_says_and_the_rest_is_lost() -> None:
+    spec = spec_of(train())
+    worker = spec["replicaSpecs"]["worker"]
+    assert spec["framework"] == "pytorch"
+    assert (worker["replicas"], worker["slotsPerReplica"]) == (2, 4)
+    assert ["runtime torch-distributed" in text for text in lost(train())] == [True]
+
+
+def test_what_only_the_runtime_knows_is_to_be_written_in() -> None:
+    document = train()
+    document["spec"]["trainer"] = {"numProcPerNode": "auto"}
+    document["spec"]["initializer"] = {"dataset": {"storageUri": "hf://data"}}
+    container = container_of(document, "worker")
+    assert (container["image"], container["command"]) == ("image-of-the-runtime", ["command-of-the-image"])
+    text = "\n".join(lost(document))
+    assert all(part in text for part in ("spec.trainer.image", "has no command", "initializer"))
