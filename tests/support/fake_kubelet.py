@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 from typing import Any
 
 from elasticjob_api import names
@@ -25,14 +26,16 @@ async def kubelet(kube: Kube, namespace: str, *, agents: bool = True, node: str 
     if node:
         taint = {"key": "elasticjob-tests/played", "effect": "NoSchedule"}
         room = {"cpu": "64", "memory": "64Gi", "pods": "1000"}
-        ready = {"type": "Ready", "status": "True", "reason": "Played"}
-        status = {"capacity": room, "allocatable": room, "conditions": [ready]}
+        status = {"capacity": room, "allocatable": room, "conditions": [_node_ready()]}
         await kube.create(NODES, None, {"metadata": {"name": node}, "spec": {"taints": [taint]}, "status": status})
     try:
         async with asyncio.TaskGroup() as group:  # so that a test fails at once when playing fails
-            task = group.create_task(_run(kube, namespace, agents, node))
+            tasks = [group.create_task(_run(kube, namespace, agents, node))]
+            if node:
+                tasks.append(group.create_task(_keep_ready(kube, node)))
             yield
-            task.cancel()
+            for task in tasks:
+                task.cancel()
     finally:
         if node:
             await kube.delete(NODES, None, node)
@@ -48,6 +51,19 @@ async def end(kube: Kube, namespace: str, name: str, code: int, reason: str = "E
         "containerStatuses": [_container(pod, state)],
     }
     await kube.patch(PODS, namespace, name, {"status": status}, subresource="status")
+
+
+async def _keep_ready(kube: Kube, node: str) -> None:
+    """Send the node's heartbeats: after 50 s without one, the node controller says of each of its pods: not ready."""
+    while True:
+        await asyncio.sleep(5)
+        with suppress(TryLater):  # the next one comes in time
+            await kube.patch(NODES, None, node, {"status": {"conditions": [_node_ready()]}}, subresource="status")
+
+
+def _node_ready() -> Json:
+    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return {"type": "Ready", "status": "True", "reason": "Played", "lastHeartbeatTime": now}
 
 
 async def _run(kube: Kube, namespace: str, agents: bool, node: str) -> None:
