@@ -428,6 +428,13 @@ class RunPolicy(Object, frozen=True):
     """The job's life."""
 
     suspend: Annotated[bool, Meta(description="True: no pods; members are drained first.")] = False
+    stop: Annotated[
+        bool,
+        Meta(
+            description="True: the job ends for good, as Failed with the reason Stopped, and is not retried; members are "
+            "drained first. It cannot be taken back."
+        ),
+    ] = False
     clean_pod_policy: Annotated[
         Literal["Running", "All", "None"],
         Meta(description="Which pods are deleted at the end; the master's always is."),
@@ -470,6 +477,11 @@ class RunPolicy(Object, frozen=True):
             "(!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",
             "managedBy is immutable",
             field=".managedBy",
+        ),
+        Rule(
+            "self.stop || !oldSelf.stop",
+            "stop cannot be taken back; create the job anew, or use suspend for one that shall go on later",
+            field=".stop",
         ),
     )
 

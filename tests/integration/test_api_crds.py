@@ -358,6 +358,15 @@ async def test_size_suspension_and_autoscaling_can_change(kube: Kube, namespace:
     assert stored["metadata"]["generation"] == 2
 
 
+async def test_a_stop_cannot_be_taken_back(kube: Kube, namespace: str) -> None:
+    await kube.create(ELASTIC_JOBS, namespace, job())
+    await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": {"runPolicy": {"stop": True}}})
+    await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": {"runPolicy": {"suspend": True}}})
+    for taken_back in ({"stop": False}, {"stop": None}, None):
+        with pytest.raises(Refused, match=r"spec\.runPolicy\.stop: .* cannot be taken back"):
+            await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": {"runPolicy": taken_back}})
+
+
 async def test_multiples_are_the_auto_scalers_and_others_may_give_any_size(kube: Kube, namespace: str) -> None:
     worker, others = {"replicas": 8, "maxReplicas": 64}, {"replicas": 3, "minReplicas": 3, "maxReplicas": 5}
     body = job(framework="tensorflow", roles={"worker": worker, "ps": others}, autoscaling={"multipleOf": 4})

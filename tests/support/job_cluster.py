@@ -37,6 +37,10 @@ def set_suspend(cluster: Cluster, value: bool) -> None:
     cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(suspend=value))
 
 
+def set_stop(cluster: Cluster) -> None:
+    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(stop=True))
+
+
 def end_training(
     cluster: Cluster, name: str, code: int, reason: str = "Error", *, ran: float = 1.0, ago: float = 0.0
 ) -> None:

@@ -58,11 +58,10 @@ def framework(document: Fields, report: Report) -> Json | None:
 
 def _execution(spec: Fields, policy: Json, report: Report) -> None:
     kind = spec.text("executionType", "Start", choices=("Create", "Start", "Stop"))
-    if kind != "Start":
+    if kind == "Create":
         policy["suspend"] = True
-    if kind == "Stop":
-        message = "Stop: there is no wish that ends a job for good; it is suspended, delete it instead"
-        report.lost(spec.where("executionType"), message, ("spec", "runPolicy", "suspend"))
+    elif kind == "Stop":
+        policy["stop"] = True
 
 
 def _whole_job_retry(spec: Fields, policy: Json, report: Report) -> None:

@@ -44,6 +44,7 @@ from elasticjob_operator.core.repair import repair_statuses
 from elasticjob_operator.core.scaling.execution import ScalingResult
 from elasticjob_operator.core.scaling.plan_queue import advance_scaling, end_plans_and_requests
 from elasticjob_operator.core.status_writes import decision_with_status
+from elasticjob_operator.core.stop import stop_job
 from elasticjob_operator.core.suspend import replace_outdated, suspend
 
 
@@ -74,6 +75,8 @@ def _decide(observed: Observed, now: float, defaults: Defaults) -> Decision:
         return _initialize(observed, now, defaults)
     if job.status.phase in job_status.FINISHED_PHASES:
         return clean_up_job(observed, now)
+    if job.spec.run_policy.stop:
+        return stop_job(observed, now)
     if job.spec.run_policy.suspend:
         return _suspend(observed, now)
     policy = job.spec.run_policy.retry
@@ -88,7 +91,7 @@ def _initialize(observed: Observed, now: float, defaults: Defaults) -> Decision:
     status = job_status.initialized(job, now)
     if error := validation_error(job) or restart_rules_error(job):
         return finish_job(observed, status, "Failed", error, now)
-    if observed.masters or observed.last_refusal or job.spec.run_policy.suspend:
+    if observed.masters or observed.last_refusal or job.spec.run_policy.suspend or job.spec.run_policy.stop:
         return Decision((*patches.job_status(job, status),))
     # Of many jobs that are created together, each gets its master before any gets what its members need.
     master = reconcile_master(observed, status, defaults=defaults, now=now)

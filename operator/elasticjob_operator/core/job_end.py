@@ -32,10 +32,13 @@ def end_job(observed: Observed, status: ElasticJobStatus, failure: JobFailure | 
     return Decision((*patches.job_status(job, status), EmitEvent("JobRetrying", message, warning=failure is not None)))
 
 
-def finish_job(observed: Observed, status: ElasticJobStatus, phase: Phase, message: str, now: float) -> Decision:
-    """Write the last phase; everything else is done by `clean_up_job`, from that phase on."""
-    status = job_status.finished(observed.job, status, phase, message, now)
-    event = EmitEvent(f"Job{phase}", message or f"the job has {phase}", warning=phase == "Failed")
+def finish_job(
+    observed: Observed, status: ElasticJobStatus, phase: Phase, message: str, now: float, *, reason: str | None = None
+) -> Decision:
+    """Write the last phase, with a reason other than its name if one is given; `clean_up_job` does everything else."""
+    said = reason or phase
+    status = job_status.finished(observed.job, status, phase, message, now, reason=said)
+    event = EmitEvent(f"Job{said}", message or f"the job has {said}", warning=said == "Failed")
     return Decision((*patches.job_status(observed.job, status), event))
 
 

@@ -44,14 +44,16 @@ def initialized(job: ElasticJob, now: float) -> ElasticJobStatus:
     )
 
 
-def finished(job: ElasticJob, status: ElasticJobStatus, phase: Phase, message: str, now: float) -> ElasticJobStatus:
-    """Return the status of a job that has succeeded or failed."""
+def finished(
+    job: ElasticJob, status: ElasticJobStatus, phase: Phase, message: str, now: float, *, reason: str
+) -> ElasticJobStatus:
+    """Return the status of a job that has succeeded or failed; the reason is that of the condition."""
     status = replace(
         status, phase=phase, message=message, completion_time=format_time(now), current_plan=None, retry_time=None,
         observed_generation=job.metadata.generation,
     )  # fmt: skip
-    status = _with_condition(job, status, phase, True, phase, message, now)
-    return _without_conditions(job, status, (*_ACTIVE, _SUSPENDED), f"Job{phase}", "", now)
+    status = _with_condition(job, status, phase, True, reason, message, now)
+    return _without_conditions(job, status, (*_ACTIVE, _SUSPENDED), f"Job{reason}", "", now)
 
 
 def with_counts(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatus:
@@ -134,6 +136,19 @@ def with_suspension(observed: Observed, status: ElasticJobStatus, now: float) ->
         return replace(status, phase=_RUNNING if status.phase == "Scaling" else status.phase, message=message)
     status = _with_condition(job, status, _SUSPENDED, True, _SUSPENDED, cause, now)
     return replace(status, phase=_SUSPENDED, message=cause, start_time=None, master_address=None)
+
+
+def with_stop(observed: Observed, status: ElasticJobStatus, cause: str, now: float) -> ElasticJobStatus:
+    """Return the status of a job that ends for good as soon as its pods have ended."""
+    status = _without_conditions(observed.job, status, _ACTIVE, "Stopping", cause, now)
+    return replace(
+        status,
+        phase=_RUNNING if status.phase == "Scaling" else status.phase,
+        message=f"stopping: {sum(not pod.finished for pod in observed.pods)} pods are draining",
+        current_plan=None,
+        retry_time=None,
+        observed_generation=observed.job.metadata.generation,
+    )
 
 
 def with_retry(job: ElasticJob, status: ElasticJobStatus, message: str, now: float) -> ElasticJobStatus:

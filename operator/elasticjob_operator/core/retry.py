@@ -45,7 +45,7 @@ def begin_to_retry(observed: Observed, status: ElasticJobStatus, retry: Retry, n
 def end_attempt(observed: Observed, now: float) -> ReconcileResult:
     """Return the pods of the last attempt to delete now."""
     result = ReconcileResult(observed.job.status)
-    end_pods(result, observed, now)
+    end_pods(result, observed.job, observed.pods, now)
     return result
 
 

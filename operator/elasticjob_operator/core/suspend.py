@@ -28,24 +28,32 @@ from elasticjob_operator.core.scaling.plan_membership import membership_of
 
 def suspend(observed: Observed, now: float) -> ReconcileResult:
     """Return the status to resume with, and the pods to delete now."""
+    result = with_members_at_rest(observed)
+    for pod in observed.retained:
+        result.terminate(observed.job, pod, now)
+    end_pods(result, observed.job, observed.pods, now)
+    return result
+
+
+def with_members_at_rest(observed: Observed) -> ReconcileResult:
+    """Return the status of a job whose pods all end now: no plan runs, and those that have succeeded are known."""
     result = ReconcileResult(without_running_plan(observed, observed.job.status))
     for role, pods in pods_by_role(observed).items():
         replica = result.status.replica_statuses[role]
-        newly_succeeded = {pod.index for pod in pods if pod.training_ended and pod.training_succeeded}
+        # Without an agent, 0 after SIGTERM says nothing: many programs end so when they are told to.
+        may_succeed = [pod for pod in pods if observed.job.spec.replica_specs[role].managed or not pod.terminating]
+        newly_succeeded = {pod.index for pod in may_succeed if pod.training_ended and pod.training_succeeded}
         newly_succeeded &= parse_indices(replica.indices)
         succeeded = format_indices(parse_indices(replica.succeeded_indices) | newly_succeeded)
         # From here on a missing pod was deleted and has not vanished; and after resuming no restart waits any more.
         result.set_replica_status(role, replace(replica, succeeded_indices=succeeded, started_indices="", back_off={}))
-    for pod in observed.retained:
-        result.terminate(observed.job, pod, now)
-    end_pods(result, observed, now)
     return result
 
 
-def end_pods(result: ReconcileResult, observed: Observed, now: float) -> None:
-    """Delete the pods that end now, in the order of a suspension."""
-    for pod in _first_to_end(observed.job, observed.pods):
-        result.terminate(observed.job, pod, now)
+def end_pods(result: ReconcileResult, job: ElasticJob, pods: Sequence[Pod], now: float) -> None:
+    """Delete those of the pods that end now, in the order of a suspension."""
+    for pod in _first_to_end(job, pods):
+        result.terminate(job, pod, now)
 
 
 def replace_outdated(observed: Observed, now: float) -> list[DeletePod]:

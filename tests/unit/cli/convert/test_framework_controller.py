@@ -72,12 +72,15 @@ def test_failures_that_never_end_the_job_and_successes_that_do() -> None:
     assert role_of(document, "worker")["completion"] == {"minFailed": 10_000, "minSucceeded": 2}
 
 
-@pytest.mark.parametrize(("kind", "suspended", "losses"), [("Create", True, 0), ("Start", None, 0), ("Stop", True, 1)])
-def test_a_job_that_is_not_started_is_suspended(kind: str, suspended: bool | None, losses: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "policy"), [("Create", {"suspend": True}), ("Start", {}), ("Stop", {"stop": True})]
+)
+def test_a_job_that_is_not_started_is_suspended_and_one_that_is_stopped_ends(kind: str, policy: Any) -> None:
     document = batch()
     document["spec"]["executionType"] = kind
-    assert spec_of(document)["runPolicy"].get("suspend") is suspended
-    assert len(lost(document)) == losses
+    written = spec_of(document)["runPolicy"]
+    assert {key: written[key] for key in ("suspend", "stop") if key in written} == policy
+    assert lost(document) == []
 
 
 def test_the_barrier_is_the_agents_and_tasks_train_in_one_world() -> None:

@@ -1,0 +1,38 @@
+"""Stops a job that its user ends for good: drained as in a suspension, so that its work is saved, then Failed.
+
+There is no phase of its own for it: whoever waits for the end of a job knows two of them. The reason tells it apart.
+"""
+
+from __future__ import annotations
+
+from elasticjob_operator.core import job_status
+from elasticjob_operator.core.job_end import finish_job
+from elasticjob_operator.core.members.completion import has_succeeded
+from elasticjob_operator.core.model.actions import Decision
+from elasticjob_operator.core.model.observed import Observed
+from elasticjob_operator.core.model.plan import current_indices
+from elasticjob_operator.core.scaling.plan_queue import end_plans_and_requests
+from elasticjob_operator.core.status_writes import decision_with_status
+from elasticjob_operator.core.suspend import end_pods, with_members_at_rest
+
+_CAUSE = "spec.runPolicy.stop is true"
+
+
+def stop_job(observed: Observed, now: float) -> Decision:
+    """Delete the pods that have not ended; when none is left, end the job, which may have succeeded meanwhile."""
+    job, live = observed.job, [pod for pod in observed.pods if not pod.finished]
+    result = with_members_at_rest(observed)
+    status = job_status.with_counts(observed, result.status)
+    if has_succeeded(job, status, current_indices(status)):
+        return finish_job(observed, status, "Succeeded", "", now)
+    if not live:
+        return finish_job(observed, status, "Failed", _CAUSE, now, reason="Stopped")
+    end_pods(result, job, live, now)
+    reason = f"spec.jobName: ElasticJob {job.metadata.name!r} is being stopped"
+    return decision_with_status(
+        observed,
+        job_status.with_stop(observed, status, _CAUSE, now),
+        [*result.deletes, *end_plans_and_requests(observed, reason, now)],
+        now,
+        requeue_after=result.requeue_after,
+    )

@@ -1,0 +1,143 @@
+"""A job that its user stops is drained as in a suspension and ends for good, whatever it is doing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_OUTS, SCALE_PLANS
+
+from tests.support.job_cluster import (
+    condition,
+    end_training,
+    new_cluster,
+    pod_names,
+    reconcile_now,
+    set_stop,
+    set_suspend,
+    status_of,
+)
+from tests.support.simulator.cluster import Cluster
+
+RETRY = {"policy": "Always", "minDelaySeconds": 60}
+
+
+def check_stopped(cluster: Cluster) -> None:
+    """Check that the job has ended as one that its user has stopped, and that nothing of it runs."""
+    status = status_of(cluster)
+    assert (status["phase"], status["message"]) == ("Failed", "spec.runPolicy.stop is true")
+    assert condition(cluster, "Failed") == ("True", "Stopped")
+    assert "completionTime" in status
+    assert {"currentPlan", "retryTime"} & status.keys() == set()
+    assert [pod["metadata"]["name"] for pod in cluster.kube.all(PODS) if pod["status"]["phase"] == "Running"] == []
+
+
+async def test_a_stopped_job_drains_its_members_before_its_master_and_has_failed_with_a_reason_of_its_own() -> None:
+    cluster = new_cluster(replicas=2)
+    await cluster.start()
+    set_stop(cluster)
+    await cluster.run_operator()
+    gone = [pod["metadata"]["name"] for pod in cluster.kube.all(PODS) if "deletionTimestamp" in pod["metadata"]]
+    assert gone == ["job-worker-0", "job-worker-1"], "the master last"
+    assert (status_of(cluster)["phase"], status_of(cluster)["message"]) == ("Running", "stopping: 3 pods are draining")
+    await cluster.settle()
+    check_stopped(cluster)
+    assert condition(cluster, "Running") == ("False", "JobStopped")
+    assert cluster.kube.all(PODS) == []
+    writes = cluster.kube.writes
+    await cluster.run_operator()
+    assert cluster.kube.writes == writes
+
+
+async def in_state(state: str) -> Cluster:
+    """Return a cluster whose job is in this state."""
+    policy: dict[str, Any] = {"Suspended": {"suspend": True}, "New": {"stop": True}}.get(state, {"retry": RETRY})
+    cluster = new_cluster(replicas=2, runPolicy=policy)
+    if state == "Pending":
+        await cluster.create(ELASTIC_JOBS, cluster._body)
+        await cluster.run_operator()
+        return cluster
+    await cluster.start()
+    if state == "Retrying":
+        end_training(cluster, "job-worker-0", 210)
+        await reconcile_now(cluster)
+    elif state == "Scaling":
+        await cluster.apply(SCALE_OUTS, "more", count=2)
+        await cluster.run_operator()
+    elif state == "Suspending":
+        set_suspend(cluster, True)
+        await cluster.run_operator()
+    if state not in ("New", "Suspending"):
+        assert status_of(cluster)["phase"] == state
+    return cluster
+
+
+@pytest.mark.parametrize("state", ["New", "Pending", "Running", "Scaling", "Suspending", "Suspended", "Retrying"])
+async def test_a_job_can_be_stopped_whatever_it_is_doing_and_is_not_retried(state: str) -> None:
+    cluster = await in_state(state)
+    set_stop(cluster)
+    await cluster.settle()
+    check_stopped(cluster)
+    assert status_of(cluster).get("retries", 0) == (state == "Retrying")
+    for plan in cluster.kube.all(SCALE_PLANS):
+        assert plan["status"]["phase"] in ("Failed", "Cancelled")
+    cluster.now += 1000
+    await cluster.settle()
+    check_stopped(cluster)
+
+
+@pytest.mark.parametrize("write", range(1, 10))
+async def test_a_stop_is_carried_on_whatever_write_the_operator_dies_at(write: int) -> None:
+    cluster = await in_state("Scaling")
+    cluster.kube.crash_in = write
+    set_stop(cluster)
+    await cluster.settle()
+    check_stopped(cluster)
+
+
+async def test_a_stopped_job_is_not_scaled() -> None:
+    cluster = await in_state("Running")
+    set_stop(cluster)
+    await cluster.run_operator()
+    await cluster.apply(SCALE_OUTS, "more", count=1)
+    await cluster.run_operator()
+    status = cluster.kube.objects[SCALE_OUTS, "more"]["status"]
+    assert (status["phase"], status["message"]) == ("ScaleFailed", "spec.jobName: ElasticJob 'job' is being stopped")
+    await cluster.settle()
+    await cluster.apply(SCALE_OUTS, "later", count=1)
+    await cluster.settle()
+    assert cluster.kube.objects[SCALE_OUTS, "later"]["status"]["message"].endswith("has ended (Failed)")
+
+
+async def test_a_job_whose_training_ends_while_it_is_stopped_has_succeeded_and_does_not_begin_anew() -> None:
+    cluster = await in_state("Running")
+    set_stop(cluster)
+    for name in pod_names(cluster):
+        end_training(cluster, name, 0)
+    await cluster.settle()
+    assert status_of(cluster)["phase"] == "Succeeded"
+    assert "retries" not in status_of(cluster)
+
+
+@pytest.mark.parametrize("how", ["stop", "suspend"])
+async def test_without_an_agent_a_member_that_ends_with_0_because_it_is_told_to_has_not_succeeded(how: str) -> None:
+    cluster = new_cluster(replicas=2, framework="custom", worker={"agent": "None"})
+    await cluster.start()
+    set_stop(cluster) if how == "stop" else set_suspend(cluster, True)
+    await cluster.run_operator()
+    for name in pod_names(cluster):
+        end_training(cluster, name, 0)
+    await cluster.settle()
+    assert status_of(cluster)["phase"] == {"stop": "Failed", "suspend": "Suspended"}[how]
+
+
+@pytest.mark.parametrize(("policy", "kept"), [("All", 0), ("Running", 1), ("None", 1)])
+async def test_pods_that_had_ended_stay_as_the_policy_says(policy: str, kept: int) -> None:
+    cluster = new_cluster(replicas=2, runPolicy={"cleanPodPolicy": policy})
+    await cluster.start()
+    end_training(cluster, "job-worker-0", 0)
+    await cluster.settle()
+    set_stop(cluster)
+    await cluster.settle()
+    check_stopped(cluster)
+    assert len(pod_names(cluster)) == kept
