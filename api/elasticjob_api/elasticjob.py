@@ -479,7 +479,7 @@ class RunPolicy(Object, frozen=True):
             field=".managedBy",
         ),
         Rule(
-            "self.stop || !oldSelf.stop",
+            "!has(oldSelf.stop) || !oldSelf.stop || (has(self.stop) && self.stop)",
             "stop cannot be taken back; create the job anew, or use suspend for one that shall go on later",
             field=".stop",
         ),
