@@ -431,8 +431,8 @@ class RunPolicy(Object, frozen=True):
     stop: Annotated[
         bool,
         Meta(
-            description="True: the job ends for good, as Failed with the reason Stopped, and is not retried; members are "
-            "drained first. It cannot be taken back."
+            description="True: the job ends for good, as Failed with the reason Stopped, and is not retried; members "
+            "are drained first. It cannot be taken back."
         ),
     ] = False
     clean_pod_policy: Annotated[

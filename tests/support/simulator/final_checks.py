@@ -55,6 +55,7 @@ def _check_job(kube: FakeKube, job: Json, pods: list[Json]) -> None:
         assert not [pod for pod in pods if pod_role(pod) == names.ROLE_MASTER], "an ended job has a master"
         assert policy.get("cleanPodPolicy") != "All" or not _watched(pods), f"an ended job has pods: {pods}"
         return
+    assert not policy.get("stop"), f"a job that was stopped is {phase}"
     if policy.get("suspend"):
         assert phase == "Suspended", f"a suspended job is {phase}"
         assert not _watched(pods), f"a suspended job has pods: {pods}"

@@ -35,9 +35,8 @@ class JobInvariants:
         if after is None:
             return
         uid = after["metadata"]["uid"]
-        if after["spec"].get("runPolicy", {}).get("suspend") or (
-            before and before["spec"].get("runPolicy", {}).get("suspend")
-        ):
+        policies = [item["spec"].get("runPolicy", {}) for item in (before, after) if item]
+        if any(policy.get("suspend") or policy.get("stop") for policy in policies):
             self.history.suspended_at[uid] = self.history.now()
         for role, spec in after["spec"]["replicaSpecs"].items():
             least, most = spec.get("minReplicas", 1), spec.get("maxReplicas", 10_000)

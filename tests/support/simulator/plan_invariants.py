@@ -81,7 +81,8 @@ class PlanInvariants:
             or belongs_to_other_job(plan, job["metadata"]["uid"])
         ):
             return
-        if not job["spec"].get("runPolicy", {}).get("suspend") or status.get("migrations"):
+        policy = job["spec"].get("runPolicy", {})
+        if not (policy.get("suspend") or policy.get("stop")) or status.get("migrations"):
             return
         asked = {role: spec.get("replicas", 1) for role, spec in job["spec"]["replicaSpecs"].items()}
         if any(asked[role] != size for role, size in status.get("specReplicas", {}).items()):

@@ -100,10 +100,16 @@ class PodInvariants:
     def _check_not_needed(self, failed: Json, job: Json, last: Observed) -> None:
         """A pod whose program has failed is deleted only if enough later ones stay, or nobody is left to read it."""
         name, role, index = failed["metadata"]["name"], pod_role(failed), pod_index(failed)
-        if last.job.spec.run_policy.suspend or job["status"].get("phase") in (
-            *FINISHED_JOB_PHASES,
-            "Suspended",
-            "Retrying",
+        policy = last.job.spec.run_policy
+        if (
+            policy.suspend
+            or policy.stop
+            or job["status"].get("phase")
+            in (
+                *FINISHED_JOB_PHASES,
+                "Suspended",
+                "Retrying",
+            )
         ):
             return
         if role != names.ROLE_MASTER:

@@ -95,7 +95,7 @@ class Users:
             return
         acts: tuple[tuple[float, Callable[[], Any]], ...] = (
             (3, self._scale_out), (3, self._scale_in), (6, self._scale_plan), (4, self._edit_replicas),
-            (0.4, self._edit_bounds), (0.8, self._suspend), (3, self._resume), (1.5, self._cancel),
+            (0.4, self._edit_bounds), (0.8, self._suspend), (3, self._resume), (0.1, self._stop), (1.5, self._cancel),
             (0.2, self._delete_job), (3, self.apply_job), (0.5, self._occupy_name), (0.5, self._replace_with_copy),
             (0.2, self._unknown_job), (0.7, self._edit_labels), (0.7, self._write_odd_status),
             (0.5, self._delete_failed_pod),
@@ -238,6 +238,11 @@ class Users:
         if job is not None and job["spec"]["runPolicy"].get("suspend"):
             self.note("user: resume")
             self._edit(lambda spec: spec["runPolicy"].update(suspend=False))
+
+    def _stop(self) -> None:
+        if (ELASTIC_JOBS, JOB) in self.kube.objects:
+            self.note("user: stop")
+            self._edit(lambda spec: spec["runPolicy"].update(stop=True))
 
     def _cancel(self) -> None:
         items = [(r, i["metadata"]["name"]) for r in (SCALE_PLANS, SCALE_INS, SCALE_OUTS) for i in self.kube.all(r)]

@@ -72,9 +72,7 @@ def test_failures_that_never_end_the_job_and_successes_that_do() -> None:
     assert role_of(document, "worker")["completion"] == {"minFailed": 10_000, "minSucceeded": 2}
 
 
-@pytest.mark.parametrize(
-    ("kind", "policy"), [("Create", {"suspend": True}), ("Start", {}), ("Stop", {"stop": True})]
-)
+@pytest.mark.parametrize(("kind", "policy"), [("Create", {"suspend": True}), ("Start", {}), ("Stop", {"stop": True})])
 def test_a_job_that_is_not_started_is_suspended_and_one_that_is_stopped_ends(kind: str, policy: Any) -> None:
     document = batch()
     document["spec"]["executionType"] = kind
