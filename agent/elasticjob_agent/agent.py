@@ -8,13 +8,15 @@ import sys
 import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 
-from elasticjob_agent import lifecycle, termination
+from elasticjob_agent import host_files, lifecycle, termination
 from elasticjob_agent.config import Config
 from elasticjob_agent.horovod.rendezvous import HorovodRendezvous
+from elasticjob_agent.host_files import HostFiles
 from elasticjob_agent.lifecycle import Action, Event, Launch, State, decide
 from elasticjob_agent.master_connection import MasterConnection, open_channel
 from elasticjob_agent.node_check import NodeCheck
@@ -68,6 +70,12 @@ class Agent:
         self._readiness = Readiness(config.address)
         if names.ENV_REMOTE_SHELL in environment:
             environment = self._environment = programs.on_path(environment, self._training_socket.path.parent)
+        self._host_files: HostFiles | None = None
+        if wanted := environment.get(names.ENV_HOST_FILES):
+            path = host_files.folder(Path(wanted), self._training_socket.path.parent)
+            environment = self._environment = {**environment, names.ENV_HOST_FILES: str(path)}
+            by_address = names.ENV_REMOTE_SHELL not in environment
+            self._host_files = HostFiles(self._channel, path, addresses=by_address)
         self._supervisor = ProcessSupervisor(command, environment)
         self._processes: TrainingProcesses | None = None
         self._node_check = NodeCheck(environment)
@@ -87,6 +95,8 @@ class Agent:
         await self._training_socket.open()
         if self._config.in_process_elastic:
             await self._horovod.open()
+        if self._host_files is not None:
+            self._spawn(self._host_files.run())
         connection_task = self._spawn(self._connection.run())
         try:
             code = await self._exit_code
@@ -102,6 +112,8 @@ class Agent:
     async def on_registered(self) -> None:
         """Open the readiness port: the master has accepted this agent as a member."""
         await self._readiness.announce()
+        if self._host_files is not None:
+            await self._host_files.first_list()
         self._horovod.master_connected()
 
     def initial_messages(self) -> Iterator[pb.AgentMessage]:

@@ -57,6 +57,9 @@ class FakeMaster(
         self.next_shard = 0
         self.leases: list[shards_pb2.LeaseShardsRequest] = []
         self.answers_lost = 0
+        self.hosts = discovery_pb2.HostList(version=1, hosts=[discovery_pb2.Host(name="job-worker-0", slots=2)])
+        self.answers_watches = True
+        self._hosts_changed = asyncio.Event()
         self._command = 0
         self._server: grpc.aio.Server | None = None
 
@@ -107,7 +110,19 @@ class FakeMaster(
         return shards_pb2.ReportShardsResponse()
 
     async def GetHosts(self, request: Any, context: Any) -> discovery_pb2.HostList:
-        return discovery_pb2.HostList(version=1, hosts=[discovery_pb2.Host(name="job-worker-0", slots=2)])
+        return self.hosts
+
+    async def WatchHosts(self, request: Any, context: Any) -> AsyncIterator[discovery_pb2.HostList]:
+        while True:
+            changed = self._hosts_changed
+            if self.answers_watches:
+                yield self.hosts
+            await changed.wait()
+
+    def publish(self, *hosts: discovery_pb2.Host) -> None:
+        self.hosts = discovery_pb2.HostList(version=self.hosts.version + 1, hosts=hosts)
+        self._hosts_changed.set()
+        self._hosts_changed = asyncio.Event()
 
     async def order(self, **command: Any) -> int:
         await self.received.wait(lambda received: received.stream)

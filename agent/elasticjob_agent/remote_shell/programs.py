@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 WORKER = "elasticjob_agent.remote_shell.worker"
-_MODULES = {"ssh": "elasticjob_agent.remote_shell.ssh", "discover_hosts": "elasticjob_agent.discover_hosts"}
+DISCOVER_HOSTS = "elasticjob_agent.discover_hosts"
+_MODULES = {"ssh": "elasticjob_agent.remote_shell.ssh", "discover_hosts": DISCOVER_HOSTS}
 
 
 def command(module: str) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from elasticjob_api import names
+
 from elasticjob_cli.convert import jobs, templates
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
@@ -12,7 +14,7 @@ from elasticjob_cli.convert.report import Json, Report
 
 LAUNCHER, WORKER = "launcher", "worker"
 _DISCOVERY_SCRIPT = re.compile(r"(?:/bin/(?:ba)?sh[ ]+)?/etc/(?:edl|mpi)/discover_hosts\.sh")
-_HOST_FILE = re.compile(r"/etc/(?:edl|mpi)/[\w-]*hostfile")
+_HOST_FILE = re.compile(r"(?<![\w/])(?:/etc/(edl|mpi)|/job)/((?:deepspeed-)?hostfile)\b")
 _SSH_SERVER = re.compile(r"(?:^|[\s/;&|])sshd(?:\s|$)")
 _BOUND = {
     "minReplicas": re.compile(r"--min-np[= ]+([0-9]{1,4})\b"),
@@ -52,11 +54,14 @@ def convert(draft: Draft, pods: Pods, report: Report) -> None:
     text = templates.command_text(container)
     with_horovodrun = templates.mentions(text, "horovodrun")
     templates.change_words(container, lambda word: _DISCOVERY_SCRIPT.sub("discover_hosts", word))
-    if _HOST_FILE.search(templates.command_text(container)):
-        report.lost(
+    reads_file = bool(_HOST_FILE.search(templates.command_text(container)))
+    if reads_file:
+        templates.change_words(container, lambda word: _HOST_FILE.sub(_host_file, word))
+        report.differs(
             pods.launcher_source,
-            "there is no host file that follows the members; discover_hosts prints names, discover_hosts --hostfile "
-            "writes addresses for mpirun",
+            f"the agent keeps files with the hosts in {names.HOST_FILES_DIRECTORY}: hostfile (host:slots) and "
+            "deepspeed-hostfile (host slots=N, also for mpirun), with names for the agents' ssh, or addresses if "
+            "workers have a command of their own",
             place(LAUNCHER, "template", "spec", "containers", 0),
         )
     if pods.slots is not None:
@@ -64,8 +69,13 @@ def convert(draft: Draft, pods: Pods, report: Report) -> None:
     if with_horovodrun:
         _horovodrun(draft, pods, text, report)
     else:
-        _mpirun(draft, pods, report)
+        _mpirun(draft, pods, report, reads_file=reads_file)
     draft.roles |= {LAUNCHER: pods.launcher, WORKER: pods.worker}
+
+
+def _host_file(found: re.Match[str]) -> str:
+    """Return where the file is here: the live one of et-operator has its own form, all others are read by mpirun."""
+    return f"{names.HOST_FILES_DIRECTORY}/{found[2] if found[1] == 'edl' else 'deepspeed-hostfile'}"
 
 
 def _one_launcher(pods: Pods, report: Report) -> None:
@@ -121,17 +131,20 @@ def _bounds_of_horovodrun(pods: Pods, text: str, report: Report) -> None:
             report.invented(pods.worker_source, f"{name}: fewest workers to train with", place(WORKER, name))
 
 
-def _mpirun(draft: Draft, pods: Pods, report: Report) -> None:
-    """Another launcher: its hosts and keys are its own."""
-    draft.framework = "custom"
+def _mpirun(draft: Draft, pods: Pods, report: Report, *, reads_file: bool) -> None:
+    """Another launcher: its keys are its own, and its hosts where it does not name the file with them."""
+    draft.framework = "horovod" if reads_file else "custom"
+    remedy = "put keys into the image or a Secret"
+    if not reads_file:
+        remedy += ", and call: discover_hosts --hostfile > /tmp/hosts && mpirun --hostfile /tmp/hosts"
     report.lost(
         pods.launcher_source,
-        "what is not horovodrun reaches its workers by ssh, with keys and a host file that its operator made; put "
-        "keys into the image or a Secret, and call: "
-        "discover_hosts --hostfile > /tmp/hosts && mpirun --hostfile /tmp/hosts",
+        "what is not horovodrun reaches its workers by ssh, with keys that its operator made"
+        f"{'' if reads_file else ', and a host file'}; {remedy}",
         place(LAUNCHER, "template", "spec", "containers", 0),
     )
-    pods.launcher["completion"] = {"minSucceeded": 1}
+    if not reads_file:
+        pods.launcher["completion"] = {"minSucceeded": 1}
     worker = templates.first_container(pods.worker["template"])
     if not worker.get("command"):
         worker["command"] = list(_DEFAULT_SSH_SERVER)
@@ -143,5 +156,6 @@ def _mpirun(draft: Draft, pods: Pods, report: Report) -> None:
         )
     if "minReplicas" not in pods.worker:
         jobs.fixed_size(pods.worker, report, pods.worker_source, place(WORKER))
-    pods.worker["onWorldChange"] = "Keep"
+    if not reads_file:
+        pods.worker["onWorldChange"] = "Keep"
     draft.spec.setdefault("runPolicy", {})["startPolicy"] = "AllReady"

@@ -17,6 +17,8 @@ from elasticjob_localcluster.node.pod_model import Json, Pod
 REASON = "ProcessNodeUnsupported"
 TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - the name that the admission plugin gives, not a password
 _TYPES = {"", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket", "CharDevice", "BlockDevice"}
+_OWN = frozenset({names.AGENT, names.HOST_FILES})
+"""Volumes of the operator that a process does without: the agent is here, and keeps files in a folder of its own."""
 _POD_FIELDS = {
     "dnsConfig": "there is no DNS; use addresses",
     "hostAliases": "there is no /etc/hosts of its own; use addresses",
@@ -112,7 +114,7 @@ def _problems_of_volumes(pod: Pod) -> Iterator[str]:
         if "hostPath" in volume:
             if (volume["hostPath"].get("type") or "") not in _TYPES:
                 yield f"spec.volumes[{index}].hostPath.type: {volume['hostPath']['type']} is not known"
-        elif not _is_token_volume(volume) and not _is_shared_memory(volume, pod) and volume["name"] != names.AGENT:
+        elif not _is_token_volume(volume) and not _is_shared_memory(volume, pod) and volume["name"] not in _OWN:
             yield (
                 f"spec.volumes[{index}].{kind}: nothing can be mounted for a process; use a hostPath that is mounted"
                 " at its own path, or the working directory, which is the pod's own"

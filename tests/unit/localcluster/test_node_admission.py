@@ -128,6 +128,12 @@ def test_a_pod_whose_agent_comes_from_an_init_container_runs_without_that_contai
     assert asked.init_containers == []
 
 
+def test_a_launcher_runs_without_the_volume_on_which_it_would_find_the_hosts() -> None:
+    mount = {"name": names.HOST_FILES, "mountPath": names.HOST_FILES_DIRECTORY}
+    asked = pod({"volumes": [{"name": names.HOST_FILES, "emptyDir": {}}]}, volumeMounts=[mount])
+    assert rejection(asked, USER) is None
+
+
 def test_the_token_is_asked_for_by_the_volume_that_admission_adds() -> None:
     assert has_token(pod({"volumes": [TOKEN]}))
     assert not has_token(pod())

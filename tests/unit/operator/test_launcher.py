@@ -48,6 +48,32 @@ def test_workers_without_a_command_wait_for_what_the_launcher_starts() -> None:
     assert (has_shell(made, "launcher"), has_shell(made, "worker")) == (True, False)
 
 
+def host_folder(made: ElasticJob, role: str) -> list[str]:
+    """Return where a pod of the role has the files with the hosts, by its mounts, volumes and variables."""
+    pod = member_pod(made, role, 0, 0, resources={}, restarts=0, defaults=Defaults("m:1", "a:1"))
+    first = pod["spec"]["containers"][0]
+    mounts = [each["mountPath"] for each in first.get("volumeMounts") or () if each["name"] == names.HOST_FILES]
+    assert [each for each in pod["spec"]["volumes"] if each["name"] == names.HOST_FILES] == [
+        {"name": names.HOST_FILES, "emptyDir": {}} for _ in mounts
+    ]
+    assert [each["value"] for each in first["env"] if each["name"] == names.ENV_HOST_FILES] == mounts
+    return mounts
+
+
+@pytest.mark.parametrize("worker", [{}, {"command": ["/usr/sbin/sshd", "-D"]}])
+def test_a_launcher_has_a_folder_with_the_hosts_and_nobody_else_has(worker: dict[str, Any]) -> None:
+    made = job(worker)
+    assert validation_error(made) is None
+    assert host_folder(made, "launcher") == ["/etc/edl"]
+    assert host_folder(made, "worker") == []
+    assert host_folder(job({"command": ["x"]}, framework="custom"), "launcher") == []
+
+
+def test_what_a_template_has_at_that_place_stays() -> None:
+    assert host_folder(job({}, {"volumeMounts": [{"name": "own", "mountPath": "/etc/edl/"}]}), "launcher") == []
+    assert host_folder(job({}, {"volumeMounts": [{"name": "own", "mountPath": "/data"}]}), "launcher") == ["/etc/edl"]
+
+
 def test_workers_with_a_server_of_their_own_have_no_other_remote_shell() -> None:
     made = job({"command": ["/usr/sbin/sshd", "-D"]})
     assert validation_error(made) is None

@@ -10,7 +10,7 @@ from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
 from elasticjob_api.gpus import divided_devices, gpus_of, slots
 from elasticjob_api.quantity import parse_quantity
 
-from elasticjob_operator.core.manifests import gang, remote_shell
+from elasticjob_operator.core.manifests import gang, host_files, remote_shell
 from elasticjob_operator.core.manifests.process_variables import hidden_from_kubelet
 from elasticjob_operator.core.model.identity import MemberIdentity, identity_of, pod_labels
 from elasticjob_operator.core.model.observed import Defaults, owner_reference
@@ -106,6 +106,8 @@ def member_pod(
         pod_spec.setdefault("automountServiceAccountToken", False)
     if spec.managed and job.spec.agent.source == "InitContainer":
         _add_agent(pod_spec, job.spec.agent.image or defaults.agent_image)
+    if host_files.has_folder(job, role):
+        host_files.add_folder(pod_spec)
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -257,6 +259,11 @@ def agent_variables(job: ElasticJob, role: str, index: int, incarnation: int, co
         {"name": names.ENV_INCARNATION, "value": str(incarnation)},
         *_slots(job, spec, container),
         *([{"name": names.ENV_REMOTE_SHELL, "value": "1"}] if remote_shell.is_launcher(job, role) else []),
+        *(
+            [{"name": names.ENV_HOST_FILES, "value": names.HOST_FILES_DIRECTORY}]
+            if host_files.has_folder(job, role)
+            else []
+        ),
         {"name": names.ENV_FRAMEWORK, "value": job.spec.framework},
         {"name": names.ENV_MASTER_SERVICE, "value": master},
         _from_secret(names.ENV_TOKEN, master, names.SECRET_TOKEN),

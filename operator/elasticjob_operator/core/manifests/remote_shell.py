@@ -17,6 +17,11 @@ def is_worker(job: ElasticJob, role: str) -> bool:
     return launcher is not None and role != launcher and not _container(job, role).get("command")
 
 
+def is_launcher_role(job: ElasticJob, role: str) -> bool:
+    """Return whether a role's members start the training in the others, by whatever shell."""
+    return role == _launcher(job)
+
+
 def is_launcher(job: ElasticJob, role: str) -> bool:
     """Return whether a role's members reach others by the agents' remote shell."""
     return role == _launcher(job) and any(is_worker(job, other) for other in job.spec.replica_specs)

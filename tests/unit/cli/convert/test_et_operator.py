@@ -76,15 +76,29 @@ def test_without_bounds_they_are_those_of_horovodrun_and_invented() -> None:
     assert (worker["minReplicas"], worker["maxReplicas"]) == (1, 9)
 
 
-def test_a_host_file_and_fixed_hosts_are_lost() -> None:
+def test_host_files_are_where_the_agent_keeps_them_and_only_keys_are_lost() -> None:
     document = job()
     launcher = document["spec"]["etReplicaSpecs"]["launcher"]["template"]["spec"]["containers"][0]
-    launcher["command"] = ["sh", "-c", "horovodrun -np 2 --hostfile /etc/edl/hostfile python train.py"]
-    assert [text for text in lost(document) if "host file" in text]
-    assert [text for text in lost(document) if "--host-discovery-script" in text]
-    launcher["command"] = ["deepspeed", "--hostfile", "/etc/mpi/deepspeed-hostfile", "train.py"]
+    for theirs, ours in (
+        ("/etc/mpi/deepspeed-hostfile", "/etc/edl/deepspeed-hostfile"),
+        ("/job/hostfile", "/etc/edl/deepspeed-hostfile"),
+        ("/etc/edl/hostfile", "/etc/edl/hostfile"),
+    ):
+        launcher["command"] = ["deepspeed", "--hostfile", theirs, "train.py"]
+        assert spec_of(document)["framework"] == "horovod"
+        assert container_of(document, "launcher")["command"] == ["deepspeed", "--hostfile", ours, "train.py"]
+        [keys] = lost(document)
+        assert "put keys into the image" in keys
+    launcher["command"] = ["mpirun", "--hostfile", "/data/etc/mpi/hostfile", "train"]
     assert spec_of(document)["framework"] == "custom"
-    assert [text for text in lost(document) if "mpirun" in text]
+    assert [text for text in lost(document) if "a host file" in text]
+
+
+def test_fixed_hosts_of_horovodrun_are_lost() -> None:
+    document = job()
+    launcher = document["spec"]["etReplicaSpecs"]["launcher"]["template"]["spec"]["containers"][0]
+    launcher["command"] = ["horovodrun", "-np", "2", "-H", "a:1,b:1", "python", "train.py"]
+    assert [text for text in lost(document) if "--host-discovery-script" in text]
 
 
 def test_scalers_keep_job_count_and_time() -> None:

@@ -1,0 +1,91 @@
+"""The hosts as files of a launcher, for scripts and programs that read files: kept as the master publishes the hosts.
+
+    hostfile             a line `host:slots` for each, as Horovod's discovery scripts print them
+    deepspeed-hostfile   a line `host slots=slots` for each, as DeepSpeed and Open MPI read them
+    discover_hosts.sh    prints the hosts, as `discover_hosts` does
+
+A file is replaced by a rename, so nobody reads half a list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import grpc.aio
+from elasticjob_api.v1 import discovery_pb2 as pb
+from elasticjob_api.v1.discovery_pb2_grpc import DiscoveryServiceStub
+
+from elasticjob_agent.remote_shell import programs
+
+HOROVOD_FORM, SLOTS_FORM, SCRIPT = "hostfile", "deepspeed-hostfile", "discover_hosts.sh"
+FIRST_SECONDS = 5.0
+"""How long a registered agent waits for the first list, so that the launcher's command finds the files."""
+RETRY_SECONDS = 1.0
+
+
+def folder(wanted: Path, otherwise: Path) -> Path:
+    """Return the folder to write to: the wanted one if a volume is mounted there.
+
+    Otherwise it is a folder of the machine itself, as below the embedded cluster's node, or of the image, and not ours.
+    """
+    return wanted if os.path.ismount(wanted) and os.access(wanted, os.W_OK | os.X_OK) else otherwise
+
+
+def contents(hosts: Sequence[pb.Host], *, addresses: bool) -> dict[str, str]:
+    """Return the text of each file that lists the hosts, by their pods' addresses or names."""
+    lines = [(host.address if addresses else host.name, host.slots) for host in hosts]
+    return {
+        HOROVOD_FORM: "".join(f"{host}:{slots}\n" for host, slots in lines),
+        SLOTS_FORM: "".join(f"{host} slots={slots}\n" for host, slots in lines),
+    }
+
+
+class HostFiles:
+    """Keeps the files of one launcher. `addresses`: it reaches hosts by addresses, not by the agents' `ssh`."""
+
+    def __init__(self, channel: grpc.aio.Channel, path: Path, *, addresses: bool) -> None:
+        """Write into a folder what the master on this channel publishes."""
+        self._stub = DiscoveryServiceStub(channel)
+        self._path = path
+        self._addresses = addresses
+        self._written = asyncio.Event()
+        self._logged = ""
+
+    async def first_list(self) -> None:
+        """Wait until the files have been written, at most `FIRST_SECONDS`."""
+        try:
+            async with asyncio.timeout(FIRST_SECONDS):
+                await self._written.wait()
+        except TimeoutError:
+            return
+
+    async def run(self) -> None:
+        """Follow the master's list, and that of the next master, until cancelled."""
+        options = ["--addresses"] if self._addresses else []
+        script = shlex.join([*programs.command(programs.DISCOVER_HOSTS), *options])
+        self._write({SCRIPT: f'#!/bin/sh\nexec {script} "$@"\n'}, mode=0o755)
+        while True:
+            try:
+                async for published in self._stub.WatchHosts(pb.WatchHostsRequest()):
+                    self._write(contents(published.hosts, addresses=self._addresses), mode=0o644)
+                    self._written.set()
+            except grpc.aio.AioRpcError:
+                pass  # the connection to the master says why
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _write(self, texts: dict[str, str], *, mode: int) -> None:
+        try:
+            for name, text in texts.items():
+                part = self._path / f".{name}.{os.getpid()}"
+                part.write_text(text)
+                part.chmod(mode)
+                part.replace(self._path / name)
+        except OSError as error:
+            if str(error) != self._logged:
+                sys.stderr.write(f"elasticjob-agent: cannot keep the files with the hosts: {error}\n")
+            self._logged = str(error)

@@ -1,0 +1,84 @@
+"""The files with the hosts that a launcher's command finds, with a real agent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from elasticjob_agent import host_files
+from elasticjob_api import names
+from elasticjob_api.v1 import agent_pb2
+from elasticjob_api.v1 import discovery_pb2 as pb
+
+from tests.support.agent_process import Run
+from tests.support.fake_master import FakeMaster
+from tests.support.wait import until
+
+LAUNCHER = {names.ENV_HOST_FILES: names.HOST_FILES_DIRECTORY, names.ENV_ROLE: "launcher"}
+WITH_SHELL = {**LAUNCHER, names.ENV_REMOTE_SHELL: "1"}
+FIRST = pb.Host(name="job-worker-0", slots=2, address="10.0.0.7")
+SECOND = pb.Host(name="job-worker-1-4", slots=1, address="10.0.0.9")
+
+
+async def test_the_command_finds_the_hosts_at_its_start_and_they_follow_every_change(
+    fake_master: FakeMaster, run: Run
+) -> None:
+    fake_master.publish(FIRST)
+    script = 'echo $ELASTICJOB_HOST_FILES; cat "$ELASTICJOB_HOST_FILES/hostfile"; exec sleep 1000'
+    agent = await run("sh", "-c", script, **WITH_SHELL)
+    await fake_master.begin(1)
+    folder = Path((await agent.process.stdout.readline()).decode().strip())
+    assert await agent.process.stdout.readline() == b"job-worker-0:2\n"
+    fake_master.publish(FIRST, SECOND)
+    form = folder / "hostfile"
+    await until("the new host", form.read_text, lambda text: text == "job-worker-0:2\njob-worker-1-4:1\n")
+    slots = folder / "deepspeed-hostfile"
+    await until("it", slots.read_text, lambda text: text == "job-worker-0 slots=2\njob-worker-1-4 slots=1\n")
+    assert {path.name for path in folder.iterdir() if path.name.startswith(".")} == set()
+
+
+async def test_the_files_follow_the_next_master(fake_master: FakeMaster, run: Run) -> None:
+    agent = await run("sh", "-c", "echo $ELASTICJOB_HOST_FILES; exec sleep 1000", **WITH_SHELL)
+    await fake_master.begin(1)
+    form = Path((await agent.process.stdout.readline()).decode().strip(), "hostfile")
+    assert form.read_text() == "job-worker-0:2\n"
+    await fake_master.stop()
+    fake_master.publish(SECOND)
+    assert form.read_text() == "job-worker-0:2\n", "without a master the last list stays"
+    await fake_master.start()
+    await until("the list of the next master", form.read_text, lambda text: text == "job-worker-1-4:1\n")
+
+
+async def test_a_launcher_with_an_ssh_of_its_own_finds_addresses(fake_master: FakeMaster, run: Run) -> None:
+    fake_master.publish(FIRST, SECOND)
+    script = 'cd "$ELASTICJOB_HOST_FILES"; cat hostfile deepspeed-hostfile; ./discover_hosts.sh; sh discover_hosts.sh'
+    agent = await run("sh", "-c", script, **LAUNCHER)
+    await fake_master.begin(1)
+    assert (await fake_master.exited(1)).exit_code == 0
+    await fake_master.order(exit=agent_pb2.Exit())
+    code, out, err = await agent.end()
+    hosts = "10.0.0.7:2\n10.0.0.9:1\n"
+    assert (code, out, err) == (0, f"{hosts}10.0.0.7 slots=2\n10.0.0.9 slots=1\n{hosts}{hosts}", "")
+
+
+async def test_the_script_prints_the_names_that_the_agents_ssh_knows(fake_master: FakeMaster, run: Run) -> None:
+    agent = await run("sh", "-c", '"$ELASTICJOB_HOST_FILES/discover_hosts.sh"', **WITH_SHELL)
+    await fake_master.begin(1)
+    assert (await fake_master.exited(1)).exit_code == 0
+    await fake_master.order(exit=agent_pb2.Exit())
+    assert (await agent.end())[:2] == (0, "job-worker-0:2\n")
+
+
+async def test_without_a_list_the_command_starts_nevertheless(fake_master: FakeMaster, run: Run) -> None:
+    fake_master.answers_watches = False
+    agent = await run("sh", "-c", 'ls "$ELASTICJOB_HOST_FILES" | grep host', **WITH_SHELL)
+    await fake_master.begin(1)
+    assert (await fake_master.exited(1)).exit_code == 0
+    await fake_master.order(exit=agent_pb2.Exit())
+    assert (await agent.end())[1].splitlines() == ["discover_hosts", "discover_hosts.sh"]
+
+
+def test_files_are_written_to_a_folder_that_is_mounted_and_to_none_of_the_machine(tmp_path: Path) -> None:
+    mounted = Path("/dev/shm")
+    assert host_files.folder(mounted, tmp_path) == mounted
+    assert host_files.folder(tmp_path, Path("own")) == Path("own")
+    assert host_files.folder(Path(names.HOST_FILES_DIRECTORY), tmp_path) == tmp_path
