@@ -32,6 +32,7 @@ from elasticjob_api.meta import (
     Rule,
     Time,
 )
+from elasticjob_api.resources import Quantities, ResourceLimits
 
 Framework = Literal["horovod", "pytorch", "tensorflow", "mxnet", "jax", "custom"]
 Phase = Literal["Pending", "Starting", "Running", "Scaling", "Suspended", "Retrying", "Succeeded", "Failed"]
@@ -322,14 +323,6 @@ class Objective(Object, frozen=True):
     )
 
 
-class ResourceLimits(Object, frozen=True):
-    """Upper bounds of what all members of the job may request together."""
-
-    cpu: Annotated[Quantity | None, Meta(description="CPU, in cores.")] = None
-    memory: Annotated[Quantity | None, Meta(description="Memory, in bytes.")] = None
-    gpu: Annotated[Quantity | None, Meta(description="GPUs.")] = None
-
-
 class Autoscaling(Object, frozen=True):
     """The master's own scaling."""
 
@@ -351,7 +344,7 @@ class Autoscaling(Object, frozen=True):
             le=1000,
         ),
     ] = 1
-    resource_limits: Annotated[ResourceLimits, Meta(description="Bounds of all members together.")] = ResourceLimits()
+    resource_limits: ResourceLimits = {}
     profile: Annotated[
         Annotated[str, Meta(max_length=63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")] | None,
         Meta(
@@ -607,8 +600,6 @@ Indices = Annotated[str, Meta(max_length=MAX_TEXT, pattern="^([0-9]{1,6}(-[0-9]{
 """A set of indices in compact form; `parse_indices` bounds how many they are."""
 Members = Annotated[int, Meta(ge=0, le=MAX_INDICES)]
 Counter = Annotated[int, Meta(ge=0, le=MAX_COUNTER)]
-ResourceName = Annotated[str, Meta(pattern=r"^(cpu|memory|nvidia\.com/gpu)$")]
-Quantities = Annotated[dict[ResourceName, Quantity], Meta(max_length=3)]
 QuantitiesByIndex = Annotated[dict[IndexKey, Quantities], Meta(max_length=MAX_INDICES)]
 
 

@@ -9,7 +9,6 @@ import msgspec
 from msgspec import Meta
 
 from elasticjob_api.limits import MAX_GENERATION, MAX_MESSAGE_CHARACTERS
-from elasticjob_api.names import RESOURCE_GPU
 
 Json = dict[str, Any]
 
@@ -101,14 +100,6 @@ Time = Annotated[
 Message = Annotated[str, Meta(max_length=MAX_MESSAGE_CHARACTERS)]
 Generation = Annotated[int, Meta(ge=0, le=MAX_GENERATION)]
 ObjectName = Annotated[str, Meta(max_length=253, pattern="^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")]
-
-
-class Resources(Object, frozen=True):
-    """Resources of one pod: requests and limits of the container that trains are both set to these."""
-
-    cpu: Annotated[Quantity | None, Meta(description="CPU, in cores.")] = None
-    memory: Annotated[Quantity | None, Meta(description="Memory, in bytes.")] = None
-    gpu: Annotated[Quantity | None, Meta(description="GPUs.")] = msgspec.field(default=None, name=RESOURCE_GPU)
 
 
 class Condition(Object, frozen=True):

@@ -8,7 +8,8 @@ from msgspec import Meta
 
 from elasticjob_api.elasticjob import Count, Indices, QuantitiesByIndex, Seconds
 from elasticjob_api.limits import MAX_INDEX, MAX_INDICES, MAX_ROLES
-from elasticjob_api.meta import Column, Condition, Message, Object, ObjectMeta, ObjectName, Resources, Rule, Time
+from elasticjob_api.meta import Column, Condition, Message, Object, ObjectMeta, ObjectName, Rule, Time
+from elasticjob_api.resources import Resources
 
 Source = Literal["Manual", "Auto", "ScaleIn", "ScaleOut", "Spec", "Disruption"]
 PlanPhase = Literal[
@@ -28,12 +29,17 @@ class RolePlan(Object, frozen=True):
     """What a role shall become."""
 
     replicas: Annotated[Count | None, Meta(description="Members; unset: as many as now.")] = None
-    resource: Annotated[Resources, Meta(description="Resources of every member; unset: as they are.")] = Resources()
+    resource: Annotated[
+        Resources,
+        Meta(
+            description="Resources of every member; unset: as they are. `cpu` in cores, `memory` in bytes, and "
+            "extended resources such as `nvidia.com/gpu` or `rdma/hca` in whole numbers."
+        ),
+    ] = {}
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "has(self.replicas) || has(self.resource.cpu) || has(self.resource.memory)"
-            " || has(self.resource.nvidia__dot__com__slash__gpu)",
+            "has(self.replicas) || (has(self.resource) && self.resource.size() > 0)",
             "nothing to do: give replicas or resource",
         ),
     )
@@ -44,7 +50,7 @@ class PodToCreate(Object, frozen=True):
 
     role: Annotated[RoleName, Meta(description="Its role.")] = "worker"
     index: Annotated[Index | None, Meta(description="Its index; unset: the lowest free one.")] = None
-    resource: Annotated[Resources, Meta(description="Its resources; unset: the role's.")] = Resources()
+    resource: Annotated[Resources, Meta(description="Its resources; unset: the role's.")] = {}
 
 
 class PodToRemove(Object, frozen=True):
@@ -65,7 +71,7 @@ class PodToRemove(Object, frozen=True):
 class PodToMigrate(PodToRemove, frozen=True):
     """A member to replace by a new one, under another index, possibly with other resources."""
 
-    resource: Annotated[Resources, Meta(description="Resources of the new pod; unset: as they are.")] = Resources()
+    resource: Annotated[Resources, Meta(description="Resources of the new pod; unset: as they are.")] = {}
     avoid_node: Annotated[
         bool, Meta(description="Whether the new pod prefers other nodes to that of the member it replaces.")
     ] = False

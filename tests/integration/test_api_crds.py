@@ -137,6 +137,16 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
         "spec.autoscaling.resourceLimits.cpu",
         "-1",
     ),
+    "a bound twice": (
+        job(autoscaling={"resourceLimits": {"gpu": 1, "nvidia.com/gpu": 2}}),
+        "spec.autoscaling.resourceLimits",
+        "gpu is short for nvidia.com/gpu; give one of them",
+    ),
+    "too many bounds": (
+        job(autoscaling={"resourceLimits": {f"x/{n}": 1 for n in range(9)}}),
+        "spec.autoscaling.resourceLimits",
+        "at most 8 items",
+    ),
     "unknown action": (
         job(roles={"worker": {"restartRules": [{"action": "Explode"}]}}),
         "spec.replicaSpecs.worker.restartRules[0].action",
@@ -453,6 +463,22 @@ BAD_PLANS: dict[str, tuple[Json, *tuple[str, ...]]] = {
     "empty role": ({"replicaResourceSpecs": {"worker": {}}}, "spec.replicaResourceSpecs[worker]", "nothing to do"),
     "negative": ({"replicaResourceSpecs": {"worker": {"replicas": -2}}}, "replicaResourceSpecs.worker.replicas", "-2"),
     "malformed": ({"replicaResourceSpecs": {"worker": {"resource": {"memory": "1 GB"}}}}, "resource.memory", "1 GB"),
+    "too many resources": (
+        {"migratePods": [{"name": "a", "resource": {f"x/{n}": 1 for n in range(9)}}]},
+        "spec.migratePods[0].resource",
+        "9",
+        "at most 8 items",
+    ),
+    "long name of a resource": (
+        {"createPods": [{}, {"resource": {f"x.com/{'a' * 58}": 1}}]},
+        "spec.createPods[1].resource",
+        "at most 63 characters",
+    ),
+    "malformed extended resource": (
+        {"replicaResourceSpecs": {"worker": {"resource": {"rdma/hca": "one"}}}},
+        "spec.replicaResourceSpecs.worker.resource.rdma/hca",
+        "one",
+    ),
     "name and role": ({"removePods": [{"name": "a", "role": "worker"}]}, "spec.removePods[0]", "either name, or role"),
     "name and place": (
         {"removePods": [{"name": "a", "role": "worker", "index": 1}]},
@@ -495,7 +521,7 @@ async def test_a_request_for_a_change_cannot_be_changed(
 
 
 async def test_a_plan_reads_as_written_and_can_be_found_by_its_job(kube: Kube, namespace: str) -> None:
-    resource = {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": 1}
+    resource = {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": 1, "networking.example.com/rdma_0": "2"}
     role = {"replicas": 2, "resource": resource}
     for name in ("one", "two"):
         body = made(SCALE_PLANS, name, jobName=name, replicaResourceSpecs={"worker": role}, createPods=[{}])
@@ -503,7 +529,7 @@ async def test_a_plan_reads_as_written_and_can_be_found_by_its_job(kube: Kube, n
     found = (await kube.list(SCALE_PLANS, namespace, field_selector="spec.jobName=one"))["items"]
     assert [item["metadata"]["name"] for item in found] == ["one"]
     plan = msgspec.convert(found[0], ScalePlan).spec
-    assert plan.replica_resource_specs["worker"].resource.gpu == 1
+    assert plan.replica_resource_specs["worker"].resource == resource
     assert (plan.source, plan.timeout_seconds, plan.create_pods[0].role) == ("Manual", 600, "worker")
 
 

@@ -125,7 +125,7 @@ async def _make_namespace(kube: Kube, namespace: str) -> None:
 
 
 async def _prepare(kube: Kube, namespace: str) -> None:
-    train = job(RUNNING, replicas=4, autoscaling={"resourceLimits": {"cpu": "500m"}})
+    train = job(RUNNING, replicas=4, autoscaling={"resourceLimits": {"cpu": "500m", "rdma/hca": 4}})
     train["spec"]["replicaSpecs"]["worker"]["minReplicas"] = 2
     train["spec"]["replicaSpecs"]["worker"]["slotsPerReplica"] = 2
     async with kubelet(kube, namespace):

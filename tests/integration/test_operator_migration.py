@@ -25,7 +25,7 @@ async def test_members_migrate_to_other_resources_under_other_indices(
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
         moves = [
             {"name": "job-worker-0", "resource": {"cpu": "200m"}},
-            {"role": "worker", "index": 1, "resource": {"memory": "96Mi"}},
+            {"role": "worker", "index": 1, "resource": {"memory": "96Mi", "rdma/hca": "2"}},
         ]
         await kube.create(SCALE_PLANS, namespace, made(SCALE_PLANS, "m", jobName="job", migratePods=moves))
         status = await phase(kube, namespace, SCALE_PLANS, "m", "Succeeded", "Failed", "PartiallySucceeded")
@@ -38,9 +38,13 @@ async def test_members_migrate_to_other_resources_under_other_indices(
         assert await workers(kube, namespace) == ["job-worker-2", "job-worker-3"]
         found = await kube.get(PODS, namespace, "job-worker-2")
         assert found["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "200m", "memory": "64Mi"}
+        other = (await kube.get(PODS, namespace, "job-worker-3"))["spec"]["containers"][0]["resources"]
+        assert (other["requests"]["rdma/hca"], other["limits"]["rdma/hca"]) == ("2", "2"), "Kubernetes wants them equal"
         after = await kube.get(ELASTIC_JOBS, namespace, "job")
         assert after["spec"]["replicaSpecs"]["worker"]["replicas"] == 2
         assert after["status"]["replicaStatuses"]["worker"]["indices"] == "2-3"
+        by_index = after["status"]["replicaStatuses"]["worker"]["resourcesByIndex"]
+        assert by_index == {"2": {"cpu": "200m"}, "3": {"memory": "96Mi", "rdma/hca": "2"}}
 
 
 async def test_a_resize_that_the_api_server_refuses_becomes_a_replacement(

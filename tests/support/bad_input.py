@@ -10,7 +10,7 @@ from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE
 Json = dict[str, Any]
 RUNNING, SUSPENDED, FINISHED = "train", "paused", "done"
 """Jobs that the test prepares. The first has workers 0-3, of which train-worker-1 is leaving, at least 2 and at most
-6, each with two processes and cpu 100m, and together not more than cpu 500m."""
+6, each with two processes and cpu 100m, and together not more than cpu 500m and four rdma/hca."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,20 @@ CASES = (
         "3 cannot be divided by slotsPerReplica",
         "2",
     ),
+    _plan(
+        "a resource that Kubernetes does not know",
+        _worker(resource={"npu": 2}),
+        "worker.resource",
+        "'npu' is not cpu, memory or an extended resource",
+        "63 characters",
+    ),
+    _plan(
+        "a part of an extended resource",
+        _worker(resource={"rdma/hca": "500m"}),
+        "worker.resource.rdma/hca",
+        "500m must be a whole number",
+    ),
+    _plan("over resourceLimits of an extended resource", _worker(resource={"rdma/hca": 2}), "rdma/hca 8", "limit 4"),
     _plan("createPods: unknown role", {"createPods": [{"role": "ps"}]}, "spec.createPods[0].role", "'ps'", "worker"),
     _plan("createPods: index in use", {"createPods": [{"index": 2}]}, "spec.createPods[0].index", "2 is a member"),
     _plan("createPods: index twice", {"createPods": [{"index": 7}] * 2}, "spec.createPods[1].index", "7", "twice"),

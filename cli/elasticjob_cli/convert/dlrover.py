@@ -10,7 +10,7 @@ from elasticjob_api.elasticjob import MAX_REPLICAS
 from elasticjob_api.names import ROLE_WORKER
 
 from elasticjob_cli.convert import jobs, templates, torch_commands
-from elasticjob_cli.convert.dlrover_plan import scale_plan
+from elasticjob_cli.convert.dlrover_plan import resources, scale_plan
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
 from elasticjob_cli.convert.naming import role_name
@@ -184,10 +184,7 @@ def _autoscaling(spec: Fields, draft: Draft, report: Report) -> None:
             "elasticjob.report_step; without samples nothing is changed"
         )
         report.differs(spec.where("optimizeMode"), message, ("spec", "autoscaling", "enabled"))
-    limits = spec.map("resourceLimits")
-    bounds = {name: bound for name in ("cpu", "memory", "gpu") if (bound := limits.quantity(name)) is not None}
-    limits.done()
-    if bounds:
+    if bounds := resources(spec, "resourceLimits"):
         found["resourceLimits"] = bounds
     multiple = found.get("multipleOf", 1)
     if multiple > 1 and ROLE_WORKER in draft.roles and draft.roles[ROLE_WORKER]["replicas"] % multiple:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from elasticjob_api import names
 from elasticjob_api.elasticjob import MAX_REPLICAS
 from elasticjob_api.limits import MAX_INDEX, MAX_ROLES
-from elasticjob_api.names import RESOURCE_GPU
+from elasticjob_api.resources import amount_error, bounded_resource, name_error
 from elasticjob_api.scaleplan import ScalePlan
 
 from elasticjob_cli.convert import jobs
@@ -66,21 +66,23 @@ def _role(group: Fields) -> Json:
     found: Json = {}
     if (replicas := group.integer("replicas", 0, MAX_REPLICAS)) is not None:
         found["replicas"] = replicas
-    if resource := _resource(group):
+    if resource := resources(group, "resource"):
         found["resource"] = resource
     group.done()
     return found
 
 
-def _resource(group: Fields) -> Json:
-    read = group.map("resource")
-    found: Json = {}
-    for theirs, ours in (("cpu", "cpu"), ("memory", "memory"), ("gpu", RESOURCE_GPU), (RESOURCE_GPU, RESOURCE_GPU)):
-        if (amount := read.quantity(theirs)) is not None:
-            found[ours] = amount
+def resources(group: Fields, field: str) -> Json:
+    """Return amounts by the names that resources have in Kubernetes."""
+    read, found = group.map(field), Json()
     for name in read.names():
-        if name not in ("cpu", "memory", "gpu", RESOURCE_GPU):
-            read.lose(name, f"a plan has cpu, memory and {RESOURCE_GPU} only")
+        ours = bounded_resource(name)
+        if name_error(ours):
+            read.lose(name, "is no resource of Kubernetes: name it as its device plugin does, such as huawei.com/npu")
+        elif (amount := read.quantity(name)) is not None:
+            if error := f"{ours} is given twice" if ours in found else amount_error(ours, amount):
+                read.report.refused(read.where(name), error)
+            found[ours] = amount
     return found
 
 
@@ -102,7 +104,7 @@ def _to_create(pod: Fields, report: Report) -> Json:
     if pod.text("name"):
         report.differs(pod.where("name"), "left out: a pod is named by role and index", ("spec", "createPods"))
     pod.lose("service", "members have host names in the job's own Service: <role>-<index>.<job>")
-    if resource := _resource(pod):
+    if resource := resources(pod, "resource"):
         found["resource"] = resource
     pod.done()
     return found
@@ -127,7 +129,7 @@ def _named(pod: Fields, report: Report, *, resource: bool) -> Json:
         ("spec",),
     )
     found: Json = {"role": role_name(kind.lower()), "index": index}
-    if resource and (amounts := _resource(pod)):
+    if resource and (amounts := resources(pod, "resource")):
         found["resource"] = amounts
     elif not resource:
         pod.raw("resource")  # of a pod that goes

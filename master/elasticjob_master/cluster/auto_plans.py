@@ -9,7 +9,6 @@ from typing import Any
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.indices import read_indices
-from elasticjob_api.meta import Resources
 from elasticjob_api.ownership import names_owner
 from elasticjob_api.quantity import format_memory
 from elasticjob_api.scaleplan import MAX_PODS_PER_PLAN, MAX_REASON_CHARACTERS, ScalePlan
@@ -94,7 +93,7 @@ def ended_plan(job: ElasticJob, plan: ScalePlan, number: int) -> EndedPlan:
         reached_size=desired(job, role) if request is None or reached is None else len(read_indices(reached)),
         message=plan.status.message,
         resources=bool(plan.spec.migrate_pods)
-        or any(each.resource != Resources() for each in plan.spec.replica_resource_specs.values()),
+        or any(each.resource for each in plan.spec.replica_resource_specs.values()),
         replacement=next((move.replacement for move in plan.status.migrations if move.phase == "Done"), None),
     )
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from elasticjob_api import names
 from elasticjob_api.elasticjob import DEFAULT_MAX_MEMORY_FACTOR, MAX_REPLICAS, ElasticJob, ReplicaStatus
 from elasticjob_api.indices import read_indices
 from elasticjob_api.quantity import parse_quantity
+from elasticjob_api.resources import bounded_resource, limits_by_resource
 from elasticjob_api.roles import kept_roles, notified_roles
 from elasticjob_api.times import parse_time
 
@@ -63,11 +63,11 @@ def bounds(job: ElasticJob, role: str) -> Bounds:
     spec = job.spec.replica_specs[role]
     maximum, limit = (spec.max_replicas, f"{role}.maxReplicas")
     limits = job.spec.autoscaling.resource_limits
-    for resource, value in (("cpu", limits.cpu), ("memory", limits.memory), (names.RESOURCE_GPU, limits.gpu)):
+    for resource, value in limits_by_resource(limits).items():
         possible = _possible(job, role, resource, value)
         if possible is not None and (maximum is None or possible < maximum):
             maximum, limit = possible, f"autoscaling.resourceLimits ({resource} {value})"
-    by_need = maximum is None and _unwritten(job, role) and (limits.cpu is not None or limits.memory is not None)
+    by_need = maximum is None and _unwritten(job, role) and not limits.keys().isdisjoint({"cpu", "memory"})
     if maximum is None and by_need:
         maximum, limit = MAX_REPLICAS, "autoscaling.resourceLimits"
     if maximum is None:
@@ -102,10 +102,9 @@ def _most_servers(job: ElasticJob, role: str) -> int:
             return 0
     elif framework not in ("tensorflow", "mxnet"):
         return 0
-    limits = job.spec.autoscaling.resource_limits
     by_limits = [
-        _possible(job, role, name, limit)
-        for name, limit in (("cpu", limits.cpu), ("memory", limits.memory), (names.RESOURCE_GPU, limits.gpu))
+        _possible(job, role, bounded_resource(key), limit)
+        for key, limit in job.spec.autoscaling.resource_limits.items()
     ]
     return min((most for most in (spec.max_replicas, *by_limits) if most is not None), default=0)
 
@@ -140,8 +139,8 @@ def _free_resources(job: ElasticJob) -> dict[str, float]:
     limits = job.spec.autoscaling.resource_limits
     return {
         name: float(parse_quantity(limit) - sum(_total(job, role, name) for role in job.spec.replica_specs))
-        for name, limit in (("cpu", limits.cpu), ("memory", limits.memory))
-        if limit is not None
+        for name in ("cpu", "memory")
+        if (limit := limits.get(name)) is not None
     }
 
 
@@ -152,10 +151,8 @@ def _total(job: ElasticJob, role: str, resource: str) -> Decimal:
     return _request(job, role, resource) * max(0, desired(job, role) - len(single)) + sum(single, Decimal(0))
 
 
-def _possible(job: ElasticJob, role: str, resource: str, limit: int | str | None) -> int | None:
+def _possible(job: ElasticJob, role: str, resource: str, limit: int | str) -> int | None:
     """Return how many members of a role a limit over all roles allows; None when it says nothing about this role."""
-    if limit is None:
-        return None
     each = _request(job, role, resource)
     if each <= 0:
         return None

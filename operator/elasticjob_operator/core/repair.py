@@ -13,8 +13,8 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus, ReplicaStatus
 from elasticjob_api.indices import format_indices, parse_indices
 from elasticjob_api.limits import MAX_COUNTER
-from elasticjob_api.meta import Resources
 from elasticjob_api.quantity import parse_quantity
+from elasticjob_api.resources import amount_error, limits_by_resource
 from elasticjob_api.scaleplan import FINISHED, Migration, RolePlan, ScalePlan, ScalePlanStatus
 from elasticjob_api.scalers import ScaleIn, ScaleOut
 from elasticjob_api.times import parse_time
@@ -146,7 +146,7 @@ def _sound_plan_status(job: ElasticJob, plan: ScalePlan) -> tuple[ScalePlanStatu
 
 def _sound_migrations(job: ElasticJob, plan: ScalePlan) -> list[Migration]:
     """Return the migrations without those of unknown roles, and no more under way than the plan can have begun."""
-    possible = len(plan.spec.migrate_pods) + any(entry.resource != Resources() for entry in _role_plans(plan))
+    possible = len(plan.spec.migrate_pods) + any(entry.resource for entry in _role_plans(plan))
     kept = []
     for move in plan.status.migrations:
         if move.role not in job.spec.replica_specs or not _is_time_or_none(move.since):
@@ -165,24 +165,22 @@ def _role_plans(plan: ScalePlan) -> Iterable[RolePlan]:
 
 def _sound_resources(job: ElasticJob, resources: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return the resources without those that no member can have: above the limit of all members, or no quantity."""
-    limits = job.spec.autoscaling.resource_limits
-    limit = {"cpu": limits.cpu, "memory": limits.memory, names.RESOURCE_GPU: limits.gpu}
-    return {name: value for name, value in resources.items() if _is_possible(value, limit.get(name))}
+    limit = limits_by_resource(job.spec.autoscaling.resource_limits)
+    return {name: value for name, value in resources.items() if _is_possible(name, value, limit.get(name))}
 
 
 def _sound_own_resources(job: ElasticJob, role: str, resources: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return the same for one member: restarts may have given it more memory than plans may request."""
     sound, memory = _sound_resources(job, resources), resources.get("memory")
-    if memory is not None and _is_possible(memory, str(most_memory(job.spec.replica_specs[role]))):
+    if memory is not None and _is_possible("memory", memory, str(most_memory(job.spec.replica_specs[role]))):
         sound["memory"] = memory
     return sound
 
 
-def _is_possible(value: int | str, limit: int | str | None) -> bool:
-    try:
-        number = parse_quantity(value)
-    except ValueError:
+def _is_possible(name: str, value: int | str, limit: int | str | None) -> bool:
+    if amount_error(name, value):
         return False
+    number = parse_quantity(value)
     return 0 < number <= _MAX_QUANTITY and (limit is None or number <= parse_quantity(limit))
 
 

@@ -176,7 +176,7 @@ class Users:
         await self._apply(self.rng.choice((SCALE_OUTS, SCALE_INS)), jobName="nosuch", count=1)
 
     def _resource(self) -> Json:
-        choices = ({"cpu": "1500m"}, {"cpu": "1"}, {"memory": "2Gi"}, {"memory": "64Mi"}, {"nvidia.com/gpu": 1})
+        choices = ({"cpu": "1500m"}, {"cpu": "1"}, {"memory": "2Gi"}, {"memory": "64Mi"}, {"rdma/hca": 1})
         wanted: Json = self.rng.choice(choices)
         return wanted
 

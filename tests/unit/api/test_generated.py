@@ -129,16 +129,16 @@ def test_fields_of_a_newer_version_are_read_past() -> None:
     assert msgspec.json.decode(msgspec.json.encode(newer), type=ElasticJob).status.phase == "Running"
 
 
-def test_a_gpu_keeps_its_kubernetes_name() -> None:
+def test_resources_keep_their_kubernetes_names() -> None:
     body = {
         "metadata": {"name": "p"},
         "spec": {
             "jobName": "j",
-            "replicaResourceSpecs": {"worker": {"resource": {"nvidia.com/gpu": 2, "cpu": "500m"}}},
+            "replicaResourceSpecs": {"worker": {"resource": {"nvidia.com/gpu": 2, "rdma/hca": "1", "cpu": "500m"}}},
         },
     }
     plan = msgspec.json.decode(msgspec.json.encode(body), type=ScalePlan)
-    assert plan.spec.replica_resource_specs["worker"].resource.gpu == 2
+    assert plan.spec.replica_resource_specs["worker"].resource["nvidia.com/gpu"] == 2
     assert msgspec.to_builtins(plan) == body
 
 

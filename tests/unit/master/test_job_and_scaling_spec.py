@@ -83,6 +83,16 @@ def test_the_auto_scalers_bounds_are_multiples_and_if_there_are_none_the_present
     assert (found.minimum, found.maximum, found.multiple_of) == expected
 
 
+def test_extended_resources_bound_the_auto_scaler_as_cpu_does() -> None:
+    container = {"name": "c", "resources": {"limits": {"amd.com/gpu": 2}}}
+    worker = {"template": {"spec": {"containers": [container]}}}
+    limits = {"resourceLimits": {"amd.com/gpu": 9}}
+    found = scaling_spec.bounds(job(autoscaling=limits, **worker), "worker")
+    assert (found.maximum, found.limit) == (4, "autoscaling.resourceLimits (amd.com/gpu 9)")
+    status = {"replicaStatuses": {"worker": {"desired": 2, "resources": {"amd.com/gpu": 3}}}}
+    assert scaling_spec.bounds(job(status=status, autoscaling=limits, **worker), "worker").maximum == 3
+
+
 def test_resources_set_by_a_plan_count_in_place_of_the_templates() -> None:
     status = {"replicaStatuses": {"worker": {"desired": 2, "resources": {"cpu": "1"}}}}
     bounds = scaling_spec.bounds(

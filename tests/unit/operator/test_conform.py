@@ -117,7 +117,7 @@ def test_whatever_is_written_into_one_field_the_status_can_be_read_and_the_other
         ("incarnations", 10**15, MAX_COUNTER, "incarnations"),
         ("restartsByIndex", {"0": 1, "abc": 1, "-1": 2, "01": 3}, {"0": 1}, "restartsByIndex.abc"),
         ("backOff", {"0": {"until": "tomorrow"}}, {"0": {}}, "backOff.0.until"),
-        ("resources", {"cpu": "1", "smoke.example/x": 3}, {"cpu": "1"}, "resources.smoke.example/x"),
+        ("resources", {"rdma/hca": 1, "smoke": 3}, {"rdma/hca": 1}, "resources.smoke"),
         ("resourcesByIndex", {str(n): {} for n in range(30_000)}, MAX_INDICES, "resourcesByIndex: 30000 entries"),
     ],
 )

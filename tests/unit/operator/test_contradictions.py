@@ -71,11 +71,27 @@ def test_a_variable_that_the_operator_sets_is_refused(name: str) -> None:
     ("limits", "refusal"),
     [
         ({"gpu": 4}, "gpu: 4 is below the 8 that the members of minReplicas request together"),
+        ({"nvidia.com/gpu": 4}, "nvidia.com/gpu: 4 is below the 8 that the members of minReplicas request together"),
+        ({"rdma/hca": 1}, "rdma/hca: 1 is below the 2 that the members of minReplicas request together"),
         ({"cpu": "900m"}, "cpu: 900m is below the 1 that the members of minReplicas request together"),
     ],
 )
 def test_bounds_below_what_the_fewest_members_request_are_refused(limits: Json, refusal: str) -> None:
-    worker = {"resources": {"limits": {"nvidia.com/gpu": 4}, "requests": {"cpu": "500m"}}}
+    worker = {"resources": {"limits": {"nvidia.com/gpu": 4, "rdma/hca": 1}, "requests": {"cpu": "500m"}}}
     made = job(worker, limits=limits, minReplicas=2, replicas=2)
     assert validation_error(made) == f"spec.autoscaling.resourceLimits.{refusal}"
     assert validation_error(job(worker, limits={"gpu": 8, "cpu": 1}, minReplicas=2, replicas=2)) is None
+
+
+@pytest.mark.parametrize(
+    ("limits", "refusal"),
+    [
+        ({"npu": 4}, ": 'npu' is not cpu, memory or an extended resource <domain>/<name> of at most 63 characters, "),
+        ({"a/b/c": 4}, ": 'a/b/c' is not cpu, memory or an extended resource"),
+        ({"amd.com/gpu": "2500m"}, ".amd.com/gpu: 2500m must be a whole number"),
+    ],
+)
+def test_bounds_of_what_no_member_can_have_are_refused(limits: Json, refusal: str) -> None:
+    error = validation_error(job(limits=limits))
+    assert error is not None
+    assert error.startswith(f"spec.autoscaling.resourceLimits{refusal}")

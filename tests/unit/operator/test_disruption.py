@@ -194,7 +194,7 @@ def test_at_its_turn_a_plan_leaves_out_the_pods_that_have_gone_with_what_was_to_
     plan = drain_plan(observe(pod(0), pod(1), pod(2), n1=CORDONED))
     rest = disruption.without_gone_pods(observe(pod(1), pod(2, phase="Failed")), plan)
     assert [wish.name for wish in rest.spec.remove_pods] == ["job-worker-1"]
-    assert [wish.resource.memory for wish in rest.spec.create_pods] == ["4Gi"]
+    assert [wish.resource["memory"] for wish in rest.spec.create_pods] == ["4Gi"]
     assert not disruption.is_empty(rest)
     assert disruption.is_empty(disruption.without_gone_pods(observe(), plan))
 

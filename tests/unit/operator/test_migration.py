@@ -188,14 +188,18 @@ async def test_a_resize_that_the_api_server_refuses_does_not_wait_for_the_time_o
     assert all("resizing is disabled" in move["message"] for move in nodes.plan("p")["migrations"])
 
 
-async def test_a_job_that_wants_replacement_gets_it_and_gpus_always_do() -> None:
+async def test_a_job_that_wants_replacement_gets_it_and_extended_resources_always_do() -> None:
     nodes = await started(replicas=3, least=3, most=3, autoscaling={"resize": "Replace"})
     await check_rolling_replacement(nodes, MORE_CPU)
     nodes = await started(replicas=3, least=3, most=3)
-    with_gpu = {"replicaResourceSpecs": {"worker": {"resource": {"cpu": "2", "nvidia.com/gpu": 1}}}}
-    await check_rolling_replacement(nodes, with_gpu)
-    limits = nodes.cluster.kube.pods()[0]["spec"]["containers"][0]["resources"]["limits"]
-    assert limits == {"nvidia.com/gpu": 1}, "Kubernetes wants a limit for what cannot be overcommitted"
+    with_cards = {"replicaResourceSpecs": {"worker": {"resource": {"cpu": "2", "nvidia.com/gpu": 1, "rdma/hca": 2}}}}
+    await check_rolling_replacement(nodes, with_cards)
+    messages = [move["message"] for move in nodes.plan("p")["migrations"]]
+    assert messages == ["nvidia.com/gpu, rdma/hca cannot change in place"] * 3
+    for pod in nodes.cluster.kube.pods():
+        if index_of(pod) >= 0:
+            limits = pod["spec"]["containers"][0]["resources"]["limits"]
+            assert limits == {"nvidia.com/gpu": 1, "rdma/hca": 2}, "Kubernetes wants one for what is not overcommitted"
 
 
 async def check_rolling_replacement(nodes: Nodes, spec: dict[str, Any]) -> None:

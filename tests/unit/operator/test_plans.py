@@ -99,6 +99,25 @@ REFUSED: list[tuple[Resource, dict[str, Any], str]] = [
     ),
     (
         SCALE_PLANS,
+        {"createPods": [{"resource": {"amd.com/gpu": "1500m"}}]},
+        "spec.createPods[0].resource.amd.com/gpu: 1500m must be a whole number",
+    ),
+    (
+        SCALE_PLANS,
+        {"createPods": [{"resource": {"hugepages-2Mi": "4Mi"}}]},
+        "spec.createPods[0].resource: 'hugepages-2Mi' is not cpu, memory or an extended resource <domain>/<name> of at "
+        "most 63 characters, such as nvidia.com/gpu or rdma/hca",
+    ),
+    (
+        SCALE_PLANS,
+        {
+            "createPods": [{"resource": {f"example.com/a{n}": 1 for n in range(5)}}],
+            **plan_of(worker={"resource": {f"example.com/b{n}": 1 for n in range(4)}}),
+        },
+        "spec: plans would have set 9 resources of role worker (example.com/a0, ",
+    ),
+    (
+        SCALE_PLANS,
         {"migratePods": [{"name": "job-worker-0", "resource": {"cpu": "3500m"}}]},
         f"{CPU} 4.5, above the job's limit 4",
     ),

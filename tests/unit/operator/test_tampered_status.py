@@ -44,6 +44,7 @@ ROLE: list[tuple[Json, str]] = [
     ({"resources": {"cpu": "1e900"}}, "worker.resources"),
     ({"resources": {"cpu": "0"}}, "worker.resources"),
     ({"resources": {"cpu": "9"}}, "worker.resources"),
+    ({"resources": {"rdma/hca": "500m"}}, "worker.resources"),
     ({"resources": {"hugepages-2Mi": "1Gi"}}, "worker.resources.hugepages-2Mi"),
     ({"resourcesByIndex": {"0": {"memory": "1e99999"}}}, "worker.resourcesByIndex"),
     ({"active": 10**12, "ready": -1}, "worker.active"),

@@ -12,8 +12,8 @@ from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
 from elasticjob_api.frameworks import torchrun
 from elasticjob_api.gpus import gpus_of, slots_error
 from elasticjob_api.meta import Object
-from elasticjob_api.names import RESOURCE_GPU as GPU
 from elasticjob_api.quantity import parse_quantity, requested
+from elasticjob_api.resources import amount_error, bounded_resource, is_extended, name_error
 
 from elasticjob_operator.core.manifests import gang, remote_shell
 from elasticjob_operator.core.manifests.pods import agent_variables
@@ -88,17 +88,17 @@ def validation_error(job: ElasticJob) -> str | None:
 
 def _resource_limits_error(job: ElasticJob) -> str | None:
     """Return which bound of all members together is below what the fewest members request."""
-    limits = job.spec.autoscaling.resource_limits
     of_role = [(spec.min_replicas, spec.template["spec"]["containers"]) for spec in job.spec.replica_specs.values()]
-    for field, name, limit in (
-        ("cpu", "cpu", limits.cpu),
-        ("memory", "memory", limits.memory),
-        ("gpu", GPU, limits.gpu),
-    ):
+    for key, limit in job.spec.autoscaling.resource_limits.items():
+        name, field = bounded_resource(key), "spec.autoscaling.resourceLimits"
+        if error := name_error(name):
+            return f"{field}: {error}"
+        if is_extended(key) and (error := amount_error(name, limit)):
+            return f"{field}.{key}: {error}"
         total = sum((fewest * requested(containers, name) for fewest, containers in of_role), Decimal(0))
-        if limit is not None and total > parse_quantity(limit):
+        if total > parse_quantity(limit):
             return (
-                f"spec.autoscaling.resourceLimits.{field}: {limit} is below the {total.normalize():f} that the members "
+                f"{field}.{key}: {limit} is below the {total.normalize():f} that the members "
                 "of minReplicas request together"
             )
     return None

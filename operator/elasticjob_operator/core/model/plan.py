@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.indices import parse_indices
-from elasticjob_api.meta import Resources
-from elasticjob_api.names import RESOURCE_GPU
 from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.scaleplan import Migration
 
@@ -43,12 +41,6 @@ class ResolvedPlan:
 def current_indices(status: ElasticJobStatus) -> Indices:
     """Return the indices per role of the members that the job has by its status."""
     return {role: parse_indices(replica.indices) for role, replica in status.replica_statuses.items()}
-
-
-def as_quantities(resources: Resources) -> Quantities:
-    """Return the resources that are set, by their names in Kubernetes."""
-    values = {"cpu": resources.cpu, "memory": resources.memory, RESOURCE_GPU: resources.gpu}
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def with_plan_resources(status: ElasticJobStatus, role: str, index: int, by_plan: Quantities) -> Quantities:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_api.meta import Object, Resources
+from elasticjob_api.meta import Object
 from elasticjob_api.scaleplan import (
     MAX_PODS_PER_PLAN,
     MAX_REASON_CHARACTERS,
@@ -187,4 +187,4 @@ def _plan_manifest(job: ElasticJob, leaving: Sequence[tuple[Pod, str]]) -> dict[
 def _replacement(job: ElasticJob, pod: Pod) -> PodToCreate:
     """Return a new member of the role with the old one's resources, such as more memory after it ran out."""
     had = job.status.replica_statuses[pod.role].resources_by_index.get(str(pod.index))
-    return PodToCreate(role=pod.role, resource=convert(had, Resources)) if had else PodToCreate(role=pod.role)
+    return PodToCreate(role=pod.role, resource=dict(had or {}))

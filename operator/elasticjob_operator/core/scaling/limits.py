@@ -6,8 +6,8 @@ from decimal import Decimal
 
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.frameworks import FRAMEWORKS
-from elasticjob_api.names import RESOURCE_GPU
 from elasticjob_api.quantity import parse_quantity, requested
+from elasticjob_api.resources import bounded_resource
 from elasticjob_api.scaleplan import ScalePlan
 
 from elasticjob_operator.core.manifests.pods import with_resources
@@ -56,14 +56,8 @@ def check_resources(job: ElasticJob, plan: ScalePlan, change: ResolvedPlan) -> N
     Raises:
         PlanRefused: they would.
     """
-    limits = job.spec.autoscaling.resource_limits
-    for name, field, limit in (
-        ("cpu", "cpu", limits.cpu),
-        ("memory", "memory", limits.memory),
-        (RESOURCE_GPU, "gpu", limits.gpu),
-    ):
-        if limit is None:
-            continue
+    for field, limit in job.spec.autoscaling.resource_limits.items():
+        name = bounded_resource(field)
         before = _total_before(job, change.before, name)
         after = _total_after(job, plan, change, name)
         # A job that is over the limit already may still shrink.

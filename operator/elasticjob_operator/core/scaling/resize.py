@@ -2,7 +2,7 @@
 
 A resize is done only when the kubelet reports the new resources. It is impossible if the API server refuses it, if the
 kubelet reports it as infeasible, deferred or failed, and if the kubelet reports nothing in time, as one that is too old
-for it does. GPUs never change in place.
+for it does. GPUs and other extended resources never change in place.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
-from elasticjob_api.names import RESOURCE_GPU
 from elasticjob_api.quantity import parse_quantity, same_quantity
+from elasticjob_api.resources import is_extended
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.times import parse_time
 from msgspec import to_builtins
@@ -22,7 +22,6 @@ from elasticjob_operator.core.model.actions import ResizePod
 from elasticjob_operator.core.model.observed import Observed, Pod
 from elasticjob_operator.core.model.plan import (
     Quantities,
-    as_quantities,
     current_indices,
     member_resources,
     with_own_memory,
@@ -53,7 +52,7 @@ class ResizeProgress:
 
 def resources_by_role(plan: ScalePlan) -> dict[str, Quantities]:
     """Return the resources per role that a plan sets for every member."""
-    by_role = {role: as_quantities(spec.resource) for role, spec in plan.spec.replica_resource_specs.items()}
+    by_role = {role: spec.resource for role, spec in plan.spec.replica_resource_specs.items()}
     return {role: quantities for role, quantities in by_role.items() if quantities}
 
 
@@ -159,8 +158,8 @@ def _classify(
 
 def _why_impossible(observed: Observed, pod: Pod, wanted: Quantities) -> str:
     """Return why a resize in place is not even requested; empty when it may be."""
-    if RESOURCE_GPU in wanted:
-        return "GPUs do not change in place"
+    if extended := sorted(filter(is_extended, wanted)):
+        return f"{', '.join(extended)} cannot change in place"
     if observed.job.spec.autoscaling.resize == "Replace":
         return "spec.autoscaling.resize is Replace"
     return _api_server_refusal(observed, resize_request(observed.job, pod, wanted))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.gpus import VISIBLE_DEVICES
 from elasticjob_api.indices import parse_indices
-from elasticjob_api.meta import Resources
-from elasticjob_api.names import RESOURCE_GPU
 from elasticjob_api.quantity import parse_quantity, same_quantity
+from elasticjob_api.resources import MAX_RESOURCES, amount_error, name_error
 from elasticjob_api.scaleplan import Migration, PodToMigrate, PodToRemove, ScalePlan
 
 from elasticjob_operator.core.model.observed import Pod
@@ -17,7 +17,6 @@ from elasticjob_operator.core.model.plan import (
     PlanRefused,
     Quantities,
     ResolvedPlan,
-    as_quantities,
     current_indices,
 )
 from elasticjob_operator.core.scaling.limits import check_resources, check_size
@@ -58,6 +57,7 @@ def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> ResolvedPl
     migrations = _migrated(job, pods, plan, targets, taken, by_index)
     _check_resources_agree(plan, migrations, resources)
     change = ResolvedPlan(before, targets, resources, by_index, migrations)
+    _check_number_of_resources(job, change)
     check_size(job, plan, change)
     check_resources(job, plan, change)
     return change
@@ -170,7 +170,7 @@ def _check_resources_agree(
         for n, (entry, move) in enumerate(zip(plan.spec.migrate_pods, migrations, strict=True))
     ]
     for field, role, resource in single:
-        for name, value in as_quantities(resource).items():
+        for name, value in resource.items():
             every = resources.get(role, {}).get(name, value)
             if not same_quantity(every, value):
                 raise PlanRefused(
@@ -186,18 +186,29 @@ def _check_role(job: ElasticJob, role: str, field: str) -> None:
         )
 
 
-def _checked_quantities(job: ElasticJob, role: str, resources: Resources, field: str) -> Quantities:
+def _checked_quantities(job: ElasticJob, role: str, wanted: Quantities, field: str) -> Quantities:
     processes = job.spec.replica_specs[role].slots_per_replica or 1
-    wanted = as_quantities(resources)
     for name, value in wanted.items():
-        try:
-            number = parse_quantity(value)
-        except ValueError as error:
-            raise PlanRefused(f"{field}.{name}: {error}") from None
+        if error := name_error(name):
+            raise PlanRefused(f"{field}: {error}")
+        if error := amount_error(name, value):
+            raise PlanRefused(f"{field}.{name}: {error}")
+        number = parse_quantity(value)
         if number <= 0:
             raise PlanRefused(f"{field}.{name}: {value} must be above 0")
-        if name == RESOURCE_GPU and number != number.to_integral_value():
-            raise PlanRefused(f"{field}.{name}: {value} must be a whole number")
-        if name == RESOURCE_GPU and number % processes:
+        if name in VISIBLE_DEVICES and number % processes:
             raise PlanRefused(f"{field}.{name}: {value} cannot be divided by slotsPerReplica, which is {processes}")
     return wanted
+
+
+def _check_number_of_resources(job: ElasticJob, change: ResolvedPlan) -> None:
+    """Refuse a plan after which members of a role have, from all plans together, more resources than can be stored."""
+    for role in change.resources.keys() | change.resources_by_index.keys():
+        status = job.status.replica_statuses[role]
+        by_index = (*status.resources_by_index.values(), *change.resources_by_index.get(role, {}).values())
+        found = {*status.resources, *change.resources.get(role, {})}.union(*by_index)
+        if len(found) > MAX_RESOURCES:
+            raise PlanRefused(
+                f"spec: plans would have set {len(found)} resources of role {role} ({', '.join(sorted(found))}), above "
+                f"the {MAX_RESOURCES} that a role may have from plans"
+            )

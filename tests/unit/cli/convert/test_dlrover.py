@@ -84,11 +84,12 @@ def test_variables_of_the_job_are_written_into_each_container() -> None:
 def test_what_needs_their_master_or_service_is_lost() -> None:
     document = servers()
     document["spec"] |= {"brainService": "brain:5000", "enableDynamicSharding": True}
-    document["spec"]["resourceLimits"]["npu"] = "4"
+    document["spec"]["resourceLimits"] |= {"npu": "4", "gpu": 8, "rdma/hca": "2"}
     worker = document["spec"]["replicaSpecs"]["worker"]
     worker |= {"restartTimeout": 60, "priority": "high"}
     worker["template"]["spec"]["containers"][0]["command"] = ["python", "-m", "dlrover.trainer.entry.local_entry"]
     text = "\n".join(lost(document))
+    assert spec_of(document)["autoscaling"]["resourceLimits"].keys() == {"cpu", "memory", "nvidia.com/gpu", "rdma/hca"}
     for field in ("brainService", "enableDynamicSharding", "npu", "restartTimeout", "priority", "DLRover's master"):
         assert field in text
 
@@ -117,6 +118,21 @@ def test_the_rank_counts_and_not_the_number_in_a_pods_name() -> None:
     assert spec["removePods"] == [{"role": "worker", "index": 2}, {"role": "ps", "index": 1}]
     text = "\n".join(lost(document))
     assert all(field in text for field in ("npu", "service", "psHosts"))
+
+
+def test_a_plan_keeps_extended_resources_in_whole_numbers() -> None:
+    asked = {"cpu": 1, "gpu": 2, "amd.com/gpu": "1", "huawei.com/Ascend910": 8}
+    kept = {"cpu": 1, "nvidia.com/gpu": 2, "amd.com/gpu": "1", "huawei.com/Ascend910": 8}
+    document = plan(replicaResourceSpecs={"worker": {"resource": asked}}, createPods=[{"resource": {"rdma/hca": 1}}])
+    spec = spec_of(document)
+    assert spec["replicaResourceSpecs"]["worker"]["resource"] == kept
+    assert spec["createPods"] == [{"role": "worker", "resource": {"rdma/hca": 1}}]
+    assert lost(document) == []
+    for bad, error in (
+        ({"rdma/hca": "500m"}, "resource.rdma/hca: 500m must be a whole number"),
+        ({"gpu": 1, "nvidia.com/gpu": 1}, "resource.nvidia.com/gpu: nvidia.com/gpu is given twice"),
+    ):
+        assert error in errors(plan(createPods=[{"resource": bad}]))[0]
 
 
 def test_a_plan_that_changes_nothing_or_names_no_pod_is_an_error() -> None:
