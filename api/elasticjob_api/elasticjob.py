@@ -60,11 +60,14 @@ _BY_INDEX = {"x-kubernetes-map-type": "atomic"}
 """Of a map with an entry for each member: `managedFields` names no single one, or 10,000 would double the object."""
 
 
+FailureAction = Literal["Ignore", "Restart", "RestartWithMoreMemory", "FailJob"]
+
+
 class RestartRule(Object, frozen=True):
     """What to do when a member's pod fails in this way. Every condition that is given must hold."""
 
     action: Annotated[
-        Literal["Ignore", "Restart", "RestartWithMoreMemory", "FailJob"],
+        FailureAction,
         Meta(description="Ignore: restart, uncounted. Restart: restart, counted. FailJob: end the job."),
     ]
     exit_codes: Annotated[
@@ -622,6 +625,12 @@ def _shown_zero() -> int:
     return number
 
 
+def _shown_restart() -> FailureAction:
+    """Return the default of an action that is always written."""
+    action: FailureAction = field(default_factory=lambda: "Restart")
+    return action
+
+
 class ReplicaStatus(Object, frozen=True):
     """One role as it is. `indices` is the size the operator holds the job to."""
 
@@ -654,6 +663,34 @@ class ReplicaStatus(Object, frozen=True):
     resources_by_index: Annotated[
         dict[IndexKey, Quantities], _by_index("Resources of single members set by a plan, by index.")
     ] = {}
+
+
+class Failure(Object, frozen=True):
+    """How a pod has failed, and what was done about it. What is not known is left out."""
+
+    role: Annotated[RoleName, Meta(description="The member's role, or master.")] = ""
+    index: Annotated[Annotated[int, Meta(ge=0, le=MAX_INDEX)] | None, Meta(description="Its index in the role.")] = None
+    attempt: Annotated[Counter, Meta(description="Restarts of the member before, counted or not.")] = _shown_zero()
+    pod: Annotated[ObjectName, Meta(description="The pod.")] = ""
+    node: Annotated[ObjectName, Meta(description="The node it was on.")] = ""
+    container: Annotated[str, Meta(description="The container that has failed.", max_length=63)] = ""
+    exit_code: Annotated[
+        Annotated[int, Meta(ge=-MAX_INT32, le=MAX_INT32)] | None, Meta(description="Its exit code.")
+    ] = None
+    signal: Annotated[
+        Annotated[int, Meta(ge=0, le=255)] | None, Meta(description="The signal that ended it, also as 128 and more.")
+    ] = None
+    reason: Annotated[
+        str, Meta(description="Kubernetes' reason of the container or the pod, such as OOMKilled.", max_length=256)
+    ] = ""
+    message: Annotated[str, Meta(description="The last one of its last words.", max_length=256)] = ""
+    action: Annotated[FailureAction, Meta(description="What was done, by a rule or by default.")] = _shown_restart()
+    started_at: Annotated[Time | None, Meta(description="When the container started.")] = None
+    finished_at: Annotated[Time | None, Meta(description="When it ended, or the pod did.")] = None
+
+
+MAX_FAILURES = 10
+"""How many failures of a job its status has."""
 
 
 class MasterStatus(Object, frozen=True):
@@ -735,6 +772,10 @@ class ElasticJobStatus(Object, frozen=True):
         str,
         Meta(description="The pod that has failed last, and how: its last words are in its event.", max_length=512),
     ] = ""
+    failures: Annotated[
+        list[Failure],
+        Meta(description="The last pods that have failed, counted or not, the newest first.", max_length=MAX_FAILURES),
+    ] = []
 
 
 class ElasticJob(Object, frozen=True):

@@ -226,6 +226,7 @@ STATUS: dict[str, Any] = {
     "retryTime": "2026-01-01T00:00:00Z",
     "message": "fine",
     "lastFailure": "worker 0 failed",
+    "failures": [{"role": "worker", "index": 0}],
 }
 """A value for every field that is not the master's."""
 
@@ -283,7 +284,7 @@ async def test_a_master_changes_nothing_of_a_status_but_the_progress(rights: Rig
     changed |= {key: f"{value}x" for key, value in STATUS.items() if isinstance(value, str) and key not in _CLOSED}
     changed |= {"replicaStatuses": {"worker": {"desired": 1, "indices": "0-999"}}, "master": {"incarnations": 2}}
     changed |= dict.fromkeys(("startTime", "completionTime", "retryTime"), "2027-01-01T00:00:00Z")
-    changed["conditions"] = []
+    changed["conditions"] = changed["failures"] = []
     for field in STATUS:
         assert changed[field] != STATUS[field]
         for other in (changed[field], None):

@@ -11,11 +11,10 @@ from typing import Any, Literal
 
 import re2  # type: ignore[import-untyped]  # in linear time for every pattern: no job can stall the others
 from elasticjob_api import names
-from elasticjob_api.elasticjob import ElasticJob, RestartRule
+from elasticjob_api.elasticjob import ElasticJob, FailureAction, RestartRule
 
-from elasticjob_operator.core.model.observed import Pod, Terminated
+from elasticjob_operator.core.model.observed import ContainerStatus, Pod, Terminated
 
-Action = Literal["Ignore", "Restart", "RestartWithMoreMemory", "FailJob"]
 _MAX_MESSAGE = 1024
 _MAX_SUMMARY = 256
 _SIGKILL = 137
@@ -31,7 +30,7 @@ class Failure:
         out_of_memory: it was killed for the memory it used; so a rule of the job says, or the default rules.
     """
 
-    action: Action
+    action: FailureAction
     reason: str
     from_outside: bool
     out_of_memory: bool
@@ -44,8 +43,7 @@ class Failure:
     def summary(self) -> str:
         """The description in one line, with the last one of its last words: in Python that is the error."""
         head, separator, words = self.reason.partition(": ")
-        lines = [line.strip() for line in words.splitlines() if line.strip()]
-        return f"{head}{separator}{lines[-1] if lines else ''}"[:_MAX_SUMMARY]
+        return f"{head}{separator}{last_line(words)}"[:_MAX_SUMMARY]
 
 
 @dataclass(frozen=True)
@@ -160,7 +158,7 @@ def classify(pod: Pod, rules: Sequence[RestartRule] = ()) -> Failure:
     """Return what to do about a pod whose training has failed: by the first rule that matches, default rules last."""
     by_default = _default_action(pod)
     action = next((rule.action for rule in rules if _matches(rule, pod)), by_default)
-    _, terminated = _failed_container(pod)
+    terminated = failed_terminated(pod)
     killed = terminated is not None and terminated.exit_code == _SIGKILL and action != "RestartWithMoreMemory"
     out_of_memory = "RestartWithMoreMemory" in (action, by_default)
     return Failure(action, describe(pod), action == "Ignore" or killed, out_of_memory)
@@ -178,12 +176,49 @@ def is_counted(job: ElasticJob, pod: Pod) -> bool:
 
 def describe(pod: Pod) -> str:
     """Return how a pod ended: exit code, reason and termination message."""
-    container, terminated = _failed_container(pod)
+    terminated = failed_terminated(pod)
+    failed = failed_container(pod)
+    container = f"container {failed.name}: " if failed is not None and pod.terminated is None else ""
     parts = [f"{container}exit code {terminated.exit_code}"] if terminated else []
     parts += [text for text in (terminated.reason if terminated else "", pod.status.reason) if text and text != "Error"]
-    message = (terminated.message if terminated else "") or pod.status.message
-    head = ", ".join(parts) or f"phase {pod.status.phase}"
-    return f"{head}: {message.strip()[-_MAX_MESSAGE:]}" if message.strip() else head
+    head, message = ", ".join(parts) or f"phase {pod.status.phase}", last_words(pod)
+    return f"{head}: {message[-_MAX_MESSAGE:]}" if message else head
+
+
+def last_words(pod: Pod) -> str:
+    """Return the termination message of the container that has failed, or else the message of the pod."""
+    terminated = failed_terminated(pod)
+    return ((terminated.message if terminated else "") or pod.status.message).strip()
+
+
+def last_line(text: str) -> str:
+    """Return the last line with anything in it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def failed_container(pod: Pod) -> ContainerStatus | None:
+    """Return the training container if it has ended; if it never started, the first one that has failed."""
+    first = pod.spec.containers[0].name if pod.spec.containers else ""
+    statuses = pod.status.container_statuses
+    for status in statuses:
+        if status.name == first and status.state.terminated is not None:
+            return status
+    for status in (*pod.status.init_container_statuses, *statuses):
+        if status.state.terminated is not None and status.state.terminated.exit_code:
+            return status
+    return None
+
+
+def failed_terminated(pod: Pod) -> Terminated | None:
+    """Return how that container ended; None if none has reported its end."""
+    container = failed_container(pod)
+    return container.state.terminated if container is not None else None
+
+
+def signal_of(terminated: Terminated) -> int:
+    """Return the signal that ended a container, which may be an exit code of 128 and more; 0 for none."""
+    return terminated.signal or max(terminated.exit_code - 128, 0)
 
 
 def why_pending(pod: Pod) -> str:
@@ -213,29 +248,19 @@ def restart_rules_error(job: ElasticJob) -> str | None:
     return None
 
 
-def _default_action(pod: Pod) -> Action:
+def _default_action(pod: Pod) -> FailureAction:
     holds = {
         "": True,
         "a pod that is being deleted": pod.terminating,
-        "no container has reported its end": _failed_container(pod)[1] is None and not pod.status.reason,
+        "no container has reported its end": failed_terminated(pod) is None and not pod.status.reason,
     }
     return next(row.rule.action for row in DEFAULT_RULES if holds[row.only_for] and _matches(row.rule, pod))
 
 
-def _failed_container(pod: Pod) -> tuple[str, Terminated | None]:
-    """Return how the first container ended; if it never started, the name and end of the one that has failed."""
-    if pod.terminated is not None:
-        return "", pod.terminated
-    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-        if status.state.terminated is not None and status.state.terminated.exit_code:
-            return f"container {status.name}: ", status.state.terminated
-    return "", None
-
-
 def _matches(rule: RestartRule, pod: Pod) -> bool:
-    _, terminated = _failed_container(pod)
+    terminated = failed_terminated(pod)
     code = terminated.exit_code if terminated else None
-    signal = (terminated.signal or max(terminated.exit_code - 128, 0)) if terminated else None
+    signal = signal_of(terminated) if terminated else None
     reasons = {pod.status.reason, terminated.reason if terminated else ""} - {""}
     return (
         (not rule.exit_codes or code in rule.exit_codes)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from elasticjob_operator.core.manifests.pods import master_pod
 from elasticjob_operator.core.members import backoff
+from elasticjob_operator.core.members.failure_history import with_failure
 from elasticjob_operator.core.members.failure_policy import classify, is_counted
 from elasticjob_operator.core.members.lost_pods import is_gone
 from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
@@ -86,11 +87,11 @@ def _is_older_than_its_account(pod: Pod, account_created: str) -> bool:
 
 def _count_termination(result: ReconcileResult, job: ElasticJob, pod: Pod, now: float) -> None:
     """Count the end of a master's pod, as a restart or as an uncounted one; while the job runs no end is a success."""
-    failure, master = classify(pod), result.status.master
+    failure, master, counted = classify(pod), result.status.master, is_counted(job, pod)
+    result.status = with_failure(result.status, pod, failure.action if counted else "Ignore", now)
     if failure.action == "FailJob":
         result.failure = JobFailure(f"the master cannot run: {failure.reason}", "Permanent")
         return
-    counted = is_counted(job, pod)
     back_off, consequence = backoff.after_termination(master.back_off, pod, now, from_outside=not counted)
     notes = [f"{pod.name}: {failure.reason}; {consequence}"]
     if not counted:

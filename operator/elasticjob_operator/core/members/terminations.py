@@ -16,6 +16,7 @@ from elasticjob_api.meta import Quantity
 from msgspec.structs import replace
 
 from elasticjob_operator.core.members import backoff, more_memory
+from elasticjob_operator.core.members.failure_history import with_failure
 from elasticjob_operator.core.members.failure_policy import Failure, classify
 from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
 from elasticjob_operator.core.model.observed import Pod
@@ -94,6 +95,7 @@ def _count_failure(
     own, by_plans = counters.resources.get(key, {}), result.status.replica_statuses[role].resources
     if lowered := failure.out_of_memory and more_memory.is_lowered(spec, pod, own, by_plans):
         failure = failure.from_lowered_memory()
+    result.status = with_failure(result.status, pod, failure.action, now)
     if failure.action != "Ignore":
         result.status = replace(result.status, last_failure=f"{pod.name}: {failure.summary}")
     if failure.action == "FailJob":
