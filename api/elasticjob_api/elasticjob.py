@@ -44,6 +44,14 @@ PodTemplate = Annotated[
     ),
 ]
 RoleName = Annotated[str, Meta(pattern="^[a-z]([-a-z0-9]*[a-z0-9])?$", max_length=20)]
+LabelKey = Annotated[
+    str,
+    Meta(
+        max_length=317,
+        pattern="^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$",
+    ),
+]
+"""The key of a label: a name of at most 63 characters, with a DNS domain and a slash before it or not."""
 MAX_REPLICAS = 10_000
 """Members that a role may have."""
 Count = Annotated[int, Meta(ge=0, le=MAX_REPLICAS)]
@@ -504,6 +512,13 @@ class ElasticJobSpec(Object, frozen=True):
         dict[RoleName, ReplicaSpec],
         Meta(description="The roles, by name.", min_length=1, max_length=MAX_ROLES),
     ]
+    topology_key: Annotated[
+        LabelKey | None,
+        Meta(
+            description="Label of nodes, such as topology.kubernetes.io/zone or one of your racks: members on nodes of "
+            "one value get neighbouring ranks. Unset: only those of one node do."
+        ),
+    ] = None
     agent: Annotated[Agent, Meta(description="Where the agent comes from.")] = Agent()
     master: Annotated[MasterSpec, Meta(description="The master pod.")] = MasterSpec()
     autoscaling: Annotated[Autoscaling, Meta(description="Automatic scaling.")] = Autoscaling()
@@ -601,6 +616,9 @@ IndexKey = Annotated[str, Meta(pattern="^(0|[1-9][0-9]{0,5})$")]
 """A member's index as the key of a map."""
 Indices = Annotated[str, Meta(max_length=MAX_TEXT, pattern="^([0-9]{1,6}(-[0-9]{1,6})?(,[0-9]{1,6}(-[0-9]{1,6})?)*)?$")]
 """A set of indices in compact form; `parse_indices` bounds how many they are."""
+LabelValue = Annotated[str, Meta(max_length=63)]
+MAX_DOMAINS = 256
+"""Topology domains of a role that are told apart."""
 Members = Annotated[int, Meta(ge=0, le=MAX_INDICES)]
 Counter = Annotated[int, Meta(ge=0, le=MAX_COUNTER)]
 QuantitiesByIndex = Annotated[dict[IndexKey, Quantities], Meta(max_length=MAX_INDICES)]
@@ -662,6 +680,13 @@ class ReplicaStatus(Object, frozen=True):
     resources: Annotated[Quantities, Meta(description="Resources set by a plan, in place of the template's.")] = {}
     resources_by_index: Annotated[
         dict[IndexKey, Quantities], _by_index("Resources of single members set by a plan, by index.")
+    ] = {}
+    topology_domains: Annotated[
+        dict[LabelValue, Indices],
+        Meta(
+            description=f"Members by the value of topologyKey of their node; {MAX_DOMAINS} values at most.",
+            max_length=MAX_DOMAINS,
+        ),
     ] = {}
 
 

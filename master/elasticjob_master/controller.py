@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS, Framework, framework_of
@@ -214,10 +215,17 @@ class Controller:
             log.info("standing by: %s", ", ".join(f"{role} {index}" for role, index in sorted(places)) or "nobody")
             self._decide_soon()
 
-    def resize(self, sizes: Mapping[str, RoleSize], *, all_ready: bool, stop_seconds: float) -> None:
-        """The job's spec or size, as the operator holds it, has changed."""
+    def resize(
+        self,
+        sizes: Mapping[str, RoleSize],
+        *,
+        all_ready: bool,
+        stop_seconds: float,
+        domains: Mapping[tuple[str, int], str] = MappingProxyType({}),
+    ) -> None:
+        """The job's spec or size, or where its members run, as the operator holds it, has changed."""
         rendezvous = self.rendezvous
-        rendezvous.sizes = sizes
+        rendezvous.sizes, rendezvous.domains = sizes, domains
         self.framework = framework_of(self._framework_name, sizes)
         rendezvous.rules = _rules(self.framework, all_ready=all_ready)
         rendezvous.timing = replace(rendezvous.timing, stop=stop_seconds)

@@ -10,7 +10,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from elasticjob_api import names
@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 _MAX_DELETED_UIDS = 10_000
 """UIDs of deleted objects that are remembered, so that a late event does not bring one back."""
 
+T = TypeVar("T")
 Custom = ElasticJob | ScalePlan | ScaleIn | ScaleOut
 TYPES: Mapping[Resource, type[Custom]] = {
     ELASTIC_JOBS: ElasticJob,
@@ -66,6 +67,7 @@ class Store:
     _status_written_at: dict[str, float] = field(default_factory=dict)
     _infrastructure: dict[str, InfrastructureRecord] = field(default_factory=lambda: defaultdict(InfrastructureRecord))
     _leaving_nodes: dict[str, str] = field(default_factory=dict)
+    _node_labels: dict[str, dict[str, str]] = field(default_factory=dict)
     _limit_ranges: dict[str, dict[str, LimitRange]] = field(default_factory=lambda: defaultdict(dict))
     _refused_resizes: dict[str, tuple[ResizePod, str]] = field(default_factory=dict)
     _repairs: dict[str, Repair] = field(default_factory=dict)
@@ -141,16 +143,18 @@ class Store:
         return key
 
     def update_node(self, before: Node | None, after: Node | None) -> list[JobKey]:
-        """Note whether a node is leaving; if that has changed, return the keys of the jobs with pods on it."""
+        """Note a node's labels and whether it is leaving; return the keys of the jobs that this concerns."""
         node = after or before
         assert node is not None
         name, why = node.metadata.name, leaving_reason(after) if after else None
-        if self._leaving_nodes.get(name) == why:
+        labels = after.metadata.labels if after else None
+        left, moved = self._leaving_nodes.get(name) != why, self._node_labels.get(name) != labels
+        _put(self._leaving_nodes, name, why)
+        _put(self._node_labels, name, labels)
+        if not left and not moved:
             return []
-        self._leaving_nodes.pop(name, None)
-        if why is not None:
-            self._leaving_nodes[name] = why
-        return [JobKey(job.namespace, job.name) for job in self.pods.on_node(name)]
+        keys = [JobKey(job.namespace, job.name) for job in self.pods.on_node(name)]
+        return [key for key in keys if left or ((job := self.job(key)) is not None and job.spec.topology_key)]
 
     def update_limit_range(self, before: LimitRange | None, after: LimitRange | None) -> None:
         """Cache a LimitRange that was added, changed or deleted (`after` None)."""
@@ -200,6 +204,7 @@ class Store:
             last_refusal=self._last_refusals.get(uid, ""),
             status_written_at=self._status_written_at.get(uid, 0.0),
             leaving_nodes=self._leaving_nodes,
+            node_labels=self._node_labels,
             infrastructure_ensured=infrastructure.ensured_for == manifest_inputs(job),
             account_created="" if account is None else account.created,
             secret_made_anew=infrastructure.secret_made_anew,
@@ -257,3 +262,10 @@ def key_of(custom: Custom) -> JobKey:
     """Return the job that a custom resource is, or names."""
     name = custom.metadata.name if isinstance(custom, ElasticJob) else custom.spec.job_name
     return JobKey(custom.metadata.namespace, name)
+
+
+def _put(known: dict[str, T], name: str, value: T | None) -> None:
+    """Remember a value, or forget the name."""
+    known.pop(name, None)
+    if value is not None:
+        known[name] = value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import ssl
@@ -15,6 +16,8 @@ from typing import Any
 import pytest
 from elasticjob_api import names
 
+from tests.support.convert import sample
+from tests.support.e2e.converted import create_converted, set_environment
 from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.scaling_jobs import job
@@ -161,3 +164,36 @@ def test_under_horovodrun_a_dead_process_gets_another_pod_and_a_dead_launcher_be
     (folder / "finish").touch()
     user.wait(f"ej/{NAME}", ".status.phase", "Succeeded")
     check_account(user.log(), sizes={2})
+
+
+def test_a_converted_training_job_of_et_operator_is_scaled_by_its_converted_scalers(
+    sandbox: Sandbox, folder: Path
+) -> None:
+    python = Path(horovod_python())
+    (training_job,) = sample("et_operator/training-job.yaml")
+    for role in training_job["spec"]["etReplicaSpecs"].values():
+        (container,) = role["template"]["spec"]["containers"]
+        container.pop("resources", None)  # no GPU is needed here
+        variables = {"STEP_SECONDS": "0.1", "FINISH": str(folder / "finish")}
+        set_environment(container, PATH=f"{python.parent}:{os.environ['PATH']}", **variables)
+    (launcher,) = training_job["spec"]["etReplicaSpecs"]["launcher"]["template"]["spec"]["containers"]
+    command = launcher["command"]
+    command[-1] = re.sub(r"python /examples/\S+", f"python {SCRIPT} >> {folder}/launcher.log 2>&1", command[-1])
+    scale_in, scale_in_by_name, scale_out = sample("et_operator/scalers.yaml")
+
+    create_converted(sandbox, training_job)
+    user = HorovodrunUser(sandbox, training_job["metadata"]["name"], folder)
+    user.trains_with(2)
+    with user.timed("converted ScaleOut", 3):
+        create_converted(sandbox, scale_out)
+    user.wait("scaleout/elastic-training-scaleout", ".status.phase", "ScaleSucceeded")
+    with user.timed("converted ScaleIn", 2):
+        create_converted(sandbox, scale_in)
+    user.wait("scalein/scalein-sample", ".status.phase", "ScaleSucceeded")
+    with user.timed("converted ScaleIn by name", 1):
+        create_converted(sandbox, scale_in_by_name)
+    assert list(user.pods()) == ["elastic-training-worker-0"]
+
+    (folder / "finish").touch()
+    user.wait("ej/elastic-training", ".status.phase", "Succeeded")
+    check_account(user.log(), sizes={1, 2, 3})

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.support.convert import sample
 from tests.support.e2e import pytorch_job
+from tests.support.e2e.converted import create_converted, set_environment
 from tests.support.e2e.pytorch_job import CHECKPOINT_STEPS, SLOTS, check_end
 from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.trial import Trial, check_worlds, worlds
@@ -45,3 +50,59 @@ async def test_torchrun_trains_on_through_2_3_2_pods_a_killed_process_and_a_kill
     assert [world.size for world in found[:3]] == [2 * SLOTS, 3 * SLOTS, 2 * SLOTS], found
     assert found[-1].size == 2 * SLOTS, found
     check_end(log, EPOCHS)
+
+
+async def test_a_converted_job_of_dlrover_trains_under_torchrun_and_is_scaled_by_its_converted_scale_plans(
+    sandbox: Sandbox, folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    (elastic_job,) = sample("dlrover/torch-mnist.yaml")
+    worker = elastic_job["spec"]["replicaSpecs"]["worker"]
+    worker["replicas"] = 2  # this machine is small
+    pod = worker["template"]["spec"]
+    (container,) = pod["containers"]
+    dlrover_run, script, _ = container["command"][-1].partition("examples/pytorch/mnist/cnn_train.py")
+    assert script
+    container["command"][-1] = dlrover_run + str(pytorch_job.SCRIPT)
+    container["resources"] = pytorch_job.RESOURCES
+    programs = _with_torchrun(tmp_path_factory)
+    set_environment(container, PATH=f"{programs}:{os.environ['PATH']}", **pytorch_job.variables(folder, epochs=EPOCHS))
+    create_converted(sandbox, elastic_job)
+    async with sandbox.observe("torch-mnist") as observer:
+        trial = Trial(sandbox, observer, "torch-mnist", pytorch_job.python())
+        await trial.trains(2, beyond=100)
+        assert len(trial.training_processes()) == 2 * SLOTS
+        create_converted(sandbox, _scale_plan("more", createPods=[_pod(2, resource={"cpu": "10m", "memory": "64Mi"})]))
+        await trial.timed("converted createPods", 3)
+        create_converted(sandbox, _scale_plan("fewer", removePods=[_pod(2)]))
+        await trial.timed("converted removePods", 2)
+        await trial.succeeds()
+        log = trial.log()
+    found = worlds(log)
+    check_worlds(found, checkpoint_steps=CHECKPOINT_STEPS)
+    assert [world.size for world in found] == [2 * SLOTS, 3 * SLOTS, 2 * SLOTS], found
+    check_end(log, EPOCHS)
+
+
+def _with_torchrun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the `torchrun` of the PyTorch under test."""
+    folder = tmp_path_factory.mktemp("programs")
+    logs = tmp_path_factory.mktemp("torchrun")
+    command = [pytorch_job.python(), "-m", "torch.distributed.run", *LOG_OPTIONS, "--log_dir", str(logs)]
+    program = folder / "torchrun"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+    program.chmod(0o755)
+    return folder
+
+
+def _scale_plan(name: str, **spec: Any) -> dict[str, Any]:
+    """Return a ScalePlan of DLRover."""
+    labels = {"elasticjob-name": "torch-mnist", "scale-type": "manual"}
+    metadata = {"name": name, "labels": labels}
+    body = {"ownerJob": "torch-mnist", **spec}
+    return {"apiVersion": "elastic.iml.github.io/v1alpha1", "kind": "ScalePlan", "metadata": metadata, "spec": body}
+
+
+def _pod(number: int, **fields: Any) -> dict[str, Any]:
+    """Return a pod of a ScalePlan, as DLRover's master writes it."""
+    name = f"torch-mnist-edljob-worker-{number}"
+    return {"name": name, "type": "worker", "id": number, "rankIndex": number, **fields}

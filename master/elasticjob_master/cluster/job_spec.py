@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
+from elasticjob_api.indices import parse_indices
 from elasticjob_api.roles import kept_roles, notified_roles
 from elasticjob_api.scaleplan import ScalePlan
 
@@ -32,6 +33,18 @@ def desired(job: ElasticJob, role: str) -> int:
     if status is None or (status.desired == 0 and status.highest_index < 0):
         return job.spec.replica_specs[role].replicas
     return status.desired
+
+
+def domains(job: ElasticJob) -> dict[tuple[str, int], str]:
+    """Return by role and index in which topology domain a member is, as far as the operator has found out."""
+    if job.spec.topology_key is None:
+        return {}
+    return {
+        (role, index): domain
+        for role, status in job.status.replica_statuses.items()
+        for domain, indices in status.topology_domains.items()
+        for index in parse_indices(indices)
+    }
 
 
 def drain_seconds(job: ElasticJob, role: str) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from elasticjob_api import names
-from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus, Phase, ReplicaStatus
+from elasticjob_api.elasticjob import MAX_DOMAINS, ElasticJob, ElasticJobStatus, Phase, ReplicaStatus
 from elasticjob_api.indices import format_indices, parse_indices
 from elasticjob_api.meta import Condition
 from elasticjob_api.times import format_time
@@ -71,6 +71,7 @@ def with_counts(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatu
             ready=counts[role][1],
             succeeded=len(parse_indices(replica.succeeded_indices)),
             failed=len(permanently_failed(job.spec.replica_specs[role], replica)),
+            topology_domains=_topology_domains(observed, role, replica),
         )
         for role, replica in status.replica_statuses.items()
     }
@@ -82,6 +83,24 @@ def with_counts(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatu
         restarts=sum(replica.restarts for replica in replicas.values()),
         uncounted_restarts=sum(replica.uncounted_restarts for replica in replicas.values()),
     )
+
+
+def _topology_domains(observed: Observed, role: str, replica: ReplicaStatus) -> dict[str, str]:
+    """Return the members of a role by topology domain, for the first so many domains by index.
+
+    What is stored stays for those whose node is not known: an operator that has just started may not have seen it yet.
+    """
+    key = observed.job.spec.topology_key
+    if key is None:
+        return {}
+    stored = {index: domain for domain, indices in replica.topology_domains.items() for index in parse_indices(indices)}
+    domains: dict[str, list[int]] = {}
+    for pod in sorted(observed.members(role), key=lambda pod: pod.index):
+        labels = observed.node_labels.get(pod.spec.node_name)
+        domain = labels.get(key) if labels is not None else stored.get(pod.index)
+        if domain is not None and pod.spec.node_name and not pod.finished and not pod.terminating:
+            domains.setdefault(domain, []).append(pod.index)
+    return {domain: format_indices(domains[domain]) for domain in list(domains)[:MAX_DOMAINS]}
 
 
 def with_phase(observed: Observed, status: ElasticJobStatus, now: float) -> ElasticJobStatus:

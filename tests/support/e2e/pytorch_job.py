@@ -17,6 +17,8 @@ from tests.support.e2e.sandbox import EXAMPLES
 
 STEPS_PER_EPOCH, BATCH, CHECKPOINT_STEPS = 12, 125, 100
 SLOTS = 2
+SCRIPT = EXAMPLES / "frameworks" / "pytorch" / "train.py"
+RESOURCES = {"requests": {"cpu": "10m", "memory": "64Mi"}}
 _SOURCES = ":".join(str(EXAMPLES.parent / folder) for folder in ("agent", "api", "shards"))
 
 
@@ -30,18 +32,12 @@ def python() -> str:
     return program
 
 
-def pytorch_job(name: str, folder: Path, *, epochs: int, command: list[str]) -> Json:
-    """Return the job of examples/frameworks/pytorch/NAME.yaml, with its checkpoints in a folder of the test."""
-    job: Json = yaml.safe_load((EXAMPLES / "frameworks" / "pytorch" / f"{name}.yaml").read_text())
-    job["spec"]["runPolicy"]["cleanPodPolicy"] = "None"  # its log is read at the end
-    pod = job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
-    (container,) = pod["containers"]
+def variables(folder: Path, *, epochs: int) -> dict[str, str]:
+    """Return what the script reads from its environment on this machine."""
     digits = importlib.util.find_spec("sklearn")
     assert digits is not None
     assert digits.origin is not None
-    container["command"] = [*command, str(EXAMPLES / "frameworks" / "pytorch" / "train.py")]
-    container["resources"] = {"requests": {"cpu": "10m", "memory": "64Mi"}}
-    variables = {
+    return {
         "EPOCHS": str(epochs),
         "CHECKPOINT_DIR": str(folder),
         "DIGITS": str(Path(digits.origin).parent / "datasets" / "data" / "digits.csv.gz"),
@@ -49,7 +45,17 @@ def pytorch_job(name: str, folder: Path, *, epochs: int, command: list[str]) -> 
         "PYTHONUNBUFFERED": "1",
         "GLOO_SOCKET_IFNAME": "lo",
     }
-    container["env"] = [{"name": key, "value": value} for key, value in variables.items()]
+
+
+def pytorch_job(name: str, folder: Path, *, epochs: int, command: list[str]) -> Json:
+    """Return the job of examples/frameworks/pytorch/NAME.yaml, with its checkpoints in a folder of the test."""
+    job: Json = yaml.safe_load((EXAMPLES / "frameworks" / "pytorch" / f"{name}.yaml").read_text())
+    job["spec"]["runPolicy"]["cleanPodPolicy"] = "None"  # its log is read at the end
+    pod = job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
+    (container,) = pod["containers"]
+    container["command"] = [*command, str(SCRIPT)]
+    container["resources"] = RESOURCES
+    container["env"] = [{"name": key, "value": value} for key, value in variables(folder, epochs=epochs).items()]
     container["volumeMounts"] = [{"name": "checkpoints", "mountPath": str(folder)}]
     pod["volumes"] = [{"name": "checkpoints", "hostPath": {"path": str(folder)}}]
     return job

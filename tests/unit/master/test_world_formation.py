@@ -64,6 +64,24 @@ def test_members_of_an_unknown_node_stay_in_the_order_in_which_they_came() -> No
     )
 
 
+@given(members_and_last_world(), st.lists(st.sampled_from([None, "x", "y"]), min_size=12, max_size=12))
+def test_members_of_one_topology_domain_have_neighbouring_ranks_and_rank_0_stays(
+    crowd: tuple[list[Member], list[str]], drawn: list[str | None]
+) -> None:
+    members, last = crowd
+    domains = {("worker", index): domain for index, domain in enumerate(drawn) if domain is not None}
+    plain = world_formation.rank_order(last, members)
+    world = world_formation.rank_order(last, members, domains)
+    assert sorted(world) == sorted(plain)
+    assert world[:1] == plain[:1]
+    order = [drawn[int(uid[1:])] for uid in world]
+    for domain in set(order):
+        first, count = order.index(domain), order.count(domain)
+        assert order[first : first + count] == [domain] * count
+        inside = [uid for uid in world if drawn[int(uid[1:])] == domain]
+        assert inside == [uid for uid in plain if drawn[int(uid[1:])] == domain], "within a domain all is as without"
+
+
 def test_who_comes_long_after_one_that_left_again_is_waited_for_as_if_it_were_the_first() -> None:
     job, _ = world_of(2, desired=5)
     passing = job.join(2)

@@ -22,6 +22,7 @@ class RendezvousState:
 
     Attributes:
         sizes: the roles' sizes; None until they are known.
+        domains: by role and index in which topology domain a member is, as far as that is known.
         unfit: by role and index the pod whose node has failed its check, and the problem, until a pod there passes.
         round: number of the present world, or of the last one; 0 before the first.
         world: UIDs of the present world's members by rank; of the last world's while there is none.
@@ -51,6 +52,7 @@ class RendezvousState:
     rules: Rules = field(default_factory=Rules)
     timing: Timing = field(default_factory=Timing)
     sizes: Mapping[str, RoleSize] | None = None
+    domains: Mapping[tuple[str, int], str] = field(default_factory=dict)
     node_check: NodeCheck = field(default_factory=NodeCheck)
     unfit: dict[tuple[str, int], tuple[str, str]] = field(default_factory=dict)
     round: int = 0
@@ -96,7 +98,7 @@ class RendezvousState:
 
     def form_world(self, members: Sequence[Member], now: float) -> None:
         """Begin the next round with these members, oldest first."""
-        self.set_world(world_formation.rank_order(self.world, members))
+        self.set_world(world_formation.rank_order(self.world, members, self.domains))
         self.round += 1 + self.unstored_rounds
         self.unstored_rounds = 0
         self.phase = "training"

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.core.rendezvous.rules import RoleSize, Timing
 
 
-def rank_order(last_world: Sequence[str], members: Sequence[Member]) -> tuple[str, ...]:
+def rank_order(
+    last_world: Sequence[str], members: Sequence[Member], domains: Mapping[tuple[str, int], str] = MappingProxyType({})
+) -> tuple[str, ...]:
     """Return the UIDs of the next world's members by rank.
 
     Survivors keep their order, so the longest-serving one is rank 0 and has the state that the others load. Joiners
     follow, those of one node next to each other, because neighbouring ranks communicate most: first the nodes of the
     survivors, from the last rank to the first, then the other nodes in the order in which their first member joined.
 
+    Where topology domains are known, this is the order within each of them, and those of one domain are next to each
+    other: first the domains of the survivors, in the order of their ranks. So rank 0 stays the same, but other
+    survivors may move.
+
     Args:
         last_world: UIDs of the last world's members by rank.
         members: the members of the next one, oldest first.
+        domains: by role and index in which topology domain a member is; those in none come together, as one more.
     """
     by_uid = {member.uid: member for member in members}
     survivors = [uid for uid in last_world if uid in by_uid]
@@ -30,7 +38,12 @@ def rank_order(last_world: Sequence[str], members: Sequence[Member]) -> tuple[st
     for member in joiners:
         node_order.setdefault(_node(member), len(node_order))
     joiners.sort(key=lambda member: node_order[_node(member)])
-    return (*survivors, *(member.uid for member in joiners))
+    world = [*(by_uid[uid] for uid in survivors), *joiners]
+    domain_order: dict[str | None, int] = {}
+    for member in world:
+        domain_order.setdefault(_domain(member, domains), len(domain_order))
+    world.sort(key=lambda member: domain_order[_domain(member, domains)])
+    return tuple(member.uid for member in world)
 
 
 def joins_settled(joiners: Iterable[Member], *, timing: Timing, first_world: bool, now: float) -> bool:
@@ -46,6 +59,10 @@ def has_enough_members(present: Iterable[Member], sizes: Mapping[str, RoleSize],
     """Return whether every role has its least number of members, or its desired number."""
     counts = Counter(member.identity.role for member in present)
     return all(counts[role] >= (size.desired if all_desired else size.minimum) for role, size in sizes.items())
+
+
+def _domain(member: Member, domains: Mapping[tuple[str, int], str]) -> str | None:
+    return domains.get((member.identity.role, member.identity.index))
 
 
 def _node(member: Member) -> str:

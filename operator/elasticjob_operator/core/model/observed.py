@@ -208,6 +208,7 @@ class Observed:
         status_written_at: when this process last wrote the job's status, in seconds since the epoch; 0 for never.
         leaving_nodes: nodes that are about to go, and the key of `LEAVING_REASONS` that says why
             (core/scaling/disruption.py).
+        node_labels: the labels of nodes, by their names; empty for an operator that may not watch nodes.
         infrastructure_ensured: whether this process has found or made Secret, Services and so on as the spec says.
         account_created: when the master's service account was made; empty: not known.
         secret_made_anew: when the job's Secret was made with other contents than it had before; empty: never.
@@ -229,6 +230,7 @@ class Observed:
     last_refusal: str = ""
     status_written_at: float = 0.0
     leaving_nodes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    node_labels: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     infrastructure_ensured: bool = True
     account_created: str = ""
     secret_made_anew: str = ""

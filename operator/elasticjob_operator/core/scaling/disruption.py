@@ -75,6 +75,7 @@ class NodeMeta(Object, frozen=True):
     name: str
     uid: str
     resource_version: str
+    labels: dict[str, str] = {}
     deletion_timestamp: str | None = None
 
 

@@ -1,0 +1,39 @@
+"""What a user of another operator does: `elasticjob convert`, then kubectl."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.support.e2e.sandbox import Sandbox
+
+Json = dict[str, Any]
+_SOMETHING_IS_LOST = 3
+
+
+def create_converted(sandbox: Sandbox, *documents: Json) -> None:
+    """Convert documents of another operator and create what they become, in the test's namespace."""
+    for document in documents:
+        document["metadata"].pop("namespace", None)
+    program = Path(sys.executable).with_name("elasticjob")
+    done = subprocess.run(
+        [program, "convert", "-f", "-"],
+        input=yaml.safe_dump_all(documents),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    print("$ elasticjob convert\n", done.stdout, done.stderr)
+    assert done.returncode in (0, _SOMETHING_IS_LOST), done.stderr
+    sandbox.kubectl("create", "-f", "-", stdin=done.stdout)
+
+
+def set_environment(container: Json, **variables: str) -> None:
+    """Add variables to a container."""
+    added = [{"name": name, "value": value} for name, value in variables.items()]
+    container["env"] = [*container.get("env", ()), *added]
