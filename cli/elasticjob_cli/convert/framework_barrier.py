@@ -54,7 +54,8 @@ def _has_barrier(spec: Json) -> bool:
 def _take_out(role: str, draft: Draft, given: Mapping[str, str], report: Report) -> None:
     pod, at = draft.roles[role]["template"]["spec"], place(role, "template", "spec")
     where = draft.sources[role]
-    inits = [each for each in pod["initContainers"] if not _IMAGE.search(str(each.get("image", "")))]
+    barriers = [each for each in pod["initContainers"] if _IMAGE.search(str(each.get("image", "")))]
+    inits = [each for each in pod["initContainers"] if each not in barriers]
     pod["initContainers"] = inits
     if not inits:
         del pod["initContainers"]
@@ -69,6 +70,20 @@ def _take_out(role: str, draft: Draft, given: Mapping[str, str], report: Report)
     if "injector.sh" in templates.command_text(container) or "framework.json" in templates.command_text(container):
         message = "the command reads what FrameworkBarrier writes; use ELASTICJOB_<ROLE>_HOSTS instead"
         report.lost(where, message, (*at, "containers", 0))
+        return
+    _take_out_volumes(pod, [mount.get("name") for each in barriers for mount in each.get("volumeMounts") or ()])
+
+
+def _take_out_volumes(pod: Json, names: list[object]) -> None:
+    """Take out the empty folders in which a barrier left its script."""
+    unused = [each.get("name") for each in pod.get("volumes") or () if "emptyDir" in each and each.get("name") in names]
+    holders = [(pod, "volumes")]
+    holders += [(each, "volumeMounts") for each in (*pod["containers"], *pod.get("initContainers", ()))]
+    for holder, key in holders:
+        if key in holder:
+            holder[key] = [each for each in holder[key] if each.get("name") not in unused]
+            if not holder[key]:
+                del holder[key]
 
 
 def _addresses(draft: Draft, given: Mapping[str, str], call: re.Match[str]) -> str:

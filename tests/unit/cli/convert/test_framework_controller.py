@@ -90,7 +90,19 @@ def test_the_barrier_is_the_agents_and_tasks_train_in_one_world() -> None:
         assert "agent" not in written
         assert written["minReplicas"] == size
         assert written["podForceDeleteSeconds"] == 1800
-        assert {"initContainers", "serviceAccountName"} & written["template"]["spec"].keys() == set()
+        assert {"initContainers", "serviceAccountName", "volumes"} & written["template"]["spec"].keys() == set()
+        assert "volumeMounts" not in written["template"]["spec"]["containers"][0]
+
+
+def test_volumes_that_are_not_only_the_barriers_stay() -> None:
+    [document] = sample(SERVERS)
+    pod = document["spec"]["taskRoles"][0]["task"]["pod"]["spec"]
+    data = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    mount = {"name": "data", "mountPath": "/data"}
+    pod["volumes"].append(data)
+    pod["containers"][0]["volumeMounts"].append(mount)
+    written = role_of(document, "ps")["template"]["spec"]
+    assert (written["volumes"], written["containers"][0]["volumeMounts"]) == ([data], [mount])
 
 
 def test_the_barriers_script_is_replaced_by_the_addresses_of_the_world(tmp_path: Any) -> None:
