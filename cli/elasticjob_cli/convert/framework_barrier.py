@@ -71,19 +71,25 @@ def _take_out(role: str, draft: Draft, given: Mapping[str, str], report: Report)
         message = "the command reads what FrameworkBarrier writes; use ELASTICJOB_<ROLE>_HOSTS instead"
         report.lost(where, message, (*at, "containers", 0))
         return
-    _take_out_volumes(pod, [mount.get("name") for each in barriers for mount in each.get("volumeMounts") or ()])
+    if not inits:
+        _take_out_volumes(pod, [mount for each in barriers for mount in _maps(each.get("volumeMounts"))])
 
 
-def _take_out_volumes(pod: Json, names: list[object]) -> None:
+def _take_out_volumes(pod: Json, mounts: list[Json]) -> None:
     """Take out the empty folders in which a barrier left its script."""
+    names = [mount.get("name") for mount in mounts]
     unused = [each.get("name") for each in pod.get("volumes") or () if "emptyDir" in each and each.get("name") in names]
-    holders = [(pod, "volumes")]
-    holders += [(each, "volumeMounts") for each in (*pod["containers"], *pod.get("initContainers", ()))]
+    holders: list[tuple[Json, str]] = [(pod, "volumes"), *((each, "volumeMounts") for each in pod["containers"])]
     for holder, key in holders:
-        if key in holder:
+        if holder.get(key):
             holder[key] = [each for each in holder[key] if each.get("name") not in unused]
             if not holder[key]:
                 del holder[key]
+
+
+def _maps(value: object) -> list[Json]:
+    """Return the maps of what should be a list of them: nothing else reads an init container."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _addresses(draft: Draft, given: Mapping[str, str], call: re.Match[str]) -> str:
