@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from elasticjob_api.elasticjob import MAX_REPLICAS
+from elasticjob_api.elasticjob import MAX_INT32, MAX_REPLICAS
 from elasticjob_api.names import ROLE_WORKER
 
 from elasticjob_cli.convert import jobs, templates, torch_commands
@@ -14,7 +14,7 @@ from elasticjob_cli.convert.dlrover_plan import resources, scale_plan
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
 from elasticjob_cli.convert.naming import role_name
-from elasticjob_cli.convert.report import Json, Report
+from elasticjob_cli.convert.report import Json, Place, Report
 
 __all__ = ["API_VERSION", "elastic_job", "scale_plan"]
 
@@ -62,6 +62,12 @@ def elastic_job(document: Fields, report: Report) -> Json | None:
     if spec.boolean("suspend", default=False):
         draft.spec.setdefault("runPolicy", {})["suspend"] = True
     _autoscaling(spec, draft, report)
+    if spec.boolean("enableDynamicSharding", default=False):
+        message = (
+            "the master always leases shards, to a program that takes them from elasticjob.shards (docs/data.md) in "
+            "place of their sharding client"
+        )
+        report.differs(spec.where("enableDynamicSharding"), message)
     spec.lose("brainService", "there is no service beside the job's own master; it searches the best size by itself")
     spec.done()
     return jobs.finish(draft, report)
@@ -122,14 +128,51 @@ def _role(kind: str, group: Fields, draft: Draft, variables: list[Json], report:
     written["minReplicas"] = 1
     report.invented(group.path, "minReplicas: 1; there is no lower bound there", (*at, "minReplicas"))
     group.text("restartPolicy")
-    group.lose("restartTimeout", "a member that starts slowly is not restarted: see runPolicy.pendingDeadlineSeconds")
-    group.lose("priority", "roles have no priorities of their own: set priorityClassName in the template")
     written["template"] = templates.pod_template(group, "template", (*at, "template"))
+    _priority(group, written["template"]["spec"], (*at, "template", "spec"))
+    _restart_timeout(role, group, draft, report)
     group.done()
     draft.roles[role], draft.sources[role] = written, group.path
     for container in templates.all_containers(written["template"]):
         templates.add_variables(container, variables)
     _command(role, draft, group.path, report)
+
+
+def _priority(group: Fields, pod: Json, at: Place) -> None:
+    """Convert the priority of a role, which is the priority class of its pods; of a part of them it is lost."""
+    where, value = group.where("priority"), group.raw("priority")
+    fraction = re.fullmatch(r"(?:0?\.[0-9]+|1(?:\.0+)?)", str(value))
+    if value is None or value == "":
+        return
+    if value in ("high", "low") or (fraction and float(fraction[0]) == 1):
+        pod["priorityClassName"] = value if value == "low" else "high"
+        message = f"priority {value} is the priority class of that name, which the cluster must have"
+        group.report.differs(where, message, (*at, "priorityClassName"))
+    elif fraction and float(fraction[0]) > 0:
+        message = (
+            f"{value} of the members have priority class high there, and the others low; here all members of a role "
+            "have one: set priorityClassName in the template"
+        )
+        group.report.lost(where, message, at)
+    else:
+        group.report.invalid(where, value, "high, low, or a part above 0 and at most 1")
+
+
+def _restart_timeout(role: str, group: Fields, draft: Draft, report: Report) -> None:
+    """Convert how long a worker may train on one shard, which tells there that it hangs."""
+    seconds, where = group.integer("restartTimeout", 0, MAX_INT32), group.where("restartTimeout")
+    if not seconds:
+        return
+    if role != ROLE_WORKER:
+        report.differs(where, f"left out: there it is read of the role {ROLE_WORKER} only")
+        return
+    most = 86_400
+    draft.spec.setdefault("health", {}).update(onStall="Restart", stallSeconds=min(seconds, most))
+    message = (
+        f"a worker that needs more than {seconds} s for a shard is restarted there; here all training processes are, "
+        "from their checkpoint, when no member has finished a step for so long (docs/health.md)"
+    )
+    report.differs(where, message if seconds <= most else f"{message}, at most {most} s", ("spec", "health"))
 
 
 def _command(role: str, draft: Draft, where: str, report: Report) -> None:
@@ -138,7 +181,7 @@ def _command(role: str, draft: Draft, where: str, report: Report) -> None:
     container, at = templates.first_container(written["template"]), place(role, "template", "spec", "containers", 0)
     options = torch_commands.convert(written, draft.framework, report, where, place(role))
     if "network-check" in options:
-        draft.spec["health"] = {"nodeCheck": {"enabled": True}}
+        draft.spec.setdefault("health", {})["nodeCheck"] = {"enabled": True}
         message = "from --network-check: a look at each node before it trains, without their test in pairs"
         report.differs(where, message, ("spec", "health", "nodeCheck"))
     if re.fullmatch(r"[1-9][0-9]{0,2}", unit := options.get("node-unit", "")):

@@ -14,7 +14,7 @@ from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_cli.convert import jobs
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.naming import job_name, role_name
-from elasticjob_cli.convert.report import Json, Report
+from elasticjob_cli.convert.report import Json, Report, shown
 
 _POD = re.compile(r".*-edljob-([A-Za-z][A-Za-z-]*)-([0-9]{1,5})")
 _SOURCES = {"manual": "Manual", "auto": "Auto"}
@@ -41,10 +41,10 @@ def scale_plan(document: Fields, report: Report) -> Json | None:
             elif change := _role(group):
                 roles[role] = change
     ours["replicaResourceSpecs"] = roles
-    ours["createPods"] = [_to_create(each, report) for each in spec.list_of_maps("createPods")]
+    ours["createPods"] = [_to_create(each, ours["jobName"], report) for each in spec.list_of_maps("createPods")]
     ours["removePods"] = [_named(each, report, resource=False) for each in _pods(spec, "removePods")]
     ours["migratePods"] = [_named(each, report, resource=True) for each in _pods(spec, "migratePods")]
-    spec.lose("psHosts", "addresses of parameter servers are known to the members: TF_CONFIG, ELASTICJOB_PS_HOSTS")
+    _servers(spec, owner, report)
     spec.done()
     ours = {name: value for name, value in ours.items() if value not in ([], {})}
     if len(roles) > MAX_ROLES:
@@ -94,16 +94,34 @@ def _pods(spec: Fields, name: str) -> Sequence[Fields]:
     ]
 
 
-def _to_create(pod: Fields, report: Report) -> Json:
+def _servers(spec: Fields, owner: str, report: Report) -> None:
+    """Read the parameter servers that new members are told: here they are told those of their world."""
+    own = re.compile(rf"{re.escape(owner)}-(?:edljob-)?ps-[0-9]+(?:\.[^:]*)?(?::[0-9]+)?")
+    hosts = spec.texts("psHosts")
+    if others := [host for host in hosts if not own.fullmatch(host)]:
+        message = f"{shown(others[0])} is no parameter server of the job; servers outside of it are told by env"
+        report.lost(spec.where("psHosts"), message)
+    elif hosts:
+        message = (
+            "left out: each world tells its members the job's own servers, by index, in TF_CONFIG or "
+            "ELASTICJOB_PS_HOSTS; after a change of servers the training restores its checkpoint"
+        )
+        report.differs(spec.where("psHosts"), message)
+
+
+def _to_create(pod: Fields, job: str, report: Report) -> Json:
     found: Json = {"role": role_name(pod.text("type", "worker").lower())}
-    index, number = pod.integer("rankIndex", 0, MAX_INDEX), pod.integer("id", 0, MAX_INDEX)
+    rank, number = pod.integer("rankIndex", 0, MAX_INDEX), pod.integer("id", 0, MAX_INDEX)
+    index = rank if rank is not None else number
     if index is not None:
         found["index"] = index
     if number is not None and number != index:
         report.differs(pod.where("id"), "left out: a member has its index alone", ("spec", "createPods"))
     if pod.text("name"):
         report.differs(pod.where("name"), "left out: a pod is named by role and index", ("spec", "createPods"))
-    pod.lose("service", "members have host names in the job's own Service: <role>-<index>.<job>")
+    if pod.text("service"):
+        name = f"{found['role']}-{'<index>' if index is None else index}.{job}"
+        report.differs(pod.where("service"), f"left out: the member's host name is {name}", ("spec", "createPods"))
     if resource := resources(pod, "resource"):
         found["resource"] = resource
     pod.done()
@@ -119,7 +137,7 @@ def _named(pod: Fields, report: Report, *, resource: bool) -> Json:
     index = rank if rank is not None else number
     if index is None and from_name:
         index = int(from_name[2])
-    pod.lose("service", "members have host names in the job's own Service: <role>-<index>.<job>")
+    pod.raw("service")  # of a pod that goes
     if not kind or index is None or index > MAX_INDEX:
         report.refused(pod.path, "names no pod: give type and rankIndex, or a name <job>-edljob-<type>-<number>")
         return {}

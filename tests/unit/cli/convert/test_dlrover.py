@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.support.convert import container_of, converted, errors, lost, role_of, sample, spec_of
 
 MNIST, NANOGPT, SERVERS = "dlrover/torch-mnist.yaml", "dlrover/nanogpt.yaml", "dlrover/parameter-servers.yaml"
@@ -83,15 +85,65 @@ def test_variables_of_the_job_are_written_into_each_container() -> None:
 
 def test_what_needs_their_master_or_service_is_lost() -> None:
     document = servers()
-    document["spec"] |= {"brainService": "brain:5000", "enableDynamicSharding": True}
+    document["spec"]["brainService"] = "brain:5000"
     document["spec"]["resourceLimits"] |= {"npu": "4", "gpu": 8, "rdma/hca": "2"}
     worker = document["spec"]["replicaSpecs"]["worker"]
-    worker |= {"restartTimeout": 60, "priority": "high"}
     worker["template"]["spec"]["containers"][0]["command"] = ["python", "-m", "dlrover.trainer.entry.local_entry"]
     text = "\n".join(lost(document))
     assert spec_of(document)["autoscaling"]["resourceLimits"].keys() == {"cpu", "memory", "nvidia.com/gpu", "rdma/hca"}
-    for field in ("brainService", "enableDynamicSharding", "npu", "restartTimeout", "priority", "DLRover's master"):
+    for field in ("brainService", "npu", "DLRover's master"):
         assert field in text
+
+
+@pytest.mark.parametrize(("priority", "name"), [("high", "high"), ("low", "low"), ("1.0", "high"), (1, "high")])
+def test_the_priority_of_a_role_is_the_priority_class_of_its_pods(priority: Any, name: str) -> None:
+    document = servers()
+    document["spec"]["replicaSpecs"]["ps"]["priority"] = priority
+    assert role_of(document, "ps")["template"]["spec"]["priorityClassName"] == name
+    assert "priorityClassName" not in role_of(document, "worker")["template"]["spec"]
+    assert lost(document) == []
+    assert any("which the cluster must have" in note.message for note in converted(document).notes)
+
+
+@pytest.mark.parametrize("part", ["0.5", 0.25, ".5"])
+def test_the_priority_of_a_part_of_the_members_is_lost_and_the_templates_stays(part: Any) -> None:
+    document = servers()
+    document["spec"]["replicaSpecs"]["ps"]["priority"] = part
+    document["spec"]["replicaSpecs"]["ps"]["template"]["spec"]["priorityClassName"] = "mine"
+    assert role_of(document, "ps")["template"]["spec"]["priorityClassName"] == "mine"
+    assert [text for text in lost(document) if f"{part} of the members have priority class high" in text]
+
+
+@pytest.mark.parametrize("wrong", ["urgent", "0", "1.5", "-0.5", "1e3", True, ["high"]])
+def test_another_priority_is_an_error(wrong: Any) -> None:
+    document = servers()
+    document["spec"]["replicaSpecs"]["ps"]["priority"] = wrong
+    assert "ps.priority: is" in errors(document)[0]
+
+
+def test_a_worker_that_hangs_is_a_stall() -> None:
+    [document] = sample(MNIST)
+    document["spec"]["replicaSpecs"]["worker"]["restartTimeout"] = 600
+    health = {"onStall": "Restart", "stallSeconds": 600, "nodeCheck": {"enabled": True}}
+    assert spec_of(document)["health"] == health
+    assert lost(document) == []
+    document["spec"]["replicaSpecs"]["worker"]["restartTimeout"] = 100_000
+    assert spec_of(document)["health"]["stallSeconds"] == 86_400
+    document = servers()
+    document["spec"]["replicaSpecs"]["worker"]["restartTimeout"] = 0
+    document["spec"]["replicaSpecs"]["ps"]["restartTimeout"] = 600
+    assert "health" not in spec_of(document)
+    assert any("read of the role worker only" in note.message for note in converted(document).notes)
+
+
+def test_shards_are_leased_without_being_turned_on() -> None:
+    document = servers()
+    before = len(converted(document).notes)
+    document["spec"]["enableDynamicSharding"] = False
+    assert len(converted(document).notes) == before
+    document["spec"]["enableDynamicSharding"] = True
+    assert lost(document) == []
+    assert any("elasticjob.shards" in note.message for note in converted(document).notes)
 
 
 def test_roles_that_the_framework_does_not_know_make_it_custom() -> None:
@@ -117,7 +169,8 @@ def test_the_rank_counts_and_not_the_number_in_a_pods_name() -> None:
     assert spec["createPods"] == [{"role": "worker", "index": 2, "resource": {"cpu": 1}}]
     assert spec["removePods"] == [{"role": "worker", "index": 2}, {"role": "ps", "index": 1}]
     text = "\n".join(lost(document))
-    assert all(field in text for field in ("npu", "service", "psHosts"))
+    assert "npu" in text
+    assert "psHosts: 'a:1' is no parameter server of the job" in text
 
 
 def test_a_plan_keeps_extended_resources_in_whole_numbers() -> None:
@@ -133,6 +186,22 @@ def test_a_plan_keeps_extended_resources_in_whole_numbers() -> None:
         ({"gpu": 1, "nvidia.com/gpu": 1}, "resource.nvidia.com/gpu: nvidia.com/gpu is given twice"),
     ):
         assert error in errors(plan(createPods=[{"resource": bad}]))[0]
+
+
+def test_the_jobs_own_servers_and_services_are_known_to_its_members() -> None:
+    job = "elasticjob-sample"
+    hosts = [f"{job}-edljob-ps-0.default.svc:2222", f"{job}-ps-2:2222", f"{job}-edljob-ps-1"]
+    pod = {"type": "ps", "id": 2, "service": f"{job}-edljob-ps-2:2222"}
+    document = plan(psHosts=hosts, createPods=[pod], removePods=[{"type": "ps", "rankIndex": 0, "service": "x:1"}])
+    spec = spec_of(document)
+    assert spec["createPods"] == [{"role": "ps", "index": 2}], "its number, as it has no rank"
+    assert spec["removePods"] == [{"role": "ps", "index": 0}]
+    assert lost(document) == []
+    told = [note.message for note in converted(document).notes]
+    assert any("the member's host name is ps-2.elasticjob-sample" in message for message in told)
+    assert any("TF_CONFIG" in message for message in told)
+    other = plan(psHosts=["another-edljob-ps-0:2222"], createPods=[{}])
+    assert [text for text in lost(other) if "'another-edljob-ps-0:2222' is no parameter server" in text]
 
 
 def test_a_plan_that_changes_nothing_or_names_no_pod_is_an_error() -> None:
