@@ -68,6 +68,8 @@ _BY_INDEX = {"x-kubernetes-map-type": "atomic"}
 """Of a map with an entry for each member: `managedFields` names no single one, or 10,000 would double the object."""
 
 
+MAX_RESTART_DELAY_SECONDS = 3600
+"""The longest delay of a member's restart that a rule may ask for."""
 FailureAction = Literal["Ignore", "Restart", "RestartWithMoreMemory", "FailJob"]
 
 
@@ -101,8 +103,37 @@ class RestartRule(Object, frozen=True):
         list[Annotated[str, Meta(max_length=316)]],
         Meta(description="Types of pod conditions that are True, such as DisruptionTarget.", max_length=16),
     ] = []
+    containers: Annotated[
+        list[Annotated[str, Meta(max_length=63)]],
+        Meta(
+            description="Names of the container that has failed: the training's, or one that kept it from starting.",
+            max_length=16,
+        ),
+    ] = []
+    min_delay_seconds: Annotated[
+        int,
+        Meta(
+            description="Seconds from the end of the pod to the restart of the member, at least; the back-off may be "
+            "longer.",
+            ge=0,
+            le=MAX_RESTART_DELAY_SECONDS,
+        ),
+    ] = 0
+    max_delay_seconds: Annotated[
+        Annotated[int, Meta(ge=0, le=MAX_RESTART_DELAY_SECONDS)] | None,
+        Meta(
+            description="If set, each such delay is a random one from minDelaySeconds to so many, for members that "
+            "have failed over the same thing."
+        ),
+    ] = None
 
     RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.maxDelaySeconds) || self.minDelaySeconds <= self.maxDelaySeconds",
+            "maxDelaySeconds is %d, below minDelaySeconds, which is %d",
+            field=".maxDelaySeconds",
+            values=("self.maxDelaySeconds", "self.minDelaySeconds"),
+        ),
         # True whenever it can be evaluated; a pattern that is no regular expression is an error.
         Rule(
             "!has(self.messagePattern) || ''.matches(self.messagePattern) || !''.matches(self.messagePattern)",

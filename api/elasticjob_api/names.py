@@ -145,6 +145,12 @@ def state_config_map(job: str) -> str:
     return f"{job}-master-state"
 
 
+RULES_CONFIG_MAP = "elasticjob-restart-rules"
+"""The ConfigMap in the operator's namespace with the restart rules of the whole cluster."""
+RULES_KEY = "rules.yaml"
+"""The key of it that has them."""
+
+
 def profile_config_map(profile: str) -> str:
     """Return the name of the ConfigMap in which it is kept what the jobs of a profile needed."""
     return f"elasticjob-profile-{profile}"

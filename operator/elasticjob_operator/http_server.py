@@ -53,6 +53,11 @@ class OperatorState(Collector):
         for phase, number in self.store.count_by_phase().items():
             jobs.add_metric([phase], number)
         yield jobs
+        rules = len(self.store.restart_rules)
+        yield GaugeMetricFamily("elasticjob_operator_restart_rules", "The cluster's restart rules.", value=rules)
+        refused = self.store.rules_refused
+        text = "1 while what the ConfigMap of the restart rules says is refused."
+        yield GaugeMetricFamily("elasticjob_operator_restart_rules_refused", text, value=refused)
         busy = self.queue.busy if self.queue else 0
         yield GaugeMetricFamily("elasticjob_operator_busy_jobs", "Jobs being worked on now.", value=busy)
         rounds = CounterMetricFamily("elasticjob_operator_rounds", "Times a job was worked on.", labels=["result"])

@@ -31,6 +31,7 @@ from elasticjob_operator.lease import LeaderElector, LeaseLost
 from elasticjob_operator.own_conditions import OwnConditions
 from elasticjob_operator.pod_executor import PodExecutor
 from elasticjob_operator.reconcile import Reconciler
+from elasticjob_operator.rules_watch import RulesWatch
 from elasticjob_operator.store import JobKey
 from elasticjob_operator.wait_for_crds import wait_for_crds
 from elasticjob_operator.work_queue import WorkQueue
@@ -116,6 +117,7 @@ async def _run_as_leader(kube: Kube, config: Config, state: OperatorState) -> No
         # Nothing is decided before everything is listed: a job whose pods are not known would get new ones.
         for informer in (pods, *customs):
             await informer.synced.wait()
+        await rules.first()
         all_listed.set()
         for key in store.job_keys():
             queue.add(key)
@@ -139,6 +141,7 @@ async def _run_as_leader(kube: Kube, config: Config, state: OperatorState) -> No
     executor = Executor(kube, store, PodExecutor(kube, pods, store.pods, events), events, config.network_policies)
     defaults = Defaults(master_image=config.master_image, agent_image=config.agent_image)
     queue = state.queue = WorkQueue(Reconciler(kube, store, executor, defaults).reconcile, on_end)
+    rules = RulesWatch(kube, store, events, config.lease_namespace)
     infrastructure = InfrastructureWatch(kube, store, queue.add)
 
     # Tasks of their own: kopf takes seconds to end, and when the lease is lost the queue must not go on meanwhile.
@@ -147,6 +150,7 @@ async def _run_as_leader(kube: Kube, config: Config, state: OperatorState) -> No
         for work in (
             *(informer.run() for informer in (pods, *customs)),
             watch_leaving_nodes(),
+            rules.run(),
             watch_limit_ranges(kube, store, config.namespace),
             *infrastructure.tasks(config.namespace, network_policies=config.network_policies),
             run_until_signalled(begin=begin, finish=finish, identity=config.identity, namespace=config.namespace),

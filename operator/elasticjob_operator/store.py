@@ -21,6 +21,7 @@ from elasticjob_api.scalers import ScaleIn, ScaleOut
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, SERVICE_ACCOUNTS, Resource
 
 from elasticjob_operator.core.manifests.infrastructure import manifest_inputs
+from elasticjob_operator.core.members.cluster_rules import Rules, with_cluster_rules
 from elasticjob_operator.core.model.actions import ResizePod
 from elasticjob_operator.core.model.identity import identity_of
 from elasticjob_operator.core.model.limit_ranges import LimitRange, default_limits
@@ -72,6 +73,10 @@ class Store:
     _refused_resizes: dict[str, tuple[ResizePod, str]] = field(default_factory=dict)
     _repairs: dict[str, Repair] = field(default_factory=dict)
     _deleted_uids: dict[str, None] = field(default_factory=dict)
+    restart_rules: Rules = ()
+    """Of the whole cluster, after those of each job."""
+    rules_refused: bool = False
+    """Whether they are not those that somebody has written, because what was written cannot be read."""
 
     def change(self, before: Custom | None, after: Custom | None, repair: Repair | None = None) -> JobKey | None:
         """Cache a custom resource that was added, changed or deleted (`after` None); return its job's key if new.
@@ -196,7 +201,7 @@ class Store:
             if may_be_of_job(custom.metadata, job.metadata.name, uid)
         ]
         return Observed(
-            job=job,
+            job=with_cluster_rules(job, self.restart_rules),
             pods=self.pods.of(identity),
             plans=tuple(custom for custom in customs if isinstance(custom, ScalePlan)),
             scale_ins=tuple(custom for custom in customs if isinstance(custom, ScaleIn)),

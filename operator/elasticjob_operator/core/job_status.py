@@ -139,7 +139,7 @@ def with_phase(observed: Observed, status: ElasticJobStatus, now: float) -> Elas
     phase: Phase = "Starting" if any(replica.active for replica in status.replica_statuses.values()) else "Pending"
     if started:
         phase = "Scaling" if scaling else "Running"
-    parts = (missing, *_too_many_members(job, status), _pending_restarts(status, now), observed.last_refusal)
+    parts = (missing, *_too_many_members(job, status), _pending_restarts(job, status, now), observed.last_refusal)
     message = "; ".join(text for text in parts if text)
     return replace(status, phase=phase, message=message, observed_generation=job.metadata.generation)
 
@@ -283,13 +283,14 @@ def _too_many_members(job: ElasticJob, status: ElasticJobStatus) -> list[str]:
     ]
 
 
-def _pending_restarts(status: ElasticJobStatus, now: float) -> str:
+def _pending_restarts(job: ElasticJob, status: ElasticJobStatus, now: float) -> str:
     """Return which members wait for their restart, and until when; empty when none does."""
     waits = [
         (wait.until, f"{role} {index}")
         for role, replica in status.replica_statuses.items()
+        for longest in [backoff.longest_delay(job.spec.replica_specs[role].restart_rules)]
         for index, wait in replica.back_off.items()
-        if backoff.seconds_left(wait, now)
+        if backoff.seconds_left(wait, now, longest=longest)
     ]
     master = status.master.back_off
     waits += [(master.until, "the master")] if master is not None and backoff.seconds_left(master, now) else []

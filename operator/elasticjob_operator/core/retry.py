@@ -6,14 +6,12 @@ what the master has stored stays, so that shards that are done are not trained a
 
 from __future__ import annotations
 
-import zlib
-
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus, MasterStatus, ReplicaStatus, Retry
 from elasticjob_api.indices import parse_indices
 from elasticjob_api.times import format_time
 from msgspec.structs import replace
 
-from elasticjob_operator.core.members.backoff import seconds_until
+from elasticjob_operator.core.members.backoff import seconds_until, spread_seconds
 from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
 from elasticjob_operator.core.members.retained_pods import may_be_retained
 from elasticjob_operator.core.model.observed import Observed
@@ -32,7 +30,9 @@ def is_retried(job: ElasticJob, failure: JobFailure | None) -> bool:
 
 def begin_to_retry(observed: Observed, status: ElasticJobStatus, retry: Retry, now: float) -> ElasticJobStatus:
     """Return the status of a job whose pods end now, so that it can begin anew."""
-    seconds = _delay_seconds(retry, f"{observed.job.metadata.uid}/{status.retries}")
+    seconds = spread_seconds(
+        retry.min_delay_seconds, retry.max_delay_seconds, f"{observed.job.metadata.uid}/{status.retries}"
+    )
     status = without_running_plan(observed, status)
     return replace(
         _with_failed_pods_outdated(observed, status),
@@ -89,12 +89,6 @@ def _with_failed_pods_outdated(observed: Observed, status: ElasticJobStatus) -> 
     failed_masters = any(may_be_retained(observed.job, pod) for pod in observed.masters)
     master = replace(status.master, incarnations=status.master.incarnations + failed_masters)
     return replace(status, replica_statuses=roles, master=master)
-
-
-def _delay_seconds(retry: Retry, attempt: str) -> int:
-    """Return a delay between the bounds that depends on the attempt's name only, but on nothing that jobs share."""
-    most = _longest_delay(retry)
-    return retry.min_delay_seconds + zlib.crc32(attempt.encode()) % (most - retry.min_delay_seconds + 1)
 
 
 def _longest_delay(retry: Retry) -> int:

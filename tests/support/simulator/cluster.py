@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 from elasticjob_api import names
-from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.elasticjob import MAX_RESTART_DELAY_SECONDS, ElasticJob
 from elasticjob_api.indices import parse_indices
 from elasticjob_api.times import parse_time
 from elasticjob_kube.informer import Informer
@@ -155,7 +155,9 @@ class Cluster:
             return parse_time(status.retry_time)
         waits = [wait for replica in status.replica_statuses.values() for wait in replica.back_off.values()]
         waits += [status.master.back_off] if status.master.back_off is not None else []
-        return min((self.now + left for wait in waits if (left := seconds_left(wait, self.now))), default=None)
+        longest = MAX_RESTART_DELAY_SECONDS
+        found = (self.now + left for wait in waits if (left := seconds_left(wait, self.now, longest=longest)))
+        return min(found, default=None)
 
     def run_pods(self) -> None:
         """Let every pod go one step on: start, drain or terminate."""

@@ -7,7 +7,10 @@ The time of the restart is written into the job's status with its count, so a ne
 
 from __future__ import annotations
 
-from elasticjob_api.elasticjob import BackOff
+import zlib
+from collections.abc import Iterable
+
+from elasticjob_api.elasticjob import BackOff, RestartRule
 from elasticjob_api.times import format_time, parse_time
 
 from elasticjob_operator.core.model.observed import Pod
@@ -29,10 +32,23 @@ def delay_seconds(ends: int, *, from_outside: bool) -> int:
     return int(min(first * 2 ** min(ends - 2, 10), MAX_DELAY_SECONDS))
 
 
+def spread_seconds(least: int, most: int | None, of: str) -> int:
+    """Return a delay between the bounds, none or the same if there is no second one, that depends on a name only."""
+    return least + zlib.crc32(of.encode()) % (max(least, most or 0) - least + 1)
+
+
+def longest_delay(rules: Iterable[RestartRule]) -> int:
+    """Return how long a restart may wait at most, by back-off or by one of these rules."""
+    return max([MAX_DELAY_SECONDS, *(max(rule.min_delay_seconds, rule.max_delay_seconds or 0) for rule in rules)])
+
+
 def after_termination(
-    before: BackOff | None, pod: Pod | None, now: float, *, from_outside: bool
+    before: BackOff | None, pod: Pod | None, now: float, *, from_outside: bool, least_delay: int = 0
 ) -> tuple[BackOff, str]:
-    """Return the back-off after one more end of a member's pod, None if it has vanished, and a phrase for messages."""
+    """Return the back-off after one more end of a member's pod, None if it has vanished, and a phrase for messages.
+
+    The restart waits for `least_delay` seconds at least.
+    """
     started, ended = run_times(pod)
     if ended is None:
         ended = now
@@ -44,14 +60,15 @@ def after_termination(
     created = _parsed(pod.metadata.creation_timestamp) if pod is not None else None
     if ended > now or (created is not None and ended < created):
         ended = now  # the node's clock is wrong
-    delay = delay_seconds(ends, from_outside=from_outside)
-    phrase = f"its restart waits {delay} s, after {ends} ends in a row" if delay else "it is restarted"
+    delay = max(delay_seconds(ends, from_outside=from_outside), least_delay)
+    why = ", as a rule says" if delay == least_delay else f", after {ends} ends in a row"
+    phrase = f"its restart waits {delay} s{why}" if delay else "it is restarted"
     return BackOff(failures=ends, until=format_time(ended + delay)), phrase
 
 
-def seconds_left(back_off: BackOff | None, now: float) -> float:
-    """Return the seconds until the next pod may start; 0 when it may."""
-    return seconds_until(back_off.until if back_off is not None else None, now, longest=MAX_DELAY_SECONDS)
+def seconds_left(back_off: BackOff | None, now: float, *, longest: int = MAX_DELAY_SECONDS) -> float:
+    """Return the seconds until the next pod may start, `longest` at most; 0 when it may."""
+    return seconds_until(back_off.until if back_off is not None else None, now, longest=longest)
 
 
 def seconds_until(time: str | None, now: float, *, longest: float) -> float:

@@ -1,4 +1,4 @@
-"""Classifies how a pod failed into the action to take, by the job's `restartRules` and then by the default rules.
+"""Classifies how a pod failed into the action to take: by the job's `restartRules`, the cluster's, the default rules.
 
 The first rule that matches decides. `docs/failures.md` has the table of the default rules.
 """
@@ -13,6 +13,7 @@ import re2  # type: ignore[import-untyped]  # in linear time for every pattern: 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, FailureAction, RestartRule
 
+from elasticjob_operator.core.members.backoff import spread_seconds
 from elasticjob_operator.core.model.observed import ContainerStatus, Pod, Terminated
 
 _MAX_MESSAGE = 1024
@@ -28,12 +29,14 @@ class Failure:
     Attributes:
         from_outside: something else than the program has ended it, as far as anybody can see.
         out_of_memory: it was killed for the memory it used; so a rule of the job says, or the default rules.
+        least_delay: seconds that the restart waits at least, as a rule says.
     """
 
     action: FailureAction
     reason: str
     from_outside: bool
     out_of_memory: bool
+    least_delay: int = 0
 
     def from_lowered_memory(self) -> Failure:
         """Return the failure of a member whose memory was lowered: whatever a rule says, its restart is not counted."""
@@ -157,11 +160,13 @@ DEFAULT_RULES: tuple[DefaultRule, ...] = (
 def classify(pod: Pod, rules: Sequence[RestartRule] = ()) -> Failure:
     """Return what to do about a pod whose training has failed: by the first rule that matches, default rules last."""
     by_default = _default_action(pod)
-    action = next((rule.action for rule in rules if _matches(rule, pod)), by_default)
+    rule = next((rule for rule in rules if _matches(rule, pod)), None)
+    action = rule.action if rule is not None else by_default
+    delay = spread_seconds(rule.min_delay_seconds, rule.max_delay_seconds, pod.metadata.uid) if rule is not None else 0
     terminated = failed_terminated(pod)
     killed = terminated is not None and terminated.exit_code == _SIGKILL and action != "RestartWithMoreMemory"
     out_of_memory = "RestartWithMoreMemory" in (action, by_default)
-    return Failure(action, describe(pod), action == "Ignore" or killed, out_of_memory)
+    return Failure(action, describe(pod), action == "Ignore" or killed, out_of_memory, delay)
 
 
 def is_counted(job: ElasticJob, pod: Pod) -> bool:
@@ -237,14 +242,20 @@ def restart_rules_error(job: ElasticJob) -> str | None:
     """Return the field of a restart rule whose pattern is invalid, and why; None if all are valid."""
     for role, spec in job.spec.replica_specs.items():
         for position, rule in enumerate(spec.restart_rules):
-            if rule.message_pattern is None:
-                continue
-            try:
-                _compiled(rule.message_pattern)
-            except re2.error as error:
-                field = f"spec.replicaSpecs.{role}.restartRules[{position}].messagePattern"
-                reason = error.args[0].decode(errors="replace")
-                return f"{field}: {rule.message_pattern!r} is not a regular expression: {reason}"
+            if why := pattern_error(rule):
+                return f"spec.replicaSpecs.{role}.restartRules[{position}].{why}"
+    return None
+
+
+def pattern_error(rule: RestartRule) -> str | None:
+    """Return why the pattern of a rule is none, beginning with its field; None if it is valid or not set."""
+    if rule.message_pattern is None:
+        return None
+    try:
+        _compiled(rule.message_pattern)
+    except re2.error as error:
+        reason = error.args[0].decode(errors="replace")
+        return f"messagePattern: {rule.message_pattern!r} is not a regular expression: {reason}"
     return None
 
 
@@ -258,7 +269,7 @@ def _default_action(pod: Pod) -> FailureAction:
 
 
 def _matches(rule: RestartRule, pod: Pod) -> bool:
-    terminated = failed_terminated(pod)
+    container, terminated = failed_container(pod), failed_terminated(pod)
     code = terminated.exit_code if terminated else None
     signal = signal_of(terminated) if terminated else None
     reasons = {pod.status.reason, terminated.reason if terminated else ""} - {""}
@@ -270,6 +281,7 @@ def _matches(rule: RestartRule, pod: Pod) -> bool:
         )
         and (rule.message_pattern is None or _message_matches(rule.message_pattern, pod, terminated))
         and all(pod.condition(kind) for kind in rule.pod_conditions)
+        and (not rule.containers or (container is not None and container.name in rule.containers))
     )
 
 

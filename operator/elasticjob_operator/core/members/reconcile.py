@@ -107,7 +107,7 @@ def _delete_pods(
             or (
                 pod.training_ended
                 and index in replaceable
-                and not _back_off_seconds(replica, index, now)
+                and not _back_off_seconds(spec, replica, index, now)
                 and not may_be_retained(job, pod)
             )
         ):
@@ -131,7 +131,7 @@ def _create_pods(
     room -= len(live & staying)
     missing = staying - live - _finished_members(spec, replica)
     for index in missing:
-        if wait := _back_off_seconds(replica, index, now):
+        if wait := _back_off_seconds(spec, replica, index, now):
             result.requeue(wait)
             missing -= {index}
     highest, incarnations = replica.highest_index, replica.incarnations
@@ -194,5 +194,6 @@ def _finished_members(spec: ReplicaSpec, replica: ReplicaStatus) -> frozenset[in
     return parse_indices(replica.succeeded_indices) | permanently_failed(spec, replica)
 
 
-def _back_off_seconds(replica: ReplicaStatus, index: int, now: float) -> float:
-    return backoff.seconds_left(replica.back_off.get(str(index)), now)
+def _back_off_seconds(spec: ReplicaSpec, replica: ReplicaStatus, index: int, now: float) -> float:
+    wait = replica.back_off.get(str(index))
+    return backoff.seconds_left(wait, now, longest=backoff.longest_delay(spec.restart_rules)) if wait else 0.0

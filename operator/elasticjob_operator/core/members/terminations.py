@@ -102,7 +102,9 @@ def _count_failure(
         result.failure = result.failure or JobFailure(f"{role} {pod.index} failed: {failure.reason}", "Permanent")
         return
     before = counters.back_off.get(key)
-    counters.back_off[key], consequence = backoff.after_termination(before, pod, now, from_outside=failure.from_outside)
+    counters.back_off[key], consequence = backoff.after_termination(
+        before, pod, now, from_outside=failure.from_outside, least_delay=failure.least_delay
+    )
     if lowered or failure.action == "RestartWithMoreMemory":
         memory, note = more_memory.increased_memory(spec, pod)
         consequence = f"{consequence} {note}"

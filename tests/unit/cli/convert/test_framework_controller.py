@@ -14,6 +14,8 @@ BATCH, SERVERS, ELASTIC = (
     f"framework_controller/{name}.yaml" for name in ("batch", "parameter-servers", "torch-elastic")
 )
 
+CONFLICT = {"action": "Ignore", "exitCodes": [201], "minDelaySeconds": 60, "maxDelaySeconds": 900}
+
 
 def batch(**task: Any) -> Any:
     [document] = sample(BATCH)
@@ -49,8 +51,8 @@ def test_retry_of_the_whole_job(fancy: bool, count: int, retry: Any) -> None:
 @pytest.mark.parametrize(
     ("fancy", "count", "limit", "rules"),
     [
-        (True, 2, 2, None),
-        (True, -1, 10_000, None),
+        (True, 2, 2, [CONFLICT]),
+        (True, -1, 10_000, [CONFLICT]),
         (False, 2, 2, [{"action": "Restart"}]),
         (False, -1, 10_000, [{"action": "Ignore"}]),
     ],
