@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 from elasticjob_api.meta import ObjectMeta
-from elasticjob_kube.informer import Identity, Informer
+from elasticjob_kube.informer import Change, Identity, Informer
 from elasticjob_kube.resources import Resource
 from elasticjob_kube.session import Kube
 
@@ -20,10 +20,15 @@ from elasticjob_operator.store import TYPES, Custom, JobKey, Store
 
 
 def custom_informers(
-    kube: Kube, namespace: str | None, store: Store, conditions: OwnConditions, on_job: Callable[[JobKey], None]
+    kube: Kube,
+    namespace: str | None,
+    store: Store,
+    conditions: OwnConditions,
+    on_job: Callable[[JobKey], None],
+    on_custom: Change[Custom] = lambda _, __: None,
 ) -> list[Informer[Any]]:
     """Return the informers of the four kinds. They keep the store up to date, and report the jobs with news."""
-    return [_informer(kube, namespace, resource, store, conditions, on_job) for resource in TYPES]
+    return [_informer(kube, namespace, resource, store, conditions, on_job, on_custom) for resource in TYPES]
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ def _informer(
     store: Store,
     conditions: OwnConditions,
     on_job: Callable[[JobKey], None],
+    on_custom: Change[Custom],
 ) -> Informer[_Read]:
     as_type: type[Any] = TYPES[resource]
     decoder = msgspec.json.Decoder(as_type)
@@ -64,6 +70,7 @@ def _informer(
             key = store.change(before.custom if before else None, None)
         if key is not None:
             on_job(key)
+        on_custom(before.custom if before else None, after.custom if after else None)
 
     def on_unreadable(found: Identity, why: str) -> None:
         store.set_aside(found.uid)

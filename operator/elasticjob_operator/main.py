@@ -22,6 +22,7 @@ from elasticjob_operator.cluster_watches import watch_limit_ranges, watch_nodes
 from elasticjob_operator.config import Config, parse
 from elasticjob_operator.core.model.observed import Defaults, Pod
 from elasticjob_operator.custom_watches import custom_informers
+from elasticjob_operator.ended_log import EndedLog
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
 from elasticjob_operator.http_server import OperatorState, serve_http
@@ -100,6 +101,7 @@ async def _run_as_leader(kube: Kube, config: Config, state: OperatorState) -> No
         Exception: what ended a watch or kopf. They do not end by themselves, and the operator cannot run without one.
     """
     store, all_listed = state.store, asyncio.Event()
+    ended_log = EndedLog(sys.stdout if config.ended_log else None)
 
     def on_job(key: JobKey) -> None:
         if all_listed.is_set():
@@ -108,6 +110,7 @@ async def _run_as_leader(kube: Kube, config: Config, state: OperatorState) -> No
     def on_pod_change(before: Pod | None, after: Pod | None) -> None:
         if key := store.update_pod(before, after):
             on_job(key)
+        ended_log.pod_changed(before, after)
 
     def on_end(key: JobKey, error: BaseException | None) -> None:
         if (job := store.job(key)) is not None:
@@ -137,7 +140,7 @@ async def _run_as_leader(kube: Kube, config: Config, state: OperatorState) -> No
     )
     events = Events(kube, config.identity)
     conditions = OwnConditions(kube.low_priority(), events)
-    customs = custom_informers(kube, config.namespace, store, conditions, on_job)
+    customs = custom_informers(kube, config.namespace, store, conditions, on_job, ended_log.custom_changed)
     executor = Executor(kube, store, PodExecutor(kube, pods, store.pods, events), events, config.network_policies)
     defaults = Defaults(master_image=config.master_image, agent_image=config.agent_image)
     queue = state.queue = WorkQueue(Reconciler(kube, store, executor, defaults).reconcile, on_end)
