@@ -197,6 +197,12 @@ class ReplicaSpec(Object, frozen=True):
     restart_rules: Annotated[
         list[RestartRule], Meta(description="The first rule that matches a failure decides.", max_length=32)
     ] = []
+    restart_on_success: Annotated[
+        bool,
+        Meta(
+            description="Without an agent: a member that ends with 0 is restarted, too, uncounted, until the job ends."
+        ),
+    ] = False
     auto_scale: Annotated[bool, Meta(description="Whether the auto-scaler may change this role.")] = True
     drain_seconds: Annotated[
         Seconds, Meta(description="Seconds a leaving member has to finish its step and to save its state.")
@@ -251,6 +257,16 @@ class ReplicaSpec(Object, frozen=True):
             "self.agent != 'None' || !has(self.onWorldChange) || self.onWorldChange != 'Notify'",
             "onWorldChange is Notify, but without an agent (agent: None) nobody can tell the processes a world",
             field=".onWorldChange",
+        ),
+        Rule(
+            "!self.restartOnSuccess || self.agent == 'None'",
+            "restartOnSuccess is true, which needs agent: None; members with an agent have done their part for good",
+            field=".restartOnSuccess",
+        ),
+        Rule(
+            "!self.restartOnSuccess || !has(self.completion.minSucceeded)",
+            "restartOnSuccess is true, so no member ever counts as succeeded; leave out completion.minSucceeded",
+            field=".completion",
         ),
         Rule("self.agent == oldSelf.agent", "agent is immutable; create a new job to change it", field=".agent"),
         Rule(

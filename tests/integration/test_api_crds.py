@@ -82,6 +82,26 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
         "spec.replicaSpecs[store].onWorldChange",
         "agent: None",
     ),
+    "a member with an agent that begins again after success": (
+        job(roles={"worker": {"restartOnSuccess": True}}),
+        "spec.replicaSpecs[worker].restartOnSuccess",
+        "needs agent: None",
+    ),
+    "successes that never count": (
+        job(
+            framework="custom",
+            roles={"a": {"agent": "None", "restartOnSuccess": True, "completion": {"minSucceeded": 1}}},
+        ),
+        "spec.replicaSpecs[a].completion",
+        "leave out completion.minSucceeded",
+    ),
+    "delays that end before they begin": (
+        job(
+            roles={"worker": {"restartRules": [{"action": "Ignore", "minDelaySeconds": 9, "maxDelaySeconds": 3}]}},
+        ),
+        "spec.replicaSpecs[worker].restartRules[0].maxDelaySeconds",
+        "maxDelaySeconds is 3, below minDelaySeconds, which is 9",
+    ),
     "no worker": (job(roles={"store": {"agent": "None"}}), "spec.replicaSpecs", "jax needs role worker", '["store"]'),
     "a worker without an agent": (
         job(framework="horovod", roles={"launcher": {}, "worker": {"agent": "None"}}),

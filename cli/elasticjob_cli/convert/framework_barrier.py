@@ -40,6 +40,9 @@ def rewrite(draft: Draft, given: Mapping[str, str], report: Report) -> bool:
             report.lost(where, f"{message}{role}-<index>.<job>", (*at, "agent"))
             continue
         del spec["agent"]
+        if spec.pop("restartOnSuccess", False):
+            message = "maxRetryCount -2: with an agent, a task that has succeeded does not run again"
+            report.lost(where, message, (*at, "restartLimit"))
         jobs.fixed_size(spec, report, draft.sources[role], at)
     for role in with_barrier:
         _take_out(role, draft, given, report)

@@ -89,8 +89,10 @@ def _role(group: Fields, role: str, report: Report) -> Json:
     task, at = group.map("task"), place(role)
     count = jobs.replicas(group, "taskNumber", default=0)
     found: Json = {"replicas": count, "minReplicas": min(count, 1), "agent": "None"}
-    found["completion"] = _completion(group.map("frameworkAttemptCompletionPolicy"), at, report)
     _retries(task.map("retryPolicy"), found, at, report)
+    found["completion"] = _completion(group.map("frameworkAttemptCompletionPolicy"), at, report)
+    if "restartOnSuccess" in found:
+        found["completion"].pop("minSucceeded", None)  # which is never reached
     if (seconds := task.integer("podGracefulDeletionTimeoutSec", 0, 31_536_000)) is not None:
         found["podForceDeleteSeconds"] = seconds
     found["template"] = templates.pod_template(task, "pod", (*at, "template"))
@@ -119,7 +121,7 @@ def _retries(policy: Fields, found: Json, at: Place, report: Report) -> None:
     policy.done()
     where, here = policy.where("maxRetryCount"), (*at, "restartLimit")
     if count == _ALWAYS:
-        report.lost(where, "-2: a task that has succeeded is not run again; one that has failed is", here)
+        found["restartOnSuccess"] = True
     if count < 0:
         found["restartLimit"] = jobs.MAX_RESTARTS
         if not fancy:

@@ -23,7 +23,8 @@ MORE_MEMORY = "a member that was OOMKilled gets twice its memory, up to maxMemor
 OUT_OF_MEMORY = f"OOMKilled is for good there, here {MORE_MEMORY}"
 _ROLE_ORDER = (
     "replicas", "minReplicas", "maxReplicas", "agent", "onWorldChange", "slotsPerReplica", "restartLimit",
-    "restartRules", "autoScale", "processRestartLimit", "podForceDeleteSeconds", "completion", "template",
+    "restartRules", "restartOnSuccess", "autoScale", "processRestartLimit", "podForceDeleteSeconds", "completion",
+    "template",
 )  # fmt: skip
 _SPEC_ORDER = ("framework", "runPolicy", "master", "autoscaling", "health", "replicaSpecs")
 _OF_THE_SERVER = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink")

@@ -41,7 +41,8 @@ def with_members_at_rest(observed: Observed) -> ReconcileResult:
     for role, pods in pods_by_role(observed).items():
         replica = result.status.replica_statuses[role]
         # Without an agent, 0 after SIGTERM says nothing: many programs end so when they are told to.
-        may_succeed = [pod for pod in pods if observed.job.spec.replica_specs[role].managed or not pod.terminating]
+        spec = observed.job.spec.replica_specs[role]
+        may_succeed = [pod for pod in pods if spec.managed or not (pod.terminating or spec.restart_on_success)]
         newly_succeeded = {pod.index for pod in may_succeed if pod.training_ended and pod.training_succeeded}
         newly_succeeded &= parse_indices(replica.indices)
         succeeded = format_indices(parse_indices(replica.succeeded_indices) | newly_succeeded)

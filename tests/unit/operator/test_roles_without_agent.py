@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
@@ -84,6 +85,45 @@ async def test_a_suspended_job_stops_it_after_those_who_may_save_something_to_it
     assert ending == ["job-worker-0", "job-worker-1"]
     await cluster.settle()
     assert cluster.kube.all(PODS) == []
+
+
+async def test_a_member_that_has_succeeded_runs_again_where_its_role_says_so_and_its_restart_is_not_counted() -> None:
+    cluster = await started(restartOnSuccess=True, restartLimit=0)
+    for number in range(3):
+        (name,) = pod_names(cluster, "store")
+        end_training(cluster, name, 0)
+        await cluster.settle()
+        assert pod_names(cluster, "store") == [f"job-store-0-{number + 1}"]
+    replica = status_of(cluster)["replicaStatuses"]["store"]
+    assert (replica["uncountedRestarts"], replica["restarts"], replica["succeeded"]) == (3, 0, 0)
+    assert replica["backOff"]["0"]["failures"] == 3, "the waits grow, so that this is no busy loop"
+    assert "failures" not in status_of(cluster)
+    cluster.check_final_state()
+    end_training(cluster, pod_names(cluster, "store")[0], 1)
+    await cluster.settle()
+    assert status_of(cluster)["replicaStatuses"]["store"]["failed"] == 1, "a failure counts as ever"
+
+
+@pytest.mark.parametrize("write", range(1, 8))
+async def test_a_success_to_repeat_is_counted_once_whenever_the_operator_dies(write: int) -> None:
+    cluster = await started(restartOnSuccess=True)
+    cluster.kube.crash_in = write
+    end_training(cluster, "job-store-0", 0)
+    await cluster.settle()
+    cluster.kube.crash_in = None
+    assert status_of(cluster)["replicaStatuses"]["store"]["uncountedRestarts"] == 1
+    cluster.check_final_state()
+
+
+async def test_a_role_whose_members_always_run_again_has_not_succeeded_by_a_suspension() -> None:
+    cluster = await started(restartOnSuccess=True)
+    end_training(cluster, "job-store-0", 0)
+    set_suspend(cluster, True)
+    await cluster.settle()
+    set_suspend(cluster, False)
+    await cluster.settle()
+    assert len(pod_names(cluster, "store")) == 1
+    cluster.check_final_state()
 
 
 async def test_the_master_forms_worlds_without_it() -> None:

@@ -59,11 +59,14 @@ def count_terminations(
     newest = {pod.index: pod for pod in sorted(pods, key=lambda pod: pod.incarnation)}
     for pod in pods:
         if pod.training_ended and pod.index in staying and pod.index not in counters.succeeded:
-            if pod.training_succeeded:
+            if pod.training_succeeded and not spec.restart_on_success:
                 counters.succeeded.add(pod.index)
             # An older pod's end was counted before the newer one was created, maybe for a member since removed.
             elif pod is newest[pod.index] and not counters.include(pod.index, pod):
-                _count_failure(result, counters, spec, role, pod, now)
+                if pod.training_succeeded:
+                    _count_success_to_repeat(counters, pod, now)
+                else:
+                    _count_failure(result, counters, spec, role, pod, now)
     started = _count_vanished(counters, replica, pods, staying, now)
     result.record_event("MemberFailed", counters.counted_notes, warning=True)
     result.record_event("MemberInterrupted", counters.uncounted_notes)
@@ -86,6 +89,15 @@ def count_terminations(
 def permanently_failed(spec: ReplicaSpec, replica: ReplicaStatus) -> frozenset[int]:
     """Return the members that have used up their restarts and get no pod any more."""
     return frozenset(int(index) for index, n in replica.restarts_by_index.items() if n > spec.restart_limit)
+
+
+def _count_success_to_repeat(counters: _Counters, pod: Pod, now: float) -> None:
+    """Count the end of a pod whose member runs again: like an end from outside, which says nothing of the next run."""
+    key = str(pod.index)
+    before = counters.back_off.get(key)
+    counters.back_off[key], consequence = backoff.after_termination(before, pod, now, from_outside=True)
+    counters.uncounted_restarts[key] = pod.uncounted_restarts + 1
+    counters.uncounted_notes.append(f"{pod.name}: has succeeded; restartOnSuccess is true, {consequence}")
 
 
 def _count_failure(

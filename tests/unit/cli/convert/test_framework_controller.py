@@ -62,6 +62,20 @@ def test_a_tasks_retries_are_limit_and_rules(fancy: bool, count: int, limit: int
     assert (worker["restartLimit"], worker.get("restartRules")) == (limit, rules)
 
 
+def test_a_task_that_is_always_retried_runs_again_after_success_unless_it_waits_at_the_barrier() -> None:
+    document = batch(retryPolicy={"maxRetryCount": -2})
+    document["spec"]["taskRoles"][0]["frameworkAttemptCompletionPolicy"] = {"minSucceededTaskCount": 1}
+    worker = role_of(document, "worker")
+    assert worker["restartOnSuccess"] is True
+    assert "minSucceeded" not in worker["completion"]
+    assert lost(document) == []
+    [document] = sample(SERVERS)
+    document["spec"]["taskRoles"][0]["task"]["retryPolicy"] = {"maxRetryCount": -2}
+    assert [text for text in lost(document) if "does not run again" in text]
+    for role in spec_of(document)["replicaSpecs"].values():
+        assert "restartOnSuccess" not in role
+
+
 def test_that_out_of_memory_is_no_permanent_failure_here_is_said() -> None:
     assert [text for text in notes_of(converted(batch()), Kind.DIFFERS) if "OOMKilled" in text]
 
