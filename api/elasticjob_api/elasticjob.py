@@ -156,10 +156,55 @@ class Completion(Object, frozen=True):
     ] = None
 
 
+class ClaimMetadata(Object, frozen=True):
+    """The metadata of a volume claim."""
+
+    name: Annotated[
+        str,
+        Meta(
+            description="Name of the template, and of the volume that containers mount.",
+            pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+            max_length=63,
+        ),
+    ]
+    labels: Annotated[
+        dict[str, Annotated[str, Meta(max_length=63)]], Meta(description="Labels of the claims.", max_length=64)
+    ] = {}
+    annotations: Annotated[
+        dict[str, Annotated[str, Meta(max_length=4096)]],
+        Meta(description="Annotations of the claims.", max_length=64),
+    ] = {}
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule("!self.name.startsWith('elasticjob')", "names that start with elasticjob are reserved", field=".name"),
+    )
+
+
+class VolumeClaimTemplate(Object, frozen=True):
+    """A volume claim that each member of a role gets, as those of a StatefulSet."""
+
+    metadata: Annotated[ClaimMetadata, Meta(description="Its name, and what the claims are marked with.")]
+    spec: Annotated[
+        dict[str, Any],
+        Meta(
+            description="What is claimed, as in a PersistentVolumeClaim.",
+            extra_json_schema={"$ref": "PersistentVolumeClaimSpec"},
+        ),
+    ]
+
+
 class ReplicaSpec(Object, frozen=True):
     """One role of the job."""
 
     template: PodTemplate
+    volume_claim_templates: Annotated[
+        list[VolumeClaimTemplate],
+        Meta(
+            description="Volume claims of each member, `<name>-<job>-<role>-<index>`: made before its pod, kept when "
+            "the pod is replaced or the role is made smaller, deleted with the job. Containers mount them by name.",
+            max_length=8,
+        ),
+    ] = []
     replicas: Annotated[
         Count, Meta(description="Members asked for; a change becomes a ScalePlan, as does `kubectl scale`.")
     ] = 1
@@ -267,6 +312,18 @@ class ReplicaSpec(Object, frozen=True):
             "!self.restartOnSuccess || !has(self.completion.minSucceeded)",
             "restartOnSuccess is true, so no member ever counts as succeeded; leave out completion.minSucceeded",
             field=".completion",
+        ),
+        Rule(
+            "!has(self.volumeClaimTemplates) || self.volumeClaimTemplates.all(one, "
+            "self.volumeClaimTemplates.exists_one(each, each.metadata.name == one.metadata.name))",
+            "volumeClaimTemplates has two of one name",
+            field=".volumeClaimTemplates",
+        ),
+        Rule(
+            "has(self.volumeClaimTemplates) == has(oldSelf.volumeClaimTemplates) && "
+            "(!has(self.volumeClaimTemplates) || self.volumeClaimTemplates == oldSelf.volumeClaimTemplates)",
+            "volumeClaimTemplates is immutable; create a new job to change it",
+            field=".volumeClaimTemplates",
         ),
         Rule("self.agent == oldSelf.agent", "agent is immutable; create a new job to change it", field=".agent"),
         Rule(

@@ -165,6 +165,11 @@ def member_pod(job: str, role: str, index: int, incarnation: int) -> str:
     return first if incarnation == 0 else f"{first}-{incarnation}"
 
 
+def member_claim(claim: str, job: str, role: str, index: int) -> str:
+    """Return the name of the volume claim that a member has of a template of this name."""
+    return f"{claim}-{job}-{role}-{index}"
+
+
 def member_hostname(role: str, index: int) -> str:
     """Return the stable host name of a member: `<hostname>.<job>.<namespace>.svc` in the cluster's DNS."""
     return f"{role}-{index}"

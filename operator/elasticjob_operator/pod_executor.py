@@ -25,6 +25,7 @@ from elasticjob_operator.core.model.observed import Pod
 from elasticjob_operator.errors import StaleState
 from elasticjob_operator.events import Events
 from elasticjob_operator.pod_store import PodStore
+from elasticjob_operator.volume_claims import ensure_claims
 
 RecordRefusedResize = Callable[[do.ResizePod, str], None]
 PodAction = do.CreatePod | do.DeletePod | do.ResizePod
@@ -153,7 +154,8 @@ class PodExecutor:
         self.pods.observe(pod)
 
     async def _create_or_get(self, job: ElasticJob, action: do.CreatePod) -> Json:
-        """Create the pod, or read the one that exists."""
+        """Create the pod after its claims, or read the one that exists."""
+        await ensure_claims(self.kube, job, action.claims)
         try:
             return await self.kube.create(PODS, job.metadata.namespace, action.body)
         except AlreadyExists:

@@ -19,6 +19,11 @@ from elasticjob_localcluster.cluster import Cluster
 TEMPLATE = {"spec": {"containers": [{"name": "train", "image": "train:1", "command": ["train"]}]}}
 Json = dict[str, Any]
 
+CLAIM: Json = {
+    "metadata": {"name": "data"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+}
+
 
 def job(name: str = "job", *, framework: str = "jax", roles: Json | None = None, **spec: Any) -> Json:
     roles = {"worker": {}} if roles is None else roles
@@ -139,6 +144,33 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
         job(roles={"worker": {"restartRules": [{"action": "Ignore", "messagePattern": "(oops"}]}}),
         "spec.replicaSpecs[worker].restartRules[0]",
         "(oops",
+    ),
+    "two claims of one name": (
+        job(roles={"worker": {"volumeClaimTemplates": [CLAIM, CLAIM]}}),
+        "spec.replicaSpecs[worker].volumeClaimTemplates",
+        "two of one name",
+    ),
+    "a claim of a reserved name": (
+        job(roles={"worker": {"volumeClaimTemplates": [CLAIM | {"metadata": {"name": "elasticjob-x"}}]}}),
+        "spec.replicaSpecs[worker].volumeClaimTemplates[0].metadata.name",
+        "names that start with elasticjob are reserved",
+    ),
+    "a claim without a name": (
+        job(roles={"worker": {"volumeClaimTemplates": [CLAIM | {"metadata": {}}]}}),
+        "spec.replicaSpecs.worker.volumeClaimTemplates[0].metadata.name",
+        "Required value",
+    ),
+    "a claim of a wrong mode": (
+        job(roles={"worker": {"volumeClaimTemplates": [CLAIM | {"spec": {"accessModes": ["Mine"]}}]}}),
+        "spec.replicaSpecs.worker.volumeClaimTemplates[0].spec.accessModes[0]",
+        '"Mine"',
+        "ReadWriteOnce",
+    ),
+    "too many claims": (
+        job(roles={"worker": {"volumeClaimTemplates": [{**CLAIM, "metadata": {"name": f"c{n}"}} for n in range(9)]}}),
+        "spec.replicaSpecs.worker.volumeClaimTemplates",
+        "9",
+        "at most 8 items",
     ),
     "no roles": (job(roles={}), "spec.replicaSpecs", "at least 1"),
     "unknown role to scale": (
@@ -368,10 +400,15 @@ async def test_a_short_job_gets_every_default_at_every_level(kube: Kube, namespa
             {"replicaSpecs": {"worker": {"template": {"spec": {"containers": []}}}}},
             "spec.replicaSpecs[worker].template",
         ),
+        ({"replicaSpecs": {"worker": {"volumeClaimTemplates": []}}}, "spec.replicaSpecs[worker].volumeClaimTemplates"),
+        (
+            {"replicaSpecs": {"worker": {"volumeClaimTemplates": [CLAIM | {"metadata": {"name": "other"}}]}}},
+            "spec.replicaSpecs[worker].volumeClaimTemplates",
+        ),
     ],
 )
 async def test_what_is_fixed_stays(kube: Kube, namespace: str, change: Json, field: str) -> None:
-    await kube.create(ELASTIC_JOBS, namespace, job())
+    await kube.create(ELASTIC_JOBS, namespace, job(roles={"worker": {"volumeClaimTemplates": [CLAIM]}}))
     with pytest.raises(Refused) as refusal:
         await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": change})
     assert field in refusal.value.message

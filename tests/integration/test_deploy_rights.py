@@ -29,6 +29,7 @@ from elasticjob_kube.resources import (
     SCALE_PLANS,
     SECRETS,
     SERVICE_ACCOUNTS,
+    VOLUME_CLAIMS,
     Resource,
 )
 from elasticjob_kube.session import Kube, connect
@@ -47,6 +48,10 @@ _RBAC = ("rbac.authorization.k8s.io", "v1")
 CLUSTER_ROLES = Resource(*_RBAC, "clusterroles", "ClusterRole", namespaced=False)
 CLUSTER_ROLE_BINDINGS = Resource(*_RBAC, "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+CLAIM: Json = {
+    "metadata": {"name": "data"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+}
 SECURITY = DEPLOY.parent / "docs" / "security.md"
 
 
@@ -82,8 +87,11 @@ async def whole_life(kube: Kube, namespace: str, log: Path) -> None:
     """Take a job from its creation through every kind of request to its end and deletion."""
     plan = {"replicaResourceSpecs": {"worker": {"replicas": 2, "resource": {"cpu": "200m"}}}, "source": "Manual"}
     async with kubelet(kube, namespace):
-        await kube.create(ELASTIC_JOBS, namespace, job(runPolicy={"ttlSecondsAfterFinished": 0}))
+        body = job(runPolicy={"ttlSecondsAfterFinished": 0})
+        body["spec"]["replicaSpecs"]["worker"]["volumeClaimTemplates"] = [CLAIM]
+        await kube.create(ELASTIC_JOBS, namespace, body)
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        assert await there(kube, VOLUME_CLAIMS, namespace, "data-job-worker-1")
         await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=2))
         await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
         await kube.create(SCALE_INS, namespace, made(SCALE_INS, "less", jobName="job", count=1))
@@ -158,6 +166,9 @@ MUST_NOT: dict[str, tuple[str, str, Any]] = {
     "change a pod": ("PATCH", PODS.path("default", "x"), {}),
     "write a pod's status": ("PATCH", PODS.path("default", "x", "status"), {}),
     "delete all pods at once": ("DELETE", PODS.path("default"), None),
+    "list claims": ("GET", VOLUME_CLAIMS.path("default"), None),
+    "change a claim": ("PATCH", VOLUME_CLAIMS.path("default", "x"), {}),
+    "delete a claim": ("DELETE", VOLUME_CLAIMS.path("default", "x"), None),
     "evict a pod": ("POST", PODS.path("default", "x", "eviction"), {}),
     "delete a namespace": ("DELETE", NAMESPACES.path(None, "default"), None),
     "create a namespace": ("POST", NAMESPACES.path(), {"metadata": {"name": "x"}}),

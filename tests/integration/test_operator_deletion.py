@@ -19,6 +19,7 @@ from elasticjob_kube.resources import (
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
+    VOLUME_CLAIMS,
 )
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
@@ -31,7 +32,7 @@ from tests.support.wait import until
 HOLD = "elasticjob-tests/hold"
 OURS = (
     *(ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS),
-    *(PODS, SERVICES, SECRETS, ROLES, ROLE_BINDINGS, CONFIG_MAPS, SERVICE_ACCOUNTS),
+    *(PODS, SERVICES, SECRETS, ROLES, ROLE_BINDINGS, CONFIG_MAPS, SERVICE_ACCOUNTS, VOLUME_CLAIMS),
 )
 
 
@@ -86,6 +87,39 @@ async def test_a_job_created_again_under_its_name_at_once_has_nothing_of_the_old
             (plan,) = (await kube.list(SCALE_PLANS, namespace))["items"]
             assert plan["metadata"]["name"] == plan_name
             await kube.patch(SCALE_PLANS, namespace, plan_name, {"metadata": {"finalizers": None}})
+
+
+async def test_claims_outlive_pods_and_go_with_the_job_of_which_another_one_gets_its_own(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async def claims() -> dict[str, str]:
+        found = (await kube.list(VOLUME_CLAIMS, namespace))["items"]
+        return {_name(each): each["metadata"]["uid"] for each in found if "deletionTimestamp" not in each["metadata"]}
+
+    async def run(replicas: int) -> dict[str, str]:
+        """Create the job, wait until it runs; return its claims."""
+        new = await kube.create(ELASTIC_JOBS, namespace, body)
+        uid = new["metadata"]["uid"]
+        await until("it runs", lambda: _runs(kube, namespace, "job", uid, replicas), itemgetter(0))
+        return await claims()
+
+    body = job(replicas=2)
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    body["spec"]["replicaSpecs"]["worker"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": spec}]
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        first = await run(2)
+        assert sorted(first) == ["data-job-worker-0", "data-job-worker-1"]
+        (volume, *_) = (await kube.get(PODS, namespace, "job-worker-1"))["spec"]["volumes"]
+        assert volume == {"name": "data", "persistentVolumeClaim": {"claimName": "data-job-worker-1"}}
+        await kube.delete(PODS, namespace, "job-worker-1")
+        await until("another pod of the member", lambda: workers(kube, namespace), lambda names: len(names) == 2)
+        assert await claims() == first
+        await kube.delete(ELASTIC_JOBS, namespace, "job", propagation="Background")
+        second = await run(2)
+        assert sorted(second) == sorted(first)
+        assert not set(first.values()) & set(second.values()), "nothing of the old job"
+        await kube.delete(ELASTIC_JOBS, namespace, "job", propagation="Background")
+        await until("everything is gone", lambda: _leftovers(kube, namespace), lambda left: not left)
 
 
 @pytest.mark.thorough

@@ -151,7 +151,7 @@ def _reconcile_active(observed: Observed, now: float, defaults: Defaults) -> Dec
 def _placed(create: CreatePod, scaling: ScalingResult) -> CreatePod:
     """Return the creation of a member's pod, which avoids a node if the running plan says so."""
     node = scaling.avoided_nodes.get(create.member)
-    return CreatePod(avoiding_node(create.body, node)) if node else create
+    return dataclasses.replace(create, body=avoiding_node(create.body, node)) if node else create
 
 
 def _prerequisites(

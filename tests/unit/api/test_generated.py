@@ -17,7 +17,12 @@ from tools.reference import reference
 
 DEFINITIONS = generate.definitions()
 KINDS = {"elasticjobs": ElasticJob, "scaleplans": ScalePlan, "scaleins": ScaleIn, "scaleouts": ScaleOut}
-OF_KUBERNETES = ("spec.replicaSpecs.*.template", "spec.master.template", "spec.master.resources")
+OF_KUBERNETES = (
+    "spec.replicaSpecs.*.template",
+    "spec.replicaSpecs.*.volumeClaimTemplates[].spec",
+    "spec.master.template",
+    "spec.master.resources",
+)
 JOB = {
     "metadata": {"name": "digits"},
     "spec": {"framework": "jax", "replicaSpecs": {"worker": {"template": {"spec": {"containers": []}}}}},

@@ -10,7 +10,7 @@ from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
 from elasticjob_api.gpus import divided_devices, gpus_of, slots
 from elasticjob_api.quantity import parse_quantity
 
-from elasticjob_operator.core.manifests import gang, host_files, remote_shell
+from elasticjob_operator.core.manifests import claims, gang, host_files, remote_shell
 from elasticjob_operator.core.manifests.process_variables import hidden_from_kubelet
 from elasticjob_operator.core.model.identity import MemberIdentity, identity_of, pod_labels
 from elasticjob_operator.core.model.observed import Defaults, owner_reference
@@ -108,6 +108,8 @@ def member_pod(
         _add_agent(pod_spec, job.spec.agent.image or defaults.agent_image)
     if host_files.has_folder(job, role):
         host_files.add_folder(pod_spec)
+    if spec.volume_claim_templates:
+        pod_spec["volumes"] = claims.with_claims(job, role, index, pod_spec.get("volumes") or [])
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",

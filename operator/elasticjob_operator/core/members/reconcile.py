@@ -8,6 +8,7 @@ from elasticjob_api.elasticjob import MAX_REPLICAS, ElasticJob, ElasticJobStatus
 from elasticjob_api.indices import format_indices, parse_indices
 from msgspec.structs import replace
 
+from elasticjob_operator.core.manifests.claims import member_claims
 from elasticjob_operator.core.manifests.pods import member_pod
 from elasticjob_operator.core.members import backoff
 from elasticjob_operator.core.members.lost_pods import is_gone, last_pod_name
@@ -162,7 +163,7 @@ def _create_pods(
             default_limits=observed.default_limits,
         )
         by_index = by_index if first_use else {**by_index, str(index): incarnations}
-        result.creates.append(CreatePod(body))
+        result.creates.append(CreatePod(body, member_claims(observed.job, role, index)))
     result.set_replica_status(
         role, replace(replica, highest_index=highest, incarnations=incarnations, incarnation_by_index=by_index)
     )

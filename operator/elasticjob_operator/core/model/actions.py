@@ -89,9 +89,10 @@ class EnsureInfrastructure:
 
 @dataclass(frozen=True)
 class CreatePod:
-    """Create a pod."""
+    """Create a pod, and before it the volume claims that do not exist yet."""
 
     body: Json
+    claims: tuple[Json, ...] = ()
 
     @property
     def name(self) -> str:

@@ -1,0 +1,63 @@
+"""Volume claims of members: one for each template and index, which stays when the member's pod is replaced.
+
+A claim belongs to the index and not to the pod. The job owns those that are made for it. One that is there already, as
+somebody has made it, is used and not owned, as a StatefulSet does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+
+from elasticjob_operator.core.model.observed import owner_reference
+
+Json = dict[str, Any]
+
+
+def member_claims(job: ElasticJob, role: str, index: int) -> tuple[Json, ...]:
+    """Return the manifests of a member's claims."""
+    return tuple(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {
+                "name": names.member_claim(template.metadata.name, job.metadata.name, role, index),
+                "namespace": job.metadata.namespace,
+                "labels": {
+                    **template.metadata.labels,
+                    names.LABEL_JOB_NAME: job.metadata.name,
+                    names.LABEL_JOB_UID: job.metadata.uid,
+                    names.LABEL_ROLE: role,
+                    names.LABEL_INDEX: str(index),
+                },
+                "annotations": dict(template.metadata.annotations),
+                "ownerReferences": [owner_reference(job)],
+            },
+            "spec": template.spec,
+        }
+        for template in job.spec.replica_specs[role].volume_claim_templates
+    )
+
+
+def with_claims(job: ElasticJob, role: str, index: int, volumes: list[Json]) -> list[Json]:
+    """Return a pod's volumes with those of the member's claims, which replace others of the same name."""
+    templates = [template.metadata.name for template in job.spec.replica_specs[role].volume_claim_templates]
+    return [
+        *(volume for volume in volumes if volume.get("name") not in templates),
+        *(
+            {
+                "name": name,
+                "persistentVolumeClaim": {"claimName": names.member_claim(name, job.metadata.name, role, index)},
+            }
+            for name in templates
+        ),
+    ]
+
+
+def is_of_another_job(claim: Mapping[str, Any], job: ElasticJob) -> bool:
+    """Whether an ElasticJob owns a claim, and not this one."""
+    owners = claim["metadata"].get("ownerReferences") or ()
+    return any(each.get("kind") == type(job).__name__ and each.get("uid") != job.metadata.uid for each in owners)
