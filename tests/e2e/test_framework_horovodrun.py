@@ -192,7 +192,7 @@ def test_a_converted_training_job_of_et_operator_is_scaled_by_its_converted_scal
     user.wait("scalein/scalein-sample", ".status.phase", "ScaleSucceeded")
     with user.timed("converted ScaleIn by name", 1):
         create_converted(sandbox, scale_in_by_name)
-    assert list(user.pods()) == ["elastic-training-worker-0"]
+    user.until("the named pod's end", lambda: list(user.pods()) == ["elastic-training-worker-0"])
 
     (folder / "finish").touch()
     user.wait("ej/elastic-training", ".status.phase", "Succeeded")

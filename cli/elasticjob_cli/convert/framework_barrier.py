@@ -81,17 +81,18 @@ def _take_out(role: str, draft: Draft, given: Mapping[str, str], report: Report)
 def _take_out_volumes(pod: Json, mounts: list[Json]) -> None:
     """Take out the empty folders in which a barrier left its script."""
     names = [mount.get("name") for mount in mounts]
-    unused = [each.get("name") for each in pod.get("volumes") or () if "emptyDir" in each and each.get("name") in names]
+    empty = [each.get("name") for each in _maps(pod.get("volumes")) if "emptyDir" in each]
+    unused = [name for name in empty if name in names]
     holders: list[tuple[Json, str]] = [(pod, "volumes"), *((each, "volumeMounts") for each in pod["containers"])]
     for holder, key in holders:
         if holder.get(key):
-            holder[key] = [each for each in holder[key] if each.get("name") not in unused]
+            holder[key] = [each for each in _maps(holder[key]) if each.get("name") not in unused]
             if not holder[key]:
                 del holder[key]
 
 
 def _maps(value: object) -> list[Json]:
-    """Return the maps of what should be a list of them: nothing else reads an init container."""
+    """Return the maps of what should be a list of them, also where the document has something else."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
