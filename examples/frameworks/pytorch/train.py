@@ -57,7 +57,7 @@ def batch_of(step: int) -> torch.Tensor:
 
 def any_rank(mine: bool) -> bool:
     """Return whether it is true in any rank."""
-    flag = torch.tensor(int(mine))
+    flag = torch.tensor(int(mine), device="cuda" if torch.cuda.is_available() else "cpu")  # NCCL needs it there
     dist.all_reduce(flag, op=dist.ReduceOp.MAX)
     return bool(flag)
 
@@ -137,12 +137,14 @@ def main() -> None:
     except SystemExit:
         if first:
             print(f"{here} stopped after step {training.step}", flush=True)
+        dist.destroy_process_group()
         raise
     checkpointer.finish(training.step, training.save)
     if first:
         accuracy = training.accuracy()
         elasticjob.report_step(total, total=total, metrics={"accuracy": accuracy, "trained": training.samples})
         print(f"finished: {training.step} steps, {training.samples} samples, accuracy {accuracy:.4f}", flush=True)
+    dist.destroy_process_group()  # else the process may crash at its end, when another one has ended before it
 
 
 if __name__ == "__main__":

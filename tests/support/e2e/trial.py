@@ -60,9 +60,12 @@ class Trial:
         self.sandbox.kubectl("scale", f"ej/{self.name}", f"--replicas={pods}")
         await self.timed(f"{before} to {pods} pods: request to next step", pods)
 
-    def kill_process(self, rank: int) -> None:
-        """Kill one training process."""
-        self._process_of(rank).send_signal(signal.SIGKILL)
+    def kill_process(self, rank: int) -> str:
+        """Kill one training process; return the index of its member, as any one may have joined first."""
+        process = self._process_of(rank)
+        index = process.environ()[names.ENV_INDEX]
+        process.send_signal(signal.SIGKILL)
+        return index
 
     def training_processes(self) -> list[psutil.Process]:
         """Return the processes that run train.py, without their agents and torchruns."""
