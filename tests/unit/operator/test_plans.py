@@ -118,6 +118,12 @@ REFUSED: list[tuple[Resource, dict[str, Any], str]] = [
     ),
     (
         SCALE_PLANS,
+        {"createPods": [{"resource": {f"{'x' * 50}/{'y' * 9}{n}": 1 for n in range(8)}}] * 1000},
+        "spec: the resources of single members would take 496000 characters to store, above 400000; give those of all "
+        "members in spec.replicaResourceSpecs",
+    ),
+    (
+        SCALE_PLANS,
         {"migratePods": [{"name": "job-worker-0", "resource": {"cpu": "3500m"}}]},
         f"{CPU} 4.5, above the job's limit 4",
     ),

@@ -22,6 +22,9 @@ from elasticjob_operator.core.model.plan import (
 from elasticjob_operator.core.scaling.limits import check_resources, check_size
 from elasticjob_operator.core.scaling.member_selection import dispensable_members, free_indices, with_size
 
+MAX_STORED_CHARACTERS = 400_000
+"""Of the names and amounts of resources of single members: plan and job have to store them, in 1.5 MB each."""
+
 
 def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> ResolvedPlan:
     """Resolve a plan for the job's present members.
@@ -58,6 +61,7 @@ def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> ResolvedPl
     _check_resources_agree(plan, migrations, resources)
     change = ResolvedPlan(before, targets, resources, by_index, migrations)
     _check_number_of_resources(job, change)
+    _check_stored_resources(job, change)
     check_size(job, plan, change)
     check_resources(job, plan, change)
     return change
@@ -212,3 +216,18 @@ def _check_number_of_resources(job: ElasticJob, change: ResolvedPlan) -> None:
                 f"spec: plans would have set {len(found)} resources of role {role} ({', '.join(sorted(found))}), above "
                 f"the {MAX_RESOURCES} that a role may have from plans"
             )
+
+
+def _check_stored_resources(job: ElasticJob, change: ResolvedPlan) -> None:
+    """Refuse a plan after which the resources of single members would be too large to store."""
+    if not change.resources_by_index:
+        return
+    stored = [status.resources_by_index.values() for status in job.status.replica_statuses.values()]
+    added = [by_index.values() for by_index in change.resources_by_index.values()]
+    every = (quantities for values in (*stored, *added) for quantities in values)
+    characters = sum(len(name) + len(str(value)) for quantities in every for name, value in quantities.items())
+    if characters > MAX_STORED_CHARACTERS:
+        raise PlanRefused(
+            f"spec: the resources of single members would take {characters} characters to store, above "
+            f"{MAX_STORED_CHARACTERS}; give those of all members in spec.replicaResourceSpecs"
+        )
