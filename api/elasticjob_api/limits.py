@@ -19,7 +19,8 @@ LEAST_MASTER_FORCE_DELETE_SECONDS = 30
 """The least time after which a master that does not end is given up: what it sends is on its way for no longer."""
 DEFAULT_DRAIN_SECONDS = 30
 """Seconds a leaving member has to finish its step and to save its state."""
-MAX_ROLES = 8
+MAX_ROLES = 32
+"""Roles of a job. The rules of the definitions, whose cost the API server bounds, would allow twice as many."""
 MAX_SLOTS = 256
 """Training processes of one member."""
 MAX_INDEX = 100_000

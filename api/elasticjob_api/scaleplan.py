@@ -86,7 +86,7 @@ class ScalePlanSpec(Object, frozen=True):
         ""
     )
     replica_resource_specs: Annotated[
-        dict[str, RolePlan], Meta(description="Count and resources per role.", max_length=8)
+        dict[str, RolePlan], Meta(description="Count and resources per role.", max_length=MAX_ROLES)
     ] = {}
     create_pods: Annotated[list[PodToCreate], Meta(description="Members to add.", max_length=MAX_PODS_PER_PLAN)] = []
     remove_pods: Annotated[list[PodToRemove], Meta(description="Members to remove.", max_length=MAX_PODS_PER_PLAN)] = []

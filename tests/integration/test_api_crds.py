@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobSpec
+from elasticjob_api.limits import MAX_ROLES
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
@@ -423,6 +424,20 @@ async def test_size_suspension_and_autoscaling_can_change(kube: Kube, namespace:
     }
     stored = await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": change})
     assert stored["metadata"]["generation"] == 2
+
+
+async def test_a_job_and_a_plan_have_as_many_roles_as_there_may_be(kube: Kube, namespace: str) -> None:
+    names_of_roles = [f"{number}".rjust(20, "r") for number in range(MAX_ROLES + 1)]
+    role = {"agent": "None", "restartRules": [{"action": "Ignore", "messagePattern": "x{3}"}] * 32}
+    body = job(framework="custom", roles=dict.fromkeys(names_of_roles[1:], role))
+    await kube.create(ELASTIC_JOBS, namespace, body)
+    counts = {name: {"replicas": 2} for name in names_of_roles}
+    plan = made(SCALE_PLANS, "plan", jobName="job", replicaResourceSpecs={r: counts[r] for r in names_of_roles[1:]})
+    await kube.create(SCALE_PLANS, namespace, plan)
+    too_many = job("more", framework="custom", roles=dict.fromkeys(names_of_roles, role))
+    assert f"must have at most {MAX_ROLES} items" in await refused(kube, namespace, ELASTIC_JOBS, too_many)
+    plan = made(SCALE_PLANS, "more", jobName="job", replicaResourceSpecs=counts)
+    assert f"must have at most {MAX_ROLES} items" in await refused(kube, namespace, SCALE_PLANS, plan)
 
 
 async def test_a_stop_cannot_be_taken_back(kube: Kube, namespace: str) -> None:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from elasticjob_api.limits import MAX_ROLES
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingInputs, UnwrittenRole
 from elasticjob_master.core.autoscale.first_plan import MOST_INHERITED, compared, first_plan
 from elasticjob_master.core.autoscale.job_scaling import JobScaling, RoleResources
@@ -87,7 +88,7 @@ GOOD = json.loads(write_profile((), profiled_job()))
         json.dumps({**GOOD, "roles": {"worker": {"cpu": 1e9}}}),
         json.dumps({**GOOD, "roles": {"worker": {"memory": 2**60}}}),
         json.dumps({**GOOD, "roles": {"../x": {}}}),
-        json.dumps({**GOOD, "roles": {f"r{n}": {} for n in range(9)}}),
+        json.dumps({**GOOD, "roles": {f"r{n}": {} for n in range(MAX_ROLES + 1)}}),
         json.dumps({**GOOD, "roles": {"worker": {"nvidia.com/gpu": 1}}}),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.limits import MAX_ROLES
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
 from elasticjob_master.cluster.job_spec import sizes
 from elasticjob_operator.core.manifests.validation import validation_error
@@ -123,6 +124,25 @@ async def test_a_role_whose_members_always_run_again_has_not_succeeded_by_a_susp
     set_suspend(cluster, False)
     await cluster.settle()
     assert len(pod_names(cluster, "store")) == 1
+    cluster.check_final_state()
+
+
+async def test_a_job_has_as_many_roles_as_there_may_be_and_one_edit_changes_all_of_them() -> None:
+    cluster = new_cluster(replicas=1, framework="custom")
+    others = [f"{number}".rjust(20, "r") for number in range(MAX_ROLES - 1)]
+    cluster._body["spec"]["replicaSpecs"] |= {role: store() for role in others}
+    await cluster.start()
+    assert status_of(cluster)["phase"] == "Running"
+
+    def double(spec: Json) -> None:
+        for role in others:
+            spec["replicaSpecs"][role]["replicas"] = 2
+
+    cluster.kube.edit(ELASTIC_JOBS, JOB, double)
+    await cluster.settle()
+    (plan,) = cluster.kube.all(SCALE_PLANS)
+    assert (plan["status"]["phase"], len(plan["spec"]["replicaResourceSpecs"])) == ("Succeeded", MAX_ROLES - 1)
+    assert all(len(pod_names(cluster, role)) == 2 for role in others)
     cluster.check_final_state()
 
 
