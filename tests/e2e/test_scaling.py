@@ -330,6 +330,18 @@ def test_a_suspended_training_goes_on_from_its_step_with_as_many_workers(user_of
     user.finish()
 
 
+def test_a_stopped_training_saves_its_step_and_ends_for_good_with_a_reason_of_its_own(user_of: KubectlUserOf) -> None:
+    user = user_of("stopped")
+    user.begin(1)
+    user.kubectl("patch", "ej/stopped", "--type=merge", "-p", '{"spec": {"runPolicy": {"stop": true}}}')
+    user.kubectl("wait", "--for=condition=Failed", "ej/stopped", "--timeout=50s")
+    (condition,) = [each for each in user.status()["conditions"] if each["type"] == "Failed"]
+    assert (condition["reason"], user.status()["phase"]) == ("Stopped", "Failed")
+    assert user.status().get("retries", 0) == 0
+    assert user.pods() == {}
+    assert int((user.folder / "step").read_text()) > 0, "it has saved its step"
+
+
 @pytest.mark.thorough
 def test_a_job_suspended_in_the_middle_of_a_scale_out_comes_back_with_its_old_size(user_of: KubectlUserOf) -> None:
     user = user_of("lonely")

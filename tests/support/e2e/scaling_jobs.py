@@ -92,6 +92,13 @@ def begun_anew(name: str, folder: Path) -> Json:
     return made
 
 
+def stopped(name: str, folder: Path) -> Json:
+    """Return a job of one worker that begins anew whenever it ends by itself."""
+    made = job(name, folder)
+    made["spec"]["runPolicy"] |= {"retry": {"policy": "Always", "minDelaySeconds": 0}}
+    return made
+
+
 def out_of_memory(name: str, folder: Path) -> Json:
     """Return a job whose worker exceeds its memory limit."""
     script = (
@@ -151,6 +158,7 @@ JOBS: Mapping[str, Callable[[str, Path], Json]] = {
     "lowered": lowered,
     "typo": lambda name, folder: job(name, folder, command=["trian.py", "--fast"]),
     "paused": lambda name, folder: job(name, folder, replicas=2),
+    "stopped": stopped,
     "lonely": one_worker_per_node(20101),
     "moving": one_worker_per_node(20102),
     "evicted": evicted,
