@@ -26,6 +26,11 @@ ANNOTATION_RESTARTS = f"{GROUP}/restarts"
 ANNOTATION_UNCOUNTED = f"{GROUP}/uncounted-restarts"
 """On a member's pod: the same for the uncounted restarts."""
 
+ANNOTATION_ATTEMPT = f"{GROUP}/attempt"
+"""On a member's pod, for programs: restarts of its member before, counted or not, since the job has last begun anew."""
+ANNOTATION_RETRY = f"{GROUP}/retry"
+"""On a member's pod, for programs: how often the job had begun anew."""
+
 ANNOTATION_STATE_OF = f"{GROUP}/state-of"
 """On the ConfigMap with a master's state: which master it belongs to."""
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from elasticjob_api.names import LABEL_INDEX
+from elasticjob_api.names import ANNOTATION_ATTEMPT, ANNOTATION_RETRY, LABEL_INDEX, LABEL_JOB_UID
 
 from elasticjob_cli.convert import templates
 from elasticjob_cli.convert.jobs import Draft, place
@@ -43,7 +43,7 @@ def rewrite(draft: Draft, job: str, given: Mapping[str, str], report: Report) ->
         for container in templates.all_containers(template):
             templates.add_variables(container, variables)
         if unknown := sorted((used - names) | set(_PLACEHOLDER.findall(str(template)))):
-            message = f"{', '.join(unknown)}: not known here (attempts have no numbers), or not in this place"
+            message = f"{', '.join(unknown)}: not known here, or not in this place"
             report.lost(where, message, at)
 
 
@@ -53,10 +53,20 @@ def _variables(fixed: Mapping[str, str]) -> list[Json]:
         "FC_FRAMEWORK_NAMESPACE": "metadata.namespace",
         "FC_TASK_INDEX": f"metadata.labels['{LABEL_INDEX}']",
         "FC_POD_NAME": "metadata.name",
+        "FC_POD_UID": "metadata.uid",
+        "FC_FRAMEWORK_UID": f"metadata.labels['{LABEL_JOB_UID}']",
+        "FC_FRAMEWORK_ATTEMPT_ID": f"metadata.annotations['{ANNOTATION_RETRY}']",
+        "FC_TASK_ATTEMPT_ID": f"metadata.annotations['{ANNOTATION_ATTEMPT}']",
+    }
+    # What they are made of there cannot be had: these are as unique.
+    composed = {
+        "FC_FRAMEWORK_ATTEMPT_INSTANCE_UID": "$(FC_FRAMEWORK_ATTEMPT_ID)_$(FC_FRAMEWORK_UID)",
+        "FC_TASK_ATTEMPT_INSTANCE_UID": "$(FC_TASK_ATTEMPT_ID)_$(FC_POD_UID)",
     }
     return [
         *({"name": name, "value": value} for name, value in fixed.items()),
         *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in of_the_pod.items()),
+        *({"name": name, "value": value} for name, value in composed.items()),
     ]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, Retry
 from elasticjob_api.times import parse_time
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_OUTS, SCALE_PLANS
@@ -197,3 +198,26 @@ def test_the_delays_of_jobs_that_fail_together_differ_within_their_bounds() -> N
     assert min(delays) >= 100
     assert max(delays) <= 900
     assert delay("uid-1", 1) == delay("uid-1", 1), "the same for an operator that takes over"
+
+
+async def test_a_program_can_know_by_its_pods_annotations_which_attempt_it_is() -> None:
+    cluster = cluster_with({"minDelaySeconds": 0})
+    await cluster.start()
+
+    async def numbers(*codes: int) -> list[tuple[str, str]]:
+        """Return (retry, attempt) of the first worker's pods, each of which ends with the next code."""
+        found = []
+        for code in codes:
+            (pod,) = [pod for pod in cluster.kube.pods("worker") if pod["status"]["phase"] == "Running"][:1]
+            annotations = pod["metadata"]["annotations"]
+            found.append((annotations[names.ANNOTATION_RETRY], annotations[names.ANNOTATION_ATTEMPT]))
+            end_training(cluster, pod["metadata"]["name"], code)
+            await cluster.settle()
+        return found
+
+    end_training(cluster, "job-worker-1", 0)
+    await cluster.settle()
+    assert await numbers(1, 143, 210) == [("0", "0"), ("0", "1"), ("0", "2")]
+    end_training(cluster, live(cluster)[-1], 0)
+    await cluster.settle()
+    assert await numbers(1, 1) == [("1", "0"), ("1", "1")]

@@ -124,6 +124,8 @@ def member_pod(
                 **(template_metadata.get("annotations") or {}),
                 names.ANNOTATION_RESTARTS: str(restarts),
                 names.ANNOTATION_UNCOUNTED: str(uncounted_restarts),
+                names.ANNOTATION_ATTEMPT: str(restarts + uncounted_restarts),
+                names.ANNOTATION_RETRY: str(job.status.retries),
             },
             "ownerReferences": [owner_reference(job)],
         },

@@ -154,16 +154,22 @@ def test_variables_labels_and_placeholders_of_a_task() -> None:
         "FC_FRAMEWORK_NAMESPACE": "metadata.namespace",
         "FC_TASK_INDEX": "metadata.labels['elasticjob.dev/index']",
         "FC_POD_NAME": "metadata.name",
+        "FC_POD_UID": "metadata.uid",
+        "FC_FRAMEWORK_UID": "metadata.labels['elasticjob.dev/job-uid']",
+        "FC_FRAMEWORK_ATTEMPT_ID": "metadata.annotations['elasticjob.dev/retry']",
+        "FC_TASK_ATTEMPT_ID": "metadata.annotations['elasticjob.dev/attempt']",
+        "FC_FRAMEWORK_ATTEMPT_INSTANCE_UID": "$(FC_FRAMEWORK_ATTEMPT_ID)_$(FC_FRAMEWORK_UID)",
+        "FC_TASK_ATTEMPT_INSTANCE_UID": "$(FC_TASK_ATTEMPT_ID)_$(FC_POD_UID)",
     }
     assert {"hostname", "subdomain"} & worker["template"]["spec"].keys() == set()
 
 
-def test_attempts_have_no_numbers_here() -> None:
+def test_uids_that_nothing_has_here_are_lost() -> None:
     document = batch()
     container = document["spec"]["taskRoles"][0]["task"]["pod"]["spec"]["containers"][0]
-    container["command"] = ["sh", "-c", "echo $FC_TASK_ATTEMPT_ID {{FC_CONFIGMAP_NAME}}"]
-    [text] = [each for each in lost(document) if "attempts" in each]
-    assert "FC_CONFIGMAP_NAME, FC_TASK_ATTEMPT_ID" in text
+    container["command"] = ["sh", "-c", "echo $FC_TASK_UID {{FC_CONFIGMAP_NAME}} $FC_TASK_ATTEMPT_ID"]
+    [text] = [each for each in lost(document) if "not known here" in each]
+    assert "FC_CONFIGMAP_NAME, FC_TASK_UID: not known here" in text
 
 
 def test_a_placeholder_of_a_member_where_kubernetes_has_no_references_is_lost() -> None:
