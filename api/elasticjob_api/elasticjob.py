@@ -193,6 +193,18 @@ class VolumeClaimTemplate(Object, frozen=True):
     ]
 
 
+class ClaimRetention(Object, frozen=True):
+    """What becomes of the volume claims of a role; when it is made smaller they stay."""
+
+    when_deleted: Annotated[
+        Literal["Delete", "Retain"],
+        Meta(
+            description="Delete: they go with the job. Retain: they stay when it is deleted, and a later job of its "
+            "name uses them."
+        ),
+    ] = "Delete"
+
+
 class ReplicaSpec(Object, frozen=True):
     """One role of the job."""
 
@@ -205,6 +217,9 @@ class ReplicaSpec(Object, frozen=True):
             max_length=8,
         ),
     ] = []
+    persistent_volume_claim_retention_policy: Annotated[
+        ClaimRetention, Meta(description="What becomes of these claims.")
+    ] = ClaimRetention()
     replicas: Annotated[
         Count, Meta(description="Members asked for; a change becomes a ScalePlan, as does `kubectl scale`.")
     ] = 1
@@ -324,6 +339,11 @@ class ReplicaSpec(Object, frozen=True):
             "(!has(self.volumeClaimTemplates) || self.volumeClaimTemplates == oldSelf.volumeClaimTemplates)",
             "volumeClaimTemplates is immutable; create a new job to change it",
             field=".volumeClaimTemplates",
+        ),
+        Rule(
+            "self.persistentVolumeClaimRetentionPolicy == oldSelf.persistentVolumeClaimRetentionPolicy",
+            "persistentVolumeClaimRetentionPolicy is immutable; create a new job to change it",
+            field=".persistentVolumeClaimRetentionPolicy",
         ),
         Rule("self.agent == oldSelf.agent", "agent is immutable; create a new job to change it", field=".agent"),
         Rule(

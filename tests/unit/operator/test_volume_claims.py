@@ -86,6 +86,20 @@ async def test_a_claim_stays_when_the_role_is_made_smaller_and_is_used_again() -
     assert cluster.kube.objects[VOLUME_CLAIMS, "data-job-worker-1"]["metadata"]["uid"] == uid
 
 
+async def test_a_claim_that_is_retained_is_used_by_the_next_job_of_the_name() -> None:
+    cluster = with_claims(new_cluster(replicas=1), "data")
+    retained = {"whenDeleted": "Retain"}
+    cluster._body["spec"]["replicaSpecs"]["worker"]["persistentVolumeClaimRetentionPolicy"] = retained
+    await cluster.start()
+    first = cluster.kube.objects[VOLUME_CLAIMS, "data-job-worker-0"]
+    assert not first["metadata"]["ownerReferences"], "the garbage collector deletes what has an owner"
+    another = with_claims(new_cluster(replicas=1), "data")
+    await another.create(VOLUME_CLAIMS, first)
+    await another.start()
+    assert claim_of(another, "job-worker-0") == "data-job-worker-0"
+    assert another.kube.objects[VOLUME_CLAIMS, "data-job-worker-0"]["spec"] == first["spec"]
+
+
 async def test_a_claim_takes_the_place_of_a_volume_of_its_name_and_others_stay() -> None:
     other = {"name": "shared", "hostPath": {"path": "/shared"}}
     cluster = with_claims(new_cluster(replicas=1), "data", volumes=({"name": "data", "emptyDir": {}}, other))

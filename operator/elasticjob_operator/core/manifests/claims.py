@@ -1,7 +1,7 @@
 """Volume claims of members: one for each template and index, which stays when the member's pod is replaced.
 
-A claim belongs to the index and not to the pod. The job owns those that are made for it. One that is there already, as
-somebody has made it, is used and not owned, as a StatefulSet does.
+A claim belongs to the index and not to the pod. The job owns those that are made for it, unless they are to stay. One
+that is there already, as somebody has made it, is used and not owned, as a StatefulSet does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ Json = dict[str, Any]
 
 
 def member_claims(job: ElasticJob, role: str, index: int) -> tuple[Json, ...]:
-    """Return the manifests of a member's claims."""
+    """Return the manifests of a member's claims; the job owns those that shall go with it."""
+    spec = job.spec.replica_specs[role]
+    owners = [owner_reference(job)] if spec.persistent_volume_claim_retention_policy.when_deleted == "Delete" else []
     return tuple(
         {
             "apiVersion": "v1",
@@ -34,11 +36,11 @@ def member_claims(job: ElasticJob, role: str, index: int) -> tuple[Json, ...]:
                     names.LABEL_INDEX: str(index),
                 },
                 "annotations": dict(template.metadata.annotations),
-                "ownerReferences": [owner_reference(job)],
+                "ownerReferences": owners,
             },
             "spec": template.spec,
         }
-        for template in job.spec.replica_specs[role].volume_claim_templates
+        for template in spec.volume_claim_templates
     )
 
 
