@@ -24,6 +24,7 @@ from elasticjob_agent.process import ProcessSupervisor, TrainingProcesses
 from elasticjob_agent.process_environment import environments, starts_torchrun
 from elasticjob_agent.readiness import Readiness
 from elasticjob_agent.remote_shell import programs
+from elasticjob_agent.scripts import Scripts
 from elasticjob_agent.torchrun_ranks import RankWatch
 from elasticjob_agent.training_socket import TrainingSocket
 from elasticjob_agent.usage import UsageMonitor
@@ -77,6 +78,9 @@ class Agent:
             by_address = names.ENV_REMOTE_SHELL not in environment
             self._host_files = HostFiles(self._channel, path, addresses=by_address)
         self._supervisor = ProcessSupervisor(command, environment)
+        self._scripts = Scripts(
+            self._supervisor, {**environment, names.ENV_SOCKET: str(self._training_socket.path)}, self._connection.send
+        )
         self._processes: TrainingProcesses | None = None
         self._node_check = NodeCheck(environment)
         self._usage_monitor = UsageMonitor()
@@ -150,6 +154,8 @@ class Agent:
                 self._training_socket.change_world(command.world_changed)
             case "check":
                 self._spawn(self._check_node(command.check))
+            case "run_script":
+                self._spawn(self._scripts.run(command.run_script))
 
     def usage(self) -> pb.ResourceUsage:
         """Return the newest measurement of the container's use of CPU, memory and GPUs."""

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import IO
 
 import psutil
@@ -80,7 +81,11 @@ class ProcessSupervisor:
             command, environment = render(self._command, self._container, variables)
         except TooLongError as error:
             process.not_started(CannotStart(126, f"elasticjob-agent: cannot run {self._command[0]!r}: {error}"))
-            return
+        else:
+            self.start_beside(process, command, environment)
+
+    def start_beside(self, process: TrainingProcess, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start any command as a process, in a session of its own; the agent reaps it."""
         arguments = [sys.executable, "-I", "-S", exec_child.__file__, str(os.getpid()), *command]
         try:
             popen = subprocess.Popen(  # reaped by _reap_children, which sets its return code
@@ -238,6 +243,12 @@ class TrainingProcess:
         """Send SIGTERM to CMD and what it has started."""
         if not self.has_ended:
             os.killpg(self._pid, signal.SIGTERM)
+
+    def kill_group(self) -> None:
+        """Kill its process group: CMD, if it runs, and what it has started and left there."""
+        if self._pid:
+            with suppress(ProcessLookupError):
+                os.killpg(self._pid, signal.SIGKILL)
 
     def _end(self, code: int) -> None:
         self.code, self.has_ended = code, True

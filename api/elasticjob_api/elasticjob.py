@@ -33,6 +33,7 @@ from elasticjob_api.meta import (
     Time,
 )
 from elasticjob_api.resources import Quantities, ResourceLimits
+from elasticjob_api.scripts import ScriptEnd
 
 Framework = Literal["horovod", "pytorch", "tensorflow", "mxnet", "jax", "custom"]
 Phase = Literal["Pending", "Starting", "Running", "Scaling", "Suspended", "Retrying", "Succeeded", "Failed"]
@@ -590,6 +591,13 @@ class RunPolicy(Object, frozen=True):
     retry: Annotated[
         Retry | None, Meta(description="Begin anew after the job has ended, with all members; unset: never.")
     ] = None
+    allow_scripts: Annotated[
+        bool,
+        Meta(
+            description="Whether ScaleIns, ScaleOuts and ScalePlans may have scripts. Whoever may create those then "
+            "runs commands in the launcher."
+        ),
+    ] = False
     scheduling_policy: Annotated[SchedulingPolicy, Meta(description="Scheduling.")] = SchedulingPolicy()
     managed_by: Annotated[
         Annotated[str, Meta(max_length=63)] | None,
@@ -885,6 +893,7 @@ class Progress(Object, frozen=True):
         dict[ObjectName, Annotated[str, Meta(max_length=1024)]],
         Meta(description="Members whose nodes failed the node check: pod name to what is wrong.", max_length=100),
     ] = {}
+    script: Annotated[ScriptEnd | None, Meta(description="How the script of the present ScalePlan has ended.")] = None
 
 
 class ElasticJobStatus(Object, frozen=True):

@@ -10,6 +10,7 @@ from elasticjob_api.elasticjob import Count, Indices, QuantitiesByIndex, Seconds
 from elasticjob_api.limits import MAX_INDEX, MAX_INDICES, MAX_ROLES
 from elasticjob_api.meta import Column, Condition, Message, Object, ObjectMeta, ObjectName, Rule, Time
 from elasticjob_api.resources import Resources
+from elasticjob_api.scripts import NEEDS_SCRIPT, Script, ScriptRun, Variables
 
 Source = Literal["Manual", "Auto", "ScaleIn", "ScaleOut", "Spec", "Disruption"]
 PlanPhase = Literal[
@@ -109,6 +110,8 @@ class ScalePlanSpec(Object, frozen=True):
         Literal["Keep", "Rollback"],
         Meta(description="What becomes of new members that are not ready in time; replacements are always taken back."),
     ] = "Keep"
+    script: Script = ""
+    env: Variables = []
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule("self == oldSelf", "spec is immutable; create another ScalePlan"),
@@ -123,6 +126,16 @@ class ScalePlanSpec(Object, frozen=True):
             "!has(self.replicaResourceSpecs) || self.replicaResourceSpecs.all(role, role.size() <= 20)",
             "a role's name has at most 20 characters",
             field=".replicaResourceSpecs",
+        ),
+        NEEDS_SCRIPT,
+        Rule(
+            "!has(self.script) || size(self.script) == 0 || ("
+            "(!has(self.replicaResourceSpecs) || size(self.replicaResourceSpecs) == 0)"
+            " && (!has(self.migratePods) || size(self.migratePods) == 0)"
+            " && (has(self.createPods) && size(self.createPods) > 0)"
+            " != (has(self.removePods) && size(self.removePods) > 0))",
+            "a plan with a script has either createPods or removePods, and nothing else",
+            field=".script",
         ),
     )
 
@@ -179,6 +192,7 @@ class ScalePlanStatus(Object, frozen=True):
     execution_time: Annotated[
         Time | None, Meta(description="When the pods to be removed were drained; timeoutSeconds counts from here.")
     ] = None
+    script: Annotated[ScriptRun | None, Meta(description="The run of its script.")] = None
     resize_time: Annotated[Time | None, Meta(description="When pods were last asked to resize in place.")] = None
     completion_time: Annotated[Time | None, Meta(description="When the plan ended.")] = None
 

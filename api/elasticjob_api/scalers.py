@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from elasticjob_api.meta import Column, Condition, Message, Object, ObjectMeta, ObjectName, Rule, Time
 from elasticjob_api.scaleplan import MAX_PODS_PER_PLAN, JobName, Pods, RoleName
+from elasticjob_api.scripts import NEEDS_SCRIPT, Script, ScriptRun, Variables
 
 ScalerPhase = Literal["Pending", "Scaling", "ScaleSucceeded", "ScaleFailed"]
 ScaleCount = Annotated[int, Meta(ge=1, le=10_000)]
@@ -25,8 +26,13 @@ class ScaleOutSpec(Object, frozen=True):
     role: Annotated[RoleName, Meta(description="Their role.")] = "worker"
     timeout_seconds: Annotated[TimeoutSeconds, Meta(description="Seconds they have to become ready.")] = 600
     ttl_seconds_after_finished: TtlSeconds = 86_400
+    script: Script = ""
+    env: Variables = []
 
-    RULES: ClassVar[tuple[Rule, ...]] = (Rule("self == oldSelf", "spec is immutable; create another ScaleOut"),)
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule("self == oldSelf", "spec is immutable; create another ScaleOut"),
+        NEEDS_SCRIPT,
+    )
 
 
 class ScaleInSpec(Object, frozen=True):
@@ -48,9 +54,12 @@ class ScaleInSpec(Object, frozen=True):
     ] = []
     timeout_seconds: Annotated[TimeoutSeconds, Meta(description="Seconds the removal may take.")] = 600
     ttl_seconds_after_finished: TtlSeconds = 86_400
+    script: Script = ""
+    env: Variables = []
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule("self == oldSelf", "spec is immutable; create another ScaleIn"),
+        NEEDS_SCRIPT,
         Rule("has(self.count) != (has(self.podNames) && size(self.podNames) > 0)", "give either count or podNames"),
     )
 
@@ -63,6 +72,7 @@ class ScalerStatus(Object, frozen=True):
     conditions: Annotated[list[Condition], Meta(description="Standard conditions.", max_length=16)] = []
     plan: Annotated[ObjectName | None, Meta(description="The ScalePlan it became.")] = None
     pods: Annotated[Pods, Meta(description="Pods added or removed.")] = []
+    script: Annotated[ScriptRun | None, Meta(description="How its script has ended.")] = None
     completion_time: Annotated[Time | None, Meta(description="When it ended.")] = None
 
 

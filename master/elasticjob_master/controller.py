@@ -37,6 +37,7 @@ from elasticjob_master.monitors.health import HealthMonitor
 from elasticjob_master.monitors.history_recorder import HistoryRecorder
 from elasticjob_master.published_hosts import PublishedHosts
 from elasticjob_master.scaling_control import ScalingControl
+from elasticjob_master.script_order import Scripts
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +72,7 @@ class Controller:
         self.health_monitor = HealthMonitor()
         self.history_recorder = HistoryRecorder()
         self.scaling = ScalingControl(self.plans, changed=self.changed)
+        self.scripts = Scripts()
         self.streams = AgentStreams(self.intervals)
         # With roles of its own a framework trains on the workers only.
         self.hosts = PublishedHosts(names.ROLE_WORKER if self.framework.roles else None)
@@ -294,6 +296,8 @@ class Controller:
     def tick_monitors(self, now: float) -> None:
         """Let the monitors see the state, and apply what they find."""
         wall = time.time()
+        if (script := self.scripts.due(self.members, now, wall)) is not None:
+            self.streams.send(script)
         self._record(self.scaling.tick(self, now))
         health = self.health_monitor.tick(self, now, wall=wall)
         for event in health.events:

@@ -517,6 +517,13 @@ BAD_SCALERS: dict[str, tuple[Resource, Json, *tuple[str, ...]]] = {
     "a fraction": (SCALE_OUTS, {"count": 1.5}, "spec.count", "int64"),
     "no count": (SCALE_OUTS, {}, "spec.count", "Required"),
     "no job": (SCALE_OUTS, {"count": 1, "jobName": None}, "spec.jobName", "Required"),
+    "a script that is too long": (SCALE_INS, {"count": 1, "script": "x" * 16_385}, "spec.script", "16384"),
+    "too many variables of a script": (
+        SCALE_INS,
+        {"count": 1, "script": "x", "env": [{"name": f"A{number}"} for number in range(33)]},
+        "spec.env",
+        "32",
+    ),
     "zero out": (SCALE_INS, {"count": 0}, "spec.count", "greater than or equal to 1"),
     "count and names": (SCALE_INS, {"count": 1, "podNames": ["a"]}, "spec", "either count or podNames"),
     "neither count nor names": (SCALE_INS, {}, "spec", "either count or podNames"),

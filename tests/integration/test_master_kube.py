@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import itertools
+import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
@@ -16,6 +17,7 @@ import aiohttp
 import grpc.aio
 import pytest
 from elasticjob_api import names
+from elasticjob_api.times import format_time
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
@@ -86,6 +88,39 @@ async def test_pods_of_a_draining_plan_leave_and_the_others_go_on(setting: Setti
         assert agents[0].commands[-1].drain.grace_seconds == pytest.approx(4.5)
         world = await JobServiceStub(channel).GetWorld(job_pb2.GetWorldRequest())
         assert [member.pod_name for member in world.members] == [agents[1].name]
+
+
+async def test_a_script_is_ordered_from_its_pod_also_by_the_next_master_and_its_end_is_written(
+    setting: Setting,
+) -> None:
+    async def ordered(agent: Agent) -> pb.RunScript:
+        def orders() -> list[pb.RunScript]:
+            return [command.run_script for command in agent.commands if command.HasField("run_script")]
+
+        return (await until("the order", orders))[-1]
+
+    body = {
+        "apiVersion": SCALE_PLANS.api_version,
+        "kind": SCALE_PLANS.kind,
+        "metadata": {"name": "in"},
+        "spec": {"jobName": JOB, "removePods": [{"role": "worker", "index": 1}], "script": "save"},
+    }
+    async with setting.master() as master, master.channel() as channel:
+        agents = [await Agent(index).join(channel) for index in (0, 1)]
+        created = await setting.kube.create(SCALE_PLANS, setting.namespace, body)
+        run = {"pod": agents[0].name, "startTime": format_time(time.time())}
+        indices = {"before": {"worker": "0-1"}, "targets": {"worker": "0"}}
+        status = {"status": {"phase": "Executing", "script": run, **indices}}
+        await setting.kube.patch(SCALE_PLANS, setting.namespace, "in", status, subresource="status")
+        order = await ordered(agents[0])
+        assert (order.id, order.script, order.pods) == (created["metadata"]["uid"], "save", f"{agents[1].name}:1")
+        assert not [command for command in agents[1].commands if command.HasField("run_script")]
+    async with setting.master() as master, master.channel() as channel:
+        agents = [await Agent(index).join(channel) for index in (0, 1)]
+        assert (await ordered(agents[0])).id == order.id
+        await agents[0].send(script=pb.ScriptResult(id=order.id, exit_code=3, message="no space"))
+        job = await until("its end", setting.job, lambda job: job.get("status", {}).get("progress", {}).get("script"))
+        assert job["status"]["progress"]["script"] == {"plan": order.id, "exitCode": 3, "message": "no space"}
 
 
 @pytest.mark.thorough

@@ -138,6 +138,7 @@ class AgentMessage(_message.Message):
     LEAVING_FIELD_NUMBER: _builtins.int
     CHECK_FIELD_NUMBER: _builtins.int
     JOINED_FIELD_NUMBER: _builtins.int
+    SCRIPT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -156,6 +157,8 @@ class AgentMessage(_message.Message):
     def check(self) -> Global___CheckResult: ...
     @_builtins.property
     def joined(self) -> Global___Joined: ...
+    @_builtins.property
+    def script(self) -> Global___ScriptResult: ...
     def __init__(
         self,
         *,
@@ -168,12 +171,13 @@ class AgentMessage(_message.Message):
         leaving: Global___Leaving | None = ...,
         check: Global___CheckResult | None = ...,
         joined: Global___Joined | None = ...,
+        script: Global___ScriptResult | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "joined", b"joined", "leaving", b"leaving", "message", b"message", "started", b"started", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "joined", b"joined", "leaving", b"leaving", "message", b"message", "script", b"script", "started", b"started", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "joined", b"joined", "leaving", b"leaving", "message", b"message", "started", b"started", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "joined", b"joined", "leaving", b"leaving", "message", b"message", "script", b"script", "started", b"started", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "step", "started", "exited", "ack", "leaving", "check", "joined"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "step", "started", "exited", "ack", "leaving", "check", "joined", "script"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -527,6 +531,35 @@ class CheckResult(_message.Message):
 Global___CheckResult: _TypeAlias = CheckResult  # noqa: Y015
 
 @_typing.final
+class ScriptResult(_message.Message):
+    """ScriptResult answers a RunScript, each time when it is repeated after the script's end."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    EXIT_CODE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    exit_code: _builtins.int
+    """As a shell reports it: 128 + signal number when a signal ended the script."""
+    message: _builtins.str
+    """The last lines that it has printed."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        exit_code: _builtins.int = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exit_code", b"exit_code", "id", b"id", "message", b"message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScriptResult: _TypeAlias = ScriptResult  # noqa: Y015
+
+@_typing.final
 class MasterMessage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -539,6 +572,7 @@ class MasterMessage(_message.Message):
     CHECK_FIELD_NUMBER: _builtins.int
     HOSTS_UPDATED_FIELD_NUMBER: _builtins.int
     WORLD_CHANGED_FIELD_NUMBER: _builtins.int
+    RUN_SCRIPT_FIELD_NUMBER: _builtins.int
     command_id: _builtins.int
     @_builtins.property
     def start(self) -> Global___Start:
@@ -572,6 +606,10 @@ class MasterMessage(_message.Message):
     def world_changed(self) -> Global___WorldChanged:
         """Tell the running process the present world, in a role whose processes go on and take it (Notify)."""
 
+    @_builtins.property
+    def run_script(self) -> Global___RunScript:
+        """Run the script of a ScalePlan, once."""
+
     def __init__(
         self,
         *,
@@ -584,12 +622,13 @@ class MasterMessage(_message.Message):
         check: Global___Check | None = ...,
         hosts_updated: Global___HostsUpdated | None = ...,
         world_changed: Global___WorldChanged | None = ...,
+        run_script: Global___RunScript | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "command", b"command", "configure", b"configure", "drain", b"drain", "exit", b"exit", "hosts_updated", b"hosts_updated", "start", b"start", "stop", b"stop", "world_changed", b"world_changed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "command", b"command", "configure", b"configure", "drain", b"drain", "exit", b"exit", "hosts_updated", b"hosts_updated", "run_script", b"run_script", "start", b"start", "stop", b"stop", "world_changed", b"world_changed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "command", b"command", "command_id", b"command_id", "configure", b"configure", "drain", b"drain", "exit", b"exit", "hosts_updated", b"hosts_updated", "start", b"start", "stop", b"stop", "world_changed", b"world_changed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "command", b"command", "command_id", b"command_id", "configure", b"configure", "drain", b"drain", "exit", b"exit", "hosts_updated", b"hosts_updated", "run_script", b"run_script", "start", b"start", "stop", b"stop", "world_changed", b"world_changed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "stop", "drain", "exit", "configure", "check", "hosts_updated", "world_changed"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "stop", "drain", "exit", "configure", "check", "hosts_updated", "world_changed", "run_script"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -880,6 +919,63 @@ class Check(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Check: _TypeAlias = Check  # noqa: Y015
+
+@_typing.final
+class RunScript(_message.Message):
+    """RunScript is repeated until the script's end is known; an agent runs the script of an id once."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class EnvironmentEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ID_FIELD_NUMBER: _builtins.int
+    SCRIPT_FIELD_NUMBER: _builtins.int
+    ENVIRONMENT_FIELD_NUMBER: _builtins.int
+    PODS_FIELD_NUMBER: _builtins.int
+    TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    script: _builtins.str
+    """For `sh -c`; its first argument is `pods`."""
+    pods: _builtins.str
+    """The members that leave or have come: `pod:slots`, with commas between."""
+    timeout_seconds: _builtins.float
+    """Then it is killed, with its process group."""
+    @_builtins.property
+    def environment(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        script: _builtins.str = ...,
+        environment: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        pods: _builtins.str = ...,
+        timeout_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "id", b"id", "pods", b"pods", "script", b"script", "timeout_seconds", b"timeout_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunScript: _TypeAlias = RunScript  # noqa: Y015
 
 @_typing.final
 class World(_message.Message):

@@ -111,11 +111,37 @@ def _scaler(document: Fields, kind: str, report: Report) -> tuple[Json, Fields]:
         ours["timeoutSeconds"] = timeout
     else:
         report.differs(spec.where("timeout"), "the default is 600 seconds, not 60", ("spec",))
-    spec.lose("script", "scripts are not run: write what it does into the training program, or call it yourself")
-    spec.lose("env", "is of the script, which is not run")
+    _script(spec, ours, report)
     if spec.integer("backoffLimit", 0, MAX_INT32) is not None:
         report.differs(spec.where("backoffLimit"), "is left out: it has no effect there either")
     return {"apiVersion": names.API_VERSION, "kind": kind, "metadata": metadata, "spec": ours}, spec
+
+
+def _script(spec: Fields, ours: Json, report: Report) -> None:
+    """Write the script that the launcher runs: there it is a file of its image, and options of that."""
+    script, variables = spec.text("script"), spec.list_of_maps("env")
+    env = [{"name": each.text("name", required=True), "value": _value(each)} for each in variables]
+    for each in variables:
+        each.done()
+    if not script:
+        if env:
+            report.differs(spec.where("env"), "is left out: without a script it has no effect there either")
+        return
+    ours["script"] = f'sh {script} "$1"'
+    if env:
+        ours["env"] = env
+    message = (
+        "the launcher's agent runs it once; the job must allow it, with runPolicy.allowScripts: true, and must be of "
+        "framework horovod. If it fails, the request fails, as there"
+    )
+    report.differs(spec.where("script"), message, ("spec", "script"))
+
+
+def _value(variable: Fields) -> str:
+    value = variable.raw("value")
+    if value is not None and not isinstance(value, str):
+        variable.report.invalid(variable.where("value"), value, "a text; write it in quotes")
+    return value if isinstance(value, str) else ""
 
 
 def _pod_names(pods: list[str], job: str, spec: Fields, report: Report) -> list[str]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
-from elasticjob_api.indices import parse_indices
+from elasticjob_api.indices import parse_indices, read_indices
 from elasticjob_api.roles import kept_roles, notified_roles
 from elasticjob_api.scaleplan import ScalePlan
+from elasticjob_api.times import parse_time
 
 from elasticjob_master.core.rendezvous.rules import RoleSize
+from elasticjob_master.script_order import ScriptOrder
 
 
 def sizes(job: ElasticJob) -> dict[str, RoleSize]:
@@ -68,3 +70,20 @@ def standing_by(unfinished: Iterable[ScalePlan]) -> frozenset[tuple[str, int]]:
     """Return role and index of the members that replace others, as long as those are at work."""
     moves = (move for plan in unfinished for move in plan.status.migrations)
     return frozenset((move.role, move.replacement) for move in moves if move.phase == "Starting")
+
+
+def script_order(unfinished: Iterable[ScalePlan]) -> ScriptOrder | None:
+    """Return the script that a plan wants to have run now: its operator has chosen a pod, and waits for the end."""
+    for plan in unfinished:
+        run, status = plan.status.script, plan.status
+        if run is None or run.pod is None or run.completion_time is not None or not plan.spec.script:
+            continue
+        changed = {
+            (role, index)
+            for role in status.before.keys() | status.targets.keys()
+            for index in read_indices(status.before.get(role, "")) ^ read_indices(status.targets.get(role, ""))
+        }
+        variables = tuple((variable.name, variable.value) for variable in plan.spec.env)
+        until = parse_time(run.start_time) + plan.spec.timeout_seconds
+        return ScriptOrder(plan.metadata.uid, run.pod, plan.spec.script, variables, frozenset(changed), until)
+    return None

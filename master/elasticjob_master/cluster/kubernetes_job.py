@@ -114,6 +114,7 @@ class KubernetesJob:
         unfinished = self._controller.plans.unfinished()
         self._controller.stand_by(job_spec.standing_by(unfinished))
         self._controller.drain(job_spec.draining(job, unfinished))
+        self._controller.scripts.set(job_spec.script_order(unfinished))
         self._scaling.job_scaling = scaling_spec.job_scaling(job, plan_unfinished=bool(unfinished))
         self._learn_from_plans(adopt=not self._controller.plans.requested)
 

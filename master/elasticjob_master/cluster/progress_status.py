@@ -9,6 +9,7 @@ from typing import Any
 from elasticjob_api.times import format_time
 
 from elasticjob_master.core.progress import Progress, format_rate, format_steps
+from elasticjob_master.script_order import ScriptResult
 
 _MOST_PODS = 100
 _LONGEST_PROBLEM = 1024
@@ -23,6 +24,7 @@ def progress_status(
     stragglers: Sequence[str] = (),
     why_not_replaced: str = "",
     unfit: Mapping[str, str] | None = None,
+    script: ScriptResult | None = None,
 ) -> dict[str, Any]:
     """Return `status.progress`; before the first step is reported there is little in it, or nothing."""
     problems: dict[str, Any] = {}
@@ -34,6 +36,8 @@ def progress_status(
             problems["whyNotReplaced"] = why_not_replaced[:_LONGEST_REASON]
     if unfit:
         problems["unfit"] = {pod: unfit[pod][:_LONGEST_PROBLEM] for pod in sorted(unfit)[:_MOST_PODS]}
+    if script is not None:
+        problems["script"] = {"plan": script.plan, "exitCode": script.exit_code, "message": script.message}
     if progress.reported_at is None:
         return problems
     rate, eta = progress.samples_per_second(now), progress.eta_seconds(now)

@@ -37,7 +37,12 @@ class ProgressWriter:
         controller, last = self._controller, None
         while True:
             problems = (controller.health_monitor.stalled_since, controller.health_monitor.stragglers)
-            findings = (*problems, controller.scaling.replacer.why_not, controller.unfit_pods())
+            findings = (
+                *problems,
+                controller.scaling.replacer.why_not,
+                controller.unfit_pods(),
+                controller.scripts.result,
+            )
             if findings != last or controller.now() - self._written_at >= PROGRESS_SECONDS:
                 last = findings
                 await self._write()
@@ -60,6 +65,7 @@ class ProgressWriter:
             stragglers=controller.health_monitor.stragglers,
             why_not_replaced=controller.scaling.replacer.why_not,
             unfit=controller.unfit_pods(),
+            script=controller.scripts.result,
         )
 
     async def _write(self) -> None:

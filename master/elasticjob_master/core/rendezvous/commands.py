@@ -82,6 +82,21 @@ class WorldChanged:
 
 
 @dataclass(frozen=True)
+class RunScript:
+    """Run the script of a plan, which has an id of its own, unless it was run already; and tell its end.
+
+    `pods`: those that leave or have come, as `pod:slots` with commas between.
+    """
+
+    uid: str
+    id: str
+    script: str
+    environment: tuple[tuple[str, str], ...]
+    pods: str
+    timeout_seconds: float
+
+
+@dataclass(frozen=True)
 class ReleaseLeases:
     """The member's training process has ended: return the shards that are leased to it."""
 
@@ -95,4 +110,16 @@ class MemberRemoved:
     uid: str
 
 
-Command = Start | Stop | Drain | Exit | Check | Configure | HostsUpdated | WorldChanged | ReleaseLeases | MemberRemoved
+Command = (
+    Start
+    | Stop
+    | Drain
+    | Exit
+    | Check
+    | Configure
+    | HostsUpdated
+    | WorldChanged
+    | RunScript
+    | ReleaseLeases
+    | MemberRemoved
+)

@@ -23,6 +23,7 @@ from elasticjob_master.core.rendezvous.commands import (
     HostsUpdated,
     MemberRemoved,
     ReleaseLeases,
+    RunScript,
     Start,
     Stop,
     WorldChanged,
@@ -141,6 +142,9 @@ class AgentService:
             case "check":
                 found = message.check
                 controller.node_checked(member, found.number, found.seconds, found.problem, found.unreached)
+            case "script":
+                ended = message.script
+                controller.scripts.ended(member, ended.id, ended.exit_code, ended.message)
             case "hello" if message.hello.draining:
                 controller.leaving(member)
 
@@ -178,6 +182,15 @@ class AgentService:
             case HostsUpdated():
                 updated = pb.HostsUpdated(round=command.round)
                 return pb.MasterMessage(command_id=number, hosts_updated=updated).SerializeToString
+            case RunScript():
+                run = pb.RunScript(
+                    id=command.id,
+                    script=command.script,
+                    environment=dict(command.environment),
+                    pods=command.pods,
+                    timeout_seconds=command.timeout_seconds,
+                )
+                return pb.MasterMessage(command_id=number, run_script=run).SerializeToString
             case ReleaseLeases() | MemberRemoved():
                 return None
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.indices import format_indices
-from elasticjob_api.scaleplan import PlanPhase, ScalePlan
+from elasticjob_api.scaleplan import PlanPhase, ScalePlan, ScalePlanStatus
 from elasticjob_api.times import format_time, parse_time
 from msgspec.structs import replace
 
@@ -22,7 +22,15 @@ from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import Action, EmitEvent, shortest_wait
 from elasticjob_operator.core.model.observed import Observed, Pod
 from elasticjob_operator.core.model.plan import Indices, Quantities, ResolvedPlan
-from elasticjob_operator.core.scaling import completion_status, drain, migration, progress_messages, resize, waiting_for
+from elasticjob_operator.core.scaling import (
+    completion_status,
+    drain,
+    migration,
+    progress_messages,
+    resize,
+    scripts,
+    waiting_for,
+)
 from elasticjob_operator.core.scaling.plan_membership import PlanMembership, membership_of, with_membership
 
 _RESIZE_CHECK_SECONDS = 1.0
@@ -63,15 +71,9 @@ def begin(
     To the replicas of the `edited` roles the plan will not write its size: a later plan gives them what a user has
     written there.
     """
-    leaving = {role: indices - resolved.targets[role] for role, indices in resolved.before.items()}
-    removed = [pod for pod in observed.pods if pod.index in leaving.get(pod.role, ())]
-    draining = drain.pods_to_drain(observed.job, removed)
-    added = {role: indices - resolved.before[role] for role, indices in resolved.targets.items()}
     status = replace(
         plan.status,
-        phase="Draining" if draining else "Executing",
         message="",
-        waiting_for=waiting_for.drains(observed, plan, draining) or _new_members(observed, added),
         before={role: format_indices(indices) for role, indices in resolved.before.items()},
         targets={role: format_indices(indices) for role, indices in resolved.targets.items()},
         spec_replicas={
@@ -82,11 +84,12 @@ def begin(
             for role, by_index in resolved.resources_by_index.items()
         },
         migrations=list(resolved.migrations),
-        draining_pods=draining,
-        removed_pods=drain.limited({pod.name for pod in removed}.difference(draining)),
         start_time=format_time(now),
-        execution_time=None if draining else format_time(now),
     )
+    if plan.spec.script and plan.spec.remove_pods:
+        status = replace(status, phase="Executing", waiting_for="the script")
+    else:
+        status = _begin_to_drain(observed, plan, status, resolved.before, resolved.targets, now)
     change = completion_status.description(
         resolved.before, resolved.targets, resolved.resources, len(resolved.migrations)
     )
@@ -94,9 +97,35 @@ def begin(
     return [*patches.plan_status(plan, status), EmitEvent("ScalingStarted", note, action="Scale")]
 
 
-def end(plan: ScalePlan, phase: PlanPhase, message: str, now: float, *, pods: Sequence[Pod] = ()) -> list[Action]:
-    """Return the write of the plan's final phase, and the event that announces it."""
-    status = completion_status.final_status(plan.status, phase, message, now, pods=pods)
+def _begin_to_drain(
+    observed: Observed, plan: ScalePlan, status: ScalePlanStatus, before: Indices, targets: Indices, now: float
+) -> ScalePlanStatus:
+    """Return the plan's status when the members to remove begin to leave; without any, the rest is executed."""
+    leaving = {role: indices - targets[role] for role, indices in before.items()}
+    added = {role: indices - before[role] for role, indices in targets.items()}
+    removed = [pod for pod in observed.pods if pod.index in leaving.get(pod.role, ())]
+    draining = drain.pods_to_drain(observed.job, removed)
+    return replace(
+        status,
+        phase="Draining" if draining else "Executing",
+        waiting_for=waiting_for.drains(observed, plan, draining) or _new_members(observed, added),
+        draining_pods=draining,
+        removed_pods=drain.limited({pod.name for pod in removed}.difference(draining)),
+        execution_time=None if draining else format_time(now),
+    )
+
+
+def end(
+    plan: ScalePlan,
+    phase: PlanPhase,
+    message: str,
+    now: float,
+    *,
+    pods: Sequence[Pod] = (),
+    status: ScalePlanStatus | None = None,
+) -> list[Action]:
+    """Return the write of the plan's final phase, and the event that announces it; `status`: what it has become."""
+    status = completion_status.final_status(status or plan.status, phase, message, now, pods=pods)
     note = f"{plan.metadata.name}: {phase}{': ' if message else ''}{message}"
     warning = phase in ("Failed", "PartiallySucceeded")
     return [*patches.plan_status(plan, status), EmitEvent(f"Scaling{phase}", note, action="Scale", warning=warning)]
@@ -111,11 +140,54 @@ def advance(observed: Observed, status: ElasticJobStatus, plan: ScalePlan, now: 
     if not completion_status.ends_early(plan.status):
         result.overrides = resize.resources_by_role(plan)
         result.avoided_nodes = migration.avoided_nodes(observed, plan)
-    if plan.status.execution_time is None:
+    if plan.status.execution_time is None and plan.spec.remove_pods and scripts.is_pending(plan):
+        _run_script_before(observed, plan, result, members, now)
+    elif plan.status.execution_time is None:
         _drain(observed, plan, result, members, now)
     else:
         _execute(observed, plan, result, members, now)
     return result
+
+
+def _run_script_before(
+    observed: Observed, plan: ScalePlan, result: ScalingResult, members: PlanMembership, now: float
+) -> None:
+    """Have the script run while all members are at work; then the leaving ones drain, or the plan fails."""
+    result.counted = {role: result.counted[role] | members.before[role] for role in result.counted}
+    result.staying = {role: result.staying[role] | members.before[role] for role in result.staying}
+    since = parse_time(plan.status.start_time or format_time(now))
+    status = scripts.advance(observed, plan, since, now)
+    run = status.script
+    if run is None or run.completion_time is None:
+        _wait_for_script(plan, result, status, since, now)
+    elif run.exit_code == 0:
+        status = _begin_to_drain(observed, plan, status, members.before, members.targets, now)
+        result.actions += patches.plan_status(plan, status)
+    else:
+        unchanged = {role: format_indices(indices) for role, indices in members.before.items()}
+        result.actions += end(plan, "Failed", scripts.failure(run), now, status=replace(status, targets=unchanged))
+
+
+def _run_script_after(
+    observed: Observed, plan: ScalePlan, result: ScalingResult, members: PlanMembership, now: float
+) -> None:
+    """Have the script run when the new members are ready; if it fails, they are removed."""
+    since = parse_time(plan.status.execution_time or format_time(now))
+    status = scripts.advance(observed, plan, since, now)
+    run = status.script
+    if run is None or run.completion_time is None:
+        _wait_for_script(plan, result, status, since, now)
+        return
+    if run.exit_code != 0:
+        unchanged = {role: format_indices(indices) for role, indices in members.before.items()}
+        message = f"rolled back: {scripts.failure(run)}"
+        status = replace(status, targets=unchanged, message=message, waiting_for="")
+    result.actions += patches.plan_status(plan, status)
+
+
+def _wait_for_script(plan: ScalePlan, result: ScalingResult, status: ScalePlanStatus, since: float, now: float) -> None:
+    result.actions += patches.plan_status(plan, status)
+    result.requeue_after = scripts.seconds_left(status, plan.spec.timeout_seconds, since, now)
 
 
 def _drain(observed: Observed, plan: ScalePlan, result: ScalingResult, members: PlanMembership, now: float) -> None:
@@ -123,7 +195,9 @@ def _drain(observed: Observed, plan: ScalePlan, result: ScalingResult, members: 
     waiting = drain.not_drained(observed, set(plan.status.draining_pods))
     roles = {pod.role for pod in observed.pods if pod.name in plan.status.draining_pods}
     allowed = drain.drain_seconds(observed, plan, roles)
-    seconds_left = parse_time(plan.status.start_time or format_time(now)) + allowed - now
+    run = plan.status.script
+    since = (run.completion_time if run is not None else None) or plan.status.start_time or format_time(now)
+    seconds_left = parse_time(since) + allowed - now
     if waiting and seconds_left > 0:
         result.counted = drain.with_members_of(observed, result.counted, set(waiting))
         status = drain.with_draining_if_worth_a_write(plan.status, waiting)
@@ -155,6 +229,8 @@ def _execute(observed: Observed, plan: ScalePlan, result: ScalingResult, members
             total = sum(map(len, members.added.values()))
             why = progress_messages.not_ready_message(observed, not_ready, total)
             _time_out(plan, result, members, not_ready, why)
+    elif plan.spec.create_pods and scripts.is_pending(plan):
+        _run_script_after(observed, plan, result, members, now)
     elif migration.in_progress(plan.status):
         _migrate(observed, plan, result, now)
     elif gone := _not_gone(observed, members):

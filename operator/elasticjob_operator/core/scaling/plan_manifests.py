@@ -14,6 +14,7 @@ from msgspec import to_builtins
 
 from elasticjob_operator.core.model.observed import Observed, owner_reference
 from elasticjob_operator.core.model.plan import PlanRefused
+from elasticjob_operator.core.scaling import scripts
 from elasticjob_operator.core.scaling.limits import check_bounds
 from elasticjob_operator.core.scaling.member_selection import dispensable_members, members_to_remove
 from elasticjob_operator.core.scaling.resolve import member_of
@@ -44,6 +45,7 @@ def plan_for_scaler(observed: Observed, scaler: ScaleIn | ScaleOut) -> Json:
     """
     job = observed.job
     check_role(job, scaler)
+    scripts.check(job, scaler.spec)
     if isinstance(scaler, ScaleOut):
         spec = ScalePlanSpec(
             job_name=job.metadata.name,
@@ -51,6 +53,8 @@ def plan_for_scaler(observed: Observed, scaler: ScaleIn | ScaleOut) -> Json:
             reason=f"ScaleOut {scaler.metadata.name}",
             create_pods=[PodToCreate(role=scaler.spec.role)] * _count_to_add(job, scaler),
             timeout_seconds=scaler.spec.timeout_seconds,
+            script=scaler.spec.script,
+            env=scaler.spec.env,
         )
     else:
         spec = ScalePlanSpec(
@@ -62,6 +66,8 @@ def plan_for_scaler(observed: Observed, scaler: ScaleIn | ScaleOut) -> Json:
                 for index in sorted(_indices_to_remove(observed, scaler))
             ],
             timeout_seconds=scaler.spec.timeout_seconds,
+            script=scaler.spec.script,
+            env=scaler.spec.env,
         )
     return manifest(job, scaler_plan_name(job, scaler), spec, owner_reference(scaler))
 

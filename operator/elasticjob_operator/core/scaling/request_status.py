@@ -54,7 +54,7 @@ def copy_plan_status(observed: Observed, now: float) -> list[Action]:
         elif plan.status.phase in FINISHED:
             phase: ScalerPhase = "ScaleSucceeded" if plan.status.phase == "Succeeded" else "ScaleFailed"
             pods = [*plan.status.created_pods, *plan.status.removed_pods]
-            status = replace(scaler.status, plan=plan.metadata.name, pods=pods)
+            status = replace(scaler.status, plan=plan.metadata.name, pods=pods, script=plan.status.script)
             actions += finish(scaler, phase, plan.status.message, now, status=status)
         elif scaler.status.phase != "Scaling":
             status = replace(scaler.status, phase="Scaling", message="", plan=plan.metadata.name)

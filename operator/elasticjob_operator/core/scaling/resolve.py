@@ -19,6 +19,7 @@ from elasticjob_operator.core.model.plan import (
     ResolvedPlan,
     current_indices,
 )
+from elasticjob_operator.core.scaling import scripts
 from elasticjob_operator.core.scaling.limits import check_resources, check_size
 from elasticjob_operator.core.scaling.member_selection import dispensable_members, free_indices, with_size
 
@@ -32,6 +33,7 @@ def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> ResolvedPl
     Raises:
         PlanRefused: a part of it cannot be met; nothing of it is executed then.
     """
+    scripts.check(job, plan.spec)
     spec, before = plan.spec, current_indices(job.status)
     # A pod that still exists keeps its index, so that its end is not counted for a new member of that index.
     taken = {role: indices | {pod.index for pod in pods if pod.role == role} for role, indices in before.items()}

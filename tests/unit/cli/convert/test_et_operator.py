@@ -122,9 +122,28 @@ def test_pods_of_a_job_with_another_name_are_those_of_the_other_name() -> None:
     assert spec_of(by_name) == {"jobName": name, "podNames": [f"{name}-worker-3"]}
 
 
-def test_scripts_are_lost_with_their_variables() -> None:
+def test_scripts_are_run_by_the_launcher_as_there_with_their_variables() -> None:
     [document] = sample("et_operator/scale-out-with-script.yaml")
-    assert [text.split(":")[1].strip() for text in lost(document)] == ["spec.script", "spec.env"]
+    assert lost(document) == []
+    spec = spec_of(document)
+    assert spec["script"] == 'sh /usr/local/bin/scaler.sh --add "$1"'
+    assert spec["env"] == [{"name": "TEST1", "value": "test1"}, {"name": "TEST2", "value": "test2"}]
+    assert any("runPolicy.allowScripts: true" in note.message for note in converted(document).notes)
+
+
+def test_a_variable_that_no_shell_has_is_an_error() -> None:
+    [document] = sample("et_operator/scale-out-with-script.yaml")
+    document["spec"]["env"] = [{"name": "not-a-name", "value": "x"}]
+    assert "not-a-name" in errors(document)[0] or "env[0].name" in errors(document)[0]
+    document["spec"]["env"] = [{"name": "NUMBER", "value": 3}]
+    assert "spec.env[0].value" in errors(document)[0]
+
+
+def test_variables_without_a_script_are_left_out_and_said() -> None:
+    [document] = sample("et_operator/scale-out-with-script.yaml")
+    del document["spec"]["script"]
+    assert spec_of(document).keys() & {"script", "env"} == set()
+    assert any("without a script" in note.message for note in converted(document).notes)
 
 
 def test_a_scale_in_that_names_nothing_is_an_error_and_not_a_removal_of_all() -> None:
