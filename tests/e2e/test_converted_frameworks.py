@@ -71,3 +71,33 @@ def test_a_permanent_failure_of_a_task_ends_the_job_although_retries_are_left(sa
     status = user.status()
     assert not status.get("retries")
     assert "210" in status["lastFailure"], status
+
+
+def test_a_task_that_is_always_retried_knows_its_attempt_and_runs_again_until_the_framework_is_stopped(
+    sandbox: Sandbox, folder: Path
+) -> None:
+    (framework,) = sample("framework_controller/batch.yaml")
+    (container,) = containers(framework)
+    group = framework["spec"]["taskRoles"][0]
+    group["taskNumber"], group["task"]["retryPolicy"] = 1, {"fancyRetryPolicy": False, "maxRetryCount": -2}
+    container["command"][-1] = (
+        f"echo $FC_FRAMEWORK_ATTEMPT_ID/$FC_TASK_ATTEMPT_INSTANCE_UID >> {folder}/attempts; "
+        "[ $FC_TASK_ATTEMPT_ID -lt 2 ] && exit $FC_TASK_ATTEMPT_ID; exec sleep 3600"
+    )
+    create_converted(sandbox, framework)
+    name = framework["metadata"]["name"]
+    user, attempts = KubectlUser(sandbox, name), folder / "attempts"
+
+    def begun() -> list[str]:
+        return attempts.read_text().splitlines() if attempts.exists() else []
+
+    user.until("one success, one failure, and the third attempt", lambda: len(begun()) == 3)
+    assert [line.partition("_")[0] for line in begun()] == ["0/0", "0/1", "0/2"]
+    assert len({line.partition("_")[2] for line in begun()}) == 3, "each has a pod of its own"
+    (failure,) = user.status()["failures"]
+    assert (failure["exitCode"], failure["attempt"], failure["action"]) == (1, 1, "Ignore")
+    user.kubectl("patch", f"ej/{name}", "--type=merge", "-p", '{"spec": {"runPolicy": {"stop": true}}}')
+    user.wait(f"ej/{name}", ".status.phase", "Failed")
+    reason = '{.status.conditions[?(@.type=="Failed")].reason}'
+    assert user.kubectl("get", f"ej/{name}", "-o", f"jsonpath={reason}") == "Stopped"
+    assert not user.status().get("retries")
