@@ -26,6 +26,8 @@ HOROVOD_FORM, SLOTS_FORM, SCRIPT = "hostfile", "deepspeed-hostfile", "discover_h
 FIRST_SECONDS = 5.0
 """How long a registered agent waits for the first list, so that the launcher's command finds the files."""
 RETRY_SECONDS = 1.0
+_MOUNT_POINT = 4
+"""The column of mountinfo."""
 
 
 def folder(wanted: Path, otherwise: Path) -> Path:
@@ -33,7 +35,13 @@ def folder(wanted: Path, otherwise: Path) -> Path:
 
     Otherwise it is a folder of the machine itself, as below the embedded cluster's node, or of the image, and not ours.
     """
-    return wanted if os.path.ismount(wanted) and os.access(wanted, os.W_OK | os.X_OK) else otherwise
+    return wanted if _is_mounted(wanted) and os.access(wanted, os.W_OK | os.X_OK) else otherwise
+
+
+def _is_mounted(path: Path) -> bool:
+    """Return whether the kernel lists a mount there: a volume may be of the same file system as the image."""
+    with Path("/proc/self/mountinfo").open() as mounts:
+        return any(line.split(" ")[_MOUNT_POINT] == str(path) for line in mounts)
 
 
 def contents(hosts: Sequence[pb.Host], *, addresses: bool) -> dict[str, str]:
