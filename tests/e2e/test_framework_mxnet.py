@@ -16,6 +16,9 @@ from elasticjob_api.v1.job_pb2 import JOB_PHASE_TRAINING
 from elasticjob_cli.demo.observer import JobObserver
 from elasticjob_kube.session import Json
 
+from tests.support.convert import sample
+from tests.support.e2e.converted import create_converted, set_environment
+from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.sandbox import EXAMPLES, Sandbox
 
 pytestmark = [
@@ -112,3 +115,18 @@ async def test_workers_come_and_go_are_killed_and_every_sample_is_in_the_sums_on
         assert progress.step == STEPS
         assert progress.metrics["samples"] == STEPS * BATCH, "all samples of every step are in it once"
         assert progress.metrics["accuracy"] > 0.9
+
+
+def test_a_converted_job_of_dl_operator_trains_with_its_scheduler_and_server(
+    sandbox: Sandbox, folder: Path, python: str
+) -> None:
+    (mx_job,) = sample("dl_operator/mxjob.yaml")
+    for replicas in mx_job["spec"]:
+        (container,) = replicas["template"]["spec"]["containers"]
+        container["command"] = [python, str(EXAMPLES / "frameworks" / "mxnet" / "train.py")]  # that of its image
+        set_environment(container, STEPS="300", CHECKPOINT_DIR=str(folder), DMLC_NODE_HOST="$(ELASTICJOB_POD_IP)")
+    create_converted(sandbox, mx_job)
+    user = KubectlUser(sandbox, "test02", folder)
+    user.until("the job's success", lambda: user.status().get("phase") == "Succeeded", seconds=SECONDS)
+    progress = user.status()["progress"]
+    assert (progress["step"], progress["metrics"]["samples"]) == (300, 300 * BATCH), progress

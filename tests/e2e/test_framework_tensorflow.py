@@ -13,6 +13,9 @@ from elasticjob_api.elasticjob import Progress
 from elasticjob_cli.demo.observer import JobObserver
 from elasticjob_kube.session import Json
 
+from tests.support.convert import sample
+from tests.support.e2e.converted import create_converted
+from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.sandbox import EXAMPLES, Sandbox
 from tests.support.e2e.trial import Trial, check_worlds, worlds
 
@@ -23,6 +26,7 @@ pytestmark = [
 
 NAME, MIRRORED = "digits-tensorflow", "digits-mirrored"
 STEPS, EPOCHS, SECONDS = 3000, 300, 240.0
+BETWEEN_GRAPH = Path(__file__).parents[1] / "support" / "e2e" / "between_graph_training.py"
 STEPS_PER_EPOCH, BATCH, CHECKPOINT_STEPS = 12, 125, 100
 """Of the example with MultiWorkerMirroredStrategy."""
 
@@ -125,3 +129,19 @@ async def test_two_jobs_with_the_same_roles_train_at_a_time(sandbox: Sandbox, fo
         for observer in (one, other):
             assert observer.job is not None
             assert not observer.job.status.replica_statuses["worker"].restarts
+
+
+def test_a_converted_job_of_dl_operator_trains_with_the_static_cluster_of_its_tf_config(
+    sandbox: Sandbox, folder: Path, python: str
+) -> None:
+    (tf_job,) = sample("dl_operator/tfjob.yaml")
+    for replicas in tf_job["spec"]:
+        (container,) = replicas["template"]["spec"]["containers"]
+        container["command"] = [python, str(BETWEEN_GRAPH), str(folder), "500"]
+    create_converted(sandbox, tf_job)
+    user = KubectlUser(sandbox, "tf01", folder)
+    user.until("the job's success", lambda: user.status().get("phase") == "Succeeded", seconds=SECONDS)
+    ended = {path.name: path.read_text() for path in folder.glob("ended-*")}
+    assert ended.keys() == {"ended-0", "ended-1"}
+    assert all(text.startswith("2 workers") and text.endswith("weight 3.0") for text in ended.values()), ended
+    assert any(" 500 steps" in text for text in ended.values()), ended
