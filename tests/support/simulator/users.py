@@ -73,10 +73,11 @@ class Users:
         found |= {"restartLimit": rng.choice((0, 3, 1000, 1000, 1000)), "drainSeconds": rng.choice((0, 5, 30))}
         found |= rng.choice(({}, {}, {"podForceDeleteSeconds": rng.choice((0, 20))}))
         found |= rng.choice(({},) * 5 + ({"completion": {"minSucceeded": 1}}, {"completion": {"minFailed": 2}}))
-        rule = {
+        rule: Json = {
             "action": rng.choice(("Ignore", "Restart", "RestartWithMoreMemory", "FailJob")),
             "exitCodes": [rng.choice((1, 3))],
         }
+        rule |= rng.choice(({}, {"minDelaySeconds": 400}, {"minDelaySeconds": 1, "maxDelaySeconds": 60}))
         found |= rng.choice(({},) * 5 + ({"restartRules": [rule]},))
         return found
 
