@@ -77,8 +77,8 @@ class PlanInvariants:
         job, status = self.history.objects[ELASTIC_JOBS].get(plan["spec"]["jobName"]), plan["status"]
         if (
             job is None
-            or job["status"].get("phase") in FINISHED_JOB_PHASES
             or belongs_to_other_job(plan, job["metadata"]["uid"])
+            or job["status"].get("phase") in FINISHED_JOB_PHASES
         ):
             return
         policy = job["spec"].get("runPolicy", {})
