@@ -553,6 +553,14 @@ class Retry(Object, frozen=True):
     )
 
 
+class NodeConditionMatch(Object, frozen=True):
+    """A condition of a node."""
+
+    type: Annotated[str, Meta(description="Its type, such as one that a problem detector sets.", max_length=316)]
+    status: Annotated[Literal["True", "False", "Unknown"], Meta(description="The status that is a problem.")] = "True"
+    seconds: Annotated[int, Meta(description="How long the node must have it.", ge=0, le=3600)] = 60
+
+
 class RunPolicy(Object, frozen=True):
     """The job's life."""
 
@@ -598,6 +606,13 @@ class RunPolicy(Object, frozen=True):
             "runs commands in the launcher."
         ),
     ] = False
+    replace_on_node_conditions: Annotated[
+        list[NodeConditionMatch],
+        Meta(
+            description="Members on a node that has one of these conditions are replaced on nodes without, once each.",
+            max_length=16,
+        ),
+    ] = []
     scheduling_policy: Annotated[SchedulingPolicy, Meta(description="Scheduling.")] = SchedulingPolicy()
     managed_by: Annotated[
         Annotated[str, Meta(max_length=63)] | None,

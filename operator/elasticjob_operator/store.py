@@ -25,7 +25,7 @@ from elasticjob_operator.core.members.cluster_rules import Rules, with_cluster_r
 from elasticjob_operator.core.model.actions import ResizePod
 from elasticjob_operator.core.model.identity import identity_of
 from elasticjob_operator.core.model.limit_ranges import LimitRange, default_limits
-from elasticjob_operator.core.model.observed import Observed, Pod, Repair
+from elasticjob_operator.core.model.observed import NodeCondition, Observed, Pod, Repair
 from elasticjob_operator.core.model.patches import readable
 from elasticjob_operator.core.scaling.disruption import Node, leaving_reason
 from elasticjob_operator.infrastructure_record import InfrastructureRecord
@@ -69,6 +69,7 @@ class Store:
     _infrastructure: dict[str, InfrastructureRecord] = field(default_factory=lambda: defaultdict(InfrastructureRecord))
     _leaving_nodes: dict[str, str] = field(default_factory=dict)
     _node_labels: dict[str, dict[str, str]] = field(default_factory=dict)
+    _node_conditions: dict[str, tuple[NodeCondition, ...]] = field(default_factory=dict)
     _limit_ranges: dict[str, dict[str, LimitRange]] = field(default_factory=lambda: defaultdict(dict))
     _refused_resizes: dict[str, tuple[ResizePod, str]] = field(default_factory=dict)
     _repairs: dict[str, Repair] = field(default_factory=dict)
@@ -148,18 +149,23 @@ class Store:
         return key
 
     def update_node(self, before: Node | None, after: Node | None) -> list[JobKey]:
-        """Note a node's labels and whether it is leaving; return the keys of the jobs that this concerns."""
+        """Note what a node is like and whether it is leaving; return the keys of the jobs that the change concerns."""
         node = after or before
         assert node is not None
         name, why = node.metadata.name, leaving_reason(after) if after else None
-        labels = after.metadata.labels if after else None
+        labels, conditions = (after.metadata.labels, after.status.conditions) if after else (None, None)
         left, moved = self._leaving_nodes.get(name) != why, self._node_labels.get(name) != labels
+        other_conditions = self._node_conditions.get(name) != conditions
         _put(self._leaving_nodes, name, why)
         _put(self._node_labels, name, labels)
-        if not left and not moved:
+        _put(self._node_conditions, name, conditions)
+        if not left and not moved and not other_conditions:
             return []
-        keys = [JobKey(job.namespace, job.name) for job in self.pods.on_node(name)]
-        return [key for key in keys if left or ((job := self.job(key)) is not None and job.spec.topology_key)]
+        return [
+            key
+            for key in (JobKey(job.namespace, job.name) for job in self.pods.on_node(name))
+            if left or ((job := self.job(key)) is not None and _cares(job, moved=moved, conditions=other_conditions))
+        ]
 
     def update_limit_range(self, before: LimitRange | None, after: LimitRange | None) -> None:
         """Cache a LimitRange that was added, changed or deleted (`after` None)."""
@@ -210,6 +216,7 @@ class Store:
             status_written_at=self._status_written_at.get(uid, 0.0),
             leaving_nodes=self._leaving_nodes,
             node_labels=self._node_labels,
+            node_conditions=self._node_conditions,
             infrastructure_ensured=infrastructure.ensured_for == manifest_inputs(job),
             account_created="" if account is None else account.created,
             secret_made_anew=infrastructure.secret_made_anew,
@@ -267,6 +274,11 @@ def key_of(custom: Custom) -> JobKey:
     """Return the job that a custom resource is, or names."""
     name = custom.metadata.name if isinstance(custom, ElasticJob) else custom.spec.job_name
     return JobKey(custom.metadata.namespace, name)
+
+
+def _cares(job: ElasticJob, *, moved: bool, conditions: bool) -> bool:
+    """Whether a job's decisions depend on the labels or conditions of nodes, as far as these have changed."""
+    return bool((moved and job.spec.topology_key) or (conditions and job.spec.run_policy.replace_on_node_conditions))
 
 
 def _put(known: dict[str, T], name: str, value: T | None) -> None:

@@ -111,6 +111,43 @@ async def test_a_member_on_a_cordoned_node_is_drained_and_replaced_uncounted(
             assert (await kube.get(ELASTIC_JOBS, namespace, "job"))["spec"]["replicaSpecs"]["worker"]["replicas"] == 2
 
 
+async def test_members_on_sick_nodes_are_replaced_by_pods_that_may_run_on_none_of_them(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    policy = {"replaceOnNodeConditions": [{"type": "GPUUnhealthy", "seconds": 0}]}
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        await running(kube, namespace, runPolicy=policy)
+        async with on_nodes(kube, namespace, "job-worker-0", "job-worker-1") as nodes:
+            for node in nodes:
+                condition = {"type": "GPUUnhealthy", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+                await kube.patch(NODES, None, node, {"status": {"conditions": [condition]}}, subresource="status")
+            replaced = {"job-worker-0", "job-worker-1"}.isdisjoint
+            await until("both are replaced", lambda: workers(kube, namespace), replaced, seconds=120)
+            plans = await disruptions(kube, namespace)
+            assert {plan["status"]["phase"] for plan in plans} == {"Succeeded"}, plans
+            last = plans[-1]["status"]["createdPods"][-1]
+            affinity = (await kube.get(PODS, namespace, last))["spec"]["affinity"]["nodeAffinity"]
+            (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+            assert [field["values"] for field in term["matchFields"]] == [[node] for node in sorted(nodes)]
+            assert has_no_restart(await settled(kube, namespace, 2))
+
+
+async def test_the_status_has_the_topology_domains_of_the_members_nodes(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        await running(kube, namespace, topologyKey="example.com/rack")
+        async with on_nodes(kube, namespace, "job-worker-0", "job-worker-1") as nodes:
+            for node, rack in zip(nodes, ("r1", "r2"), strict=True):
+                await kube.patch(NODES, None, node, {"metadata": {"labels": {"example.com/rack": rack}}})
+
+            async def domains() -> Any:
+                status = await status_of(kube, namespace, ELASTIC_JOBS, "job")
+                return status["replicaStatuses"]["worker"].get("topologyDomains")
+
+            await until("the domains", domains, lambda found: found == {"r1": "0", "r2": "1"})
+
+
 async def test_a_notice_is_taken_once_though_the_operator_was_away_and_is_killed_over_it(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from elasticjob_operator.core import job_status, retry
 from elasticjob_operator.core.deadlines import check_active_deadline, check_deadlines
 from elasticjob_operator.core.health_conditions import health_events
 from elasticjob_operator.core.job_end import clean_up_job, end_job, finish_job
-from elasticjob_operator.core.manifests.placement import avoiding_node
+from elasticjob_operator.core.manifests.placement import avoiding
 from elasticjob_operator.core.manifests.validation import validation_error
 from elasticjob_operator.core.members.completion import has_succeeded, why_it_cannot_succeed
 from elasticjob_operator.core.members.failure_policy import restart_rules_error
@@ -149,9 +149,9 @@ def _reconcile_active(observed: Observed, now: float, defaults: Defaults) -> Dec
 
 
 def _placed(create: CreatePod, scaling: ScalingResult) -> CreatePod:
-    """Return the creation of a member's pod, which avoids a node if the running plan says so."""
-    node = scaling.avoided_nodes.get(create.member)
-    return dataclasses.replace(create, body=avoiding_node(create.body, node)) if node else create
+    """Return the creation of a member's pod, which avoids nodes if the running plan says so."""
+    nodes = scaling.avoided_nodes.get(create.member)
+    return dataclasses.replace(create, body=avoiding(create.body, nodes)) if nodes else create
 
 
 def _prerequisites(

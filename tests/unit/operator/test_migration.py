@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_OUTS, SCALE_PLANS
-from elasticjob_operator.core.manifests.placement import avoiding_node
+from elasticjob_operator.core.manifests.placement import AvoidedNodes, avoiding
 from elasticjob_operator.core.scaling import resize
 
 from tests.support.job_cluster import end_training
@@ -86,7 +86,7 @@ def test_what_the_template_prefers_is_preferred_beside_other_nodes() -> None:
         "requiredDuringSchedulingIgnoredDuringExecution": required,
     }
     pod = {"spec": {"affinity": {"podAffinity": {}, "nodeAffinity": of_nodes}}}
-    affinity = avoiding_node(pod, "n")["spec"]["affinity"]
+    affinity = avoiding(pod, AvoidedNodes(preferred=("n",)))["spec"]["affinity"]
     assert affinity["podAffinity"] == {}
     assert affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] == required
     preferred = affinity["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]

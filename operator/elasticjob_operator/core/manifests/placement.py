@@ -1,8 +1,9 @@
-"""Where a pod shall run: a member that replaces another one prefers other nodes, if the plan says so."""
+"""Where a pod shall run: a member that replaces another one avoids nodes, if the plan says so."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 Json = dict[str, Any]
@@ -11,17 +12,37 @@ _WEIGHT = 100
 """The highest one: what the user's template prefers may have it, too."""
 
 
-def avoiding_node(pod: Mapping[str, Any], node: str) -> Json:
-    """Return a pod's manifest that prefers every other node to this one, beside what its template prefers.
+@dataclass(frozen=True)
+class AvoidedNodes:
+    """Nodes that a pod shall avoid.
 
-    It is no requirement: where there is no other node, the pod runs on this one.
+    Attributes:
+        preferred: it runs there only if there is no other node.
+        required: it never runs there.
     """
+
+    preferred: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+
+
+def avoiding(pod: Mapping[str, Any], nodes: AvoidedNodes) -> Json:
+    """Return a pod's manifest that avoids nodes, beside what its template prefers and requires."""
     affinity: Json = pod["spec"].get("affinity") or {}
-    of_nodes: Json = affinity.get("nodeAffinity") or {}
-    others = {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": [node]}]}
-    preferred = [
-        *(of_nodes.get("preferredDuringSchedulingIgnoredDuringExecution") or ()),
-        {"weight": _WEIGHT, "preference": others},
-    ]
-    of_nodes = {**of_nodes, "preferredDuringSchedulingIgnoredDuringExecution": preferred}
+    of_nodes: Json = dict(affinity.get("nodeAffinity") or {})
+    if nodes.preferred:
+        key = "preferredDuringSchedulingIgnoredDuringExecution"
+        others = {"weight": _WEIGHT, "preference": {"matchFields": _none_of(nodes.preferred)}}
+        of_nodes[key] = [*(of_nodes.get(key) or ()), others]
+    if nodes.required:
+        key = "requiredDuringSchedulingIgnoredDuringExecution"
+        fields = _none_of(nodes.required)
+        terms = (of_nodes.get(key) or {}).get("nodeSelectorTerms")
+        # One of the terms must hold, so each gets the nodes that none may have. An empty one holds for no node.
+        terms = [{**term, "matchFields": [*(term.get("matchFields") or ()), *fields]} for term in terms or () if term]
+        of_nodes[key] = {"nodeSelectorTerms": terms or [{"matchFields": fields}]}
     return {**pod, "spec": {**pod["spec"], "affinity": {**affinity, "nodeAffinity": of_nodes}}}
+
+
+def _none_of(nodes: tuple[str, ...]) -> list[Json]:
+    """Return requirements of which all must hold; the field takes one value in each."""
+    return [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]

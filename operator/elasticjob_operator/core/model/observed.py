@@ -179,6 +179,14 @@ class Pod(Object, frozen=True):
         return next((c for c in self.status.conditions if c.type == kind and c.status == "True"), None)
 
 
+class NodeCondition(Object, frozen=True):
+    """A condition of a node, without the time of its last heartbeat."""
+
+    type: str = ""
+    status: str = ""
+    last_transition_time: str | None = None
+
+
 MemberKey = tuple[str, int]
 """Role and index of a member; the index of a master is -1."""
 
@@ -209,6 +217,7 @@ class Observed:
         leaving_nodes: nodes that are about to go, and the key of `LEAVING_REASONS` that says why
             (core/scaling/disruption.py).
         node_labels: the labels of nodes, by their names; empty for an operator that may not watch nodes.
+        node_conditions: the conditions of nodes, by their names; likewise.
         infrastructure_ensured: whether this process has found or made Secret, Services and so on as the spec says.
         account_created: when the master's service account was made; empty: not known.
         secret_made_anew: when the job's Secret was made with other contents than it had before; empty: never.
@@ -231,6 +240,7 @@ class Observed:
     status_written_at: float = 0.0
     leaving_nodes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     node_labels: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    node_conditions: Mapping[str, tuple[NodeCondition, ...]] = dataclasses.field(default_factory=dict)
     infrastructure_ensured: bool = True
     account_created: str = ""
     secret_made_anew: str = ""

@@ -24,7 +24,7 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from elasticjob_operator.core.model.actions import CreatePlan
-from elasticjob_operator.core.model.observed import Observed, Pod, owner_reference
+from elasticjob_operator.core.model.observed import NodeCondition, Observed, Pod, owner_reference
 from elasticjob_operator.core.model.plan import Indices, current_indices
 from elasticjob_operator.core.scaling import plan_manifests
 
@@ -79,11 +79,18 @@ class NodeMeta(Object, frozen=True):
     deletion_timestamp: str | None = None
 
 
+class NodeStatus(Object, frozen=True):
+    """The part of a node's status that is read."""
+
+    conditions: tuple[NodeCondition, ...] = ()
+
+
 class Node(Object, frozen=True):
     """A node, without the large parts of its metadata and status."""
 
     metadata: NodeMeta
     spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
 
 
 class _Toleration(Object, frozen=True):
@@ -117,10 +124,11 @@ def plans_for_disruptions(observed: Observed) -> list[CreatePlan]:
 
 def without_gone_pods(observed: Observed, plan: ScalePlan) -> ScalePlan:
     """Return a Disruption plan without the pods that have gone meanwhile; those members are started again anyway."""
+    migrating = [entry for entry in plan.spec.migrate_pods if entry.name is None or entry.name in _staying(observed)]
+    plan = replace(plan, spec=replace(plan.spec, migrate_pods=migrating))
     if len(plan.spec.remove_pods) != len(plan.spec.create_pods):
         return plan  # a user's plan: the operator's own have a new pod for each that is removed
-    members = current_indices(observed.job.status)
-    staying = {pod.name for pod in observed.pods if _is_running_member(pod, members)}
+    staying = _staying(observed)
     pairs = list(zip(plan.spec.remove_pods, plan.spec.create_pods, strict=True))
     pairs = [(old, new) for old, new in pairs if old.name is None or old.name in staying]
     spec = replace(plan.spec, remove_pods=[old for old, _ in pairs], create_pods=[new for _, new in pairs])
@@ -136,7 +144,9 @@ def is_empty(plan: ScalePlan) -> bool:
 def plans_to_keep(observed: Observed) -> frozenset[str]:
     """Return the names of the plans of which a pod still exists; without them that pod would get another plan."""
     present = {pod.name for pod in observed.pods}
-    return frozenset(plan.metadata.name for plan in observed.plans if not present.isdisjoint(_names_in([plan])))
+    return frozenset(
+        plan.metadata.name for plan in observed.plans if not present.isdisjoint(_names_in([plan]) | _migrated_in(plan))
+    )
 
 
 def _disruption_reason(observed: Observed, pod: Pod) -> str | None:
@@ -148,6 +158,11 @@ def _disruption_reason(observed: Observed, pod: Pod) -> str | None:
     if key is None or _tolerates(observed.job, pod.role, key):
         return None
     return f"node {pod.spec.node_name}: {LEAVING_REASONS[key]} ({key})"
+
+
+def _staying(observed: Observed) -> set[str]:
+    members = current_indices(observed.job.status)
+    return {pod.name for pod in observed.pods if _is_running_member(pod, members)}
 
 
 def _is_running_member(pod: Pod, members: Indices) -> bool:
@@ -169,6 +184,10 @@ def _tolerates(job: ElasticJob, role: str, key: str) -> bool:
 
 def _names_in(plans: Iterable[ScalePlan]) -> set[str]:
     return {entry.name or "" for plan in plans if plan.spec.source == "Disruption" for entry in plan.spec.remove_pods}
+
+
+def _migrated_in(plan: ScalePlan) -> set[str]:
+    return {entry.name or "" for entry in plan.spec.migrate_pods if plan.spec.source == "Disruption"}
 
 
 def _plan_manifest(job: ElasticJob, leaving: Sequence[tuple[Pod, str]]) -> dict[str, Any]:

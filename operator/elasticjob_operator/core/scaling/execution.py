@@ -18,6 +18,7 @@ from elasticjob_api.scaleplan import PlanPhase, ScalePlan, ScalePlanStatus
 from elasticjob_api.times import format_time, parse_time
 from msgspec.structs import replace
 
+from elasticjob_operator.core.manifests.placement import AvoidedNodes
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import Action, EmitEvent, shortest_wait
 from elasticjob_operator.core.model.observed import Observed, Pod
@@ -49,7 +50,7 @@ class ScalingResult:
         counted: members per role whose success counts: those that make up the size, without the surplus of a
             replacement, and those that drain, since the job has not succeeded while one of them trains.
         overrides: resources per role that the plan is setting for every member.
-        avoided_nodes: by role and index of a new member, the node that its pod shall avoid.
+        avoided_nodes: by role and index of a new member, the nodes that its pod shall avoid.
         actions: what to do after the job's status is written.
         requeue_after: seconds after which to decide again without a change; None for never.
     """
@@ -58,7 +59,7 @@ class ScalingResult:
     staying: Indices
     counted: Indices
     overrides: Mapping[str, Quantities] = field(default_factory=dict)
-    avoided_nodes: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    avoided_nodes: Mapping[tuple[str, int], AvoidedNodes] = field(default_factory=dict)
     actions: list[Action] = field(default_factory=list)
     requeue_after: float | None = None
 

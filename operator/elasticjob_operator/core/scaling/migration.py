@@ -15,11 +15,12 @@ from elasticjob_api.scaleplan import Migration, MigrationPhase, ScalePlan, Scale
 from elasticjob_api.times import format_time, parse_time
 from msgspec.structs import replace
 
+from elasticjob_operator.core.manifests.placement import AvoidedNodes
 from elasticjob_operator.core.members.failure_policy import classify
 from elasticjob_operator.core.model.actions import shortest_wait
 from elasticjob_operator.core.model.observed import Observed, Pod
 from elasticjob_operator.core.model.plan import Indices
-from elasticjob_operator.core.scaling import drain, progress_messages, resize
+from elasticjob_operator.core.scaling import drain, node_conditions, progress_messages, resize
 from elasticjob_operator.core.scaling.member_selection import free_indices
 from elasticjob_operator.core.scaling.plan_membership import PlanMembership
 
@@ -59,14 +60,18 @@ def failed_replacements(observed: Observed, plan: ScalePlan) -> Indices:
     return {role: frozenset(indices) for role, indices in found.items()}
 
 
-def avoided_nodes(observed: Observed, plan: ScalePlan) -> dict[tuple[str, int], str]:
-    """Return by role and index of a replacement the node that it shall avoid: that of the member it replaces."""
+def avoided_nodes(observed: Observed, plan: ScalePlan) -> dict[tuple[str, int], AvoidedNodes]:
+    """Return by role and index of a replacement the nodes that it shall avoid.
+
+    That of the member it replaces; and on no account, where that is why it is replaced, those with such a condition.
+    """
     named = {(entry.name, entry.role, entry.index) for entry in plan.spec.migrate_pods if entry.avoid_node}
     if not named:
         return {}
     replacements = {(m.role, m.index): m.replacement for m in plan.status.migrations if m.phase == "Starting"}
+    required = node_conditions.nodes_to_avoid(observed, plan)
     return {
-        (pod.role, replacements[pod.role, pod.index]): pod.spec.node_name
+        (pod.role, replacements[pod.role, pod.index]): AvoidedNodes((pod.spec.node_name,), required)
         for pod in observed.pods
         if (pod.role, pod.index) in replacements
         and pod.spec.node_name

@@ -23,6 +23,7 @@ from elasticjob_operator.core.scaling import (
     completion_status,
     disruption,
     execution,
+    node_conditions,
     plan_manifests,
     request_status,
     resize,
@@ -55,7 +56,10 @@ def advance_scaling(observed: Observed, status: ElasticJobStatus, now: float) ->
     result.requeue_after = shortest_wait(result.requeue_after, due)
     # A ScaleIn or ScaleOut names its plan before the plan begins, so that deleting the plan from then on cancels it.
     result.actions[:0] = request_status.copy_plan_status(observed, now)
-    result.actions += [*orphans, *disruption.plans_for_disruptions(observed), *old, *_delete_old_plans(observed)]
+    replacements, due = node_conditions.plans_for_node_conditions(observed, now)
+    result.requeue_after = shortest_wait(result.requeue_after, due)
+    result.actions += [*orphans, *disruption.plans_for_disruptions(observed), *replacements]
+    result.actions += [*old, *_delete_old_plans(observed)]
     return result
 
 
