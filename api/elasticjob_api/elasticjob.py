@@ -210,6 +210,14 @@ class ReplicaSpec(Object, frozen=True):
     """One role of the job."""
 
     template: PodTemplate
+    depends_on: Annotated[
+        list[RoleName],
+        Meta(
+            description="Roles that must be ready, each with as many members as the job needs to start, before this "
+            "role gets its first pods; also after a suspension. Nothing waits once the job runs.",
+            max_length=MAX_ROLES,
+        ),
+    ] = []
     volume_claim_templates: Annotated[
         list[VolumeClaimTemplate],
         Meta(
@@ -345,6 +353,12 @@ class ReplicaSpec(Object, frozen=True):
             "self.persistentVolumeClaimRetentionPolicy == oldSelf.persistentVolumeClaimRetentionPolicy",
             "persistentVolumeClaimRetentionPolicy is immutable; create a new job to change it",
             field=".persistentVolumeClaimRetentionPolicy",
+        ),
+        Rule(
+            "has(self.dependsOn) == has(oldSelf.dependsOn) && "
+            "(!has(self.dependsOn) || self.dependsOn == oldSelf.dependsOn)",
+            "dependsOn is immutable; create a new job to change it",
+            field=".dependsOn",
         ),
         Rule("self.agent == oldSelf.agent", "agent is immutable; create a new job to change it", field=".agent"),
         Rule(

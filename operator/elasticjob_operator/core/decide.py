@@ -43,6 +43,7 @@ from elasticjob_operator.core.model.plan import current_indices
 from elasticjob_operator.core.repair import repair_statuses
 from elasticjob_operator.core.scaling.execution import ScalingResult
 from elasticjob_operator.core.scaling.plan_queue import advance_scaling, end_plans_and_requests
+from elasticjob_operator.core.startup_order import startup_order_error, waiting_roles
 from elasticjob_operator.core.status_writes import decision_with_status
 from elasticjob_operator.core.stop import stop_job
 from elasticjob_operator.core.suspend import replace_outdated, suspend
@@ -89,7 +90,7 @@ def _initialize(observed: Observed, now: float, defaults: Defaults) -> Decision:
     """Validate the templates of a new job, write its first status, and create its master."""
     job = observed.job
     status = job_status.initialized(job, now)
-    if error := validation_error(job) or restart_rules_error(job):
+    if error := validation_error(job) or restart_rules_error(job) or startup_order_error(job):
         return finish_job(observed, status, "Failed", error, now)
     if observed.masters or observed.last_refusal or job.spec.run_policy.suspend or job.spec.run_policy.stop:
         return Decision((*patches.job_status(job, status),))
@@ -103,12 +104,14 @@ def _reconcile_active(observed: Observed, now: float, defaults: Defaults) -> Dec
     job = observed.job
     status = replace(job_status.without_suspension(job, job.status, now), retry_time=None)
     scaling = advance_scaling(observed, status, now)
+    waiting = waiting_roles(observed, scaling.status)
     members = reconcile_members(
         observed,
         scaling.status,
         staying=scaling.staying,
         surplus={role: len(indices - scaling.counted[role]) for role, indices in scaling.staying.items()},
         overrides=scaling.overrides,
+        waiting=waiting,
         defaults=defaults,
         now=now,
     )
@@ -122,7 +125,7 @@ def _reconcile_active(observed: Observed, now: float, defaults: Defaults) -> Dec
         failure = JobFailure(why)
     if failure:
         return end_job(observed, status, failure, now)
-    status = job_status.with_phase(observed, status, now)
+    status = job_status.with_phase(observed, status, now, waiting=waiting)
 
     # A plan must be able to end although pods cannot be created: what it writes is written before all pod actions.
     plan_writes = [action for action in scaling.actions if isinstance(action, PatchStatus | WriteBackReplicas)]

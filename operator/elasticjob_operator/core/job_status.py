@@ -5,7 +5,8 @@ Each function returns a new status; none changes what it is given.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import MAX_DOMAINS, ElasticJob, ElasticJobStatus, Phase, ReplicaStatus
@@ -24,6 +25,7 @@ _RUNNING, _SUSPENDED = "Running", "Suspended"
 _ACTIVE = (_RUNNING, "Scaling", "MasterReady", *CONDITION_TYPES)
 """The conditions that only a job with pods can have."""
 _MAX_RESTARTS_LISTED = 3
+_MAX_WAITING_LISTED = 3
 
 
 def initialized(job: ElasticJob, now: float) -> ElasticJobStatus:
@@ -103,8 +105,17 @@ def _topology_domains(observed: Observed, role: str, replica: ReplicaStatus) -> 
     return {domain: format_indices(domains[domain]) for domain in list(domains)[:MAX_DOMAINS]}
 
 
-def with_phase(observed: Observed, status: ElasticJobStatus, now: float) -> ElasticJobStatus:
-    """Return the status with phase, conditions and the master's address; `status` has the counts."""
+def with_phase(
+    observed: Observed,
+    status: ElasticJobStatus,
+    now: float,
+    *,
+    waiting: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> ElasticJobStatus:
+    """Return the status with phase, conditions and the master's address; `status` has the counts.
+
+    Roles that are `waiting` for others to start are named in the message.
+    """
     job = observed.job
     master = next((pod for pod in observed.masters if not pod.finished and not pod.terminating), None)
     ready = master is not None and master.ready
@@ -119,7 +130,7 @@ def with_phase(observed: Observed, status: ElasticJobStatus, now: float) -> Elas
         "" if ready else "the master is not ready",
         now,
     )
-    started = _has_started(status) or _enough_to_start(job, status)
+    started = has_started(status) or _enough_to_start(job, status)
     missing = "" if started else _missing_members(job, status)
     status = _with_condition(
         job,
@@ -139,7 +150,14 @@ def with_phase(observed: Observed, status: ElasticJobStatus, now: float) -> Elas
     phase: Phase = "Starting" if any(replica.active for replica in status.replica_statuses.values()) else "Pending"
     if started:
         phase = "Scaling" if scaling else "Running"
-    parts = (missing, *_too_many_members(job, status), _pending_restarts(job, status, now), observed.last_refusal)
+    order = [f"{role} waits for {needed[0]}" for role, needed in sorted(waiting.items())[:_MAX_WAITING_LISTED]]
+    parts = (
+        missing,
+        *order,
+        *_too_many_members(job, status),
+        _pending_restarts(job, status, now),
+        observed.last_refusal,
+    )
     message = "; ".join(text for text in parts if text)
     return replace(status, phase=phase, message=message, observed_generation=job.metadata.generation)
 
@@ -214,7 +232,7 @@ def has_no_members_yet(status: ElasticJobStatus) -> bool:
 def has_too_few_members(job: ElasticJob, status: ElasticJobStatus, role: str) -> bool:
     """Whether a role has fewer ready members than the job needs to start or, once it has started, to go on."""
     replica = status.replica_statuses[role]
-    started = _has_started(status)
+    started = has_started(status)
     needed = job.spec.replica_specs[role].min_replicas if started else _start_size(job, role, replica)
     return _ready_or_succeeded(replica) < needed
 
@@ -242,7 +260,8 @@ def _without_counts(status: ElasticJobStatus) -> ElasticJobStatus:
     )
 
 
-def _has_started(status: ElasticJobStatus) -> bool:
+def has_started(status: ElasticJobStatus) -> bool:
+    """Whether the job has had enough members to start, since its last suspension or attempt."""
     running = _condition(status, _RUNNING)
     return running is not None and running.status == "True"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from elasticjob_api.elasticjob import MAX_REPLICAS, ElasticJob, ElasticJobStatus, ReplicaSpec, ReplicaStatus
 from elasticjob_api.indices import format_indices, parse_indices
@@ -30,6 +30,7 @@ def reconcile_members(
     staying: Indices,
     surplus: Mapping[str, int],
     overrides: Mapping[str, Quantities],
+    waiting: Collection[str] = (),
     defaults: Defaults,
     now: float,
 ) -> ReconcileResult:
@@ -41,6 +42,7 @@ def reconcile_members(
         staying: members per role that no running plan removes; only their pods are replaced.
         surplus: pods per role that it may have beyond its `maxReplicas`, for members that are being replaced.
         overrides: resources per role that a running plan is setting.
+        waiting: roles that get no new pods yet.
         defaults: what the job may leave out.
         now: seconds since the epoch.
     """
@@ -55,6 +57,8 @@ def reconcile_members(
         result.failure = JobFailure(f"{restarts} counted restarts are above runPolicy.backoffLimit {limit}{last}")
     if not result.failure:
         for role, pods in grouped.items():
+            if role in waiting:
+                continue
             room = _most_pods(observed.job.spec.replica_specs[role]) + surplus[role]
             _create_pods(result, observed, role, pods, staying[role], room, overrides.get(role, {}), defaults, now)
     return result
