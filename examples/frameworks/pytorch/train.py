@@ -11,6 +11,7 @@ folder that all processes of the job share), DIGITS (the file of the digits, if 
 
 from __future__ import annotations
 
+import gc
 import gzip
 import importlib.util
 import os
@@ -112,12 +113,20 @@ class Training:
 
 
 def main() -> None:
-    """Train the remaining steps."""
+    """Join the other processes, train, and leave in good order."""
     gpus = torch.cuda.device_count()
     dist.init_process_group("nccl" if gpus else "gloo")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if gpus else torch.device("cpu")
     if gpus:
         torch.cuda.set_device(device)
+    train(device)
+    # First the model, then the group: in another order a process may hang or crash in their destructors at its end.
+    gc.collect()
+    dist.destroy_process_group()
+
+
+def train(device: torch.device) -> None:
+    """Train the remaining steps, or until all are asked to stop."""
     world, first = elasticjob.world(), dist.get_rank() == 0
     here = f"round {world.round} size {dist.get_world_size()}"
     checkpointer = elasticjob.Checkpointer(Path(os.environ["CHECKPOINT_DIR"], world.job), any_rank=any_rank)
@@ -137,14 +146,12 @@ def main() -> None:
     except SystemExit:
         if first:
             print(f"{here} stopped after step {training.step}", flush=True)
-        dist.destroy_process_group()
-        raise
+        return
     checkpointer.finish(training.step, training.save)
     if first:
         accuracy = training.accuracy()
         elasticjob.report_step(total, total=total, metrics={"accuracy": accuracy, "trained": training.samples})
         print(f"finished: {training.step} steps, {training.samples} samples, accuracy {accuracy:.4f}", flush=True)
-    dist.destroy_process_group()  # else the process may crash at its end, when another one has ended before it
 
 
 if __name__ == "__main__":
