@@ -206,6 +206,15 @@ class ClaimRetention(Object, frozen=True):
     ] = "Delete"
 
 
+def _immutable_if_set(field: str, remedy: str = "") -> Rule:
+    """Return the rule that a field without a default keeps its value, or stays unset."""
+    return Rule(
+        f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
+        f"{field} is immutable{remedy}",
+        field=f".{field}",
+    )
+
+
 class ReplicaSpec(Object, frozen=True):
     """One role of the job."""
 
@@ -343,23 +352,13 @@ class ReplicaSpec(Object, frozen=True):
             "volumeClaimTemplates has two of one name",
             field=".volumeClaimTemplates",
         ),
-        Rule(
-            "has(self.volumeClaimTemplates) == has(oldSelf.volumeClaimTemplates) && "
-            "(!has(self.volumeClaimTemplates) || self.volumeClaimTemplates == oldSelf.volumeClaimTemplates)",
-            "volumeClaimTemplates is immutable; create a new job to change it",
-            field=".volumeClaimTemplates",
-        ),
+        _immutable_if_set("volumeClaimTemplates", "; create a new job to change it"),
         Rule(
             "self.persistentVolumeClaimRetentionPolicy == oldSelf.persistentVolumeClaimRetentionPolicy",
             "persistentVolumeClaimRetentionPolicy is immutable; create a new job to change it",
             field=".persistentVolumeClaimRetentionPolicy",
         ),
-        Rule(
-            "has(self.dependsOn) == has(oldSelf.dependsOn) && "
-            "(!has(self.dependsOn) || self.dependsOn == oldSelf.dependsOn)",
-            "dependsOn is immutable; create a new job to change it",
-            field=".dependsOn",
-        ),
+        _immutable_if_set("dependsOn", "; create a new job to change it"),
         Rule("self.agent == oldSelf.agent", "agent is immutable; create a new job to change it", field=".agent"),
         Rule(
             "self.template == oldSelf.template",
@@ -637,12 +636,7 @@ class RunPolicy(Object, frozen=True):
     ] = None
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "has(self.managedBy) == has(oldSelf.managedBy) && "
-            "(!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",
-            "managedBy is immutable",
-            field=".managedBy",
-        ),
+        _immutable_if_set("managedBy"),
         Rule(
             "!has(oldSelf.stop) || !oldSelf.stop || (has(self.stop) && self.stop)",
             "stop cannot be taken back; create the job anew, or use suspend for one that shall go on later",

@@ -113,22 +113,52 @@ def plans_for_disruptions(observed: Observed) -> list[CreatePlan]:
     if not affected:
         return []
     members = current_indices(observed.job.status)
-    must_leave = sorted(name for name, (pod, _) in affected.items() if _is_running_member(pod, members))
+    must_leave = sorted(name for name, (pod, _) in affected.items() if is_running_member(pod, members))
     known = _names_in(observed.plans)
     for plan in observed.plans:
         if plan.status.completion_time is None:
             known.update(plan.status.draining_pods, plan.status.removed_pods)
     leaving = [affected[name] for name in must_leave if name not in known][:MAX_PODS_PER_PLAN]
-    return [CreatePlan(_plan_manifest(observed.job, leaving))] if leaving else []
+    if not leaving:
+        return []
+    pods = [pod for pod, _ in leaving]
+    return [
+        plan_for_pods(
+            observed.job,
+            "disruption",
+            leaving,
+            remove_pods=[PodToRemove(name=pod.name) for pod in pods],
+            create_pods=[_replacement(observed.job, pod) for pod in pods],
+        )
+    ]
+
+
+def plan_for_pods(job: ElasticJob, kind: str, affected: Sequence[tuple[Pod, str]], **change: Any) -> CreatePlan:
+    """Return the creation of a Disruption plan; its name follows from its pods, so that it is made once.
+
+    Args:
+        job: whose plan it is.
+        kind: a part of the name.
+        affected: the pods, each with why.
+        change: the fields of the plan's spec that say what becomes of them.
+    """
+    uids = sorted(pod.metadata.uid for pod, _ in affected)
+    digest = hashlib.sha256(" ".join(uids).encode()).hexdigest()[:_DIGEST_CHARACTERS]
+    reasons = dict.fromkeys(why for _, why in affected)
+    reason = "; ".join(reasons)[:MAX_REASON_CHARACTERS]
+    spec = ScalePlanSpec(job_name=job.metadata.name, source="Disruption", reason=reason, **change)
+    name = f"{job.metadata.name}-{kind}-{digest}"
+    return CreatePlan(plan_manifests.manifest(job, name, spec, owner_reference(job)))
 
 
 def without_gone_pods(observed: Observed, plan: ScalePlan) -> ScalePlan:
     """Return a Disruption plan without the pods that have gone meanwhile; those members are started again anyway."""
-    migrating = [entry for entry in plan.spec.migrate_pods if entry.name is None or entry.name in _staying(observed)]
+    members = current_indices(observed.job.status)
+    staying = {pod.name for pod in observed.pods if is_running_member(pod, members)}
+    migrating = [entry for entry in plan.spec.migrate_pods if entry.name is None or entry.name in staying]
     plan = replace(plan, spec=replace(plan.spec, migrate_pods=migrating))
     if len(plan.spec.remove_pods) != len(plan.spec.create_pods):
         return plan  # a user's plan: the operator's own have a new pod for each that is removed
-    staying = _staying(observed)
     pairs = list(zip(plan.spec.remove_pods, plan.spec.create_pods, strict=True))
     pairs = [(old, new) for old, new in pairs if old.name is None or old.name in staying]
     spec = replace(plan.spec, remove_pods=[old for old, _ in pairs], create_pods=[new for _, new in pairs])
@@ -144,9 +174,13 @@ def is_empty(plan: ScalePlan) -> bool:
 def plans_to_keep(observed: Observed) -> frozenset[str]:
     """Return the names of the plans of which a pod still exists; without them that pod would get another plan."""
     present = {pod.name for pod in observed.pods}
-    return frozenset(
-        plan.metadata.name for plan in observed.plans if not present.isdisjoint(_names_in([plan]) | _migrated_in(plan))
-    )
+    return frozenset(plan.metadata.name for plan in observed.plans if not present.isdisjoint(named_pods(plan)))
+
+
+def named_pods(plan: ScalePlan) -> set[str]:
+    """Return the pods that a Disruption plan names, to remove or to replace; none of another plan."""
+    entries = (*plan.spec.remove_pods, *plan.spec.migrate_pods) if plan.spec.source == "Disruption" else ()
+    return {entry.name or "" for entry in entries}
 
 
 def _disruption_reason(observed: Observed, pod: Pod) -> str | None:
@@ -160,12 +194,7 @@ def _disruption_reason(observed: Observed, pod: Pod) -> str | None:
     return f"node {pod.spec.node_name}: {LEAVING_REASONS[key]} ({key})"
 
 
-def _staying(observed: Observed) -> set[str]:
-    members = current_indices(observed.job.status)
-    return {pod.name for pod in observed.pods if _is_running_member(pod, members)}
-
-
-def _is_running_member(pod: Pod, members: Indices) -> bool:
+def is_running_member(pod: Pod, members: Indices) -> bool:
     """Whether the pod is a member's, and neither finished nor being deleted."""
     return not pod.terminating and not pod.finished and pod.index in members.get(pod.role, ())
 
@@ -184,24 +213,6 @@ def _tolerates(job: ElasticJob, role: str, key: str) -> bool:
 
 def _names_in(plans: Iterable[ScalePlan]) -> set[str]:
     return {entry.name or "" for plan in plans if plan.spec.source == "Disruption" for entry in plan.spec.remove_pods}
-
-
-def _migrated_in(plan: ScalePlan) -> set[str]:
-    return {entry.name or "" for entry in plan.spec.migrate_pods if plan.spec.source == "Disruption"}
-
-
-def _plan_manifest(job: ElasticJob, leaving: Sequence[tuple[Pod, str]]) -> dict[str, Any]:
-    uids = sorted(pod.metadata.uid for pod, _ in leaving)
-    digest = hashlib.sha256(" ".join(uids).encode()).hexdigest()[:_DIGEST_CHARACTERS]
-    reasons = dict.fromkeys(why for _, why in leaving)
-    spec = ScalePlanSpec(
-        job_name=job.metadata.name,
-        source="Disruption",
-        reason="; ".join(reasons)[:MAX_REASON_CHARACTERS],
-        remove_pods=[PodToRemove(name=pod.name) for pod, _ in leaving],
-        create_pods=[_replacement(job, pod) for pod, _ in leaving],
-    )
-    return plan_manifests.manifest(job, f"{job.metadata.name}-disruption-{digest}", spec, owner_reference(job))
 
 
 def _replacement(job: ElasticJob, pod: Pod) -> PodToCreate:

@@ -75,8 +75,8 @@ def begin(
     status = replace(
         plan.status,
         message="",
-        before={role: format_indices(indices) for role, indices in resolved.before.items()},
-        targets={role: format_indices(indices) for role, indices in resolved.targets.items()},
+        before=_formatted(resolved.before),
+        targets=_formatted(resolved.targets),
         spec_replicas={
             role: observed.job.spec.replica_specs[role].replicas for role in resolved.targets if role not in edited
         },
@@ -165,7 +165,7 @@ def _run_script_before(
         status = _begin_to_drain(observed, plan, status, members.before, members.targets, now)
         result.actions += patches.plan_status(plan, status)
     else:
-        unchanged = {role: format_indices(indices) for role, indices in members.before.items()}
+        unchanged = _formatted(members.before)
         result.actions += end(plan, "Failed", scripts.failure(run), now, status=replace(status, targets=unchanged))
 
 
@@ -180,7 +180,7 @@ def _run_script_after(
         _wait_for_script(plan, result, status, since, now)
         return
     if run.exit_code != 0:
-        unchanged = {role: format_indices(indices) for role, indices in members.before.items()}
+        unchanged = _formatted(members.before)
         message = f"rolled back: {scripts.failure(run)}"
         status = replace(status, targets=unchanged, message=message, waiting_for="")
     result.actions += patches.plan_status(plan, status)
@@ -301,7 +301,7 @@ def _time_out(
     message, targets = f"after timeoutSeconds {plan.spec.timeout_seconds}: {problem}", members.targets
     if plan.spec.on_timeout == "Rollback" and not_ready:
         message, targets = f"rolled back {message}", completion_status.rollback_targets(members, not_ready)
-    formatted = {role: format_indices(indices) for role, indices in targets.items()}
+    formatted = _formatted(targets)
     result.actions += patches.plan_status(
         plan, replace(plan.status, targets=formatted, message=message, waiting_for="")
     )
@@ -358,3 +358,8 @@ def _not_gone(observed: Observed, members: PlanMembership) -> list[str]:
     return sorted(
         pod.name for pod in observed.pods if pod.role in members.indices and pod.index not in members.indices[pod.role]
     )
+
+
+def _formatted(members: Indices) -> dict[str, str]:
+    """Return the members of each role as a status has them."""
+    return {role: format_indices(indices) for role, indices in members.items()}
