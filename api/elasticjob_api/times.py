@@ -24,5 +24,13 @@ def parse_time(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
+def time_or_none(text: str | None) -> float | None:
+    """Return a time in seconds; None for what is no time: others may write statuses as well."""
+    try:
+        return parse_time(text) if text else None
+    except ValueError:
+        return None
+
+
 def _text(seconds: float, precision: str) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=precision).replace("+00:00", "Z")

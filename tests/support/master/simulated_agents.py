@@ -101,6 +101,15 @@ class SimulatedRendezvous:
         if agent.connected:
             self.disconnect(agent)
 
+    def fail(self, how: str, agent: SimulatedAgent, *, retry: bool) -> None:
+        """Kill or disconnect an agent, or crash its process, where there is something to fail."""
+        if how == "kill":
+            self.kill(agent)
+        elif how == "disconnect" and agent.connected:
+            self.disconnect(agent)
+        elif how == "crash" and agent.running:
+            self.end_process(agent, 1, asked=False, retry=retry)
+
     def end_process(
         self, agent: SimulatedAgent, code: int, *, asked: bool, retry: bool = False, seconds_ago: float = 0.0
     ) -> None:

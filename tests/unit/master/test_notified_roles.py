@@ -269,12 +269,8 @@ def test_after_any_history_all_are_in_one_world_and_know_it(history: list[tuple[
             pass
         elif event == "drain":
             job.drain(agent)
-        elif event == "kill":
-            job.kill(agent)
-        elif event == "disconnect" and agent.connected:
-            job.disconnect(agent)
-        elif event == "crash" and agent.running:
-            job.end_process(agent, 1, asked=False, retry=bool(number % 2))
+        elif event in ("kill", "disconnect", "crash"):
+            job.fail(event, agent, retry=bool(number % 2))
         elif event == "deaf":
             agent.deaf = True
         elif event == "take" and agent.running:

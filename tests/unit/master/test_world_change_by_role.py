@@ -151,12 +151,8 @@ def test_after_any_history_all_train_in_one_world_and_servers_were_started_once(
             pass
         elif event == "drain":
             job.drain(agent)
-        elif event == "kill":
-            job.kill(agent)
-        elif event == "disconnect" and agent.connected:
-            job.disconnect(agent)
-        elif event == "crash" and agent.running:
-            job.end_process(agent, 1, asked=False, retry=bool(number % 2))
+        elif event in ("kill", "disconnect", "crash"):
+            job.fail(event, agent, retry=bool(number % 2))
         job.advance(1.0 if event == "time" else 0.1)
         for one in job.alive():
             while one.inbox:

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterable
 
 from elasticjob_api.elasticjob import BackOff, RestartRule
-from elasticjob_api.times import format_time, parse_time
+from elasticjob_api.times import format_time, time_or_none
 
 from elasticjob_operator.core.model.observed import Pod
 
@@ -53,11 +53,11 @@ def after_termination(
     if ended is None:
         ended = now
     if started is None and before is not None:
-        started = _parsed(before.until)
+        started = time_or_none(before.until)
     long_run = RESET_AFTER_FROM_OUTSIDE_SECONDS if from_outside else RESET_AFTER_SECONDS
     reset = started is not None and ended - started >= long_run
     ends = 1 if before is None or reset else before.failures + 1
-    created = _parsed(pod.metadata.creation_timestamp) if pod is not None else None
+    created = time_or_none(pod.metadata.creation_timestamp) if pod is not None else None
     if ended > now or (created is not None and ended < created):
         ended = now  # the node's clock is wrong
     delay = max(delay_seconds(ends, from_outside=from_outside), least_delay)
@@ -76,7 +76,7 @@ def seconds_until(time: str | None, now: float, *, longest: float) -> float:
 
     A time further ahead than the longest delay was written by a clock that was ahead of this one, and is ignored.
     """
-    until = _parsed(time)
+    until = time_or_none(time)
     left = 0.0 if until is None else until - now
     return left if 0 < left <= longest else 0.0
 
@@ -88,14 +88,6 @@ def run_times(pod: Pod | None) -> tuple[float | None, float | None]:
     terminated = pod.terminated
     began = terminated.started_at if terminated else None
     if terminated is not None and terminated.finished_at:
-        return _parsed(began), _parsed(terminated.finished_at)
+        return time_or_none(began), time_or_none(terminated.finished_at)
     changes = [condition.last_transition_time for condition in pod.status.conditions if condition.last_transition_time]
-    return _parsed(began), _parsed(max(changes, default=None))
-
-
-def _parsed(text: str | None) -> float | None:
-    """Return a time in seconds; None for what is no time: others may write statuses as well."""
-    try:
-        return parse_time(text) if text else None
-    except ValueError:
-        return None
+    return time_or_none(began), time_or_none(max(changes, default=None))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from elasticjob_api.elasticjob import NodeConditionMatch
 from elasticjob_api.scaleplan import MAX_PODS_PER_PLAN, PodToMigrate, ScalePlan
-from elasticjob_api.times import parse_time
+from elasticjob_api.times import time_or_none
 
 from elasticjob_operator.core.model.actions import CreatePlan, shortest_wait
 from elasticjob_operator.core.model.observed import NodeCondition, Observed, Pod
@@ -69,10 +69,7 @@ def _seconds_left(conditions: tuple[NodeCondition, ...], match: NodeConditionMat
     found = _found(conditions, match)
     if found is None:
         return None
-    try:
-        since = parse_time(found.last_transition_time or "")
-    except ValueError:
-        since = 0.0  # whoever writes such a condition does not say
+    since = time_or_none(found.last_transition_time) or 0.0  # whoever has written the condition may not say
     return since + match.seconds - now
 
 
