@@ -322,9 +322,8 @@ def test_a_suspended_training_goes_on_from_its_step_with_as_many_workers(user_of
     saved = int((user.folder / "step").read_text())
     worlds = len(user.worlds())
     suspend(user, False)
-    user.runs_with(2)
-    user.until("a world of the training", lambda: len(user.worlds()) > worlds)
-    assert user.worlds()[worlds] == (2, saved)
+    user.runs_with(2, worlds=worlds + 1)
+    assert user.worlds()[worlds][1] == saved
     job = user.status()["replicaStatuses"]["worker"]
     assert job.get("restarts", 0) == 0, "a suspension is nobody's failure"
     user.finish()

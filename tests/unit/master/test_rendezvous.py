@@ -143,6 +143,18 @@ def test_the_first_world_does_not_wait_for_members_that_never_come() -> None:
     assert job.rendezvous.world == ("0.0",)
 
 
+def test_a_job_that_begins_again_with_new_pods_waits_for_them_as_in_the_beginning() -> None:
+    job, agents = world_of(2)
+    for agent in agents:
+        job.kill(agent)
+    job.run_until_quiet()
+    job.join(0)
+    job.advance(1.5)
+    assert job.rendezvous.round == 1
+    job.join(1)
+    assert (job.rendezvous.round, len(job.rendezvous.world)) == (2, 2)
+
+
 def test_all_ready_waits_for_all() -> None:
     job = SimulatedRendezvous(minimum=1, desired=2, rules=Rules(all_ready=True))
     job.join(0)

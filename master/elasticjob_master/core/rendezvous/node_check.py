@@ -59,7 +59,7 @@ def _begin_if_gathered(job: RendezvousState, connected: list[Member], now: float
     if not newcomers or job.sizes is None:
         return
     complete = world_formation.has_enough_members(connected, job.sizes, all_desired=True)
-    if complete or world_formation.joins_settled(newcomers, timing=job.timing, first_world=job.round == 0, now=now):
+    if complete or world_formation.joins_settled(newcomers, timing=job.timing, anew=job.begins_anew(), now=now):
         begin_checks(newcomers, connected, job.node_check, now)
 
 

@@ -110,6 +110,10 @@ class RendezvousState:
         """Return the members of the present world that still exist, by rank."""
         return (m for m in map(self.members.get, self.world) if m is not None)
 
+    def begins_anew(self) -> bool:
+        """Return whether nobody of the present world is left: it is the first one, or all of its pods were replaced."""
+        return next(self.world_members(), None) is None
+
     def keeps_process(self, member: Member) -> bool:
         """Return whether a member's process goes on when the world changes."""
         if self.rules.in_process_elastic:
@@ -167,4 +171,4 @@ class RendezvousState:
         counted, sizes = self.counted_members(), self.sizes
         if sizes is not None and world_formation.has_enough_members(counted, sizes, all_desired=True):
             return True
-        return world_formation.joins_settled(self.joiners(), timing=self.timing, first_world=self.round == 0, now=now)
+        return world_formation.joins_settled(self.joiners(), timing=self.timing, anew=self.begins_anew(), now=now)

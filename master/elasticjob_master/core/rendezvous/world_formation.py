@@ -46,12 +46,12 @@ def rank_order(
     return tuple(member.uid for member in world)
 
 
-def joins_settled(joiners: Iterable[Member], *, timing: Timing, first_world: bool, now: float) -> bool:
+def joins_settled(joiners: Iterable[Member], *, timing: Timing, anew: bool, now: float) -> bool:
     """Return whether the join window has closed: no join for a while, or joins that have kept coming for too long."""
     times = [member.joined_at for member in joiners if member.joined_at is not None]
     if not times:
         return True
-    window = timing.settle_first if first_world else timing.settle
+    window = timing.settle_anew if anew else timing.settle
     return now - max(times) >= window or now - min(times) >= timing.settle_limit
 
 
