@@ -41,8 +41,8 @@ from elasticjob_operator.core.model.actions import (
 from elasticjob_operator.core.model.observed import Defaults, Observed
 from elasticjob_operator.core.model.plan import current_indices
 from elasticjob_operator.core.repair import repair_statuses
-from elasticjob_operator.core.scaling.execution import ScalingResult
 from elasticjob_operator.core.scaling.plan_queue import advance_scaling, end_plans_and_requests
+from elasticjob_operator.core.scaling.scaling_result import ScalingResult
 from elasticjob_operator.core.startup_order import startup_order_error, waiting_roles
 from elasticjob_operator.core.status_writes import decision_with_status
 from elasticjob_operator.core.stop import stop_job

@@ -20,7 +20,8 @@ class Timing:
             probably short of CPU rather than down. The factor also bounds how long a hung agent is kept.
         settle: the join window: how long a new world waits after a join for further ones. It does not wait once all
             desired members are there.
-        settle_anew: the join window of a job that begins, also again: its pods are all new and start at different speeds.
+        settle_anew: the join window of a job that begins, also again: all of its pods are new and start at
+            different speeds.
         settle_limit: the longest a new world waits when joins keep coming.
         fault_window: how long after a failure the loss of another member may still turn out to be its cause.
         start: when a world counts as confirmed although some members have not confirmed the start of their processes.

@@ -1,4 +1,4 @@
-"""The execution of one ScalePlan, from its beginning to its end.
+"""The execution of one ScalePlan that has begun.
 
 First the size changes: members to remove are drained while new members start. Then the members that the plan names are
 replaced, and resources change: in place, or by replacing one member after the other. If something is not reached in
@@ -9,127 +9,33 @@ Everything is computed from the plan's status, so a new operator continues where
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from elasticjob_api.elasticjob import ElasticJobStatus
-from elasticjob_api.indices import format_indices
 from elasticjob_api.scaleplan import PlanPhase, ScalePlan, ScalePlanStatus
 from elasticjob_api.times import format_time, parse_time
 from msgspec.structs import replace
 
-from elasticjob_operator.core.manifests.placement import AvoidedNodes
 from elasticjob_operator.core.model import patches
-from elasticjob_operator.core.model.actions import Action, EmitEvent, shortest_wait
+from elasticjob_operator.core.model.actions import shortest_wait
 from elasticjob_operator.core.model.observed import Observed, Pod
-from elasticjob_operator.core.model.plan import Indices, Quantities, ResolvedPlan
 from elasticjob_operator.core.scaling import (
     completion_status,
     drain,
     migration,
+    plan_phases,
     progress_messages,
     resize,
     scripts,
     waiting_for,
 )
 from elasticjob_operator.core.scaling.plan_membership import PlanMembership, membership_of, with_membership
+from elasticjob_operator.core.scaling.scaling_result import ScalingResult
 
 _RESIZE_CHECK_SECONDS = 1.0
 """How often to check whether the kubelets have done the resizes, or have not done them in time."""
 _RESIZE_BATCH_SECONDS = 10
 """Seconds; a resize that is requested later than this after the first one restarts the plan's time for resizes."""
-
-
-@dataclass
-class ScalingResult:
-    """What scaling changes now: the job's new status, its members, and actions.
-
-    Attributes:
-        status: the job's status with what the plan has changed.
-        staying: members per role that the plan does not remove, without failed replacements, which it will.
-        counted: members per role whose success counts: those that make up the size, without the surplus of a
-            replacement, and those that drain, since the job has not succeeded while one of them trains.
-        overrides: resources per role that the plan is setting for every member.
-        avoided_nodes: by role and index of a new member, the nodes that its pod shall avoid.
-        actions: what to do after the job's status is written.
-        requeue_after: seconds after which to decide again without a change; None for never.
-    """
-
-    status: ElasticJobStatus
-    staying: Indices
-    counted: Indices
-    overrides: Mapping[str, Quantities] = field(default_factory=dict)
-    avoided_nodes: Mapping[tuple[str, int], AvoidedNodes] = field(default_factory=dict)
-    actions: list[Action] = field(default_factory=list)
-    requeue_after: float | None = None
-
-
-def begin(
-    observed: Observed, plan: ScalePlan, resolved: ResolvedPlan, now: float, *, edited: Collection[str]
-) -> list[Action]:
-    """Store the resolved plan in its status; from then on any operator executes exactly that.
-
-    To the replicas of the `edited` roles the plan will not write its size: a later plan gives them what a user has
-    written there.
-    """
-    status = replace(
-        plan.status,
-        message="",
-        before=_formatted(resolved.before),
-        targets=_formatted(resolved.targets),
-        spec_replicas={
-            role: observed.job.spec.replica_specs[role].replicas for role in resolved.targets if role not in edited
-        },
-        resources_by_index={
-            role: {str(index): wanted for index, wanted in by_index.items()}
-            for role, by_index in resolved.resources_by_index.items()
-        },
-        migrations=list(resolved.migrations),
-        start_time=format_time(now),
-    )
-    if plan.spec.script and plan.spec.remove_pods:
-        status = replace(status, phase="Executing", waiting_for="the script")
-    else:
-        status = _begin_to_drain(observed, plan, status, resolved.before, resolved.targets, now)
-    change = completion_status.description(
-        resolved.before, resolved.targets, resolved.resources, len(resolved.migrations)
-    )
-    note = f"{plan.metadata.name} ({plan.spec.source}): {change}"
-    return [*patches.plan_status(plan, status), EmitEvent("ScalingStarted", note, action="Scale")]
-
-
-def _begin_to_drain(
-    observed: Observed, plan: ScalePlan, status: ScalePlanStatus, before: Indices, targets: Indices, now: float
-) -> ScalePlanStatus:
-    """Return the plan's status when the members to remove begin to leave; without any, the rest is executed."""
-    leaving = {role: indices - targets[role] for role, indices in before.items()}
-    added = {role: indices - before[role] for role, indices in targets.items()}
-    removed = [pod for pod in observed.pods if pod.index in leaving.get(pod.role, ())]
-    draining = drain.pods_to_drain(observed.job, removed)
-    return replace(
-        status,
-        phase="Draining" if draining else "Executing",
-        waiting_for=waiting_for.drains(observed, plan, draining) or _new_members(observed, added),
-        draining_pods=draining,
-        removed_pods=drain.limited({pod.name for pod in removed}.difference(draining)),
-        execution_time=None if draining else format_time(now),
-    )
-
-
-def end(
-    plan: ScalePlan,
-    phase: PlanPhase,
-    message: str,
-    now: float,
-    *,
-    pods: Sequence[Pod] = (),
-    status: ScalePlanStatus | None = None,
-) -> list[Action]:
-    """Return the write of the plan's final phase, and the event that announces it; `status`: what it has become."""
-    status = completion_status.final_status(status or plan.status, phase, message, now, pods=pods)
-    note = f"{plan.metadata.name}: {phase}{': ' if message else ''}{message}"
-    warning = phase in ("Failed", "PartiallySucceeded")
-    return [*patches.plan_status(plan, status), EmitEvent(f"Scaling{phase}", note, action="Scale", warning=warning)]
 
 
 def advance(observed: Observed, status: ElasticJobStatus, plan: ScalePlan, now: float) -> ScalingResult:
@@ -162,11 +68,13 @@ def _run_script_before(
     if run is None or run.completion_time is None:
         _wait_for_script(plan, result, status, since, now)
     elif run.exit_code == 0:
-        status = _begin_to_drain(observed, plan, status, members.before, members.targets, now)
+        status = plan_phases.begin_to_drain(observed, plan, status, members.before, members.targets, now)
         result.actions += patches.plan_status(plan, status)
     else:
-        unchanged = _formatted(members.before)
-        result.actions += end(plan, "Failed", scripts.failure(run), now, status=replace(status, targets=unchanged))
+        unchanged = plan_phases.formatted(members.before)
+        result.actions += plan_phases.end(
+            plan, "Failed", scripts.failure(run), now, status=replace(status, targets=unchanged)
+        )
 
 
 def _run_script_after(
@@ -180,7 +88,7 @@ def _run_script_after(
         _wait_for_script(plan, result, status, since, now)
         return
     if run.exit_code != 0:
-        unchanged = _formatted(members.before)
+        unchanged = plan_phases.formatted(members.before)
         message = f"rolled back: {scripts.failure(run)}"
         status = replace(status, targets=unchanged, message=message, waiting_for="")
     result.actions += patches.plan_status(plan, status)
@@ -209,7 +117,7 @@ def _drain(observed: Observed, plan: ScalePlan, result: ScalingResult, members: 
     status = replace(
         drain.with_draining(plan.status, (), forced=waiting),
         phase="Executing",
-        waiting_for=_new_members(observed, members.added),
+        waiting_for=plan_phases.new_members(observed, members.added),
         execution_time=format_time(now),
     )
     result.actions += patches.plan_status(plan, status)
@@ -301,7 +209,7 @@ def _time_out(
     message, targets = f"after timeoutSeconds {plan.spec.timeout_seconds}: {problem}", members.targets
     if plan.spec.on_timeout == "Rollback" and not_ready:
         message, targets = f"rolled back {message}", completion_status.rollback_targets(members, not_ready)
-    formatted = _formatted(targets)
+    formatted = plan_phases.formatted(targets)
     result.actions += patches.plan_status(
         plan, replace(plan.status, targets=formatted, message=message, waiting_for="")
     )
@@ -346,11 +254,7 @@ def _finish(
             result.status, resize.resources_reached(observed, plan, members, left_out)
         )
     pods = [pod for pod in observed.pods if pod not in left_out]
-    result.actions += end(plan, phase, message, now, pods=pods)
-
-
-def _new_members(observed: Observed, added: Indices) -> str:
-    return waiting_for.new_members(observed, progress_messages.not_ready(observed, added))
+    result.actions += plan_phases.end(plan, phase, message, now, pods=pods)
 
 
 def _not_gone(observed: Observed, members: PlanMembership) -> list[str]:
@@ -358,8 +262,3 @@ def _not_gone(observed: Observed, members: PlanMembership) -> list[str]:
     return sorted(
         pod.name for pod in observed.pods if pod.role in members.indices and pod.index not in members.indices[pod.role]
     )
-
-
-def _formatted(members: Indices) -> dict[str, str]:
-    """Return the members of each role as a status has them."""
-    return {role: format_indices(indices) for role, indices in members.items()}

@@ -25,12 +25,13 @@ from elasticjob_operator.core.scaling import (
     execution,
     node_conditions,
     plan_manifests,
+    plan_phases,
     request_status,
     resize,
 )
-from elasticjob_operator.core.scaling.execution import ScalingResult
 from elasticjob_operator.core.scaling.plan_membership import without_plan
 from elasticjob_operator.core.scaling.resolve import resolve
+from elasticjob_operator.core.scaling.scaling_result import ScalingResult
 
 _ACTIVE_PHASES = ("Draining", "Executing")
 QueueItem = ScalePlan | ScaleIn | ScaleOut
@@ -80,7 +81,7 @@ def end_plans_and_requests(observed: Observed, reason: str, now: float) -> list[
     for item in observed.plans:
         if item.metadata.deletion_timestamp is None and item.status.phase not in FINISHED:
             phase: PlanPhase = "Cancelled" if item.status.start_time else "Failed"
-            actions += execution.end(item, phase, reason, now, pods=observed.pods)
+            actions += plan_phases.end(item, phase, reason, now, pods=observed.pods)
     for scaler in request_status.unfinished_scalers(observed):
         if request_status.plan_of(observed, scaler) is None:
             actions += request_status.finish(scaler, "ScaleFailed", reason, now)
@@ -132,17 +133,17 @@ def _begin_plan(
         head = disruption.without_gone_pods(observed, head)
         if disruption.is_empty(head):
             result.status = replace(result.status, current_plan=None)
-            return execution.end(head, "Cancelled", "its pods are gone or leaving already; they are replaced", now)
+            return plan_phases.end(head, "Cancelled", "its pods are gone or leaving already; they are replaced", now)
     try:
         resolved = resolve(observed.job, observed.pods, head)
     except PlanRefused as refusal:
         result.status = replace(result.status, current_plan=None)
-        return execution.end(head, "Failed", str(refusal), now)
+        return plan_phases.end(head, "Failed", str(refusal), now)
     result.status = replace(result.status, current_plan=head.metadata.name)
     later = [item for item in waiting if item is not head]
     roles = observed.job.spec.replica_specs
     edited = [role for role, spec in roles.items() if _is_requested(later, role, spec.replicas)]
-    return execution.begin(observed, head, resolved, now, edited=edited)
+    return plan_phases.begin(observed, head, resolved, now, edited=edited)
 
 
 def _plan_for_edit(observed: Observed, waiting: Sequence[QueueItem], edits: dict[str, int]) -> list[Action]:
@@ -226,7 +227,7 @@ def _supersede_auto_plans(waiting: list[QueueItem], now: float) -> tuple[list[Ac
     auto = [item for item in waiting if isinstance(item, ScalePlan) and item.spec.source == "Auto"]
     actions: list[Action] = []
     for old in auto[:-1]:
-        actions += execution.end(old, "Superseded", f"by ScalePlan {auto[-1].metadata.name}", now)
+        actions += plan_phases.end(old, "Superseded", f"by ScalePlan {auto[-1].metadata.name}", now)
     return actions, [item for item in waiting if item not in auto[:-1]]
 
 

@@ -1,0 +1,97 @@
+"""A plan's changes of phase: it begins, its members begin to drain, it ends.
+
+What a plan will do is stored when it begins. So any operator goes on with exactly that, whatever the job has become.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from elasticjob_api.indices import format_indices
+from elasticjob_api.scaleplan import PlanPhase, ScalePlan, ScalePlanStatus
+from elasticjob_api.times import format_time
+from msgspec.structs import replace
+
+from elasticjob_operator.core.model import patches
+from elasticjob_operator.core.model.actions import Action, EmitEvent
+from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.plan import Indices, ResolvedPlan
+from elasticjob_operator.core.scaling import completion_status, drain, progress_messages, waiting_for
+
+
+def begin(
+    observed: Observed, plan: ScalePlan, resolved: ResolvedPlan, now: float, *, edited: Collection[str]
+) -> list[Action]:
+    """Store the resolved plan in its status; from then on any operator executes exactly that.
+
+    To the replicas of the `edited` roles the plan will not write its size: a later plan gives them what a user has
+    written there.
+    """
+    status = replace(
+        plan.status,
+        message="",
+        before=formatted(resolved.before),
+        targets=formatted(resolved.targets),
+        spec_replicas={
+            role: observed.job.spec.replica_specs[role].replicas for role in resolved.targets if role not in edited
+        },
+        resources_by_index={
+            role: {str(index): wanted for index, wanted in by_index.items()}
+            for role, by_index in resolved.resources_by_index.items()
+        },
+        migrations=list(resolved.migrations),
+        start_time=format_time(now),
+    )
+    if plan.spec.script and plan.spec.remove_pods:
+        status = replace(status, phase="Executing", waiting_for="the script")
+    else:
+        status = begin_to_drain(observed, plan, status, resolved.before, resolved.targets, now)
+    change = completion_status.description(
+        resolved.before, resolved.targets, resolved.resources, len(resolved.migrations)
+    )
+    note = f"{plan.metadata.name} ({plan.spec.source}): {change}"
+    return [*patches.plan_status(plan, status), EmitEvent("ScalingStarted", note, action="Scale")]
+
+
+def begin_to_drain(
+    observed: Observed, plan: ScalePlan, status: ScalePlanStatus, before: Indices, targets: Indices, now: float
+) -> ScalePlanStatus:
+    """Return the plan's status when the members to remove begin to leave; without any, the rest is executed."""
+    leaving = {role: indices - targets[role] for role, indices in before.items()}
+    added = {role: indices - before[role] for role, indices in targets.items()}
+    removed = [pod for pod in observed.pods if pod.index in leaving.get(pod.role, ())]
+    draining = drain.pods_to_drain(observed.job, removed)
+    return replace(
+        status,
+        phase="Draining" if draining else "Executing",
+        waiting_for=waiting_for.drains(observed, plan, draining) or new_members(observed, added),
+        draining_pods=draining,
+        removed_pods=drain.limited({pod.name for pod in removed}.difference(draining)),
+        execution_time=None if draining else format_time(now),
+    )
+
+
+def end(
+    plan: ScalePlan,
+    phase: PlanPhase,
+    message: str,
+    now: float,
+    *,
+    pods: Sequence[Pod] = (),
+    status: ScalePlanStatus | None = None,
+) -> list[Action]:
+    """Return the write of the plan's final phase, and the event that announces it; `status`: what it has become."""
+    status = completion_status.final_status(status or plan.status, phase, message, now, pods=pods)
+    note = f"{plan.metadata.name}: {phase}{': ' if message else ''}{message}"
+    warning = phase in ("Failed", "PartiallySucceeded")
+    return [*patches.plan_status(plan, status), EmitEvent(f"Scaling{phase}", note, action="Scale", warning=warning)]
+
+
+def new_members(observed: Observed, added: Indices) -> str:
+    """Return what the plan says of the new members that are not ready; empty if all are."""
+    return waiting_for.new_members(observed, progress_messages.not_ready(observed, added))
+
+
+def formatted(members: Indices) -> dict[str, str]:
+    """Return the members of each role as a status has them."""
+    return {role: format_indices(indices) for role, indices in members.items()}
