@@ -16,6 +16,14 @@ from tests.support.wait import until
 SECONDS = 120.0
 PROGRAMS = f"{names.AGENT_DIRECTORY}/agent/bin"
 RESOURCES = {"cpu": "200m", "memory": "128Mi"}
+ANYBODY = {
+    "runAsNonRoot": True,
+    "runAsUser": 12345,
+    "readOnlyRootFilesystem": True,
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+}
+"""The security context of a container that is no particular user and writes to no disk of its image."""
 
 
 def job(image: str, command: list[str], **spec: object) -> Json:
@@ -99,15 +107,8 @@ async def test_a_job_whose_image_has_no_python_succeeds_with_the_environment_of_
 async def test_a_job_whose_image_has_nothing_but_one_static_program_trains_as_anybody_on_a_read_only_disk(
     sandbox: Sandbox,
 ) -> None:
-    security = {
-        "runAsNonRoot": True,
-        "runAsUser": 12345,
-        "readOnlyRootFilesystem": True,
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-    }
     made = job(images.EMPTY, ["/pause"])
-    made["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]["securityContext"] = security
+    made["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]["securityContext"] = ANYBODY
     sandbox.apply(made)
     sandbox.kubectl("wait", "--for=jsonpath={.status.replicaStatuses.worker.ready}=2", "ej/plain", "--timeout=120s")
     sandbox.kubectl("patch", "ej/plain", "--type=merge", "-p", '{"spec": {"runPolicy": {"suspend": true}}}')
@@ -128,3 +129,26 @@ async def test_the_training_library_is_there_for_whatever_python_the_command_bri
     found = f"{names.AGENT_DIRECTORY}/agent/library/elasticjob/__init__.py"
     last = sorted(log.splitlines()[-1] for log in logs)  # an agent that starts before its master says so above
     assert last == [f"rank=0/2 {found}", f"rank=1/2 {found}"]
+
+
+@pytest.mark.real_node
+async def test_a_launchers_script_finds_the_files_with_the_hosts_as_anybody_on_a_read_only_disk(
+    sandbox: Sandbox,
+) -> None:
+    script = """
+        until [ "$(wc -l < /etc/edl/hostfile)" = 2 ]; do sleep 0.1; done
+        cat /etc/edl/hostfile /etc/edl/deepspeed-hostfile
+        /etc/edl/discover_hosts.sh
+    """
+    made = job(images.PLAIN, ["sh", "-c", script])
+    worker = made["spec"]["replicaSpecs"]["worker"]
+    [container] = worker["template"]["spec"]["containers"]
+    launcher = {**container, "securityContext": ANYBODY}
+    made["spec"]["framework"] = "horovod"
+    made["spec"]["replicaSpecs"]["launcher"] = {"template": {"spec": {"containers": [launcher]}}}
+    del container["command"]
+    sandbox.apply(made)
+    sandbox.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "ej/plain", "--timeout=120s")
+    lines = sandbox.kubectl("logs", "plain-launcher-0", "-c", "train").splitlines()
+    slots = ["plain-worker-0:1", "plain-worker-1:1"]
+    assert lines[-6:] == [*slots, "plain-worker-0 slots=1", "plain-worker-1 slots=1", *slots]
