@@ -9,13 +9,12 @@ from elasticjob_api import names
 from elasticjob_cli.demo.observer import JobObserver
 
 from tests.support.e2e import images
+from tests.support.e2e.plain_job import plain_job
 from tests.support.e2e.sandbox import Sandbox
-from tests.support.e2e.scaling_jobs import Json
 from tests.support.wait import until
 
 SECONDS = 120.0
 PROGRAMS = f"{names.AGENT_DIRECTORY}/agent/bin"
-RESOURCES = {"cpu": "200m", "memory": "128Mi"}
 ANYBODY = {
     "runAsNonRoot": True,
     "runAsUser": 12345,
@@ -24,28 +23,6 @@ ANYBODY = {
     "capabilities": {"drop": ["ALL"]},
 }
 """The security context of a container that is no particular user and writes to no disk of its image."""
-
-
-def job(image: str, command: list[str], **spec: object) -> Json:
-    """Return a job of two workers that says nothing of the agent."""
-    container = {
-        "name": "train",
-        "image": image,
-        "command": command,
-        "env": [{"name": "LD_PRELOAD", "value": "/not/there.so"}, {"name": "MINE", "value": "1"}],
-        "resources": {"requests": RESOURCES, "limits": RESOURCES},
-    }
-    worker = {"replicas": 2, "minReplicas": 1, "maxReplicas": 2, "drainSeconds": 5}
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "ElasticJob",
-        "metadata": {"name": "plain"},
-        "spec": {
-            "framework": "custom",
-            "runPolicy": {"cleanPodPolicy": "None"},
-            "replicaSpecs": {"worker": {**worker, "template": {"spec": {"containers": [container], **spec}}}},
-        },
-    }
 
 
 async def succeeded(sandbox: Sandbox, observer: JobObserver) -> list[str]:
@@ -63,7 +40,7 @@ async def succeeded(sandbox: Sandbox, observer: JobObserver) -> list[str]:
 
 @pytest.mark.thorough
 async def test_a_job_that_says_nothing_of_the_agent_has_it(sandbox: Sandbox) -> None:
-    sandbox.apply(job(images.PLAIN, ["sh", "-c", "echo rank=$ELASTICJOB_RANK/$ELASTICJOB_WORLD_SIZE"]))
+    sandbox.apply(plain_job(images.PLAIN, ["sh", "-c", "echo rank=$ELASTICJOB_RANK/$ELASTICJOB_WORLD_SIZE"]))
     async with sandbox.observe("plain") as observer:
         logs = await succeeded(sandbox, observer)
     assert sorted(line for log in logs for line in log.split() if line.startswith("rank=")) == ["rank=0/2", "rank=1/2"]
@@ -80,7 +57,7 @@ async def test_a_job_whose_image_has_no_python_succeeds_with_the_environment_of_
         env | grep -v -e '^ELASTICJOB_' -e '_PORT' -e '_SERVICE_'
         until [ -e /end ]; do sleep 0.1; done
     """
-    sandbox.apply(job(images.PLAIN, ["sh", "-c", script]))
+    sandbox.apply(plain_job(images.PLAIN, ["sh", "-c", script]))
     async with sandbox.observe("plain") as observer:
         for name in ("plain-worker-0", "plain-worker-1"):  # one that has ended is no host any more
             printed = partial(sandbox.kubectl, "logs", name, "-c", "train", check=False)
@@ -107,7 +84,7 @@ async def test_a_job_whose_image_has_no_python_succeeds_with_the_environment_of_
 async def test_a_job_whose_image_has_nothing_but_one_static_program_trains_as_anybody_on_a_read_only_disk(
     sandbox: Sandbox,
 ) -> None:
-    made = job(images.EMPTY, ["/pause"])
+    made = plain_job(images.EMPTY, ["/pause"])
     made["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]["securityContext"] = ANYBODY
     sandbox.apply(made)
     sandbox.kubectl("wait", "--for=jsonpath={.status.replicaStatuses.worker.ready}=2", "ej/plain", "--timeout=120s")
@@ -123,7 +100,7 @@ async def test_the_training_library_is_there_for_whatever_python_the_command_bri
         "elasticjob.report_step(1, total=1); elasticjob.barrier('there');"
         "print(f'rank={world.rank}/{world.size}', elasticjob.__file__)"
     )
-    sandbox.apply(job(images.EMPTY, [f"{PROGRAMS}/python3", "-c", script]))
+    sandbox.apply(plain_job(images.EMPTY, [f"{PROGRAMS}/python3", "-c", script]))
     async with sandbox.observe("plain") as observer:
         logs = await succeeded(sandbox, observer)
     found = f"{names.AGENT_DIRECTORY}/agent/library/elasticjob/__init__.py"
@@ -140,7 +117,7 @@ async def test_a_launchers_script_finds_the_files_with_the_hosts_as_anybody_on_a
         cat /etc/edl/hostfile /etc/edl/deepspeed-hostfile
         /etc/edl/discover_hosts.sh
     """
-    made = job(images.PLAIN, ["sh", "-c", script])
+    made = plain_job(images.PLAIN, ["sh", "-c", script])
     worker = made["spec"]["replicaSpecs"]["worker"]
     [container] = worker["template"]["spec"]["containers"]
     launcher = {**container, "securityContext": ANYBODY}
