@@ -103,7 +103,7 @@ class PodExecutor:
             found = await self.kube.get(PODS, job.metadata.namespace, name)
         except NotFound:
             found = None
-        if found is not None and was_made_for(found, job.metadata.uid):
+        if found is not None and was_made_for(found, identity):
             self._keep(identity, _pod(found), now)
             return
         self.store.record_gone(identity, name)
@@ -144,7 +144,7 @@ class PodExecutor:
             raise
         pod, identity = _pod(answer), identity_of(job)
         if controlling_job(pod) != identity:
-            if was_made_for(answer, job.metadata.uid):
+            if was_made_for(answer, identity):
                 self._keep(identity, pod, 0.0)
                 raise StaleState
             note = f"pod {action.name} exists and is not this job's; it is left alone, and its name not used"

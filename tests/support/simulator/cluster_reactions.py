@@ -9,10 +9,29 @@ from typing import Any
 
 import msgspec
 from elasticjob_api import names
-from elasticjob_kube.resources import ELASTIC_JOBS, NODES, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
+from elasticjob_api.times import format_time
+from elasticjob_kube.resources import (
+    ELASTIC_JOBS,
+    NODES,
+    PODS,
+    SCALE_INS,
+    SCALE_OUTS,
+    SCALE_PLANS,
+    VOLUME_CLAIMS,
+    Resource,
+)
 
 from tests.support.simulator.fake_kube import FakeKube
-from tests.support.simulator.raw_objects import is_live, is_terminating, owners
+from tests.support.simulator.random_jobs import NODE_PROBLEM
+from tests.support.simulator.raw_objects import (
+    claims_of,
+    excluded_nodes,
+    has_agent,
+    is_live,
+    is_terminating,
+    owners,
+)
+from tests.support.simulator.script_runs import ScriptRuns
 
 Json = dict[str, Any]
 OWNERS = (ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS)
@@ -43,12 +62,13 @@ class ClusterReactions:
         self.ignored_drains = rng.choice((0.0, 0.2, 1.0))
         self.finishing_rate = rng.choice((0.0, 0.0, 0.02))
         self.resize_results = rng.choice((("InForce",), RESIZE_RESULTS))
+        self.scripts = ScriptRuns(kube, rng, note)
         self._collection_scheduled = False
         self._drains_handled: set[tuple[str, str]] = set()
 
     async def create_nodes(self) -> None:
         for number in range(4):
-            await self.kube.create(NODES, None, {"metadata": {"name": f"node-{number}"}, "spec": {}})
+            await self.kube.create(NODES, None, {"metadata": {"name": f"node-{number}"}, "spec": {}, "status": {}})
 
     # --- reactions ----------------------------------------------------------------------------------------------------
 
@@ -62,6 +82,10 @@ class ClusterReactions:
                 self._on_resize(name, raw)
         elif resource is SCALE_PLANS and b'"Draining"' in raw:
             self._drain(raw)
+        elif resource is SCALE_PLANS and b'"script"' in raw and kind == "MODIFIED":
+            self.scripts.on_plan(raw)
+        elif resource is VOLUME_CLAIMS and b'"deletionTimestamp"' in raw:
+            self._collect_soon()
         if (
             (kind == "DELETED" and resource in OWNERS)
             or (b'"ownerReferences"' in raw and kind == "ADDED")
@@ -83,7 +107,9 @@ class ClusterReactions:
         pod = self._pod(name, uid)
         if pod is None or is_terminating(pod) or pod["status"].get("phase") != "Pending":
             return
+        excluded = excluded_nodes(pod)
         nodes = [node["metadata"]["name"] for node in self.kube.all(NODES) if not node["spec"]]
+        nodes = [node for node in nodes if node not in excluded]
         if not nodes or (self.rng.random() < self.unschedulable_rate and not self.undisturbed):
             condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
             if pod["status"].get("conditions") != [condition]:
@@ -100,14 +126,16 @@ class ClusterReactions:
         pod = self._pod(name, uid)
         if pod is not None and not is_terminating(pod) and pod["status"].get("phase") == "Running":
             self.kube.set_status(PODS, name, conditions=[{"type": "Ready", "status": "True"}])
-            if self.rng.random() < self.finishing_rate and not self.undisturbed:
+            rate = self.finishing_rate if has_agent(pod) else 10 * self.finishing_rate
+            if self.rng.random() < rate and not self.undisturbed:
                 self._after(self.rng.uniform(1, 100), self.end, name, uid, "Succeeded", 0, "Completed")
 
     def _end_terminating(self, name: str, uid: str) -> None:
         if name in self.on_lost_node or self._pod(name, uid) is None:
             return
         if self.rng.random() < 0.3:
-            self.end(name, uid, "Failed", names.EXIT_DRAINED, "Error")
+            end = ("Failed", names.EXIT_DRAINED, "Error")
+            self.end(name, uid, *(end if has_agent(self.kube.objects[PODS, name]) else ("Succeeded", 0, "Completed")))
             self._after_random_delay(self._remove, name, uid)
         else:
             self._remove(name, uid)
@@ -184,6 +212,7 @@ class ClusterReactions:
                 self.kube.mark_deleted(PODS, name)
             else:
                 self.kube.remove(resource, name)
+        self._collect_claims()
         for job in self.kube.all(ELASTIC_JOBS):
             if not is_terminating(job):
                 continue
@@ -192,6 +221,15 @@ class ClusterReactions:
                 self._collect_soon()
             else:
                 self.kube.remove(ELASTIC_JOBS, job["metadata"]["name"])
+
+    def _collect_claims(self) -> None:
+        """Remove the claims that somebody has deleted and no pod uses."""
+        used = {name for pod in self.kube.all(PODS) if is_live(pod) for name in claims_of(pod)}
+        for claim in self.kube.all(VOLUME_CLAIMS):
+            if is_terminating(claim) and claim["metadata"]["name"] in used:
+                self._collect_soon()
+            elif is_terminating(claim):
+                self.kube.remove(VOLUME_CLAIMS, claim["metadata"]["name"])
 
     # --- disturbances -------------------------------------------------------------------------------------------------
 
@@ -227,9 +265,29 @@ class ClusterReactions:
                 self._after(rng.uniform(0, 60), self._evict, name, uid)
             elif number < 0.88 and "nodeName" in pod["spec"]:
                 self._announce_node_removal(pod["spec"]["nodeName"])
-            elif number < 0.95 and pod["status"].get("phase") == "Running":
+            elif number < 0.92 and pod["status"].get("phase") == "Running":
                 self.kube.set_status(PODS, name, conditions=[])
                 self._after(rng.uniform(1, 30), self._get_ready, name, uid)
+            elif number >= 0.92 and "nodeName" in pod["spec"]:
+                self._announce_node_problem(pod["spec"]["nodeName"])
+
+    def _announce_node_problem(self, node: str) -> None:
+        """Give a node, or now and then all of them, a condition that jobs may name; it passes, or comes to stay."""
+        everywhere = self.rng.random() < 0.2
+        for name in [each["metadata"]["name"] for each in self.kube.all(NODES)] if everywhere else [node]:
+            self._set_node_problem(name, "True")
+            for _ in range(self.rng.choice((0, 1, 1, 3))):
+                self._after(self.rng.uniform(1, 120), self._set_node_problem, name, self.rng.choice(("False", "True")))
+
+    def _set_node_problem(self, node: str, status: str) -> None:
+        condition = {"type": NODE_PROBLEM, "status": status}
+        said = self.kube.objects[NODES, node]["status"].get("conditions", ())
+        if any(each["status"] == status for each in said):
+            return
+        self.note("cluster:", node, NODE_PROBLEM, "is", status)
+        if self.rng.random() < 0.9:
+            condition["lastTransitionTime"] = format_time(asyncio.get_running_loop().time())
+        self.kube.set_status(NODES, node, conditions=[condition])
 
     def _evict(self, name: str, uid: str) -> None:
         pod = self._pod(name, uid)

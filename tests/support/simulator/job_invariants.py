@@ -12,6 +12,7 @@ from tests.support.simulator.raw_objects import (
     FINISHED_JOB_PHASES,
     FINISHED_PLAN_PHASES,
     controller,
+    has_agent,
     is_live,
     is_ready,
     is_terminating,
@@ -62,6 +63,8 @@ class JobInvariants:
                 assert may_go_back or not goes_back, f"{counter} of {role} goes back"
             counted = replica.get("restarts", 0)
             assert counted <= self.history.failures[uid, role], f"a failure of {role} is counted twice"
+            if after["spec"]["replicaSpecs"].get(role, {}).get("restartOnSuccess"):
+                assert not replica.get("succeededIndices"), f"a {role} has succeeded for good, and is to run again"
             lost = replica.get("uncountedRestarts", 0) + counted
             assert lost <= self.history.losses[uid, role], f"a loss of {role} is counted twice"
             first = not old.get("replicaStatuses")
@@ -137,7 +140,7 @@ class JobInvariants:
     def _check_drained(self, uid: str, role: str, pod: Json, plans: list[Json]) -> None:
         """A member that is removed has drained, or has had its time to do so."""
         name, status = pod["metadata"]["name"], pod["status"]
-        if status.get("phase") != "Running" or is_terminating(pod) or not is_ready(pod):
+        if status.get("phase") != "Running" or is_terminating(pod) or not is_ready(pod) or not has_agent(pod):
             return
         if self.history.may_be_suspended(uid):
             return

@@ -18,10 +18,11 @@ from elasticjob_operator.executor import Executor
 from elasticjob_operator.own_conditions import OwnConditions
 from elasticjob_operator.pod_executor import PodExecutor
 from elasticjob_operator.reconcile import Reconciler
+from elasticjob_operator.rules_watch import RulesWatch
 from elasticjob_operator.store import JobKey, Store
 from elasticjob_operator.work_queue import Retry, WorkQueue
 
-from tests.support.simulator.cluster import DEFAULTS
+from tests.support.simulator.cluster import DEFAULTS, NAMESPACE
 from tests.support.simulator.faulty_session import FaultySession, Network
 
 
@@ -50,6 +51,7 @@ class OperatorProcess:
         self._customs = custom_informers(kube, None, self.store, conditions, self._on_job)
         executor = Executor(kube, self.store, PodExecutor(kube, self.pods, self.store.pods, self._events), self._events)
         self._reconciler = Reconciler(kube, self.store, executor, DEFAULTS)
+        self._rules = RulesWatch(kube, self.store, self._events, NAMESPACE)
         self._queue: WorkQueue[JobKey] = WorkQueue(self._work)
         self._all_listed = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -68,9 +70,11 @@ class OperatorProcess:
     async def _run(self) -> None:
         for informer in (self.pods, *self._customs):
             await informer.synced.wait()
+        await self._rules.first()
         self._all_listed = True
         kube: Any = self._session
         self._tasks.append(asyncio.create_task(watch_nodes(kube, self.store, self._queue.add)))
+        self._tasks.append(asyncio.create_task(self._rules.run()))
         for key in self.store.job_keys():
             self._queue.add(key)
 

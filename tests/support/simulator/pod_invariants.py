@@ -116,7 +116,7 @@ class PodInvariants:
             members = parsed(job["status"]["replicaStatuses"][role].get("indices", ""))
             if int(index) not in members or job["spec"]["replicaSpecs"][role].get("restartRules"):
                 return
-        if last.last_refusal or failed["metadata"]["uid"] in self.history.tampered:
+        if last.last_refusal or self.history.has_cluster_rules or failed["metadata"]["uid"] in self.history.tampered:
             return
         others = [pod.name for pod in last.pods if pod.status.phase == "Failed" and pod.name != name]
         assert len(others) >= MOST_RETAINED, f"{name} is deleted, and of other failed pods only {others} stay"

@@ -27,18 +27,42 @@ def owners(item: Json) -> list[Json]:
     return found
 
 
+def requested_by(plan: Json) -> str:
+    """Return the UID of the ScaleIn or ScaleOut that a plan is for; else its own."""
+    made_for = (owner["uid"] for owner in owners(plan) if owner.get("kind") in ("ScaleIn", "ScaleOut"))
+    uid: str = next(made_for, plan["metadata"]["uid"])
+    return uid
+
+
 def controller(pod: Json) -> str | None:
-    """Return the UID of the job that a pod was made for: by its environment, as nobody can edit that."""
-    return _environment(pod).get(names.ENV_JOB_UID)
+    """Return the UID of the job that a pod was made for: by its environment, as nobody can edit that.
+
+    Without an agent it has none, and its owner says it, which nobody edits in a history.
+    """
+    made_for = (owner["uid"] for owner in owners(pod) if owner["kind"] == "ElasticJob")
+    return _environment(pod).get(names.ENV_JOB_UID) or next(made_for, None)
+
+
+def has_agent(pod: Json) -> bool:
+    """Whether the program in a pod is started by an agent, or is the master."""
+    return names.ENV_JOB_UID in _environment(pod)
 
 
 def pod_role(pod: Json) -> str:
     environment = _environment(pod)
-    return str(environment.get(names.ENV_ROLE, names.ROLE_MASTER if environment else ""))
+    without_agent = pod["spec"].get("hostname", "").rpartition("-")[0]
+    return str(environment.get(names.ENV_ROLE, names.ROLE_MASTER if environment else without_agent))
 
 
 def pod_index(pod: Json) -> str:
-    return str(_environment(pod).get(names.ENV_INDEX, ""))
+    without_agent = pod["spec"].get("hostname", "").rpartition("-")[2]
+    return str(_environment(pod).get(names.ENV_INDEX, "" if has_agent(pod) else without_agent))
+
+
+def claims_of(pod: Json) -> list[str]:
+    """Return the names of the volume claims that a pod uses."""
+    volumes = pod["spec"].get("volumes") or ()
+    return [volume["persistentVolumeClaim"]["claimName"] for volume in volumes if "persistentVolumeClaim" in volume]
 
 
 def _environment(pod: Json) -> Json:
@@ -66,6 +90,14 @@ def is_failure_of_program(pod: Json) -> bool:
 
 def is_ready(pod: Json) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", ()))
+
+
+def excluded_nodes(pod: Json) -> set[str]:
+    """Return the nodes on which a pod must not run, as its affinity says: only such ones are made in a history."""
+    affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    terms = required.get("nodeSelectorTerms", ())
+    return {field["values"][0] for term in terms for field in term["matchFields"]}
 
 
 def belongs_to_other_job(plan: Json, uid: str) -> bool:

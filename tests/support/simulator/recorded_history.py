@@ -34,6 +34,10 @@ class RecordedHistory:
         """UIDs of pods whose labels were edited."""
         self.was_ready: set[tuple[str, str, str]] = set()
         self.running_since: dict[str, float] = {}
+        self.deleted_claims: set[str] = set()
+        """Names of volume claims that a user has deleted."""
+        self.scripts_allowed_at: dict[str, float] = {}
+        self.has_cluster_rules = False
         self.cancelled: list[tuple[float, Json]] = []
         self.failures: dict[tuple[str, str], int] = defaultdict(int)
         self.losses: dict[tuple[str, str], int] = defaultdict(int)

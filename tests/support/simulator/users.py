@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from typing import Any
 
 from elasticjob_api import names
-from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, SERVICES, Resource
+from elasticjob_kube.resources import (
+    CONFIG_MAPS,
+    ELASTIC_JOBS,
+    PODS,
+    SCALE_INS,
+    SCALE_OUTS,
+    SCALE_PLANS,
+    SERVICES,
+    VOLUME_CLAIMS,
+    Resource,
+)
 
-from tests.support.simulator.cluster import JOB, NAMESPACE, job_body
+from tests.support.simulator.cluster import JOB, NAMESPACE
 from tests.support.simulator.fake_kube import FakeKube
+from tests.support.simulator.random_jobs import node_conditions, random_job, random_rule
 from tests.support.simulator.raw_objects import (
     FINISHED_JOB_PHASES,
     is_live,
@@ -29,57 +41,9 @@ class Users:
     def __init__(self, kube: FakeKube, rng: random.Random, note: Callable[..., None]) -> None:
         self.kube, self.rng, self.note = kube, rng, note
         self._applied = 0
-        self._body = self._random_job()
+        self._body = random_job(rng)
         self._roles: list[str] = list(self._body["spec"]["replicaSpecs"])
-
-    def _random_job(self) -> Json:
-        rng = self.rng
-        framework, roles = rng.choice(
-            (
-                ("jax", ("worker",)),
-                ("jax", ("worker",)),
-                ("tensorflow", ("ps", "worker")),
-                ("tensorflow", ("chief", "worker")),
-            )
-        )
-        policy: Json = {"backoffLimit": rng.choice((1, 10, 1000, 1000, 1000))}
-        policy |= rng.choice(({}, {"startPolicy": "AllReady"}))
-        policy |= rng.choice(({}, {"cleanPodPolicy": "All"}, {"cleanPodPolicy": "None"}))
-        policy |= rng.choice(({}, {}, {}, {"ttlSecondsAfterFinished": rng.choice((0, 60))}))
-        policy |= rng.choice(
-            ({},) * 9 + ({"activeDeadlineSeconds": 200}, {"pendingDeadlineSeconds": 40}, {"suspend": True})
-        )
-        policy |= rng.choice(({},) * 3 + ({"retry": self._random_retry()},))
-        policy |= rng.choice(({}, {"planHistoryLimit": rng.choice((0, 1, 3))}))
-        specs = {role: self._random_role(role) for role in roles}
-        limits = rng.choice(({}, {}, {"cpu": "8"}))
-        spec: Json = {"framework": framework, "runPolicy": policy, "replicaSpecs": specs}
-        spec["autoscaling"] = {"resourceLimits": limits} | rng.choice(({}, {}, {"resize": "Replace"}))
-        spec["master"] = {"restartLimit": rng.choice((0, 1000, 1000, 1000))}
-        spec["master"] |= rng.choice(({}, {"podForceDeleteSeconds": 10}))
-        return {**job_body(1, 1, None), "spec": spec}
-
-    def _random_retry(self) -> Json:
-        rng = self.rng
-        retry: Json = {"policy": rng.choice(("OnFailure", "OnTransient", "Always"))}
-        retry |= rng.choice(({}, {"limit": rng.choice((0, 1, 3))}))
-        return retry | rng.choice(({}, {"minDelaySeconds": 0}, {"minDelaySeconds": 5, "maxDelaySeconds": 60}))
-
-    def _random_role(self, role: str) -> Json:
-        rng = self.rng
-        size = 1 if role == "chief" else rng.randrange(1, 6)
-        spec: Json = job_body(size, rng.randrange(0, size + 1), size + rng.randrange(0, 5))["spec"]
-        found: Json = spec["replicaSpecs"]["worker"]
-        found |= {"restartLimit": rng.choice((0, 3, 1000, 1000, 1000)), "drainSeconds": rng.choice((0, 5, 30))}
-        found |= rng.choice(({}, {}, {"podForceDeleteSeconds": rng.choice((0, 20))}))
-        found |= rng.choice(({},) * 5 + ({"completion": {"minSucceeded": 1}}, {"completion": {"minFailed": 2}}))
-        rule: Json = {
-            "action": rng.choice(("Ignore", "Restart", "RestartWithMoreMemory", "FailJob")),
-            "exitCodes": [rng.choice((1, 3))],
-        }
-        rule |= rng.choice(({}, {"minDelaySeconds": 400}, {"minDelaySeconds": 1, "maxDelaySeconds": 60}))
-        found |= rng.choice(({},) * 5 + ({"restartRules": [rule]},))
-        return found
+        self._edits_rules = rng.random() < 0.3
 
     async def apply_job(self) -> None:
         if (ELASTIC_JOBS, JOB) not in self.kube.objects:
@@ -99,7 +63,8 @@ class Users:
             (0.4, self._edit_bounds), (0.8, self._suspend), (3, self._resume), (0.1, self._stop), (1.5, self._cancel),
             (0.2, self._delete_job), (3, self.apply_job), (0.5, self._occupy_name), (0.5, self._replace_with_copy),
             (0.2, self._unknown_job), (0.7, self._edit_labels), (0.7, self._write_odd_status),
-            (0.5, self._delete_failed_pod),
+            (0.5, self._delete_failed_pod), (0.4, self._edit_policy), (0.4, self._delete_claim),
+            (0.5 * self._edits_rules, self._edit_rules),
         )  # fmt: skip
         (act,) = self.rng.choices([act for _, act in acts], [weight for weight, _ in acts])
         done = act()
@@ -137,14 +102,15 @@ class Users:
 
     async def _scale_out(self) -> None:
         timeout = self.rng.choice((5, 60))
-        await self._apply(SCALE_OUTS, count=self.rng.randrange(1, 4), role=self._role(), timeoutSeconds=timeout)
+        wanted: Json = {"count": self.rng.randrange(1, 4), "role": self._role(), "timeoutSeconds": timeout}
+        await self._apply(SCALE_OUTS, **wanted, **self._script())
 
     async def _scale_in(self) -> None:
         wanted: Json = {"count": self.rng.randrange(1, 3), "role": self._role()}
         if self.rng.random() < 0.6:
             pods = self._some_pods(self.rng.randrange(1, 3))
             wanted = {"podNames": [p["metadata"]["name"] for p in pods] or ["nobody"], "role": self._role(pods)}
-        await self._apply(SCALE_INS, **wanted, timeoutSeconds=self.rng.choice((5, 60)))
+        await self._apply(SCALE_INS, **wanted, timeoutSeconds=self.rng.choice((5, 60)), **self._script())
 
     async def _scale_plan(self) -> None:
         rng = self.rng
@@ -171,10 +137,18 @@ class Users:
         if "migrate" in forms:
             moves = [self._some_member() for _ in range(rng.randrange(1, 3))]
             spec["migratePods"] = [move | rng.choice(({}, {"resource": self._resource()})) for move in moves]
+        if forms in (["create"], ["remove"]):
+            spec |= self._script()
         await self._apply(SCALE_PLANS, **spec)
 
     async def _unknown_job(self) -> None:
         await self._apply(self.rng.choice((SCALE_OUTS, SCALE_INS)), jobName="nosuch", count=1)
+
+    def _script(self) -> Json:
+        """Return the fields of a request's script, or none; most often none where nobody could run it."""
+        often = "launcher" in self._roles
+        given: Json = {"script": "save", "env": [{"name": "A", "value": "b"}]}
+        return given if self.rng.random() < (0.7 if often else 0.05) else {}
 
     def _resource(self) -> Json:
         choices = ({"cpu": "1500m"}, {"cpu": "1"}, {"memory": "2Gi"}, {"memory": "64Mi"}, {"rdma/hca": 1})
@@ -244,6 +218,32 @@ class Users:
         if (ELASTIC_JOBS, JOB) in self.kube.objects:
             self.note("user: stop")
             self._edit(lambda spec: spec["runPolicy"].update(stop=True))
+
+    def _edit_policy(self) -> None:
+        change: Json = self.rng.choice((
+            {"allowScripts": True}, {"allowScripts": False}, {"replaceOnNodeConditions": node_conditions(self.rng)},
+            {"replaceOnNodeConditions": []},
+        ))  # fmt: skip
+        self.note("user: policy", change)
+        self._edit(lambda spec: spec["runPolicy"].update(change))
+
+    async def _edit_rules(self) -> None:
+        """Write the rules of the whole cluster, some that cannot be read, or remove them."""
+        text = self.rng.choice((json.dumps([random_rule(self.rng)]), json.dumps([random_rule(self.rng)]), "- [", ""))
+        self.note("administrator: rules", text)
+        if (CONFIG_MAPS, names.RULES_CONFIG_MAP) in self.kube.objects:
+            self.kube.remove(CONFIG_MAPS, names.RULES_CONFIG_MAP)
+        if text:
+            metadata = {"name": names.RULES_CONFIG_MAP, "namespace": NAMESPACE}
+            await self.kube.create(CONFIG_MAPS, NAMESPACE, {"metadata": metadata, "data": {names.RULES_KEY: text}})
+
+    def _delete_claim(self) -> None:
+        """Delete a volume claim, which stays until no pod uses it."""
+        claims = [claim for claim in self.kube.all(VOLUME_CLAIMS) if not is_terminating(claim)]
+        if claims:
+            name = self.rng.choice(claims)["metadata"]["name"]
+            self.note("user: deletion of the claim", name)
+            self.kube.mark_deleted(VOLUME_CLAIMS, name)
 
     def _cancel(self) -> None:
         items = [(r, i["metadata"]["name"]) for r in (SCALE_PLANS, SCALE_INS, SCALE_OUTS) for i in self.kube.all(r)]

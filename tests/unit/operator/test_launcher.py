@@ -11,6 +11,8 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_operator.core.manifests.pods import member_pod
 from elasticjob_operator.core.manifests.validation import validation_error
 from elasticjob_operator.core.model.observed import Defaults
+from elasticjob_operator.core.model.plan import PlanRefused
+from elasticjob_operator.core.scaling.limits import check_bounds
 
 HOROVODRUN = ["horovodrun", "--host-discovery-script", "discover_hosts", "python", "train.py"]
 
@@ -113,6 +115,14 @@ def test_a_second_launcher_that_would_end_what_the_first_one_has_started_is_refu
     roles = {**made.spec.replica_specs, "launcher": launcher}
     made = msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, replica_specs=roles))
     assert (validation_error(made) or "").startswith("spec.replicaSpecs.launcher.replicas: is 2, but must be 1")
+
+
+def test_a_plan_for_a_second_launcher_is_refused_like_a_job_with_two() -> None:
+    with pytest.raises(PlanRefused, match=r"^spec.count: each launcher would start a training of its own.*not 2$"):
+        check_bounds(job({}), "launcher", 2, prefix="spec.count: ")
+    check_bounds(job({}), "launcher", 1, prefix="")
+    check_bounds(job({}), "worker", 2, prefix="")
+    check_bounds(job({"command": ["x"]}, framework="custom"), "launcher", 2, prefix="")
 
 
 def test_a_launchers_host_name_would_be_that_of_every_process() -> None:

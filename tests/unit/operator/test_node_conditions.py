@@ -81,6 +81,19 @@ async def test_where_every_node_is_said_to_be_sick_the_members_stay_and_are_not_
     assert len(nodes.plans()) == 1, "each pod is tried once"
 
 
+async def test_a_replacement_that_starts_again_avoids_sick_nodes_also_when_the_member_it_replaces_has_gone() -> None:
+    nodes = await world()
+    nodes.stuck = lambda pod: "no node is left" if pod["spec"].get("affinity") else ""
+    set_condition(nodes, "n1")
+    await nodes.run_operator()
+    nodes.cluster.now += 70
+    await nodes.until(lambda: "job-worker-3" in nodes.live_pods())
+    for gone in ("job-worker-1", "job-worker-3"):
+        nodes.cluster.kube.remove(PODS, gone)
+    await nodes.until(lambda: {"job-worker-1-1", "job-worker-3-2"} <= {*nodes.live_pods()})
+    assert required(nodes.cluster.kube.objects[PODS, "job-worker-3-2"]) == ["n1"]
+
+
 async def test_a_condition_that_passes_soon_and_one_that_the_job_does_not_name_change_nothing() -> None:
     nodes = await world()
     set_condition(nodes, "n1")

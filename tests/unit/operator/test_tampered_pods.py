@@ -111,6 +111,16 @@ async def test_a_pod_whose_labels_or_owner_are_edited_is_replaced_when_it_is_gon
     assert cluster.job().status.replica_statuses["worker"].restarts == 0
 
 
+@pytest.mark.parametrize("what", [what for what in EDITS if what != "owner changed"])
+async def test_a_pod_without_an_agent_which_has_no_environment_is_known_by_its_owner_or_host_name(what: str) -> None:
+    cluster = ByName(framework="custom", worker={"agent": "None"})
+    await cluster.start()
+    cluster.edit("job-worker-0", EDITS[what])
+    await cluster.settle()
+    cluster.check_final_state()
+    assert cluster.running() == ["job-master", "job-worker-0-1", "job-worker-1"]
+
+
 @pytest.mark.parametrize("seen", [True, False], ids=["seen", "while no operator runs"])
 async def test_until_an_edited_pod_is_gone_its_member_gets_no_other(seen: bool) -> None:
     cluster = ByName()

@@ -84,13 +84,21 @@ def restored(pod: Pod, job: JobIdentity, member: MemberIdentity) -> Pod:
     return replace(pod, metadata=replace(pod.metadata, labels=labels, owner_references=[owner]))
 
 
-def was_made_for(pod: Mapping[str, Any], uid: str) -> bool:
-    """Whether a pod, as the API server returns it, was made for the job: by the environment, which nobody can edit."""
-    return any(
-        variable.get("name") == names.ENV_JOB_UID and variable.get("value") == uid
-        for container in (pod.get("spec") or {}).get("containers") or ()
-        for variable in container.get("env") or ()
-    )
+def was_made_for(pod: Mapping[str, Any], job: JobIdentity) -> bool:
+    """Whether a pod, as the API server returns it, was made for the job: by the environment, which nobody can edit.
+
+    A pod without an agent has none: there it is the owner, and where that is gone, the host name beside the pod's name.
+    """
+    metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
+    variables = (each for container in spec.get("containers") or () for each in container.get("env") or ())
+    uids = {variable.get("value") for variable in variables if variable.get("name") == names.ENV_JOB_UID}
+    if not uids:
+        uids = {each.get("uid") for each in metadata.get("ownerReferences") or () if each.get("controller")}
+    if uids:
+        return job.uid in uids
+    member = member_of_name(job.name, metadata.get("name", ""))
+    host_name = (spec.get("hostname"), spec.get("subdomain"))
+    return member is not None and host_name == (names.member_hostname(member.role, member.index), job.name)
 
 
 def pod_labels(job: JobIdentity, member: MemberIdentity) -> dict[str, str]:

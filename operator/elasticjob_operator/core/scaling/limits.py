@@ -11,6 +11,7 @@ from elasticjob_api.resources import bounded_resource
 from elasticjob_api.scaleplan import ScalePlan
 
 from elasticjob_operator.core.manifests.pods import with_resources
+from elasticjob_operator.core.manifests.remote_shell import is_launcher_role
 from elasticjob_operator.core.model.plan import Indices, PlanRefused, Quantities, ResolvedPlan, member_resources
 from elasticjob_operator.core.scaling.resize import resources_of
 
@@ -48,6 +49,8 @@ def check_bounds(job: ElasticJob, role: str, size: int, *, prefix: str) -> None:
         raise PlanRefused(f"{prefix}{size} members of role {role} would be above maxReplicas {spec.max_replicas}")
     if size > 1 and spec.agent != "None" and role in FRAMEWORKS[framework].single_roles:
         raise PlanRefused(f"{prefix}framework {framework} has one {role}, not {size}")
+    if size > 1 and is_launcher_role(job, role):
+        raise PlanRefused(f"{prefix}each {role} would start a training of its own; a job has one, not {size}")
 
 
 def check_resources(job: ElasticJob, plan: ScalePlan, change: ResolvedPlan) -> None:

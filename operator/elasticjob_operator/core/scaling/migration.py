@@ -63,19 +63,23 @@ def failed_replacements(observed: Observed, plan: ScalePlan) -> Indices:
 def avoided_nodes(observed: Observed, plan: ScalePlan) -> dict[tuple[str, int], AvoidedNodes]:
     """Return by role and index of a replacement the nodes that it shall avoid.
 
-    That of the member it replaces; and on no account, where that is why it is replaced, those with such a condition.
+    That of the member it replaces, while its pod is there; and on no account, where that is why it is replaced, those
+    with such a condition.
     """
     named = {(entry.name, entry.role, entry.index) for entry in plan.spec.migrate_pods if entry.avoid_node}
     if not named:
         return {}
-    replacements = {(m.role, m.index): m.replacement for m in plan.status.migrations if m.phase == "Starting"}
     required = node_conditions.nodes_to_avoid(observed, plan)
-    return {
-        (pod.role, replacements[pod.role, pod.index]): AvoidedNodes((pod.spec.node_name,), required)
+    nodes = {
+        (pod.role, pod.index): (pod.spec.node_name,)
         for pod in observed.pods
-        if (pod.role, pod.index) in replacements
-        and pod.spec.node_name
-        and not named.isdisjoint(((pod.name, None, None), (None, pod.role, pod.index)))
+        if pod.spec.node_name and not named.isdisjoint(((pod.name, None, None), (None, pod.role, pod.index)))
+    }
+    starting = [move for move in plan.status.migrations if move.phase == "Starting"]
+    return {
+        (move.role, move.replacement): AvoidedNodes(preferred, required)
+        for move in starting
+        if (preferred := nodes.get((move.role, move.index), ())) or required
     }
 
 
