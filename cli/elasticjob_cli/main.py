@@ -1,34 +1,77 @@
-"""The command `elasticjob`, also `kubectl elasticjob`: the list of commands; each is a function in its own file."""
+"""The command `elasticjob`, also `kubectl elasticjob`: the list of commands; each is a function in a file of its own.
+
+Only the module of the command that is called is imported, so that `elasticjob --help` answers at once.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Collection
+from importlib import import_module
+from typing import Any
+
 import typer
 
-from elasticjob_cli.convert.command import convert
-from elasticjob_cli.demo.command import demo
-from elasticjob_cli.dev_cluster import down, status, up
-from elasticjob_cli.query.command import query
+COMMANDS = {
+    "list": ("jobs.listing:list_", "List jobs with their phase, workers, step and rate."),
+    "describe": ("jobs.listing:describe", "Show a job on a page: roles, pods, plans, failures, events."),
+    "query": ("query.command:query", "Ask a job's master: world, members, shards, auto-scaling."),
+    "scale": ("jobs.scale:scale", "Change the number of a job's members."),
+    "suspend": ("jobs.lifecycle:suspend", "Suspend a job: its members save, and its pods go."),
+    "resume": ("jobs.lifecycle:resume", "Let a suspended job go on."),
+    "stop": ("jobs.lifecycle:stop", "End a job for good, after its members have saved."),
+    "delete": ("jobs.lifecycle:delete", "Delete a job and its pods."),
+    "wait": ("jobs.lifecycle:wait", "Wait until a job has reached a phase or a step."),
+    "plans": ("jobs.listing:plans", "List a job's ScalePlans: who wanted what, what came of it."),
+    "events": ("jobs.listing:events", "List what has happened to a job and its pods."),
+    "convert": ("convert.command:convert", "Convert the job files of other operators."),
+    "version": ("version:version", "Print the version of this command."),
+}
+"""By name: where the function is, below this package, and the line of its help that the list shows."""
+_SIGNED = {"scale"}
+"""Commands with an argument such as -1, which is no option."""
+GROUPS = {"dev": ("dev:dev", "A Kubernetes cluster on this machine, for trying out.")}
 
-app = typer.Typer(
-    no_args_is_help=True, pretty_exceptions_enable=False, help="Elastic deep-learning jobs on Kubernetes."
-)
-dev_commands = typer.Typer(
-    no_args_is_help=True, help="A Kubernetes cluster on this machine, for trying out and testing."
-)
-app.add_typer(dev_commands, name="dev")
 
-dev_commands.command()(up)
-dev_commands.command()(down)
-dev_commands.command()(status)
-dev_commands.command()(demo)
-app.command()(query)
-app.command()(convert)
+def command_line(called: Collection[str]) -> typer.Typer:
+    """Return the command line, in which only the commands that may be called now can be."""
+    app = typer.Typer(
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        help="Elastic deep-learning jobs on Kubernetes.",
+    )
+    for name, (place, line) in COMMANDS.items():
+        if name in called:
+            app.command(name, context_settings={"ignore_unknown_options": name in _SIGNED})(_imported(place))
+        else:
+            app.command(name, help=line)(_not_called)
+    for name, (place, line) in GROUPS.items():
+        app.add_typer(_imported(place) if name in called else _empty_group(), name=name, help=line)
+    return app
 
 
-@app.callback()
 def main() -> None:
-    """Elastic deep-learning jobs on Kubernetes."""
+    """Run the command that the arguments name."""
+    completing = any(name.endswith("_COMPLETE") for name in os.environ)
+    command_line([*COMMANDS, *GROUPS] if completing else sys.argv[1:2])()
+
+
+def _imported(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"elasticjob_cli.{module}"), name)
+
+
+def _not_called() -> None:
+    raise AssertionError("a command that was not among those that may be called")
+
+
+def _empty_group() -> typer.Typer:
+    group = typer.Typer()
+    group.callback()(_not_called)
+    return group
 
 
 if __name__ == "__main__":
-    app()
+    main()

@@ -15,7 +15,7 @@ import os
 import random
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
@@ -301,7 +301,7 @@ class Kube:
         label_selector: str = "",
         field_selector: str = "",
         metadata_only: bool = False,
-    ) -> AsyncIterator[WatchEvent]:
+    ) -> AsyncGenerator[WatchEvent, None]:
         """Yield the changes after `resource_version` until the server ends the watch, after `WATCH_SECONDS` or less.
 
         A value that cannot be decoded is cut out of its object (`salvage.was_cut`).
@@ -349,6 +349,7 @@ async def connect(
     *,
     user_agent: str,
     kubeconfig: Path | None = None,
+    context: str | None = None,
     connections: int = 100,
     watch_seconds: float = WATCH_SECONDS,
 ) -> AsyncIterator[Kube]:
@@ -357,13 +358,14 @@ async def connect(
     Args:
         user_agent: the name of this client in the API server's logs.
         kubeconfig: see above.
+        context: of the kubeconfig; None: its current one.
         connections: requests at a time; further ones wait in order. Watches do not count.
         watch_seconds: see `WATCH_SECONDS`.
 
     Raises:
         NoAccess: none of them is usable.
     """
-    access = await _access(kubeconfig)
+    access = await _access(kubeconfig, context)
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
             limit=0, ssl=access.context, keepalive_timeout=KEEP_ALIVE_SECONDS, socket_factory=_probed_socket
@@ -374,8 +376,8 @@ async def connect(
         yield Kube(http, access, user_agent=user_agent, connections=connections, watch_seconds=watch_seconds)
 
 
-async def _access(path: Path | None) -> Access:
-    if path is None and uses_service_account(os.environ):
+async def _access(path: Path | None, context: str | None) -> Access:
+    if path is None and context is None and uses_service_account(os.environ):
         return pod_access(os.environ)
     try:
         from elasticjob_kube import kubeconfig  # only where it is needed: it imports the official client
@@ -384,7 +386,7 @@ async def _access(path: Path | None) -> Access:
             raise
         message = "to use a kubeconfig, install elasticjob[kubeconfig]; without, this runs in a pod only"
         raise NoAccess(message) from error
-    return await kubeconfig.access(path)
+    return await kubeconfig.access(path, context)
 
 
 def _probed_socket(address: AddrInfoType) -> socket.socket:

@@ -6,12 +6,14 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from elasticjob_cli.convert.report import Converted
+from elasticjob_cli.convert.converters import convert as convert_document
+from elasticjob_cli.convert.documents import MAX_BYTES, Unreadable, read
+from elasticjob_cli.convert.rendering import render
+from elasticjob_cli.convert.report import Converted, Kind
 
 LOST, UNREADABLE = 3, 2
 _LINES_OF_A_DOCUMENT = 200
@@ -37,12 +39,11 @@ def convert(
         bool, typer.Option("--strict", help="What differs and what was invented counts as lost, too.")
     ] = False,
 ) -> None:
-    """Convert jobs of et-operator, DLRover, FrameworkController, dl-operator and Kubeflow.
+    """Convert the job files of other operators.
 
+    They are those of et-operator, DLRover, FrameworkController, dl-operator and Kubeflow.
     The report is on standard error. Exit code 0: nothing is lost; 3: something is; 2: the input can't be read.
     """
-    from elasticjob_cli.convert.documents import Unreadable  # not at the start: other commands need no YAML
-
     try:
         results = _results(_text(file))
         for line in _report(results):
@@ -59,8 +60,6 @@ def convert(
 
 def _text(file: str) -> str:
     """Return the input, as far as it may be long, so that the bound can be told."""
-    from elasticjob_cli.convert.documents import MAX_BYTES
-
     try:
         if file == "-":
             data = sys.stdin.buffer.read(MAX_BYTES + 1)
@@ -78,9 +77,6 @@ def _text(file: str) -> str:
 
 
 def _results(text: str) -> list[Converted]:
-    from elasticjob_cli.convert.converters import convert as convert_document
-    from elasticjob_cli.convert.documents import read
-
     results = [convert_document(document, number) for number, document in enumerate(_flat(read(text)), start=1)]
     if not results:
         raise ConvertError("the input has no document")
@@ -114,14 +110,10 @@ def _printable(text: str) -> str:
 
 
 def _is_lost(results: Sequence[Converted], *, strict: bool) -> bool:
-    from elasticjob_cli.convert.report import Kind
-
     return any(strict or note.kind is Kind.LOST for result in results for note in result.notes)
 
 
 def _write(results: Sequence[Converted], directory: Path | None, *, force: bool) -> None:
-    from elasticjob_cli.convert.rendering import render
-
     if directory is None:
         typer.echo("---\n".join(render(result) for result in results), nl=False)
         return

@@ -6,7 +6,6 @@ The status in Kubernetes is a summary a few seconds old; only the master has mem
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -19,11 +18,12 @@ import typer
 from elasticjob_api import names
 from elasticjob_api.v1 import job_pb2, job_pb2_grpc
 from elasticjob_kube.errors import KubeError, NoAccess, NotFound, Refused
+from elasticjob_kube.kubeconfig import namespace as current_namespace
 from elasticjob_kube.session import Kube, connect
-from kubernetes.aio.config import ConfigException, list_kube_config_contexts
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.live import Live
 
+from elasticjob_cli.jobs.printing import console
 from elasticjob_cli.master_client import MasterEndpoint, MasterUnavailable, find_master
 from elasticjob_cli.query import topics
 from elasticjob_cli.query.job_view import JobSnapshot, as_json, as_text
@@ -31,7 +31,6 @@ from elasticjob_cli.query.topics import TOPIC_QUERIES, Topic
 
 CALL_SECONDS = 5.0
 _RECONNECT_SECONDS = 1.0
-_PIPE_WIDTH = 200
 
 
 class Output(StrEnum):
@@ -80,7 +79,10 @@ def query(
     ),
     kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig file; default: $KUBECONFIG.")] = None,
 ) -> None:
-    """Ask a job's master: phase, world, members, shards and auto-scaling; or one topic in detail."""
+    """Ask a job's master: world, members, shards, auto-scaling.
+
+    It knows more, and sooner, than the status in Kubernetes. A topic shows one of these in detail.
+    """
     try:
         asyncio.run(_query(job, topic, namespace, address, watch=watch, output=output, kubeconfig=kubeconfig))
     except (QueryError, MasterUnavailable) as error:
@@ -101,25 +103,19 @@ async def _query(
     kubeconfig: Path | None,
 ) -> None:
     try:
-        reference = _JobReference(job, namespace or _current_namespace(kubeconfig), address)
+        reference = _JobReference(job, namespace or current_namespace(kubeconfig, None), address)
         async with connect(user_agent="elasticjob", kubeconfig=kubeconfig, connections=2) as kube:
             show = _watch if watch else _show
             try:
                 await show(kube, reference, topic, output)
             except _TokenRefused:
                 await show(kube, replace(reference, own_token=True), topic, output)
-    except (NoAccess, ConfigException) as error:
+    except NoAccess as error:
         raise QueryError(f"no usable kubeconfig: {error}; set KUBECONFIG or give --kubeconfig") from error
 
 
 async def _show(kube: Kube, reference: _JobReference, topic: Topic, output: Output) -> None:
     _print(await _fetch(await _locate_master(kube, reference), reference, topic), output)
-
-
-def _current_namespace(kubeconfig: Path | None) -> str:
-    """Return the namespace kubectl would use."""
-    _, active = list_kube_config_contexts(str(kubeconfig) if kubeconfig else None)
-    return str(active["context"].get("namespace") or "default")
 
 
 async def _locate_master(kube: Kube, reference: _JobReference) -> MasterEndpoint:
@@ -210,11 +206,11 @@ async def _autoscaling(master: job_pb2_grpc.JobServiceAsyncStub, endpoint: Maste
 
 async def _watch(kube: Kube, reference: _JobReference, topic: Topic, output: Output) -> None:
     """Show every change until the job has ended; reconnect when the master was relaunched."""
-    console = _console()
+    screen = console()
     answered = False
     incremental = topic in TOPIC_QUERIES and TOPIC_QUERIES[topic].incremental
-    redraw = console.is_terminal and output is Output.TABLE and not incremental
-    with Live(console=console, auto_refresh=False) if redraw else nullcontext() as live:
+    redraw = screen.is_terminal and output is Output.TABLE and not incremental
+    with Live(console=screen, auto_refresh=False) if redraw else nullcontext() as live:
         while True:
             try:
                 endpoint = await _locate_master(kube, reference)
@@ -247,12 +243,8 @@ async def _watch_answers(endpoint: MasterEndpoint, reference: _JobReference, top
             yield _Answer(topic_query.render(answer), topics.as_json(answer))
 
 
-def _console() -> Console:
-    return Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
-
-
 def _print(answer: _Answer, output: Output) -> None:
     if output is Output.JSON:
         typer.echo(answer.json)
     else:
-        _console().print(answer.text)
+        console().print(answer.text)

@@ -1,0 +1,1 @@
+"""The commands for jobs: each is a function of its own, on what `elasticjob_client` does."""

@@ -1,0 +1,94 @@
+"""`elasticjob list`, `describe`, `plans` and `events`: what there is, for people or as the API server has it."""
+
+from __future__ import annotations
+
+import time
+from asyncio import gather
+from typing import Annotated
+
+import typer
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.scaleplan import ScalePlan
+from elasticjob_client.cluster import Access, Cluster
+from elasticjob_client.jobs import Json, get_job, list_jobs
+from elasticjob_client.milestones import parse_phase
+from elasticjob_client.related import Event, events_of, plans_of, pods_of
+from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
+from rich.console import RenderableType
+
+from elasticjob_cli.jobs import tables
+from elasticjob_cli.jobs.description import describe as page
+from elasticjob_cli.jobs.options import Context, Job, Kubeconfig, Namespace, run
+from elasticjob_cli.jobs.printing import TABLES, Output, console, print_objects, print_table, readable
+
+Format = Annotated[Output, typer.Option("--output", "-o", help="Format.")]
+
+
+def list_(
+    phase: Annotated[str | None, typer.Option(help="Only jobs in this phase, such as running.")] = None,
+    all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Jobs of all namespaces.")] = False,
+    output: Format = Output.TABLE,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """List jobs with their phase, workers, step and rate."""
+
+    async def work(cluster: Cluster) -> list[Json]:
+        chosen = None if phase is None else parse_phase(phase)
+        return await list_jobs(cluster, all_namespaces=all_namespaces, phase=chosen)
+
+    found = run(Access(kubeconfig, context, namespace), work)
+    if output not in TABLES:
+        print_objects(ELASTIC_JOBS, found, output)
+        return
+    jobs, wide = readable(found, ElasticJob), output is Output.WIDE
+    table = tables.jobs_table(jobs, time.time(), all_namespaces=all_namespaces, wide=wide)
+    print_table(table, none="no jobs" if all_namespaces else "no jobs; -A lists those of all namespaces")
+
+
+def plans(
+    job: Job,
+    output: Format = Output.TABLE,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """List a job's ScalePlans: who wanted what, what came of it."""
+
+    async def work(cluster: Cluster) -> list[Json]:
+        return await plans_of(cluster, await get_job(cluster, job))
+
+    found = run(Access(kubeconfig, context, namespace), work)
+    if output in TABLES:
+        table = tables.plans_table(readable(found, ScalePlan), time.time(), wide=output is Output.WIDE)
+        print_table(table, none="no plans yet")
+    else:
+        print_objects(SCALE_PLANS, found, output)
+
+
+def events(job: Job, namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None) -> None:
+    """List what has happened to a job and its pods.
+
+    In the order in which it happened. Most clusters keep events for an hour.
+    """
+
+    async def work(cluster: Cluster) -> list[Event]:
+        return await events_of(cluster, await get_job(cluster, job))
+
+    found = run(Access(kubeconfig, context, namespace), work)
+    print_table(tables.events_table(found, time.time()), none="no events")
+
+
+def describe(job: Job, namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None) -> None:
+    """Show a job on a page: roles, pods, plans, failures, events.
+
+    Of a pod that does not run it says why. The plans are those under way; `elasticjob plans` lists all.
+    """
+
+    async def work(cluster: Cluster) -> RenderableType:
+        found = await get_job(cluster, job)
+        pods, plans, said = await gather(pods_of(cluster, found), plans_of(cluster, found), events_of(cluster, found))
+        return page(found, pods, readable(plans, ScalePlan), said, time.time())
+
+    console().print(run(Access(kubeconfig, context, namespace), work))

@@ -1,0 +1,112 @@
+"""A user's access to a cluster: a session with its API server, and the namespace that is meant."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from elasticjob_kube.errors import KubeError, NoAccess, NotFound, TryLater
+from elasticjob_kube.resources import Resource
+from elasticjob_kube.retry import retry
+from elasticjob_kube.session import Kube, connect
+
+from elasticjob_client.errors import ClientError, NoSuchObject
+
+T = TypeVar("T")
+_CONNECTIONS = 8
+_PAUSES = (0.5, 1.0, 2.0, 4.0)
+"""Seconds between the requests for one answer; an API server that is restarted is back by then, mostly."""
+_TURNED_AWAY = 429
+
+
+@dataclass(frozen=True)
+class Access:
+    """How a cluster is reached; None: what kubectl would use.
+
+    Attributes:
+        kubeconfig: path of the file.
+        context: of its contexts.
+        namespace: of the jobs.
+    """
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+    namespace: str | None = None
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """An open session, and the namespace of the jobs that are meant."""
+
+    kube: Kube
+    namespace: str
+
+
+@asynccontextmanager
+async def open_cluster(access: Access) -> AsyncIterator[Cluster]:
+    """Open a session. Raises `ClientError` if there is no usable kubeconfig."""
+    try:
+        namespace = access.namespace or _current_namespace(access)
+        async with connect(
+            user_agent="elasticjob",
+            kubeconfig=access.kubeconfig,
+            context=access.context,
+            connections=_CONNECTIONS,
+        ) as kube:
+            yield Cluster(kube, namespace)
+    except NoAccess as error:
+        raise ClientError(f"no usable kubeconfig: {error}; set KUBECONFIG or give --kubeconfig") from error
+
+
+@contextmanager
+def explained(cluster: Cluster, resource: Resource, name: str) -> Iterator[None]:
+    """Turn what the API server answers about an object into an error that a user understands.
+
+    Raises:
+        NoSuchObject: it is not there, or its kind is not.
+        ClientError: any other answer but success.
+    """
+    what = f"{resource.kind} {cluster.namespace}/{name}" if name else f"{resource.plural} of {cluster.namespace}"
+    try:
+        yield
+    except NotFound as error:
+        raise NoSuchObject(f"{what}: {_missing(error, resource, cluster)}") from error
+    except KubeError as error:
+        raise ClientError(f"{what}: {error.message}") from error
+
+
+async def ask(
+    cluster: Cluster, resource: Resource, name: str, call: Callable[[], Awaitable[T]], *, repeatable: bool = True
+) -> T:
+    """Return the answer to a request about an object, which is sent again while the API server is busy or away.
+
+    Args:
+        cluster: the session.
+        resource: the object's kind.
+        name: its name; empty for a request about all of the namespace.
+        call: sends the request.
+        repeatable: whether a second request does no more than one; else it is only sent again if it was turned away.
+
+    Raises:
+        NoSuchObject: it is not there, or its kind is not.
+        ClientError: any other answer but success.
+    """
+    with explained(cluster, resource, name):
+        return await retry(
+            call, TryLater, pauses=_PAUSES, unless=lambda error: not repeatable and error.status != _TURNED_AWAY
+        )
+
+
+def _missing(error: NotFound, resource: Resource, cluster: Cluster) -> str:
+    if not error.reason:  # the server knows no such path
+        return f"this cluster has no {resource.plural}; is the operator installed? (docs/install.md)"
+    return f"{error.message}; `kubectl get {resource.plural} -n {cluster.namespace}` lists what there is"
+
+
+def _current_namespace(access: Access) -> str:
+    from elasticjob_kube import kubeconfig  # imports the official client, which takes as long as all the rest
+
+    return kubeconfig.namespace(access.kubeconfig, access.context)

@@ -1,0 +1,19 @@
+"""Errors as users read them: each says what happened to which object, and what to do."""
+
+from __future__ import annotations
+
+
+class ClientError(Exception):
+    """What was asked for was not done."""
+
+
+class NoSuchObject(ClientError):
+    """There is no job, plan or request of this name."""
+
+
+class JobEnded(ClientError):
+    """The job has ended, so what was waited for does not come any more."""
+
+
+class NotInTime(ClientError):
+    """What was waited for has not come in time; it may still come."""

@@ -1,0 +1,65 @@
+"""Jobs: read, list, suspend, resume, stop, delete."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_kube.resources import ELASTIC_JOBS
+
+from elasticjob_client.cluster import Cluster, ask
+from elasticjob_client.errors import ClientError, JobEnded
+
+T = TypeVar("T")
+Json = dict[str, Any]
+ENDED = ("Succeeded", "Failed")
+"""The phases of a job that has ended."""
+
+
+def read(found: Json, as_type: type[T]) -> T:
+    """Return an object as the API server has it. Raises `ClientError` where this version does not understand it."""
+    try:
+        return msgspec.convert(found, as_type)
+    except msgspec.ValidationError as error:
+        metadata = found.get("metadata", {})
+        what = f"{as_type.__name__} {metadata.get('namespace')}/{metadata.get('name')}"
+        raise ClientError(f"{what} cannot be read: {error}; is this elasticjob older than the CRDs?") from error
+
+
+async def get_job(cluster: Cluster, name: str) -> ElasticJob:
+    """Return a job. Raises `NoSuchObject`, `ClientError`."""
+    kube, namespace = cluster.kube, cluster.namespace
+    return read(await ask(cluster, ELASTIC_JOBS, name, lambda: kube.get(ELASTIC_JOBS, namespace, name)), ElasticJob)
+
+
+async def list_jobs(cluster: Cluster, *, all_namespaces: bool = False, phase: str | None = None) -> list[Json]:
+    """Return the jobs, as the API server has them, by namespace and name. Raises `ClientError`.
+
+    `phase`: those in this one only.
+    """
+    namespace = None if all_namespaces else cluster.namespace
+    found = await ask(cluster, ELASTIC_JOBS, "", lambda: cluster.kube.list(ELASTIC_JOBS, namespace))
+    chosen = (job for job in found["items"] if phase is None or job.get("status", {}).get("phase", "Pending") == phase)
+    return sorted(chosen, key=lambda job: (job["metadata"]["namespace"], job["metadata"]["name"]))
+
+
+async def set_run_policy(cluster: Cluster, name: str, **fields: bool) -> None:
+    """Set fields of a job's run policy, such as `suspend`.
+
+    Raises:
+        NoSuchObject: there is no such job.
+        JobEnded: it has ended, so they change nothing any more.
+        ClientError: the API server refuses it.
+    """
+    body: Json = {"spec": {"runPolicy": fields}}
+    kube, namespace = cluster.kube, cluster.namespace
+    patched = await ask(cluster, ELASTIC_JOBS, name, lambda: kube.patch(ELASTIC_JOBS, namespace, name, body))
+    job = read(patched, ElasticJob)
+    if job.status.phase in ENDED:
+        raise JobEnded(f"job {cluster.namespace}/{name} has ended, as {job.status.phase}")
+
+
+async def delete_job(cluster: Cluster, name: str) -> None:
+    """Delete a job with all that is its own. Raises `NoSuchObject`, `ClientError`."""
+    await ask(cluster, ELASTIC_JOBS, name, lambda: cluster.kube.delete(ELASTIC_JOBS, cluster.namespace, name))

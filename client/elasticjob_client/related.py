@@ -1,0 +1,89 @@
+"""What belongs to a job beside itself: its pods, its ScalePlans and its events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Object
+from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, PODS, SCALE_PLANS
+
+from elasticjob_client.cluster import Cluster, ask
+
+Json = dict[str, Any]
+
+
+class Regarding(Object, frozen=True):
+    """The object that an event is about."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class Event(Object, frozen=True):
+    """What has happened to an object, as somebody in the cluster has said it."""
+
+    type: str = "Normal"
+    reason: str = ""
+    note: str = ""
+    event_time: str | None = None
+    deprecated_last_timestamp: str | None = None
+    deprecated_count: int = 0
+    regarding: Regarding = Regarding()
+
+    @property
+    def time(self) -> str:
+        """When, in UTC; components that write the old form of events say only when it was the last time."""
+        return self.event_time or self.deprecated_last_timestamp or ""
+
+
+class _Events(msgspec.Struct):
+    items: list[Event]
+
+
+async def pods_of(cluster: Cluster, job: ElasticJob) -> list[Json]:
+    """Return the pods of a job, the master's among them, by role and index. Raises `ClientError`."""
+    selector = f"{names.LABEL_JOB_UID}={job.metadata.uid}"
+    namespace = job.metadata.namespace
+    found = await ask(cluster, PODS, "", lambda: cluster.kube.list(PODS, namespace, label_selector=selector))
+    return sorted(found["items"], key=_place)
+
+
+async def plans_of(cluster: Cluster, job: ElasticJob) -> list[Json]:
+    """Return the ScalePlans of a job, as the API server has them, the oldest first. Raises `ClientError`."""
+    found = await ask(cluster, SCALE_PLANS, "", lambda: cluster.kube.list(SCALE_PLANS, job.metadata.namespace))
+    plans = (plan for plan in found["items"] if plan["spec"].get("jobName") == job.metadata.name)
+    return sorted(plans, key=lambda plan: (plan["metadata"]["creationTimestamp"], plan["metadata"]["name"]))
+
+
+async def events_of(cluster: Cluster, job: ElasticJob) -> list[Event]:
+    """Return what was said of a job and of its pods, also of those that are gone, the oldest first.
+
+    Raises `ClientError`.
+    """
+    namespace = job.metadata.namespace
+    found = await ask(cluster, EVENTS, "", lambda: cluster.kube.list(EVENTS, namespace, as_type=_Events))
+    roles = (*job.spec.replica_specs, names.ROLE_MASTER)
+    prefixes = tuple(f"{job.metadata.name}-{role}-" for role in roles)
+
+    def belongs(event: Event) -> bool:
+        about = event.regarding
+        if about.kind == ELASTIC_JOBS.kind:
+            return about.uid == job.metadata.uid
+        return about.kind == PODS.kind and about.name.startswith(prefixes) and event.time >= _created(job)
+
+    return sorted(filter(belongs, found.items), key=lambda event: event.time)
+
+
+def _created(job: ElasticJob) -> str:
+    """Return when a job was created, in a form that is not greater than the times of that second's events."""
+    return job.metadata.creation_timestamp.removesuffix("Z")
+
+
+def _place(pod: Json) -> tuple[bool, str, int, str]:
+    labels = pod["metadata"].get("labels") or {}
+    role, index = labels.get(names.LABEL_ROLE, ""), labels.get(names.LABEL_INDEX, "")
+    return role == names.ROLE_MASTER, role, int(index) if index.isdigit() else -1, pod["metadata"]["name"]

@@ -1,0 +1,116 @@
+"""Changes of a job's size: each is an object of its own, whose status says how it has ended."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elasticjob_api import names
+from elasticjob_api.scaleplan import FINISHED
+from elasticjob_kube.resources import SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
+
+from elasticjob_client.cluster import Cluster, ask
+from elasticjob_client.errors import ClientError
+from elasticjob_client.jobs import get_job
+from elasticjob_client.waiting import Json, wait_until
+
+_SIZE = re.compile(r"([+-]?)([0-9]{1,5})")
+_ENDED = FINISHED | {"ScaleSucceeded", "ScaleFailed"}
+
+
+@dataclass(frozen=True)
+class SizeChange:
+    """What shall become of a role: another size, so many members more or less, or all but some pods.
+
+    Attributes:
+        role: of the job.
+        replicas: the new size.
+        add: so many more.
+        remove: so many less.
+        pods: names of those to remove.
+    """
+
+    role: str
+    replicas: int | None = None
+    add: int = 0
+    remove: int = 0
+    pods: Sequence[str] = ()
+
+    @property
+    def resource(self) -> Resource:
+        """The kind of object that says this."""
+        if self.replicas is not None:
+            return SCALE_PLANS
+        return SCALE_OUTS if self.add else SCALE_INS
+
+    def spec(self, job: str) -> dict[str, Any]:
+        """Return the object's spec."""
+        if self.replicas is not None:
+            return {"jobName": job, "replicaResourceSpecs": {self.role: {"replicas": self.replicas}}}
+        if self.pods:
+            return {"jobName": job, "role": self.role, "podNames": list(self.pods)}
+        return {"jobName": job, "role": self.role, "count": self.add or self.remove}
+
+
+@dataclass(frozen=True)
+class ScaleRequest:
+    """A change of size that was requested: kind and name of its object."""
+
+    resource: Resource
+    name: str
+
+
+def parse_size(text: str, *, role: str) -> SizeChange:
+    """Return the change that a text means: 8, +2 or -1. Raises `ClientError`."""
+    match = _SIZE.fullmatch(text)
+    if match is None or (match[1] and int(match[2]) == 0):
+        raise ClientError(f"size {text[:40]!r} is none: give the new size (8), or how many more (+2) or less (-1)")
+    sign, count = match[1], int(match[2])
+    if not sign:
+        return SizeChange(role, replicas=count)
+    return SizeChange(role, add=count) if sign == "+" else SizeChange(role, remove=count)
+
+
+async def request_size(cluster: Cluster, job: str, change: SizeChange) -> ScaleRequest:
+    """Request a change of size; it is carried out after those that were requested before.
+
+    Raises:
+        NoSuchObject: there is no such job.
+        ClientError: it has no such role, or the API server refuses the request.
+    """
+    roles = (await get_job(cluster, job)).spec.replica_specs
+    if change.role not in roles:
+        raise ClientError(f"job {cluster.namespace}/{job} has no role {change.role}; it has {', '.join(sorted(roles))}")
+    resource = change.resource
+    body = {
+        "apiVersion": names.API_VERSION,
+        "kind": resource.kind,
+        "metadata": {"generateName": f"{job}-"},
+        "spec": change.spec(job),
+    }
+    kube, namespace = cluster.kube, cluster.namespace
+    made = await ask(cluster, resource, "", lambda: kube.create(resource, namespace, body), repeatable=False)
+    return ScaleRequest(resource, made["metadata"]["name"])
+
+
+async def wait_for_end(cluster: Cluster, request: ScaleRequest, *, seconds: float | None = None) -> str:
+    """Wait until a change of size has ended, and return its message.
+
+    Raises:
+        NoSuchObject: its object is deleted.
+        NotInTime: it has not ended after so many seconds; None: there is no bound.
+        ClientError: it has not succeeded; the message says why.
+    """
+
+    def ended(found: Json) -> str | None:
+        status = found.get("status") or {}
+        phase, message = str(status.get("phase", "")), str(status.get("message", ""))
+        if phase not in _ENDED:
+            return None
+        if phase not in ("Succeeded", "ScaleSucceeded"):
+            raise ClientError(f"{request.resource.kind} {request.name}: {phase}: {message}")
+        return message
+
+    return await wait_until(cluster, request.resource, request.name, ended, seconds=seconds)

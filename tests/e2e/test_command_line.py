@@ -1,0 +1,107 @@
+"""The life of a job by `elasticjob` alone, and what the commands say when something is not as wanted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.e2e.kubectl_user import KubectlUser
+from tests.support.e2e.sandbox import Sandbox
+from tests.support.e2e.scaling_jobs import job
+
+COMMAND = Path(sys.executable).with_name("elasticjob")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command has ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True)
+class CommandLineUser:
+    """A user of `elasticjob` with a kubeconfig, in a namespace."""
+
+    sandbox: Sandbox
+
+    def run(self, command: str, *arguments: str) -> Ran:
+        """Run a command to its end, with what it prints in 200 columns."""
+        access = [f"--kubeconfig={self.sandbox.cluster.kubeconfig}", f"--namespace={self.sandbox.namespace}"]
+        done = subprocess.run(
+            [COMMAND, command, *arguments, *access], capture_output=True, text=True, timeout=100, check=False
+        )
+        print("$ elasticjob", command, *arguments, "\n", done.stdout, done.stderr)
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    def out(self, command: str, *arguments: str) -> str:
+        """Run a command that succeeds; return what it has printed."""
+        ran = self.run(command, *arguments)
+        assert (ran.code, ran.err) == (0, "")
+        return ran.out
+
+
+def test_a_job_is_watched_scaled_suspended_resumed_and_stopped_by_the_command_line(
+    sandbox: Sandbox, folder: Path
+) -> None:
+    user = CommandLineUser(sandbox)
+    kubectl = KubectlUser(sandbox, "digits", folder)
+    assert user.run("list") == Ran(0, "", "no jobs; -A lists those of all namespaces\n")
+    sandbox.apply(job("digits", folder))
+    assert user.out("wait", "digits", "--for=step=1", "--timeout=60").startswith("job digits is Running")
+    assert user.out("list").split()[:7] == ["NAME", "PHASE", "WORKERS", "STEP", "RATE", "RESTARTS", "AGE"]
+    assert user.out("list", "--phase=running", "-o", "name") == "elasticjobs.elasticjob.dev/digits\n"
+    assert json.loads(user.out("list", "-o", "json"))["items"][0]["metadata"]["name"] == "digits"
+
+    assert user.out("scale", "digits", "3", "--wait").startswith("ScalePlan digits-")
+    assert len(kubectl.pods()) == 3
+    user.out("scale", "digits", "-1", "--wait")
+    user.out("scale", "digits", "+1", "--wait")
+    chosen = min(kubectl.pods())
+    user.out("scale", "digits", "--remove", chosen, "--wait")
+    assert chosen not in kubectl.pods()
+    assert len(kubectl.pods()) == 2
+    plans = user.out("plans", "digits").splitlines()[1:]
+    assert [line.split()[1:3] for line in plans] == [
+        ["Manual", "Succeeded"], ["ScaleIn", "Succeeded"], ["ScaleOut", "Succeeded"], ["ScaleIn", "Succeeded"],
+    ]  # fmt: skip
+    page = user.out("describe", "digits")
+    for text in (f"{sandbox.namespace}/digits", "Running", *kubectl.pods(), "1 to 6", "ScalingSucceeded"):
+        assert text in page
+
+    too_many = user.run("scale", "digits", "+90", "--wait")
+    assert (too_many.code, too_many.out) == (1, "")
+    assert "92" in too_many.err
+    assert "maxReplicas 6" in too_many.err
+
+    user.out("suspend", "digits", "--wait", "--timeout=60")
+    assert kubectl.pods() == {}
+    user.out("resume", "digits", "--wait", "--timeout=60")
+    user.out("stop", "digits", "--wait", "--timeout=60")
+    assert user.run("wait", "digits").code == 3, "a job that has failed does not succeed any more"
+    assert user.run("suspend", "digits").err == f"error: job {sandbox.namespace}/digits has ended, as Failed\n"
+    assert "Stopped" in user.out("events", "digits")
+    user.out("delete", "digits")
+    assert user.run("describe", "digits").code == 1
+
+
+def test_what_cannot_be_done_is_one_line_with_the_remedy_and_no_traceback(sandbox: Sandbox) -> None:
+    user = CommandLineUser(sandbox)
+    for command, said in {
+        "scale nobody 3": 'nobody" not found; `kubectl get elasticjobs -n',
+        "scale nobody": "give either a size or --remove",
+        "scale nobody many": "size 'many' is none: give the new size (8)",
+        "wait nobody --for=done": "'done' is no phase of a job: give pending, ",
+        "list --phase=busy": "'busy' is no phase of a job",
+        "list --context=else": "no usable kubeconfig: ",
+    }.items():
+        ran = user.run(*command.split())
+        assert (ran.code, ran.out) == (1, "")
+        assert ran.err.startswith("error: ")
+        assert ran.err.count("\n") == 1
+        assert said in ran.err

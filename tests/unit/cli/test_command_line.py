@@ -1,0 +1,38 @@
+"""The list of commands."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from elasticjob_cli.main import COMMANDS, GROUPS, command_line
+from typer.testing import CliRunner
+
+
+def test_the_list_of_commands_imports_none_of_them() -> None:
+    script = (
+        "import sys; from elasticjob_cli.main import main; sys.argv[1:] = ['--help']\n"
+        "try: main()\n"
+        "except SystemExit: print(sorted(m for m in sys.modules if m.startswith(('elasticjob', 'rich.', 'kube'))))"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    assert found.stdout.splitlines()[-1] == "['elasticjob_cli', 'elasticjob_cli.main']"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_commands_help_begins_with_the_line_of_the_list(name: str) -> None:
+    shown = CliRunner().invoke(command_line([name]), [name, "--help"]).output.splitlines()
+    assert shown[2].strip() == COMMANDS[name][1]
+
+
+def test_the_list_fits_a_terminal_of_80_columns() -> None:
+    shown = CliRunner().invoke(command_line([]), ["--help"], env={"COLUMNS": "80"}).output
+    for name, (_, line) in (COMMANDS | GROUPS).items():
+        assert f"  {name:8}  {line}\n" in shown
+
+
+def test_a_command_that_does_not_exist_is_a_usage_error() -> None:
+    result = CliRunner().invoke(command_line(["lst"]), ["lst"])
+    assert result.exit_code == 2
+    assert "Did you mean 'list'" in result.output
