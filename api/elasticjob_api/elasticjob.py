@@ -16,6 +16,7 @@ from elasticjob_api.limits import (
     MAX_INDICES,
     MAX_METRIC_NAME_CHARACTERS,
     MAX_METRICS,
+    MAX_ROLE_STATUSES,
     MAX_ROLES,
     MAX_SLOTS,
     MAX_STEP,
@@ -646,6 +647,7 @@ class RunPolicy(Object, frozen=True):
 
 
 _SCALED = "self.replicaSpecs[self.autoscaling.role]"
+_REMOVED_ROLES = "oldSelf.replicaSpecs.filter(r, !(r in self.replicaSpecs))"
 
 
 def _multiple_rule(count: str, *, unless: str) -> Rule:
@@ -683,10 +685,22 @@ class ElasticJobSpec(Object, frozen=True):
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule("self.framework == oldSelf.framework", "framework is immutable", field=".framework"),
         Rule(
-            "self.replicaSpecs.all(r, r in oldSelf.replicaSpecs) && "
-            "oldSelf.replicaSpecs.all(r, r in self.replicaSpecs)",
-            "roles can be neither added nor removed",
+            "self.framework != 'horovod' || ('launcher' in self.replicaSpecs) == ('launcher' in oldSelf.replicaSpecs)",
+            "role launcher can be neither added nor removed, as it decides how Horovod's worlds are formed; "
+            "create a new job",
             field=".replicaSpecs",
+        ),
+        Rule(
+            "oldSelf.replicaSpecs.all(r, r in self.replicaSpecs || "
+            "!self.replicaSpecs.exists(o, has(self.replicaSpecs[o].dependsOn) && "
+            "r in self.replicaSpecs[o].dependsOn))",
+            "%s cannot be removed, as dependsOn of %s names it; remove those roles with it, or keep it",
+            field=".replicaSpecs",
+            values=(
+                _REMOVED_ROLES,
+                "self.replicaSpecs.filter(o, has(self.replicaSpecs[o].dependsOn) && "
+                "self.replicaSpecs[o].dependsOn.exists(r, !(r in self.replicaSpecs)))",
+            ),
         ),
         Rule(
             "self.replicaSpecs.all(r, r.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && r != 'master' && r.size() <= 20)",
@@ -836,6 +850,9 @@ class ReplicaStatus(Object, frozen=True):
     resources_by_index: Annotated[
         dict[IndexKey, Quantities], _by_index("Resources of single members set by a plan, by index.")
     ] = {}
+    removed: Annotated[
+        bool, Meta(description="The role is removed from the spec; this entry goes with its last pod.")
+    ] = False
     topology_domains: Annotated[
         dict[LabelValue, Indices],
         Meta(
@@ -867,6 +884,15 @@ class Failure(Object, frozen=True):
     action: Annotated[FailureAction, Meta(description="What was done, by a rule or by default.")] = _shown_restart()
     started_at: Annotated[Time | None, Meta(description="When the container started.")] = None
     finished_at: Annotated[Time | None, Meta(description="When it ended, or the pod did.")] = None
+
+
+class FormerRoles(Object, frozen=True):
+    """What pods of roles that were removed have used up: names of pods of roles that are added go on from there."""
+
+    highest_index: Annotated[
+        Annotated[int, Meta(ge=-1, le=MAX_INDEX)], Meta(description="The highest index ever used; -1 for none.")
+    ] = -1
+    incarnations: Annotated[Counter, Meta(description="The most names given out for indices used before.")] = 0
 
 
 MAX_FAILURES = 10
@@ -926,8 +952,11 @@ class ElasticJobStatus(Object, frozen=True):
     conditions: Annotated[list[Condition], Meta(description="Standard conditions.", max_length=64)] = []
     observed_generation: Annotated[Generation, Meta(description="Generation of the spec this was computed from.")] = 0
     replica_statuses: Annotated[
-        dict[RoleName, ReplicaStatus], Meta(description="The roles, by name.", max_length=MAX_ROLES)
+        dict[RoleName, ReplicaStatus], Meta(description="The roles, by name.", max_length=MAX_ROLE_STATUSES)
     ] = {}
+    former_roles: Annotated[
+        FormerRoles | None, Meta(description="Of roles that were removed, so that no name of a pod is used twice.")
+    ] = None
     workers: Annotated[str, Meta(description="ready/desired of the elastic role, for people.", max_length=64)] = ""
     selector: Annotated[
         str, Meta(description="Label selector of the elastic role's pods, for autoscalers.", max_length=512)

@@ -21,6 +21,8 @@ DEFAULT_DRAIN_SECONDS = 30
 """Seconds a leaving member has to finish its step and to save its state."""
 MAX_ROLES = 32
 """Roles of a job. The rules of the definitions, whose cost the API server bounds, would allow twice as many."""
+MAX_ROLE_STATUSES = 4 * MAX_ROLES
+"""Roles of which a status tells: those of the spec, and removed ones whose last pods end."""
 MAX_SLOTS = 256
 """Training processes of one member."""
 MAX_INDEX = 100_000

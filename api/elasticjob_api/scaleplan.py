@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta
 
 from elasticjob_api.elasticjob import Count, Indices, QuantitiesByIndex, Seconds
-from elasticjob_api.limits import MAX_INDEX, MAX_INDICES, MAX_ROLES
+from elasticjob_api.limits import MAX_INDEX, MAX_INDICES, MAX_ROLE_STATUSES, MAX_ROLES
 from elasticjob_api.meta import Column, Condition, Message, Object, ObjectMeta, ObjectName, Rule, Time
 from elasticjob_api.resources import Resources
 from elasticjob_api.scripts import NEEDS_SCRIPT, Script, ScriptRun, Variables
@@ -167,18 +167,18 @@ class ScalePlanStatus(Object, frozen=True):
     conditions: Annotated[list[Condition], Meta(description="Standard conditions.", max_length=16)] = []
     targets: Annotated[
         dict[RoleName, Indices],
-        Meta(description="Indices per role when the plan is done, such as 0,2-4.", max_length=MAX_ROLES),
+        Meta(description="Indices per role when the plan is done, such as 0,2-4.", max_length=MAX_ROLE_STATUSES),
     ] = {}
     before: Annotated[
-        dict[RoleName, Indices], Meta(description="Indices per role when the plan began.", max_length=MAX_ROLES)
+        dict[RoleName, Indices], Meta(description="Indices per role when the plan began.", max_length=MAX_ROLE_STATUSES)
     ] = {}
     spec_replicas: Annotated[
         dict[RoleName, Count],
-        Meta(description="replicas in the job's spec when the plan began.", max_length=MAX_ROLES),
+        Meta(description="replicas in the job's spec when the plan began.", max_length=MAX_ROLE_STATUSES),
     ] = {}
     resources_by_index: Annotated[
         dict[RoleName, QuantitiesByIndex],
-        Meta(description="Resources of single new members, by role and index.", max_length=MAX_ROLES),
+        Meta(description="Resources of single new members, by role and index.", max_length=MAX_ROLE_STATUSES),
     ] = {}
     migrations: Annotated[
         list[Migration], Meta(description="Members that are replaced, in this order.", max_length=MAX_INDICES)

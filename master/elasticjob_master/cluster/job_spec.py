@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
 from elasticjob_api.indices import parse_indices, read_indices
@@ -14,10 +16,14 @@ from elasticjob_master.core.rendezvous.rules import RoleSize
 from elasticjob_master.script_order import ScriptOrder
 
 
-def sizes(job: ElasticJob) -> dict[str, RoleSize]:
-    """Return the sizes of the roles that train: the least a world needs, and what the operator holds each role to."""
+def sizes(job: ElasticJob, known: Mapping[str, RoleSize] = MappingProxyType({})) -> dict[str, RoleSize]:
+    """Return the sizes of the roles that train: the least a world needs, and what the operator holds each role to.
+
+    A role that is removed from the job needs nobody; its members, if it has any with an agent, train until they are
+    asked to stop. What becomes of their processes until then is as `known` from before, as the spec tells it no more.
+    """
     kept, notified = kept_roles(job), notified_roles(job)
-    return {
+    present = {
         role: RoleSize(
             min(spec.min_replicas, desired(job, role)),
             desired(job, role),
@@ -27,14 +33,17 @@ def sizes(job: ElasticJob) -> dict[str, RoleSize]:
         for role, spec in job.spec.replica_specs.items()
         if spec.managed
     }
+    stored = job.status.replica_statuses
+    removed = [role for role in stored if stored[role].removed or role not in job.spec.replica_specs]
+    return present | {role: replace(known.get(role, RoleSize(0, 0)), minimum=0, desired=0) for role in removed}
 
 
 def desired(job: ElasticJob, role: str) -> int:
-    """Return the members a role shall have: as the operator's status says, before that as the spec says."""
+    """Return the members a role shall have: as the operator's status says, before there is one as the spec says."""
     status = job.status.replica_statuses.get(role)
-    if status is None or (status.desired == 0 and status.highest_index < 0):
+    if job.status.phase is None and (status is None or (status.desired == 0 and status.highest_index < 0)):
         return job.spec.replica_specs[role].replicas
-    return status.desired
+    return 0 if status is None or status.removed else status.desired
 
 
 def domains(job: ElasticJob) -> dict[tuple[str, int], str]:

@@ -84,7 +84,7 @@ class KubernetesJob:
         self._job = after
         self._profile.profile = after.profile
         self._controller.resize(
-            job_spec.sizes(after),
+            job_spec.sizes(after, known=self._controller.rendezvous.sizes or {}),
             domains=job_spec.domains(after),
             all_ready=after.spec.run_policy.start_policy == "AllReady",
             stop_seconds=job_spec.drain_seconds(after, names.ROLE_WORKER),

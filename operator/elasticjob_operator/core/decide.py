@@ -17,7 +17,9 @@ from elasticjob_operator.core.deadlines import check_active_deadline, check_dead
 from elasticjob_operator.core.health_conditions import health_events
 from elasticjob_operator.core.job_end import clean_up_job, end_job, finish_job
 from elasticjob_operator.core.manifests.placement import avoiding
+from elasticjob_operator.core.manifests.startup_order import startup_order_error
 from elasticjob_operator.core.manifests.validation import validation_error
+from elasticjob_operator.core.members.changed_roles import status_with_roles, with_roles_of_status
 from elasticjob_operator.core.members.completion import has_succeeded, why_it_cannot_succeed
 from elasticjob_operator.core.members.failure_policy import restart_rules_error
 from elasticjob_operator.core.members.lost_pods import CHECK_SECONDS, confirm_lost_pods, delete_tampered_pods
@@ -43,7 +45,7 @@ from elasticjob_operator.core.model.plan import current_indices
 from elasticjob_operator.core.repair import repair_statuses
 from elasticjob_operator.core.scaling.plan_queue import advance_scaling, end_plans_and_requests
 from elasticjob_operator.core.scaling.scaling_result import ScalingResult
-from elasticjob_operator.core.startup_order import startup_order_error, waiting_roles
+from elasticjob_operator.core.startup_order import waiting_roles
 from elasticjob_operator.core.status_writes import decision_with_status
 from elasticjob_operator.core.stop import stop_job
 from elasticjob_operator.core.suspend import replace_outdated, suspend
@@ -60,6 +62,11 @@ def decide(observed: Observed, now: float, defaults: Defaults) -> Decision:
     job = observed.job
     if job.metadata.deletion_timestamp is not None or job.spec.run_policy.managed_by not in (None, names.MANAGED_BY):
         return Decision()
+    if job.status.phase not in (None, *job_status.FINISHED_PHASES):
+        first: Sequence[Action] = patches.job_status(job, status_with_roles(observed))
+        if first:
+            return Decision(tuple(first))
+    observed = with_roles_of_status(observed)
     if first := repair_statuses(observed):
         return Decision(tuple(first))
     observed = with_retained_apart(observed)

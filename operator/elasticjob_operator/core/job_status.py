@@ -34,13 +34,12 @@ def initialized(job: ElasticJob, now: float) -> ElasticJobStatus:
         role: ReplicaStatus(desired=spec.replicas, indices=format_indices(range(spec.replicas)))
         for role, spec in job.spec.replica_specs.items()
     }
-    printed = printed_role(job)
     return replace(
         job.status,
         phase="Pending",
         replica_statuses=roles,
-        selector=f"{names.LABEL_JOB_UID}={job.metadata.uid},{names.LABEL_ROLE}={printed}",
-        workers=f"0/{roles[printed].desired}",
+        selector=_selector(job),
+        workers=f"0/{roles[printed_role(job)].desired}",
         observed_generation=job.metadata.generation,
         start_time=format_time(now),
     )
@@ -81,6 +80,7 @@ def with_counts(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatu
     return replace(
         status,
         replica_statuses=replicas,
+        selector=_selector(job),
         workers=f"{printed.ready}/{printed.desired}",
         restarts=sum(replica.restarts for replica in replicas.values()),
         uncounted_restarts=sum(replica.uncounted_restarts for replica in replicas.values()),
@@ -240,6 +240,10 @@ def has_too_few_members(job: ElasticJob, status: ElasticJobStatus, role: str) ->
 def printed_role(job: ElasticJob) -> str:
     """Return the role whose size `kubectl get` prints: worker, or the first one of a job that has none."""
     return names.ROLE_WORKER if names.ROLE_WORKER in job.spec.replica_specs else next(iter(job.spec.replica_specs))
+
+
+def _selector(job: ElasticJob) -> str:
+    return f"{names.LABEL_JOB_UID}={job.metadata.uid},{names.LABEL_ROLE}={printed_role(job)}"
 
 
 def only_counts_differ(before: ElasticJobStatus, after: ElasticJobStatus) -> bool:

@@ -48,6 +48,9 @@ def _membership_change_due(job: RendezvousState, now: float) -> bool:
     joiners = job.joiners() if job.confirmed_at is not None else []
     if not joiners or not job.joins_settled(now):
         return False
+    # Such as the first of a role that was added: until there are enough of it, the present world trains on.
+    if not world_formation.has_enough_members(job.counted_members(), job.sizes or {}, all_desired=False):
+        return False
     # While nothing can be stored no other world can be started, so the present one trains on until a write that began
     # after they had joined has succeeded.
     storable = not job.shared_state or job.stored_at >= max(member.joined_at or 0.0 for member in joiners)

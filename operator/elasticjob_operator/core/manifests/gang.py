@@ -94,7 +94,7 @@ def pod_group_spec(job: ElasticJob) -> Json | None:
     roles = job.spec.replica_specs.values()
     total = _requests({"containers": [{"resources": job.spec.master.resources}]})
     for role in roles:
-        for name, amount in _requests(role.template["spec"]).items():
+        for name, amount in _requests(role.template.get("spec") or {}).items():
             total[name] = total.get(name, Decimal(0)) + amount * role.min_replicas
     spec: Json = {
         "minMember": 1 + sum(role.min_replicas for role in roles),
@@ -110,7 +110,7 @@ def pod_group_spec(job: ElasticJob) -> Json | None:
 def _requests(pod_spec: Json) -> dict[str, Decimal]:
     """Return what a pod requests. A limit without a request counts as one; init containers run before the others."""
     total: dict[str, Decimal] = {}
-    for container in pod_spec["containers"]:
+    for container in pod_spec.get("containers") or ():
         for name, amount in _container_requests(container).items():
             total[name] = total.get(name, Decimal(0)) + amount
     for container in pod_spec.get("initContainers") or ():

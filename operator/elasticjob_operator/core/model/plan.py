@@ -43,6 +43,14 @@ def current_indices(status: ElasticJobStatus) -> Indices:
     return {role: parse_indices(replica.indices) for role, replica in status.replica_statuses.items()}
 
 
+def staying_indices(status: ElasticJobStatus) -> Indices:
+    """Return the same, but no member of a role that is removed from the job: none of them is replaced any more."""
+    return {
+        role: frozenset() if status.replica_statuses[role].removed else indices
+        for role, indices in current_indices(status).items()
+    }
+
+
 def with_plan_resources(status: ElasticJobStatus, role: str, index: int, by_plan: Quantities) -> Quantities:
     """Return the resources of a member while a plan sets some of them; it keeps more memory that it has been given.
 

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from elasticjob_operator.core.model.actions import CreatePlan
 from elasticjob_operator.core.model.observed import NodeCondition, Observed, Pod, owner_reference
-from elasticjob_operator.core.model.plan import Indices, current_indices
+from elasticjob_operator.core.model.plan import Indices, staying_indices
 from elasticjob_operator.core.scaling import plan_manifests
 
 _TAINT_MANAGER_REASON = "DeletionByTaintManager"
@@ -112,7 +112,7 @@ def plans_for_disruptions(observed: Observed) -> list[CreatePlan]:
     affected = {pod.name: (pod, why) for pod in observed.pods if (why := _disruption_reason(observed, pod)) is not None}
     if not affected:
         return []
-    members = current_indices(observed.job.status)
+    members = staying_indices(observed.job.status)
     must_leave = sorted(name for name, (pod, _) in affected.items() if is_running_member(pod, members))
     known = _names_in(observed.plans)
     for plan in observed.plans:
@@ -153,7 +153,7 @@ def plan_for_pods(job: ElasticJob, kind: str, affected: Sequence[tuple[Pod, str]
 
 def without_gone_pods(observed: Observed, plan: ScalePlan) -> ScalePlan:
     """Return a Disruption plan without the pods that have gone meanwhile; those members are started again anyway."""
-    members = current_indices(observed.job.status)
+    members = staying_indices(observed.job.status)
     staying = {pod.name for pod in observed.pods if is_running_member(pod, members)}
     migrating = [entry for entry in plan.spec.migrate_pods if entry.name is None or entry.name in staying]
     plan = replace(plan, spec=replace(plan.spec, migrate_pods=migrating))

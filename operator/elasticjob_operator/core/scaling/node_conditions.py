@@ -13,7 +13,7 @@ from elasticjob_api.times import time_or_none
 
 from elasticjob_operator.core.model.actions import CreatePlan, shortest_wait
 from elasticjob_operator.core.model.observed import NodeCondition, Observed, Pod
-from elasticjob_operator.core.model.plan import current_indices
+from elasticjob_operator.core.model.plan import staying_indices
 from elasticjob_operator.core.scaling import disruption
 
 _TIMEOUT_SECONDS = 300
@@ -26,7 +26,7 @@ def plans_for_node_conditions(observed: Observed, now: float) -> tuple[list[Crea
     job, wanted = observed.job, observed.job.spec.run_policy.replace_on_node_conditions
     if not wanted or not observed.node_conditions:
         return [], None
-    members, known = current_indices(job.status), _pods_with_plans(observed)
+    members, known = staying_indices(job.status), _pods_with_plans(observed)
     affected: list[tuple[Pod, str]] = []
     wait = None
     for pod in sorted(observed.pods, key=lambda pod: pod.name):

@@ -8,10 +8,12 @@ from typing import Any
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.indices import parse_indices
+from elasticjob_api.limits import MAX_ROLES
 from elasticjob_api.scaleplan import PodToCreate, PodToRemove, RolePlan, ScalePlanSpec
 from elasticjob_api.scalers import ScaleIn, ScaleOut
 from msgspec import to_builtins
 
+from elasticjob_operator.core.members.changed_roles import present_roles
 from elasticjob_operator.core.model.observed import Observed, owner_reference
 from elasticjob_operator.core.model.plan import PlanRefused
 from elasticjob_operator.core.scaling import scripts
@@ -35,6 +37,11 @@ def scaler_plan_name(job: ElasticJob, scaler: ScaleIn | ScaleOut) -> str:
 def spec_plan_name(job: ElasticJob) -> str:
     """Return the name of the plan for an edit of the job's spec; there is one for each generation."""
     return f"{job.metadata.name}-spec-{job.metadata.generation}"
+
+
+def role_plan_name(job: ElasticJob, role: str) -> str:
+    """Return the name of the plan for a role that such an edit has added or removed, and that is not in that plan."""
+    return f"{spec_plan_name(job)}-{role}"
 
 
 def plan_for_scaler(observed: Observed, scaler: ScaleIn | ScaleOut) -> Json:
@@ -72,10 +79,11 @@ def plan_for_scaler(observed: Observed, scaler: ScaleIn | ScaleOut) -> Json:
     return manifest(job, scaler_plan_name(job, scaler), spec, owner_reference(scaler))
 
 
-def plan_for_edit(job: ElasticJob, edits: Mapping[str, int]) -> Json:
-    """Return the manifest of the plan for the replicas that the job's spec now asks for."""
+def plan_for_edit(job: ElasticJob, edits: Mapping[str, int], name: str | None = None) -> Json:
+    """Return the manifest of the plan for the replicas that the job's spec now asks for, of as many roles as fit."""
+    edits = dict(list(edits.items())[:MAX_ROLES])
     reason = f"spec.replicaSpecs was edited (generation {job.metadata.generation})"
-    return plan_for_sizes(job, edits, spec_plan_name(job), reason)
+    return plan_for_sizes(job, edits, name or spec_plan_name(job), reason)
 
 
 def return_plan_name(job: ElasticJob) -> str:
@@ -114,9 +122,10 @@ def check_role(job: ElasticJob, scaler: ScaleIn | ScaleOut) -> None:
     Raises:
         PlanRefused: the job does not have it.
     """
-    if scaler.spec.role not in job.spec.replica_specs:
-        roles = ", ".join(sorted(job.spec.replica_specs))
-        raise PlanRefused(f"spec.role: {scaler.spec.role!r} is not a role of the job; it has {roles}")
+    if scaler.spec.role not in (roles := present_roles(job)):
+        raise PlanRefused(
+            f"spec.role: {scaler.spec.role!r} is not a role of the job; it has {', '.join(sorted(roles))}"
+        )
 
 
 def _count_to_add(job: ElasticJob, scaler: ScaleOut) -> int:

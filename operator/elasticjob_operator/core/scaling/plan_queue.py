@@ -53,6 +53,7 @@ def advance_scaling(observed: Observed, status: ElasticJobStatus, now: float) ->
         if not orphans:
             result.status = without_plan(status)
             result.actions += _start_next(observed, result, now)
+    _leave_out_removed_roles(result)
     old, due = request_status.delete_expired(request_status.all_scalers(observed), now)
     result.requeue_after = shortest_wait(result.requeue_after, due)
     # A ScaleIn or ScaleOut names its plan before the plan begins, so that deleting the plan from then on cancels it.
@@ -62,6 +63,13 @@ def advance_scaling(observed: Observed, status: ElasticJobStatus, now: float) ->
     result.actions += [*orphans, *disruption.plans_for_disruptions(observed), *replacements]
     result.actions += [*old, *_delete_old_plans(observed)]
     return result
+
+
+def _leave_out_removed_roles(result: ScalingResult) -> None:
+    """Have nobody of a role that is removed replaced or counted, also before a plan removes its members."""
+    removed = {role: frozenset[int]() for role, replica in result.status.replica_statuses.items() if replica.removed}
+    if removed:
+        result.staying, result.counted = {**result.staying, **removed}, {**result.counted, **removed}
 
 
 def end_plans_and_requests(observed: Observed, reason: str, now: float) -> list[Action]:
@@ -148,22 +156,34 @@ def _begin_plan(
 
 def _plan_for_edit(observed: Observed, waiting: Sequence[QueueItem], edits: dict[str, int]) -> list[Action]:
     """Return the creation of a plan for edits of the spec, unless they wait already or this spec has had its plan."""
-    is_new = any(not _is_requested(waiting, role, size) for role, size in edits.items())
-    name = plan_manifests.spec_plan_name(observed.job)
-    if not is_new or any(item.metadata.name == name for item in observed.plans):
+    new = {role: size for role, size in edits.items() if not _is_requested(waiting, role, size)}
+    if not new:
         return []
-    return [CreatePlan(plan_manifests.plan_for_edit(observed.job, edits))]
+    existing = {item.metadata.name: item for item in observed.plans}
+    plan = existing.get(plan_manifests.spec_plan_name(observed.job))
+    if plan is None:
+        return [CreatePlan(plan_manifests.plan_for_edit(observed.job, edits))]
+    for role, size in new.items():
+        # This spec has had a plan, but not for it: one that is added again begins when the former one has gone.
+        replica, planned = observed.job.status.replica_statuses[role], plan.spec.replica_resource_specs.get(role)
+        is_left = (replica.removed or replica.desired == 0) and (planned is None or planned.replicas != size)
+        name = plan_manifests.role_plan_name(observed.job, role)
+        if is_left and name not in existing:
+            return [CreatePlan(plan_manifests.plan_for_edit(observed.job, {role: size}, name))]
+    return []
 
 
 def _edits_meanwhile(observed: Observed, active: ScalePlan) -> dict[str, int]:
-    """Return the replicas that users have written to the spec since the active plan began."""
+    """Return the replicas that users have written to the spec since the active plan began, also of added roles."""
     sizes = {role: len(parse_indices(indices)) for role, indices in active.status.targets.items()}
-    return {
+    edits = {
         role: spec.replicas
         for role, spec in observed.job.spec.replica_specs.items()
         if role in active.status.spec_replicas
         and spec.replicas not in (active.status.spec_replicas[role], sizes.get(role))
     }
+    unknown = plan_manifests.edited_replicas(observed.job, observed.job.status)
+    return edits | {role: size for role, size in unknown.items() if role not in sizes}
 
 
 def _after_plan_deleted(observed: Observed, result: ScalingResult, edits: dict[str, int]) -> list[Action]:
@@ -248,12 +268,14 @@ def _mark_pending(waiting: Sequence[QueueItem], message: str, active: ScalePlan)
 def _delete_old_plans(observed: Observed) -> list[Action]:
     """Delete finished plans beyond the history limit.
 
-    Kept are the plans of unfinished requests, the plan of the latest edit of the spec, disruption plans whose pods
+    Kept are the plans of unfinished requests, the plans of the latest edit of the spec, disruption plans whose pods
     exist, and the current plan of the job's status, which would otherwise look as if somebody had deleted it.
     """
     unfinished = {scaler.metadata.uid for scaler in request_status.unfinished_scalers(observed)}
     job = observed.job
-    kept = {plan_manifests.spec_plan_name(job), job.status.current_plan, *disruption.plans_to_keep(observed)}
+    of_spec = {plan_manifests.role_plan_name(job, role) for role in job.spec.replica_specs}
+    of_spec.add(plan_manifests.spec_plan_name(job))
+    kept = {*of_spec, job.status.current_plan, *disruption.plans_to_keep(observed)}
     finished = [
         item
         for item in observed.plans

@@ -11,6 +11,8 @@ from elasticjob_api.quantity import parse_quantity, same_quantity
 from elasticjob_api.resources import MAX_RESOURCES, amount_error, name_error
 from elasticjob_api.scaleplan import Migration, PodToMigrate, PodToRemove, ScalePlan
 
+from elasticjob_operator.core.members.added_roles import added_roles_error
+from elasticjob_operator.core.members.changed_roles import present_roles
 from elasticjob_operator.core.model.observed import Pod
 from elasticjob_operator.core.model.plan import (
     Indices,
@@ -43,7 +45,11 @@ def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> ResolvedPl
     resources: dict[str, Quantities] = {}
     for role, entry in spec.replica_resource_specs.items():
         field = f"spec.replicaResourceSpecs.{role}"
-        _check_role(job, role, field)
+        is_removal = spec.source == "Spec" and entry.replicas == 0
+        if is_removal and role not in before:
+            continue  # the role has gone already
+        if not is_removal:
+            _check_role(job, role, field)
         if entry.replicas is not None:
             if entry.replicas < (more := len(created[role])):
                 raise PlanRefused(
@@ -65,8 +71,16 @@ def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> ResolvedPl
     _check_number_of_resources(job, change)
     _check_stored_resources(job, change)
     check_size(job, plan, change)
+    _check_first_members(job, change)
     check_resources(job, plan, change)
     return change
+
+
+def _check_first_members(job: ElasticJob, change: ResolvedPlan) -> None:
+    """Refuse the first members of a role that was added to the running job, if they could never run."""
+    added = [role for role, indices in change.targets.items() if indices and not change.before[role]]
+    if added and (error := added_roles_error(job, added)):
+        raise PlanRefused(error)
 
 
 def member_of(job: ElasticJob, by_name: Mapping[str, Pod], name: str, field: str) -> tuple[str, int]:
@@ -76,7 +90,7 @@ def member_of(job: ElasticJob, by_name: Mapping[str, Pod], name: str, field: str
         PlanRefused: there is no such member, or it is being removed already.
     """
     pod = by_name.get(name)
-    if pod is None or pod.role not in job.spec.replica_specs:
+    if pod is None or pod.role not in present_roles(job):
         raise PlanRefused(f"{field}: {name!r} is not a worker pod of ElasticJob {job.metadata.name!r}")
     if pod.terminating or pod.index not in parse_indices(job.status.replica_statuses[pod.role].indices):
         raise PlanRefused(f"{field}: {name!r} is leaving already")
@@ -186,10 +200,8 @@ def _check_resources_agree(
 
 
 def _check_role(job: ElasticJob, role: str, field: str) -> None:
-    if role not in job.spec.replica_specs:
-        raise PlanRefused(
-            f"{field}: {role!r} is not a role of the job; it has {', '.join(sorted(job.spec.replica_specs))}"
-        )
+    if role not in (roles := present_roles(job)):
+        raise PlanRefused(f"{field}: {role!r} is not a role of the job; it has {', '.join(sorted(roles))}")
 
 
 def _checked_quantities(job: ElasticJob, role: str, wanted: Quantities, field: str) -> Quantities:
