@@ -16,9 +16,10 @@ import pytest
 import pytest_asyncio
 from elasticjob_api import names
 
+from tests.support.e2e import images
 from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.sandbox import EXAMPLES, Sandbox, new_sandbox
-from tests.support.e2e.scaling_jobs import JOBS, LEAVING_NODE, LEAVING_TAINT
+from tests.support.e2e.scaling_jobs import JOBS, LEAVING_NODE, LEAVING_TAINT, RESOURCES
 from tests.support.e2e.second_node import SecondNode
 from tests.support.e2e.target_cluster import TargetCluster
 
@@ -120,6 +121,53 @@ def test_a_scale_in_by_name_takes_that_worker_and_no_other_and_the_training_goes
     assert status["pods"] == [leaving]
     assert set(user.pods().items()) == set(before.items()) - {(leaving, before[leaving])}
     assert user.worlds()[-1][1] > steps, "the leaving worker had no time to save its step"
+
+
+# --- roles --------------------------------------------------------------------------------------------------------
+
+
+def test_a_role_without_an_agent_comes_and_goes_while_the_workers_train_on_untouched(user: KubectlUser) -> None:
+    before, worlds = user.begin(2), user.worlds()
+    container = {"name": "store", "image": images.TRAINER, "command": ["sleep", "600"], "resources": RESOURCES}
+    store = {"agent": "None", "replicas": 2, "template": {"spec": {"containers": [container]}}}
+    with_roles(user, store=store)
+    user.until("the store is ready", lambda: role_status(user, "store").get("ready") == 2)
+    with_roles(user, store=None)
+    user.until("the store is gone", lambda: not role_status(user, "store") and not role_pods(user, "store"))
+    assert user.pods() == before, "a worker was replaced"
+    assert user.worlds() == worlds, "the world has changed"
+    plans = sorted(user.items("sp"), key=lambda plan: str(plan["status"].get("startTime")))[-2:]
+    assert [(plan["spec"]["source"], plan["status"]["phase"]) for plan in plans] == [("Spec", "Succeeded")] * 2
+
+
+def test_a_role_with_an_agent_joins_the_world_and_leaves_it_with_its_work_saved(user: KubectlUser) -> None:
+    before = user.begin(2)
+    worker = user.get("ej/sized")["spec"]["replicaSpecs"]["worker"]
+    with_roles(user, helper={"replicas": 1, "drainSeconds": 10, "template": worker["template"]})
+    user.until("a world of three", lambda: user.worlds()[-1][0] == 3)
+    step = user.worlds()[-1][1]
+    with_roles(user, helper=None)
+    user.until("a world of two", lambda: user.worlds()[-1][0] == 2)
+    user.until("the helper is gone", lambda: not role_status(user, "helper") and not role_pods(user, "helper"))
+    assert user.worlds()[-1][1] > step, "the training did not go on from where it was stopped"
+    assert user.pods() == before, "a worker was replaced"
+
+
+def with_roles(user: KubectlUser, **roles: Json | None) -> None:
+    """Add these roles, or remove them (None)."""
+    patch = {"spec": {"replicaSpecs": roles}}
+    user.kubectl("patch", f"ej/{user.job}", "--type=merge", "-p", json.dumps(patch))
+
+
+def role_status(user: KubectlUser, role: str) -> Json:
+    found: Json = user.status()["replicaStatuses"].get(role, {})
+    return found
+
+
+def role_pods(user: KubectlUser, role: str) -> str:
+    return user.kubectl(
+        "get", "pods", "-o", "name", "-l", f"{names.LABEL_JOB_NAME}={user.job},{names.LABEL_ROLE}={role}"
+    )
 
 
 # --- plans of every form ------------------------------------------------------------------------------------------

@@ -419,6 +419,46 @@ async def test_what_is_fixed_stays(kube: Kube, namespace: str, change: Json, fie
     assert field in refusal.value.message
 
 
+_STORE = {"agent": "None", "template": TEMPLATE}
+
+
+@pytest.mark.parametrize(
+    ("framework", "roles", "change", "message"),
+    [
+        (
+            "custom",
+            {"a": {}},
+            {"a": None},
+            "spec.replicaSpecs: Invalid value: 0: spec.replicaSpecs in body should have",
+        ),
+        ("jax", {"worker": {}, "store": _STORE}, {"worker": None}, "framework jax needs role worker, with an agent"),
+        ("horovod", {"worker": {}}, {"launcher": _STORE}, "role launcher can be neither added nor removed"),
+        (
+            "custom",
+            {"a": {}, "b": {}, "c": {"dependsOn": ["b"]}},
+            {"b": None},
+            'spec.replicaSpecs: Invalid value: ["b"] cannot be removed, as dependsOn of ["c"] names it; remove those '
+            "roles with it, or keep it",
+        ),
+    ],
+)
+async def test_a_role_that_is_needed_cannot_be_removed(
+    kube: Kube, namespace: str, framework: str, roles: Json, change: Json, message: str
+) -> None:
+    await kube.create(ELASTIC_JOBS, namespace, job(framework=framework, roles=roles))
+    with pytest.raises(Refused) as refusal:
+        await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": {"replicaSpecs": change}})
+    assert message in refusal.value.message
+
+
+async def test_roles_can_be_added_and_removed_also_with_those_that_wait_for_them(kube: Kube, namespace: str) -> None:
+    await kube.create(ELASTIC_JOBS, namespace, job(framework="custom", roles={"a": {}}))
+    added = {"b": _STORE, "c": _STORE | {"dependsOn": ["b"]}}
+    await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": {"replicaSpecs": added}})
+    stored = await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": {"replicaSpecs": {"b": None, "c": None}}})
+    assert stored["spec"]["replicaSpecs"].keys() == {"a"}
+
+
 async def test_size_suspension_and_autoscaling_can_change(kube: Kube, namespace: str) -> None:
     await kube.create(ELASTIC_JOBS, namespace, job())
     change = {

@@ -39,6 +39,23 @@ def test_the_operators_status_decides_the_size_and_before_it_the_spec() -> None:
     assert job_spec.sizes(job(status={"replicaStatuses": {"worker": {"desired": 4}}})) == {"worker": RoleSize(1, 4)}
 
 
+def test_a_role_that_is_added_counts_from_its_plan_on_and_one_that_is_removed_no_more() -> None:
+    stored: dict[str, Any] = {"phase": "Running", "replicaStatuses": {"worker": {"desired": 2}}}
+    before = job(status=stored)
+    worker = before.spec.replica_specs["worker"]
+    added = replaced(worker, replicas=3, min_replicas=3)
+    after = replaced(before, spec=replaced(before.spec, replica_specs={"worker": worker, "more": added}))
+    assert job_spec.sizes(after) == {"worker": RoleSize(1, 2), "more": RoleSize(0, 0)}, "the operator does not know it"
+    stored["replicaStatuses"]["more"] = {"desired": 3, "highestIndex": 2}
+    status = job(status=stored).status
+    assert job_spec.sizes(replaced(after, status=status))["more"] == RoleSize(3, 3)
+    for removed in (True, False):  # the operator has seen it, or will
+        stored["replicaStatuses"]["more"] = {"desired": 3, "highestIndex": 2, "removed": removed}
+        known = {"more": RoleSize(3, 3, kept=True)}
+        assert job_spec.sizes(job(status=stored), known)["more"] == RoleSize(0, 0, kept=True)
+        assert job_spec.sizes(job(status=stored))["more"] == RoleSize(0, 0), "a master that comes later"
+
+
 @pytest.mark.parametrize(
     ("worker", "limits", "maximum", "limit"),
     [

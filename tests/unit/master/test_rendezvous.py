@@ -175,6 +175,18 @@ def test_joins_that_come_together_make_one_new_world() -> None:
     assert len(job.rendezvous.world) == 4
 
 
+def test_a_world_trains_on_until_enough_have_joined_for_the_next_one() -> None:
+    job, _ = world_of(2)
+    before = job.rendezvous.round
+    job.rendezvous.sizes = {"worker": RoleSize(4, 4)}
+    job.join(2)
+    job.run_until_quiet()
+    assert (job.rendezvous.round, job.rendezvous.phase) == (before, "training"), "stopped for a world that cannot be"
+    job.join(3)
+    job.run_until_quiet()
+    assert (job.rendezvous.round, len(job.rendezvous.world)) == (before + 1, 4)
+
+
 def test_a_drained_member_stops_with_the_others_and_leaves() -> None:
     job, agents = world_of(3)
     job.rendezvous.set_draining({agents[1].identity.pod_name: 10.0}, job.now)

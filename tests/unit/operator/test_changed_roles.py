@@ -293,6 +293,7 @@ async def test_roles_that_a_status_has_no_room_for_wait_until_removed_ones_have_
     check_roles(cluster)
 
 
+@pytest.mark.thorough
 async def test_all_roles_but_one_are_renamed_at_once() -> None:
     cluster = await started(**{f"a{n}": role(1) for n in range(MAX_ROLES - 1)})
     new, old = {f"b{n}": role(1) for n in range(MAX_ROLES - 1)}, tuple(f"a{n}" for n in range(MAX_ROLES - 1))
