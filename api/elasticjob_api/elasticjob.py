@@ -260,7 +260,7 @@ class ReplicaSpec(Object, frozen=True):
         Meta(
             description="What becomes of its processes when other members come and go. Restart: they are started again "
             "in the new world. Keep: they go on. Notify: they go on, and are told the new world (framework custom). "
-            "Unset: Keep for TensorFlow's ps and evaluator, else Restart."
+            "Unset: Keep for TensorFlow's evaluator, and its ps where there is a chief, else Restart."
         ),
     ] = None
     slots_per_replica: Annotated[

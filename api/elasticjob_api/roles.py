@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_api.frameworks import FRAMEWORKS, stop_stage
+from elasticjob_api.frameworks import FRAMEWORKS, framework_of, stop_stage
 
 
 def kept_roles(job: ElasticJob) -> frozenset[str]:
     """Return the roles whose processes go on when the world changes, and hold what others save."""
-    default = FRAMEWORKS[job.spec.framework].kept_roles
     specs = job.spec.replica_specs
+    default = framework_of(job.spec.framework, specs).kept_roles
     return frozenset(
         role
         for role, spec in specs.items()

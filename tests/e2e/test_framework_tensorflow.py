@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 import signal
 import subprocess
@@ -27,6 +29,7 @@ pytestmark = [
 NAME, MIRRORED = "digits-tensorflow", "digits-mirrored"
 STEPS, EPOCHS, SECONDS = 3000, 300, 240.0
 BETWEEN_GRAPH = Path(__file__).parents[1] / "support" / "e2e" / "between_graph_training.py"
+ENDLESS = 10**9
 STEPS_PER_EPOCH, BATCH, CHECKPOINT_STEPS = 12, 125, 100
 """Of the example with MultiWorkerMirroredStrategy."""
 
@@ -129,6 +132,93 @@ async def test_two_jobs_with_the_same_roles_train_at_a_time(sandbox: Sandbox, fo
         for observer in (one, other):
             assert observer.job is not None
             assert not observer.job.status.replica_statuses["worker"].restarts
+
+
+async def test_a_converted_job_of_dl_operator_trains_on_with_another_worker_from_its_step(
+    sandbox: Sandbox, folder: Path, python: str
+) -> None:
+    (tf_job,) = sample("dl_operator/tfjob.yaml")
+    for replicas in tf_job["spec"]:
+        (container,) = replicas["template"]["spec"]["containers"]
+        container["command"] = [python, str(BETWEEN_GRAPH), str(folder), str(ENDLESS)]
+    create_converted(sandbox, tf_job)
+    async with sandbox.observe("tf01") as observer:
+        await all_train(observer, folder, 2)
+        sandbox.kubectl("scale", "ej", "tf01", "--replicas=3")
+        await all_train(observer, folder, 3)
+        (folder / "finish").touch()
+        await succeeds(observer)
+    check_account(folder, [2, 3])
+    ended = {path.name: path.read_text() for path in folder.glob("ended-*")}
+    assert ended.keys() == {"ended-0", "ended-1", "ended-2"}
+    assert all(text.startswith("3 workers") for text in ended.values()), ended
+
+
+async def all_train(observer: JobObserver, folder: Path, workers: int) -> None:
+    """Wait until each worker of a world with so many has done a step."""
+    files = [folder / f"{workers}-workers-worker-{index}-trains" for index in range(workers)]
+    await observer.until(
+        f"a step of each of {workers} workers", lambda: all(file.exists() for file in files), seconds=SECONDS
+    )
+
+
+async def succeeds(observer: JobObserver) -> None:
+    """Wait until the job has succeeded."""
+    await observer.until(
+        "the job's success", lambda: observer.job and observer.job.status.phase == "Succeeded", seconds=SECONDS
+    )
+
+
+@pytest.mark.parametrize("chief", [False, True], ids=["no chief", "chief"])
+async def test_a_converted_job_of_dlrover_trains_on_from_its_step_when_its_converted_scale_plan_scales_it(
+    sandbox: Sandbox, folder: Path, python: str, chief: bool
+) -> None:
+    elastic_job, plan = sample("dlrover/parameter-servers.yaml")
+    spec = elastic_job["spec"]
+    spec["optimizeMode"] = "manual"
+    roles = {name: group for name, group in spec["replicaSpecs"].items() if name != "dlrover-master"}
+    roles["evaluator"] = json.loads(json.dumps(roles["worker"]))
+    if chief:
+        roles["chief"] = json.loads(json.dumps(roles["worker"]))
+    for group in roles.values():
+        pod = group["template"]["spec"]
+        (container,) = pod["containers"]
+        container["command"][-1] = f"exec {python} {BETWEEN_GRAPH} {folder} {ENDLESS}"
+        container["volumeMounts"] = [{"name": "pvc-nas", "mountPath": str(folder)}]
+        pod["volumes"] = [{"name": "pvc-nas", "hostPath": {"path": str(folder)}}]
+    spec["replicaSpecs"].update(roles)
+    plan["spec"]["migratePods"][0]["resource"]["cpu"] = "1"  # this machine is small
+    name = elastic_job["metadata"]["name"]
+    create_converted(sandbox, elastic_job)
+    async with sandbox.observe(name) as observer:
+        await all_train(observer, folder, 1)
+        create_converted(sandbox, plan)
+        await all_train(observer, folder, 2)
+        user = KubectlUser(sandbox, name)
+        user.wait(f"sp/{plan['metadata']['name']}", ".status.phase", "Succeeded")
+        (folder / "finish").touch()
+        await succeeds(observer)
+    check_account(folder, [1, 2], chief=chief)
+    evaluated = (folder / "evaluated").read_text()
+    assert evaluated.startswith("step ")
+
+
+def check_account(folder: Path, sizes: list[int], *, chief: bool = False) -> None:
+    """Check that worlds of these sizes, and no others, trained: each from the step of the one before, each step once.
+
+    A chief saves before the workers stop, so their last steps are done again.
+    """
+    lines = [json.loads(line) for line in (folder / "account").read_text().splitlines()]
+    rounds = sorted({line["round"] for line in lines})
+    of_worlds = [[line for line in lines if line["round"] == number] for number in rounds]
+    trained = [size for size, _ in itertools.groupby(world[0]["workers"] for world in of_worlds)]
+    assert trained == sizes, lines
+    step = 0
+    for world in of_worlds:
+        (saved,) = [line["saved"] for line in world if line["saved"] is not None]
+        assert min(line["first"] for line in world) == step, lines
+        assert chief or saved == step + sum(line["own"] for line in world), lines
+        step = saved
 
 
 def test_a_converted_job_of_dl_operator_trains_with_the_static_cluster_of_its_tf_config(

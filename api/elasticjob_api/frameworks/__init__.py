@@ -10,7 +10,7 @@ from elasticjob_api.frameworks.jax import JAX
 from elasticjob_api.frameworks.mxnet import MXNET
 from elasticjob_api.frameworks.peer import Environment, Framework, Peer, stop_stage
 from elasticjob_api.frameworks.pytorch import PYTORCH
-from elasticjob_api.frameworks.tensorflow import TENSORFLOW
+from elasticjob_api.frameworks.tensorflow import TENSORFLOW, TENSORFLOW_WITHOUT_CHIEF
 
 __all__ = ["FRAMEWORKS", "Environment", "Framework", "Peer", "framework_of", "stop_stage"]
 
@@ -32,6 +32,8 @@ FRAMEWORKS: Mapping[str, Framework] = MappingProxyType(
 
 
 def framework_of(name: str, roles: Collection[str]) -> Framework:
-    """Return the framework of a job with these roles: Horovod works in another way when there is no launcher."""
+    """Return the framework of a job with these roles: two work in another way when one role is not there."""
     framework = FRAMEWORKS[name]
-    return HOROVOD_WITHOUT_LAUNCHER if framework is HOROVOD and "launcher" not in roles else framework
+    if framework is HOROVOD and "launcher" not in roles:
+        return HOROVOD_WITHOUT_LAUNCHER
+    return TENSORFLOW_WITHOUT_CHIEF if framework is TENSORFLOW and "chief" not in roles else framework

@@ -1,9 +1,14 @@
-"""TensorFlow: TF_CONFIG with the addresses of all members. The evaluator is not part of the cluster it evaluates."""
+"""TensorFlow: TF_CONFIG with the addresses of all members. The evaluator is not part of the cluster it evaluates.
+
+A chief connects to the parameter servers and tells them the workers of its world, so they go on when workers come and
+go. Without a chief each process knows the cluster of its start alone: a server that went on would refuse new workers.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from elasticjob_api.frameworks.peer import Environment, Framework, Peer, meeting_port, of_role
 
@@ -45,3 +50,4 @@ TENSORFLOW = Framework(
     stop_order=("chief", "worker", "ps"),
     kept_roles=frozenset({"ps", "evaluator"}),
 )
+TENSORFLOW_WITHOUT_CHIEF = replace(TENSORFLOW, kept_roles=frozenset({"evaluator"}))

@@ -7,6 +7,7 @@ from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
 from elasticjob_cli.convert.naming import role_name
 from elasticjob_cli.convert.report import Json, Report
+from elasticjob_cli.convert.static_cluster import static_cluster
 
 API_VERSION = "mpba.fbk.eu/v1"
 
@@ -34,6 +35,7 @@ def _job(document: Fields, framework: str, report: Report) -> Json | None:
         group.done()
     message = "pods that fail are replaced, and the job ends with its workers; there nothing watched them"
     report.differs("spec", message, ("spec", "replicaSpecs"))
+    static_cluster(draft, report)
     return jobs.finish(draft, report)
 
 

@@ -15,6 +15,7 @@ from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
 from elasticjob_cli.convert.naming import role_name
 from elasticjob_cli.convert.report import Json, Place, Report
+from elasticjob_cli.convert.static_cluster import static_cluster
 
 __all__ = ["API_VERSION", "elastic_job", "scale_plan"]
 
@@ -70,6 +71,7 @@ def elastic_job(document: Fields, report: Report) -> Json | None:
         report.differs(spec.where("enableDynamicSharding"), message)
     spec.lose("brainService", "there is no service beside the job's own master; it searches the best size by itself")
     spec.done()
+    static_cluster(draft, report)
     return jobs.finish(draft, report)
 
 

@@ -44,6 +44,7 @@ def scale_plan(document: Fields, report: Report) -> Json | None:
     ours["createPods"] = [_to_create(each, ours["jobName"], report) for each in spec.list_of_maps("createPods")]
     ours["removePods"] = [_named(each, report, resource=False) for each in _pods(spec, "removePods")]
     ours["migratePods"] = [_named(each, report, resource=True) for each in _pods(spec, "migratePods")]
+    _one_amount_for_each(ours, report)
     _servers(spec, owner, report)
     spec.done()
     ours = {name: value for name, value in ours.items() if value not in ([], {})}
@@ -70,6 +71,32 @@ def _role(group: Fields) -> Json:
         found["resource"] = resource
     group.done()
     return found
+
+
+def _one_amount_for_each(ours: Json, report: Report) -> None:
+    """Leave out what a plan sets for all members of a role where it sets another amount for one of them.
+
+    There the first holds for pods that are created later, here for every member.
+    """
+    named = [("createPods", pod) for pod in ours["createPods"]] + [("migratePods", pod) for pod in ours["migratePods"]]
+    for role, change in list(ours["replicaResourceSpecs"].items()):
+        of_role = [(field, pod) for field, pod in named if pod.get("role") == role]
+        for name, amount in list(change.get("resource", {}).items()):
+            own_amounts = ((field, pod.get("resource", {}).get(name, amount)) for field, pod in of_role)
+            others = [(field, own) for field, own in own_amounts if own != amount]
+            if not others:
+                continue
+            field, own = others[0]
+            del change["resource"][name]
+            message = f"{name} {amount} is left out, as a member in {field} gets {own}; here it would be every member's"
+            if len(of_role) >= change.get("replicas", MAX_REPLICAS):
+                report.differs(f"spec.replicaResourceSpecs.{role}", message, ("spec", "replicaResourceSpecs", role))
+            else:
+                report.lost(f"spec.replicaResourceSpecs.{role}", f"{message}: send it in a plan of its own")
+        if not change.get("resource", True):
+            del change["resource"]
+        if not change:
+            del ours["replicaResourceSpecs"][role]
 
 
 def resources(group: Fields, field: str) -> Json:

@@ -194,3 +194,8 @@ def test_horovod_asks_the_master_for_places_only_where_no_launcher_has_a_driver(
     assert framework_of("horovod", ["worker"]).elastic_driver
     assert not framework_of("horovod", ["launcher", "worker"]).elastic_driver
     assert framework_of("jax", ["worker"]) is FRAMEWORKS["jax"]
+
+
+def test_parameter_servers_go_on_only_beside_a_chief_who_tells_them_the_new_workers() -> None:
+    assert framework_of("tensorflow", ["chief", "worker", "ps"]).kept_roles == {"ps", "evaluator"}
+    assert framework_of("tensorflow", ["worker", "ps"]).kept_roles == {"evaluator"}

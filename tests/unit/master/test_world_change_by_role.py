@@ -136,6 +136,21 @@ def test_a_kept_process_that_was_cut_off_while_the_world_changed_goes_on() -> No
     assert job.ps[0].identity.pod_uid in job.rendezvous.world
 
 
+def test_a_role_to_go_on_no_longer_goes_on_until_the_next_change_and_is_stopped_in_its_turn() -> None:
+    job = Job()
+    job.join(2)
+    job.run_until_quiet()
+    job.rendezvous.sizes = {**SIZES, "ps": RoleSize(1, 2)}  # edited, or by the default of a newer version
+    job.told.clear()
+    job.run_until_quiet()
+    assert not job.told, "its process holds what the present world trains"
+    job.drain(job.workers[0])
+    assert job.told == [job.chief.identity.pod_uid]
+    job.run_until_quiet()
+    assert set(job.told[-2:]) == {agent.identity.pod_uid for agent in job.ps}, "after the workers"
+    assert [agent.starts for agent in job.ps] == [[1, 3], [1, 3]]
+
+
 EVENTS = ("join", "drain", "kill", "disconnect", "crash", "time")
 
 

@@ -58,7 +58,15 @@ class WorldState:
             return False
         if self.in_process_elastic:
             return self.phase == "reforming"  # only when all processes are restarted
-        return bool(member.renewal) or member.process_round != self.round or self.phase in ("reforming", "waiting")
+        return bool(member.renewal) or not self.belongs(member) or self.phase in ("reforming", "waiting")
+
+    def belongs(self, member: Member) -> bool:
+        """Return whether a member's process belongs to the present world.
+
+        One of an earlier round does in a member of this world: a world takes none with such a process, unless its role
+        goes on. If it is a role to go on no longer, that holds from the next change on, when who saves stops before it.
+        """
+        return member.process_round == self.round or (member.process_round > 0 and member.uid in self.world_uids)
 
     def goes_on(self, member: Member) -> bool:
         """Return whether a member's process belongs to later worlds than that of its start."""
@@ -82,7 +90,7 @@ class WorldState:
         if member.renewal:
             return member.renewal == "at_once" and bool(member.process_round)
         goes_on = self.in_process_elastic or self.goes_on(member)
-        return not goes_on and 0 < member.process_round < self.round
+        return not goes_on and 0 < member.process_round < self.round and not self.belongs(member)
 
     def waits_to_stop(self, member: Member) -> bool:
         """Return whether others, who may save what this member holds, have to stop before it."""

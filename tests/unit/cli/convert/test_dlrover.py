@@ -55,6 +55,25 @@ def test_the_strategy_is_the_framework_and_the_optimizer_the_auto_scaler() -> No
     assert spec_of(document)["framework"] == "custom"
 
 
+def test_servers_start_again_with_each_world_also_beside_a_chief() -> None:
+    document = servers()
+    assert "onWorldChange" not in role_of(document, "ps"), "without a chief that is the default"
+    document["spec"]["replicaSpecs"]["chief"] = {"template": document["spec"]["replicaSpecs"]["ps"]["template"]}
+    assert role_of(document, "ps")["onWorldChange"] == "Restart"
+
+
+def test_what_one_member_gets_takes_precedence_over_the_amount_for_all() -> None:
+    document = sample(SERVERS)[1]
+    spec = spec_of(document)
+    assert spec["replicaResourceSpecs"]["ps"] == {"replicas": 1}, "all of its members are migrated"
+    assert spec["migratePods"] == [{"role": "ps", "index": 0, "resource": {"cpu": "2", "memory": "512Mi"}}]
+    assert spec["replicaResourceSpecs"]["worker"]["resource"] == {"cpu": "0.5", "memory": "256Mi"}
+    assert lost(document) == []
+    document["spec"]["replicaResourceSpecs"]["ps"]["replicas"] = 2
+    assert len(lost(document)) == 2
+    assert "cpu 0.5 is left out, as a member in migratePods gets 2" in lost(document)[0]
+
+
 def test_sizes_that_their_master_would_choose_are_invented() -> None:
     document = servers()
     assert role_of(document, "worker")["replicas"] == 1
