@@ -57,6 +57,18 @@ def _size(replicas: Any) -> Json:
     return {"replicaSpecs": {"worker": {"replicas": replicas}}}
 
 
+def _worker_field(**fields: Any) -> Json:
+    return {"replicaSpecs": {"worker": fields}}
+
+
+def _policy(**fields: Any) -> Json:
+    return {"runPolicy": fields}
+
+
+def _edit(what: str, spec: Json, *named: str) -> Bad:
+    return Bad(what, ELASTIC_JOBS, spec, named)
+
+
 CASES = (
     _out("unknown job", {"count": 1}, "spec.jobName", "'nobody'", job="nobody"),
     _out("role the job does not have", {"count": 1, "role": "ps"}, "spec.role", "'ps'", "it has worker"),
@@ -208,4 +220,53 @@ CASES = (
         {"autoscaling": {"resourceLimits": {"cpu": "12x"}}},
         ("spec.autoscaling.resourceLimits.cpu", "12x"),
     ),
+    _edit("topologyKey is a list", {"topologyKey": ["rack"]}, "spec.topologyKey", "type string"),
+    _edit("dependsOn of a job that is there", _worker_field(dependsOn=["ps"]), "dependsOn is immutable"),
+    _edit(
+        "volumeClaimTemplates of a job that is there",
+        _worker_field(volumeClaimTemplates=[{"metadata": {"name": "data"}, "spec": {}}]),
+        "volumeClaimTemplates is immutable",
+    ),
+    _edit(
+        "other retention of volume claims",
+        _worker_field(persistentVolumeClaimRetentionPolicy={"whenDeleted": "Retain"}),
+        "persistentVolumeClaimRetentionPolicy is immutable",
+    ),
+    _edit("restartOnSuccess with an agent", _worker_field(restartOnSuccess=True), "needs agent: None"),
+    _edit(
+        "restart rule with delays that exclude each other",
+        _worker_field(restartRules=[{"action": "Ignore", "minDelaySeconds": 9, "maxDelaySeconds": 3}]),
+        "restartRules[0].maxDelaySeconds",
+        "is 3, below minDelaySeconds, which is 9",
+    ),
+    _edit(
+        "restart rule with a delay that is far too long",
+        _worker_field(restartRules=[{"action": "Ignore", "minDelaySeconds": 90000}]),
+        "restartRules[0].minDelaySeconds",
+        "90000",
+        "less than or equal to 3600",
+    ),
+    _edit(
+        "restart rule with an unknown action",
+        _worker_field(restartRules=[{"action": "Retry"}]),
+        "restartRules[0].action",
+        '"Retry"',
+        '"FailJob"',
+    ),
+    _edit(
+        "replaceOnNodeConditions: unknown status",
+        _policy(replaceOnNodeConditions=[{"type": "GPUUnhealthy", "status": "Bad"}]),
+        "replaceOnNodeConditions[0].status",
+        '"Bad"',
+        '"Unknown"',
+    ),
+    _edit(
+        "replaceOnNodeConditions: far too long",
+        _policy(replaceOnNodeConditions=[{"type": "GPUUnhealthy", "seconds": 90000}]),
+        "replaceOnNodeConditions[0].seconds",
+        "90000",
+        "less than or equal to 3600",
+    ),
+    _edit("allowScripts is no boolean", _policy(allowScripts="all"), "spec.runPolicy.allowScripts", "boolean"),
+    _edit("stop is no boolean", _policy(stop="now"), "spec.runPolicy.stop", "boolean"),
 )

@@ -51,7 +51,8 @@ class NodeInvariants:
     def check_created(self, pod: Json, job: Json) -> None:
         """The replacement of a member on a node with a problem does not run on another such node."""
         plans = [plan for plan in self.history.all(SCALE_PLANS) if "-condition-" in plan["metadata"]["name"]]
-        moves = [move for plan in plans for move in plan.get("status", {}).get("migrations", ())]
+        running = [plan["status"] for plan in plans if plan.get("status", {}).get("phase") in ("Draining", "Executing")]
+        moves = [move for status in running for move in status.get("migrations", ())]
         starting = [(m["role"], str(m["replacement"])) for m in moves if m["phase"] == "Starting"]
         named = job["spec"]["runPolicy"].get("replaceOnNodeConditions")
         if not named or controller(pod) != job["metadata"]["uid"] or (pod_role(pod), pod_index(pod)) not in starting:
