@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from elasticjob_operator.core.members.reconcile import keep_only_members, pods_by_role
 from elasticjob_operator.core.members.reconcile_result import ReconcileResult
+from elasticjob_operator.core.members.terminations import is_done
 from elasticjob_operator.core.model.actions import DeletePod
 from elasticjob_operator.core.model.observed import Observed, Pod
 from elasticjob_operator.core.scaling.member_selection import with_size
@@ -40,10 +41,8 @@ def with_members_at_rest(observed: Observed) -> ReconcileResult:
     result = ReconcileResult(without_running_plan(observed, observed.job.status))
     for role, pods in pods_by_role(observed).items():
         replica = result.status.replica_statuses[role]
-        # Without an agent, 0 after SIGTERM says nothing: many programs end so when they are told to.
         spec = observed.job.spec.replica_specs[role]
-        may_succeed = [pod for pod in pods if spec.managed or not (pod.terminating or spec.restart_on_success)]
-        newly_succeeded = {pod.index for pod in may_succeed if pod.training_ended and pod.training_succeeded}
+        newly_succeeded = {pod.index for pod in pods if is_done(spec, pod)}
         newly_succeeded &= parse_indices(replica.indices)
         succeeded = format_indices(parse_indices(replica.succeeded_indices) | newly_succeeded)
         # From here on a missing pod was deleted and has not vanished; and after resuming no restart waits any more.

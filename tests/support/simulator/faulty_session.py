@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import msgspec
 from elasticjob_kube.errors import Conflict, Expired, KubeError, NotFound, Refused, TryLater
-from elasticjob_kube.resources import EVENTS, PODS, Resource
+from elasticjob_kube.resources import CONFIG_MAPS, EVENTS, PODS, Resource
 from elasticjob_kube.session import WatchEvent
 
 from tests.support.simulator.fake_kube import FakeKube, is_selected
@@ -194,7 +194,7 @@ class FaultySession:
                     self._kube.actor = None
             if lost:
                 error = TryLater(0, "TimeoutError", "no answer")
-            if error is not None:
+            if error is not None and resource != CONFIG_MAPS:  # which is asked for all the time
                 self._network.trace(
                     verb, resource.plural, name, "->", type(error).__name__, error.status, error.message
                 )

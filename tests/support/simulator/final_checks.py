@@ -63,7 +63,7 @@ def _check_job(kube: FakeKube, job: Json, pods: list[Json]) -> None:
         assert not _watched(pods), f"a suspended job has pods: {pods}"
         return
     _check_retained(job, pods)
-    if _lost(job) and phase == "Starting":
+    if is_short := bool(_lost(job) and phase in ("Pending", "Starting")):
         phase = "Running"  # without them there can never be enough
     assert phase == "Running", f"the job is {phase}: {status.get('message')}"
     assert sum(pod_role(pod) == names.ROLE_MASTER for pod in live) == 1, "there is not one master"
@@ -72,9 +72,9 @@ def _check_job(kube: FakeKube, job: Json, pods: list[Json]) -> None:
         replica = status["replicaStatuses"][role]
         members, done = parsed(replica.get("indices", "")), parsed(replica.get("succeededIndices", ""))
         wanted = members - done - {index for other, index in _lost(job) if other == role}
-        if _lost(job) and status.get("phase") == "Starting" and spec.get("dependsOn"):
-            wanted = frozenset()  # nor can those that they depend on ever be ready
         found = {int(index) for other, index in here if other == role}
+        if is_short and spec.get("dependsOn") and not found:
+            wanted = frozenset()  # those that it waits for may never be ready
         assert found == wanted, f"{role}: pods of {sorted(found)}, wanted {sorted(wanted)}"
         assert replica.get("desired", 0) == len(members)
         assert replica.get("ready", 0) == replica.get("active", 0) == len(found), f"{role} is shown as {replica}"

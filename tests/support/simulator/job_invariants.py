@@ -65,6 +65,10 @@ class JobInvariants:
             assert counted <= self.history.failures[uid, role], f"a failure of {role} is counted twice"
             if after["spec"]["replicaSpecs"].get(role, {}).get("restartOnSuccess"):
                 assert not replica.get("succeededIndices"), f"a {role} has succeeded for good, and is to run again"
+            done = parsed(replica.get("succeededIndices", "")) - parsed(was.get("succeededIndices", ""))
+            if after["spec"]["replicaSpecs"].get(role, {}).get("agent") == "None":
+                told = [index for index in done if (uid, role, str(index)) not in self.history.ended_by_itself]
+                assert not told, f"{role} {told} have succeeded, and were only told to end"
             lost = replica.get("uncountedRestarts", 0) + counted
             assert lost <= self.history.losses[uid, role], f"a loss of {role} is counted twice"
             first = not old.get("replicaStatuses")

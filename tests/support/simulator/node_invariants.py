@@ -6,7 +6,7 @@ from typing import Any
 
 from elasticjob_kube.resources import PODS, SCALE_PLANS
 
-from tests.support.simulator.raw_objects import controller, excluded_nodes, pod_index, pod_role
+from tests.support.simulator.raw_objects import controller, excluded_nodes, owners, pod_index, pod_role
 from tests.support.simulator.recorded_history import MAX_STALE_SECONDS, RecordedHistory
 
 Json = dict[str, Any]
@@ -21,7 +21,8 @@ class NodeInvariants:
         """When a node had a problem last."""
         self._problems: dict[str, float] = {}
         """Since when a node has the problem that it has now."""
-        self._tried: dict[str, str] = {}
+        self._tried: dict[tuple[str, str], str] = {}
+        """By job and pod, the plan for it."""
 
     def check_node(self, before: Json | None, after: Json | None) -> None:
         for item in filter(None, (before, after)):
@@ -34,13 +35,14 @@ class NodeInvariants:
 
     def check_plan(self, before: Json | None, after: Json | None, actor: Any) -> None:
         if after is None and before is not None and actor is None:
-            for name in [name for name, plan in self._tried.items() if plan == before["metadata"]["uid"]]:
-                del self._tried[name]  # its user has deleted the plan, which may be made once more
+            for key in [key for key, uid in self._tried.items() if uid == before["metadata"]["uid"]]:
+                del self._tried[key]  # its user has deleted the plan, which may be made once more
         if before is not None or after is None or actor is None or "-condition-" not in after["metadata"]["name"]:
             return
         plan = after["metadata"]["name"]
+        (owner,) = owners(after)
         for entry in after["spec"]["migratePods"]:
-            first = self._tried.setdefault(entry["name"], after["metadata"]["uid"])
+            first = self._tried.setdefault((owner["uid"], entry["name"]), after["metadata"]["uid"])
             assert first == after["metadata"]["uid"], f"{entry['name']} is in {plan}, and was in another plan"
             pod = self.history.objects[PODS].get(entry["name"])
             node = pod["spec"].get("nodeName", "") if pod is not None else None

@@ -44,6 +44,8 @@ class PodInvariants:
         member = (uid, role, index)
         if after is not None and (is_ready(after) or after["status"].get("phase") == "Succeeded"):
             self.history.was_ready.add(member)
+        if after is not None and after["status"].get("phase") == "Succeeded" and not is_terminating(after):
+            self.history.ended_by_itself.add(member)
         if after is not None and after["status"].get("phase") == "Running":
             self.history.running_since.setdefault(after["metadata"]["uid"], self.history.now())
         if after is not None and is_live(after):

@@ -33,6 +33,8 @@ class RecordedHistory:
         self.tampered: set[str] = set()
         """UIDs of pods whose labels were edited."""
         self.was_ready: set[tuple[str, str, str]] = set()
+        self.ended_by_itself: set[tuple[str, str, str]] = set()
+        """Members of which a pod has succeeded that nobody had told to end."""
         self.running_since: dict[str, float] = {}
         self.deleted_claims: set[str] = set()
         """Names of volume claims that a user has deleted."""

@@ -78,6 +78,17 @@ async def test_nobody_waits_for_it_to_drain_as_its_deletion_is_what_tells_it() -
     assert len(pod_names(cluster, "store")) == 1
 
 
+async def test_one_that_is_deleted_and_ends_with_0_as_it_is_told_to_has_not_succeeded_and_gets_a_new_pod() -> None:
+    cluster = await started(restartLimit=0)
+    cluster.kube.mark_deleted(PODS, "job-store-0")
+    end_training(cluster, "job-store-0", 0)
+    await cluster.settle()
+    assert pod_names(cluster, "store") == ["job-store-0-1"]
+    replica = status_of(cluster)["replicaStatuses"]["store"]
+    assert (replica["uncountedRestarts"], replica["restarts"], replica["succeeded"]) == (1, 0, 0)
+    cluster.check_final_state()
+
+
 async def test_a_suspended_job_stops_it_after_those_who_may_save_something_to_it() -> None:
     cluster = await started()
     set_suspend(cluster, True)

@@ -59,12 +59,12 @@ def count_terminations(
     newest = {pod.index: pod for pod in sorted(pods, key=lambda pod: pod.incarnation)}
     for pod in pods:
         if pod.training_ended and pod.index in staying and pod.index not in counters.succeeded:
-            if pod.training_succeeded and not spec.restart_on_success:
+            if is_done(spec, pod):
                 counters.succeeded.add(pod.index)
             # An older pod's end was counted before the newer one was created, maybe for a member since removed.
             elif pod is newest[pod.index] and not counters.include(pod.index, pod):
                 if pod.training_succeeded:
-                    _count_success_to_repeat(counters, pod, now)
+                    _count_success_to_repeat(counters, spec, pod, now)
                 else:
                     _count_failure(result, counters, spec, role, pod, now)
     started = _count_vanished(counters, replica, pods, staying, now)
@@ -86,18 +86,28 @@ def count_terminations(
     )
 
 
+def is_done(spec: ReplicaSpec, pod: Pod) -> bool:
+    """Whether the member of this pod has done its part for good.
+
+    Without an agent, 0 after SIGTERM says nothing: many programs end so when they are told to.
+    """
+    told_to_end = pod.terminating and not spec.managed
+    return pod.training_ended and pod.training_succeeded and not (told_to_end or spec.restart_on_success)
+
+
 def permanently_failed(spec: ReplicaSpec, replica: ReplicaStatus) -> frozenset[int]:
     """Return the members that have used up their restarts and get no pod any more."""
     return frozenset(int(index) for index, n in replica.restarts_by_index.items() if n > spec.restart_limit)
 
 
-def _count_success_to_repeat(counters: _Counters, pod: Pod, now: float) -> None:
+def _count_success_to_repeat(counters: _Counters, spec: ReplicaSpec, pod: Pod, now: float) -> None:
     """Count the end of a pod whose member runs again: like an end from outside, which says nothing of the next run."""
     key = str(pod.index)
     before = counters.back_off.get(key)
     counters.back_off[key], consequence = backoff.after_termination(before, pod, now, from_outside=True)
     counters.uncounted_restarts[key] = pod.uncounted_restarts + 1
-    counters.uncounted_notes.append(f"{pod.name}: has succeeded; restartOnSuccess is true, {consequence}")
+    why = "has succeeded; restartOnSuccess is true" if spec.restart_on_success else "was deleted, and ended with 0"
+    counters.uncounted_notes.append(f"{pod.name}: {why}, {consequence}")
 
 
 def _count_failure(
