@@ -80,7 +80,7 @@ def _replace_policy(spec: Fields, written: Json, at: Place) -> None:
     policy = spec.text("restartPolicy", choices=("Always", "OnFailure", "Never"))
     if policy in ("Always", "OnFailure"):
         del written["restartPolicy"]
-        again = "; a program that has succeeded is not started again" if policy == "Always" else ""
+        again = "; after a success with restartOnSuccess only" if policy == "Always" else ""
         spec.report.differs(
             spec.where("restartPolicy"),
             f"{policy}: not the container but the pod is replaced, at most restartLimit times{again}",

@@ -1,0 +1,93 @@
+"""torchruns that meet in etcd, as a Framework of FrameworkController has them: `make e2e FRAMEWORK=torchrun`."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from elasticjob_localcluster.controlplane.ports import free_port
+
+from tests.support.convert import sample
+from tests.support.e2e.converted import create_converted, set_environment
+from tests.support.e2e.kubectl_user import KubectlUser
+from tests.support.e2e.sandbox import Sandbox
+
+pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("PyTorch and etcd are those of this machine")]
+
+SECONDS = 240.0
+SCRIPT = Path(__file__).parents[1] / "support" / "e2e" / "torch_elastic_training.py"
+
+
+@pytest.fixture(scope="session")
+def programs() -> Path:
+    """A folder with etcd, and with a Python that has PyTorch and python-etcd."""
+    found = subprocess.run(["tools/torch_etcd_env", "--cached"], capture_output=True, text=True, check=False)
+    if found.returncode:
+        pytest.skip(found.stderr.strip())
+    return Path(found.stdout.strip(), "bin")
+
+
+def test_torchruns_that_meet_in_etcd_train_on_from_their_step_when_the_converted_framework_is_scaled(
+    sandbox: Sandbox, folder: Path, programs: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    service, framework = sample("framework_controller/torch-elastic.yaml")
+    store, worker = framework["spec"]["taskRoles"]
+    address = f"127.0.0.1:{free_port()}"  # this cluster has no DNS for the Service's name
+    (container,) = store["task"]["pod"]["spec"]["containers"]
+    data = tmp_path_factory.mktemp("etcd")
+    container["command"][-1] = _replaced(
+        container["command"][-1],
+        ("etcd ", f"exec {programs}/etcd --enable-v2 --listen-peer-urls http://127.0.0.1:0 "),
+        ("/var/lib/etcd", str(data)),
+        ("http://0.0.0.0:2379", f"http://{address} --advertise-client-urls http://{address}"),
+    )
+    worker["taskNumber"] = worker["frameworkAttemptCompletionPolicy"]["minSucceededTaskCount"] = 2
+    pod = worker["task"]["pod"]["spec"]
+    del pod["volumes"]
+    (container,) = pod["containers"]
+    del container["volumeMounts"], container["resources"]  # this machine has neither a GPU nor volumes in memory
+    logs = tmp_path_factory.mktemp("torchrun")
+    # Debian's torchrun, of 1.13 with Python 3.11, does not start without the options of logs.
+    torchrun = [str(programs / "python"), "-m", "torch.distributed.run", "-r", "1", "-t", "1", "--log_dir", str(logs)]
+    container["args"][0] = _replaced(
+        container["args"][0],
+        ("python -m torchelastic.distributed.launch", f"exec {shlex.join(torchrun)}"),
+        ("${FC_FRAMEWORK_NAME}-etcd:2379", address),
+        ("main.py", f"{SCRIPT} {folder}"),
+    )
+    set_environment(container, GLOO_SOCKET_IFNAME="lo")
+    create_converted(sandbox, service, framework)
+    user = KubectlUser(sandbox, "pet", folder)
+    user.until("a step of both", lambda: _tasks(folder, "2") == {"0", "1"}, seconds=SECONDS)
+    selected = ",".join(f"{label}={value}" for label, value in service["spec"]["selector"].items())
+    assert user.kubectl("get", "pods", "-l", selected, "-o", "name").split() == ["pod/pet-etcd-0"]
+    user.kubectl("scale", "ej/pet", "--replicas=3")
+    user.until("a step of all three", lambda: _tasks(folder, "3") == {"0", "1", "2"}, seconds=SECONDS)
+    (folder / "finish").touch()
+    user.wait("ej/pet", ".status.phase", "Succeeded")
+    user.until("all ends", lambda: len(_tasks(folder, "end")) == 3)
+    first = {int(step) for _, size, step in _lines(folder) if size == "3"}
+    assert len(first) == 1
+    assert min(first) > 0, "it goes on from the step of the two"
+    user.until("the end of etcd", lambda: "pet-etcd" not in user.kubectl("get", "pods", "-o", "name"))
+
+
+def _lines(folder: Path) -> list[tuple[str, str, str]]:
+    """Return task, size of its world and first step of each world; or task, `end` and its last step."""
+    path = folder / "worlds"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [(task, what, step) for task, what, step in (line.split() for line in lines)]
+
+
+def _tasks(folder: Path, what: str) -> set[str]:
+    return {task for task, found, _ in _lines(folder) if found == what}
+
+
+def _replaced(text: str, *pairs: tuple[str, str]) -> str:
+    """Replace parts of a command, all of which must be there."""
+    for old, new in pairs:
+        assert old in text, (old, text)
+        text = text.replace(old, new, 1)
+    return text
