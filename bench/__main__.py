@@ -6,7 +6,7 @@ import sys
 
 import uvloop
 
-from bench import autoscaling, master_load, operator_writes, pod_creation, scaling, shards, step_reports
+from bench import autoscaling, decisions, master_load, operator_writes, pod_creation, scaling, shards, step_reports
 from bench.bench_cluster import REPOSITORY, on_cluster
 from bench.figure import Figure, append, line
 
@@ -19,6 +19,7 @@ FIGURES = (
     Figure("relaunch_30_s", on_cluster(scaling.relaunch_30), goal=1.0),
     Figure("writes_per_worker", on_cluster(operator_writes.writes_per_worker), goal=1.2),
     Figure("writes_at_rest", on_cluster(operator_writes.writes_at_rest), goal=0),
+    Figure("decision_10000_ms", decisions.decision_10000, goal=200),
     Figure("master_shards_per_s", shards.shards_per_s, goal=10_000, at_least=True),
     Figure("report_step_us", step_reports.report_step, goal=10),
     Figure("master_heartbeats_per_s", master_load.heartbeats_per_s, goal=8300, at_least=True),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from elasticjob_api import names
@@ -94,8 +95,8 @@ class PodStatus(Object, frozen=True):
     init_container_statuses: list[ContainerStatus] = []
 
 
-class Pod(Object, frozen=True):
-    """A pod of a job."""
+class Pod(Object, frozen=True, dict=True):
+    """A pod of a job. What its labels say is read once: each decision asks for it many times, of every pod of a job."""
 
     metadata: ObjectMeta
     spec: PodSpec = PodSpec()
@@ -106,17 +107,17 @@ class Pod(Object, frozen=True):
         """Its name."""
         return self.metadata.name
 
-    @property
+    @cached_property
     def role(self) -> str:
         """Its role in the job; empty when the label is missing."""
         return self.metadata.labels.get(names.LABEL_ROLE, "")
 
-    @property
+    @cached_property
     def index(self) -> int:
         """Its index in the role; -1 for the master, which has none, whatever somebody has made of the label."""
         return -1 if self.role == names.ROLE_MASTER else _number(self.metadata.labels.get(names.LABEL_INDEX), -1)
 
-    @property
+    @cached_property
     def incarnation(self) -> int:
         """Its number among the pods of the role that replaced an earlier pod of an index; 0 for a first pod."""
         return _number(self.metadata.labels.get(names.LABEL_INCARNATION), 0)
