@@ -1,4 +1,4 @@
-"""Writes deploy/base and deploy/namespaced from the chart, so that kustomize and Helm install the same.
+"""Writes deploy/base, deploy/namespaced and what else kustomize takes from the chart, so that Helm installs the same.
 
 `make generate` runs this; with --check it writes nothing and lists what is not current.
 """
@@ -34,6 +34,7 @@ def main() -> None:
     check = parser.parse_args().check
     helm = find_helm(os.environ)
     wanted = {path: text for mode in MODES for path, text in _files(helm, mode)}
+    wanted[DEPLOY / "kueue" / "rights.yaml"] = _kueue_rights(helm)
     old = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
     if check and old:
         sys.exit(f"not current, run `make generate`: {', '.join(str(path) for path in old)}")
@@ -49,6 +50,13 @@ def _files(helm: Path, mode: str) -> Iterator[tuple[Path, str]]:
     for name, part in (("definitions", definitions), ("operator", others)):
         if part:
             yield DEPLOY / mode / f"{name}.yaml", HEADER + yaml.safe_dump_all(part, sort_keys=False, width=1_000_000)
+
+
+def _kueue_rights(helm: Path) -> str:
+    """Return what `kueue=true` adds beside the operator's argument: deploy/kueue adds both to deploy/base."""
+    added = [each for each in render(helm, *MODES["base"], "kueue=true") if each not in render(helm, *MODES["base"])]
+    rights = [each for each in added if each["kind"] != "Deployment"]
+    return HEADER + yaml.safe_dump_all(rights, sort_keys=False, width=1_000_000)
 
 
 def render(helm: Path, *values: str) -> list[dict[str, object]]:

@@ -27,6 +27,7 @@ class Config:
         network_policies: whether each job gets a NetworkPolicy.
         http_port: port of health, readiness and metrics; 0 for none.
         json_logs: whether log lines are JSON.
+        kueue: whether jobs with Kueue's label for a queue wait for quota of that queue.
         ended_log: whether each pod and each job that has ended gets a line of JSON on the standard output.
         identity: the holder of the Lease, and the reporter of Events. Unique to this process, or to this pod: a
             container that is started again in its pod leads again at once, as its earlier process has certainly ended.
@@ -42,6 +43,7 @@ class Config:
     http_port: int
     json_logs: bool
     ended_log: bool
+    kueue: bool
     identity: str
 
 
@@ -62,6 +64,7 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
     parser.add_argument("--http-port", type=int, default=0, help="of /healthz, /readyz, /metrics (default: none)")
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
     parser.add_argument("--ended-log", action="store_true", help="a line of JSON for each ended pod and job on stdout")
+    parser.add_argument("--kueue", action="store_true", help="jobs with Kueue's queue label wait for its quota")
     chosen = parser.parse_args(arguments)
     return Config(
         namespace=chosen.namespace,
@@ -74,6 +77,7 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
         http_port=chosen.http_port,
         json_logs=chosen.log_format == "json",
         ended_log=chosen.ended_log,
+        kueue=chosen.kueue,
         identity=f"{socket.gethostname()}_{os.environ.get('POD_UID') or uuid.uuid4()}",
     )
 

@@ -28,6 +28,7 @@ from elasticjob_operator.events import Events
 from elasticjob_operator.pod_executor import PodExecutor
 from elasticjob_operator.store import Store
 from elasticjob_operator.work_queue import Retry, retry_after
+from elasticjob_operator.workload_executor import WorkloadExecutor
 
 log = logging.getLogger(__name__)
 KINDS = {resource.kind: resource for resource in (SCALE_PLANS, SCALE_INS, SCALE_OUTS)}
@@ -44,6 +45,7 @@ class Executor:
     pod_executor: PodExecutor
     events: Events
     network_policies: bool = False
+    workloads: WorkloadExecutor | None = None
 
     async def execute(self, job: ElasticJob, decided: Iterable[do.Action]) -> None:
         """Execute actions in order; adjacent actions on pods concurrently.
@@ -100,6 +102,9 @@ class Executor:
                 await self._ensure_infrastructure(kube, job, part)
             case do.ConfirmGone():
                 await self.pod_executor.confirm_gone(job, action)
+            case do.CreateWorkload() | do.PatchWorkload() | do.DeleteWorkload():
+                assert self.workloads is not None
+                await self.workloads.execute(job, action)
             case do.EmitEvent():
                 self.events.emit(job, action)
             case _:

@@ -31,11 +31,13 @@ from elasticjob_operator.kopf_lifecycle import run_until_signalled
 from elasticjob_operator.lease import LeaderElector, LeaseLost
 from elasticjob_operator.own_conditions import OwnConditions
 from elasticjob_operator.pod_executor import PodExecutor
+from elasticjob_operator.quota_watch import QuotaWatch
 from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.rules_watch import RulesWatch
 from elasticjob_operator.store import JobKey
 from elasticjob_operator.wait_for_crds import wait_for_crds
 from elasticjob_operator.work_queue import WorkQueue
+from elasticjob_operator.workload_executor import WorkloadExecutor
 
 log = logging.getLogger(__name__)
 CONNECTIONS = 64
@@ -121,6 +123,8 @@ async def _run_as_leader(kube: Kube, config: Config, state: OperatorState) -> No
         for informer in (pods, *customs):
             await informer.synced.wait()
         await rules.first()
+        if quota is not None:
+            await quota.first()
         all_listed.set()
         for key in store.job_keys():
             queue.add(key)
@@ -141,7 +145,15 @@ async def _run_as_leader(kube: Kube, config: Config, state: OperatorState) -> No
     events = Events(kube, config.identity)
     conditions = OwnConditions(kube.low_priority(), events)
     customs = custom_informers(kube, config.namespace, store, conditions, on_job, ended_log.custom_changed)
-    executor = Executor(kube, store, PodExecutor(kube, pods, store.pods, events), events, config.network_policies)
+    quota = QuotaWatch(kube, store, config.namespace, on_job) if config.kueue else None
+    executor = Executor(
+        kube,
+        store,
+        PodExecutor(kube, pods, store.pods, events),
+        events,
+        config.network_policies,
+        WorkloadExecutor(kube, quota.workloads) if quota is not None else None,
+    )
     defaults = Defaults(master_image=config.master_image, agent_image=config.agent_image)
     queue = state.queue = WorkQueue(Reconciler(kube, store, executor, defaults).reconcile, on_end)
     rules = RulesWatch(kube, store, events, config.lease_namespace)
@@ -154,6 +166,7 @@ async def _run_as_leader(kube: Kube, config: Config, state: OperatorState) -> No
             *(informer.run() for informer in (pods, *customs)),
             watch_leaving_nodes(),
             rules.run(),
+            *(quota.tasks() if quota is not None else ()),
             watch_limit_ranges(kube, store, config.namespace),
             *infrastructure.tasks(config.namespace, network_policies=config.network_policies),
             run_until_signalled(begin=begin, finish=finish, identity=config.identity, namespace=config.namespace),

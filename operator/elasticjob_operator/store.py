@@ -30,6 +30,7 @@ from elasticjob_operator.core.model.patches import readable
 from elasticjob_operator.core.scaling.disruption import Node, leaving_reason
 from elasticjob_operator.infrastructure_record import InfrastructureRecord
 from elasticjob_operator.pod_store import PodStore
+from elasticjob_operator.quota_store import QuotaStore
 
 log = logging.getLogger(__name__)
 _MAX_DELETED_UIDS = 10_000
@@ -74,6 +75,8 @@ class Store:
     _refused_resizes: dict[str, tuple[ResizePod, str]] = field(default_factory=dict)
     _repairs: dict[str, Repair] = field(default_factory=dict)
     _deleted_uids: dict[str, None] = field(default_factory=dict)
+    quotas: QuotaStore | None = None
+    """Of jobs that Kueue queues; None for an operator that has nothing to do with Kueue."""
     restart_rules: Rules = ()
     """Of the whole cluster, after those of each job."""
     rules_refused: bool = False
@@ -227,6 +230,7 @@ class Store:
             gone=self.pods.gone(identity),
             unconfirmed=self.pods.unconfirmed(identity),
             kept=self.pods.kept(identity),
+            quota=None if self.quotas is None else self.quotas.of(job),
         )
 
     def _default_limits(self, namespace: str) -> dict[str, int | str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -165,6 +166,25 @@ def test_a_wrong_value_is_refused_by_name(tools: Tools, value: str, message: str
     with pytest.raises(AssertionError, match="values don't meet the specifications of the schema") as refusal:
         tools.helm("template", "elasticjob", str(CHART), "--kube-version", "1.36.0", "--set", value)
     assert message in str(refusal.value)
+
+
+def test_kustomize_and_helm_switch_kueue_on_alike(tools: Tools, tmp_path: Path) -> None:
+    parts = {
+        kind: [os.path.relpath(DEPLOY / name, tmp_path)]
+        for kind, name in (("resources", "base"), ("components", "kueue"))
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(parts))
+    built = _by_name(yaml.safe_load_all(tools.kubectl("kustomize", str(tmp_path))))
+    values = ("namespace.create=true", "crds.keep=false", "kueue=true")
+    helm = ("template", "elasticjob", str(CHART), "--namespace", SYSTEM, "--kube-version", "1.36.0")
+    text = tools.helm(*helm, "--set", ",".join(values))
+    rendered = _by_name(yaml.safe_load_all(text))
+    assert built.keys() == rendered.keys()
+    for key in (key for key in built if "kueue" in key[1]):
+        assert built[key] == rendered[key]
+    for found in (built, rendered):
+        (container,) = found["Deployment", "elasticjob-operator"]["spec"]["template"]["spec"]["containers"]
+        assert container["args"][-1] == "--kueue"
 
 
 @pytest.mark.parametrize("values", ["metrics.serviceMonitor=true", "networkPolicy.create=false", "replicas=0"])

@@ -66,6 +66,8 @@ PROGRAMS = (
 
 HELM = Program("helm", "helm", "helm.sh/helm/v3/cmd/helm", ("version", "--short"), r"^v[34]\.")
 """Not part of the control plane: it renders the manifests of deploy/."""
+KUEUE = Program("kueue", "kueue", "sigs.k8s.io/kueue/cmd/kueue", ("--version",), r"v0\.15\.2")
+"""Not part of the control plane either: tests run jobs against its manager, and take its definitions."""
 
 
 def find_programs(
@@ -91,6 +93,28 @@ def find_programs(
 def find_helm(environ: Mapping[str, str]) -> Path:
     """Return the path of Helm; build it if it is missing."""
     return find_programs(cache_dir(environ), environ, ProgressDisplay(), (HELM,))[HELM.name]
+
+
+def find_kueue(environ: Mapping[str, str]) -> Path:
+    """Return the path of Kueue's manager; build it if it is missing."""
+    return find_programs(cache_dir(environ), environ, ProgressDisplay(), (KUEUE,))[KUEUE.name]
+
+
+def kueue_definitions(environ: Mapping[str, str]) -> Path:
+    """Return the directory of Kueue's definitions, in its sources; Go downloads and checks them if they are missing."""
+    cache, progress = cache_dir(environ), ProgressDisplay()
+    command = [str(find_go(cache, environ, progress)), "mod", "download", "-json", "sigs.k8s.io/kueue"]
+    answer = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=go_environment(cache, environ),
+        cwd=MODULES / KUEUE.module,
+    )
+    if answer.returncode != 0:
+        raise LocalClusterError("could not download Kueue's sources", detail=last_lines(answer.stderr, 5))
+    return Path(json.loads(answer.stdout)["Dir"]) / "config" / "components" / "crd" / "bases"
 
 
 def cached_program(program: Program, cache: Path) -> Path | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJobStatus, Retry
@@ -42,6 +43,9 @@ from elasticjob_operator.core.model.actions import (
 )
 from elasticjob_operator.core.model.observed import Defaults, Observed
 from elasticjob_operator.core.model.plan import current_indices
+from elasticjob_operator.core.quota.flavors import with_flavors
+from elasticjob_operator.core.quota.waiting import seconds_until_replaced, why_no_pods, why_plan_waits
+from elasticjob_operator.core.quota.workloads import delete_workloads, workloads_at_rest, workloads_while_active
 from elasticjob_operator.core.repair import repair_statuses
 from elasticjob_operator.core.scaling.plan_queue import advance_scaling, end_plans_and_requests
 from elasticjob_operator.core.scaling.scaling_result import ScalingResult
@@ -87,6 +91,8 @@ def _decide(observed: Observed, now: float, defaults: Defaults) -> Decision:
         return stop_job(observed, now)
     if job.spec.run_policy.suspend:
         return _suspend(observed, now)
+    if why := why_no_pods(observed, now):
+        return _wait_for_quota(observed, why, now, defaults)
     policy = job.spec.run_policy.retry
     if policy is not None and job.status.retry_time is not None:
         return _retry(observed, policy, now)
@@ -99,7 +105,8 @@ def _initialize(observed: Observed, now: float, defaults: Defaults) -> Decision:
     status = job_status.initialized(job, now)
     if error := validation_error(job) or restart_rules_error(job) or startup_order_error(job):
         return finish_job(observed, status, "Failed", error, now)
-    if observed.masters or observed.last_refusal or job.spec.run_policy.suspend or job.spec.run_policy.stop:
+    waits = job.spec.run_policy.suspend or job.spec.run_policy.stop or why_no_pods(observed, now)
+    if observed.masters or observed.last_refusal or waits:
         return Decision((*patches.job_status(job, status),))
     # Of many jobs that are created together, each gets its master before any gets what its members need.
     master = reconcile_master(observed, status, defaults=defaults, now=now)
@@ -110,7 +117,7 @@ def _reconcile_active(observed: Observed, now: float, defaults: Defaults) -> Dec
     """Continue the running ScalePlan, repair members and master, and finish the job when that is due."""
     job = observed.job
     status = replace(job_status.without_suspension(job, job.status, now), retry_time=None)
-    scaling = advance_scaling(observed, status, now)
+    scaling = advance_scaling(observed, status, now, why_waits=partial(why_plan_waits, observed, status, defaults))
     waiting = waiting_roles(observed, scaling.status)
     members = reconcile_members(
         observed,
@@ -139,10 +146,12 @@ def _reconcile_active(observed: Observed, now: float, defaults: Defaults) -> Dec
     other_scaling = [action for action in scaling.actions if not isinstance(action, PatchStatus | WriteBackReplicas)]
     actions: list[Action] = [*replace_outdated(observed, now), *master.deletes, *members.deletes]
     actions += [DeletePod(pod.name, pod.metadata.uid) for pod in excess(observed)]
-    actions += [*master.creates, *(_placed(create, scaling) for create in members.creates)]
+    actions += [_with_flavors(observed, create) for create in master.creates]
+    actions += [_with_flavors(observed, _placed(create, scaling)) for create in members.creates]
     if confirm := (*master.confirm, *members.confirm):
         actions.append(ConfirmGone(confirm, now))
     actions += [*other_scaling, *master.events, *members.events]
+    actions += workloads_while_active(observed, status, scaling, now, defaults)
     prerequisites = _prerequisites(observed, scaling, plan_writes, members, master, status.message)
     if not prerequisites:
         actions[:0] = plan_writes
@@ -154,7 +163,13 @@ def _reconcile_active(observed: Observed, now: float, defaults: Defaults) -> Dec
         now,
         prerequisites=prerequisites,
         events=_phase_events(job.status, status),
-        requeue_after=shortest_wait(scaling.requeue_after, members.requeue_after, master.requeue_after, next_deadline),
+        requeue_after=shortest_wait(
+            scaling.requeue_after,
+            members.requeue_after,
+            master.requeue_after,
+            next_deadline,
+            seconds_until_replaced(observed, now),
+        ),
     )
 
 
@@ -194,24 +209,52 @@ def _phase_events(before: ElasticJobStatus, after: ElasticJobStatus) -> list[Emi
     """Return the events of what an active job has become by the new status: resumed, running, healthy or not."""
     events = []
     if job_status.is_suspended(before):
-        events.append(EmitEvent("JobResumed", "spec.runPolicy.suspend is false"))
+        waited = job_status.waited_for_quota(before)
+        events.append(EmitEvent("JobResumed", "it has quota" if waited else "spec.runPolicy.suspend is false"))
     if after.phase == "Running" and before.phase not in ("Running", "Scaling"):
         events.append(EmitEvent("JobRunning", f"{after.workers} workers are ready"))
     return [*events, *health_events(before, after)]
 
 
-def _suspend(observed: Observed, now: float) -> Decision:
-    """Delete the pods, and end whatever would scale the job, after the size it will be resumed with is stored."""
+def _with_flavors(observed: Observed, create: CreatePod) -> CreatePod:
+    """Return the creation of a pod, on the nodes for which the job has quota."""
+    return dataclasses.replace(create, body=with_flavors(create.body, observed.quota))
+
+
+def _wait_for_quota(observed: Observed, why: str, now: float, defaults: Defaults) -> Decision:
+    """Suspend the job, with a Workload that waits for quota."""
+    name = observed.job.metadata.name
+    ended = f"spec.jobName: ElasticJob {name!r} {why}"
+    return _suspend(observed, now, reason=job_status.WAITING_FOR_QUOTA, cause=why, ended=ended, defaults=defaults)
+
+
+def _suspend(
+    observed: Observed,
+    now: float,
+    *,
+    reason: str = "Suspended",
+    cause: str = job_status.SUSPENDED_BY_USER,
+    ended: str = "",
+    defaults: Defaults | None = None,
+) -> Decision:
+    """Delete the pods, and end whatever would scale the job, after the size it will be resumed with is stored.
+
+    With `defaults` it goes on waiting for quota; else it gives its quota back.
+    """
     job = observed.job
     result = suspend(observed, now)
     status = job_status.with_counts(observed, result.status)
     if has_succeeded(job, status, current_indices(status)):
         return end_job(observed, status, None, now)
-    status = job_status.with_suspension(observed, status, now)
     actions = [
         *result.deletes,
-        *end_plans_and_requests(observed, f"spec.jobName: ElasticJob {job.metadata.name!r} is suspended", now),
+        *end_plans_and_requests(observed, ended or f"spec.jobName: ElasticJob {job.metadata.name!r} is suspended", now),
     ]
+    if defaults is not None:
+        actions += workloads_at_rest(observed, status, now, defaults)
+    elif observed.quota is not None and not observed.pods:
+        actions += delete_workloads(observed.quota)
+    status = job_status.with_suspension(observed, status, now, reason=reason, cause=cause)
     is_new = status.phase == "Suspended" != job.status.phase
     events = [EmitEvent("JobSuspended", status.message)] if is_new else []
     return decision_with_status(observed, status, actions, now, events=events, requeue_after=result.requeue_after)

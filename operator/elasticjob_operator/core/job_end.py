@@ -14,6 +14,7 @@ from elasticjob_operator.core.members.retained_pods import excess
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import Decision, DeleteJob, EmitEvent, shortest_wait
 from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.quota.workloads import finish_workloads
 from elasticjob_operator.core.scaling.plan_queue import end_plans_and_requests
 from elasticjob_operator.core.status_writes import decision_with_status
 
@@ -59,7 +60,11 @@ def clean_up_job(observed: Observed, now: float) -> Decision:
     return decision_with_status(
         observed,
         job_status.with_counts(observed, result.status),
-        [*result.deletes, *end_plans_and_requests(observed, reason, now)],
+        [
+            *result.deletes,
+            *end_plans_and_requests(observed, reason, now),
+            *finish_workloads(observed, job.status.phase or "", job.status.message, now),
+        ],
         now,
         requeue_after=shortest_wait(ttl_left, result.requeue_after),
     )

@@ -24,6 +24,8 @@ FINISHED_PHASES: tuple[Phase, ...] = ("Succeeded", "Failed")
 _RUNNING, _SUSPENDED = "Running", "Suspended"
 _ACTIVE = (_RUNNING, "Scaling", "MasterReady", *CONDITION_TYPES)
 """The conditions that only a job with pods can have."""
+SUSPENDED_BY_USER = "spec.runPolicy.suspend is true"
+WAITING_FOR_QUOTA = "WaitingForQuota"
 _MAX_RESTARTS_LISTED = 3
 _MAX_WAITING_LISTED = 3
 
@@ -162,16 +164,24 @@ def with_phase(
     return replace(status, phase=phase, message=message, observed_generation=job.metadata.generation)
 
 
-def with_suspension(observed: Observed, status: ElasticJobStatus, now: float) -> ElasticJobStatus:
+def with_suspension(
+    observed: Observed,
+    status: ElasticJobStatus,
+    now: float,
+    *,
+    reason: str = _SUSPENDED,
+    cause: str = SUSPENDED_BY_USER,
+) -> ElasticJobStatus:
     """Return the status of a job that is to be suspended: Suspended when it has no pods any more, else as it was."""
-    job, cause = observed.job, "spec.runPolicy.suspend is true"
+    job = observed.job
     status = replace(status, current_plan=None, observed_generation=job.metadata.generation)
     status = _without_conditions(job, status, _ACTIVE, _SUSPENDED, cause, now)
     if observed.pods:
         message = f"suspending: {len(observed.pods)} pods are draining"
+        message += f"; {cause}" if cause != SUSPENDED_BY_USER else ""
         status = _with_condition(job, status, _SUSPENDED, False, "Suspending", message, now)
         return replace(status, phase=_RUNNING if status.phase == "Scaling" else status.phase, message=message)
-    status = _with_condition(job, status, _SUSPENDED, True, _SUSPENDED, cause, now)
+    status = _with_condition(job, status, _SUSPENDED, True, reason, cause, now)
     return replace(status, phase=_SUSPENDED, message=cause, start_time=None, master_address=None)
 
 
@@ -222,6 +232,12 @@ def is_suspended(status: ElasticJobStatus) -> bool:
     """Whether a job has no pods because it is suspended."""
     suspended = _condition(status, _SUSPENDED)
     return suspended is not None and suspended.status == "True"
+
+
+def waited_for_quota(status: ElasticJobStatus) -> bool:
+    """Whether a suspended job is so because it has no quota."""
+    suspended = _condition(status, _SUSPENDED)
+    return suspended is not None and suspended.reason == WAITING_FOR_QUOTA
 
 
 def has_no_members_yet(status: ElasticJobStatus) -> bool:

@@ -5,6 +5,7 @@ The operator decides, and pods start, drain and end, only when the test calls fo
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import time
 from typing import Any
@@ -24,9 +25,11 @@ from elasticjob_operator.errors import StaleState
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
 from elasticjob_operator.pod_executor import PodExecutor
+from elasticjob_operator.quota_watch import QuotaWatch
 from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.store import JobKey, Store
 from elasticjob_operator.work_queue import Retry
+from elasticjob_operator.workload_executor import WorkloadExecutor
 
 from tests.support.simulator.fake_kube import Crash, FakeKube, copied
 
@@ -55,6 +58,13 @@ class Operator:
         pod_executor = PodExecutor(self.session, self.pods, self.store.pods, events)
         self.executor = Executor(self.session, self.store, pod_executor, events)
         self.reconciler = Reconciler(self.session, self.store, self.executor, DEFAULTS)
+        self.quota: QuotaWatch | None = None
+
+    def use_kueue(self) -> None:
+        """Let jobs with a queue label wait for quota."""
+        self.quota = QuotaWatch(self.session, self.store, None, lambda _: None)
+        workloads = WorkloadExecutor(self.session, self.quota.workloads)
+        self.executor = dataclasses.replace(self.executor, workloads=workloads)
 
     @property
     def session(self) -> Any:
@@ -73,6 +83,8 @@ class Operator:
                     self.store.forget(custom)
         await self.pods.refresh()
         await self.nodes.refresh()
+        if self.quota is not None:
+            await self.quota.first()
 
     async def work(self, now: float, *, rounds: int = 60) -> float | None:
         """Decide and execute until there is nothing to do; return the seconds after which to do so again."""

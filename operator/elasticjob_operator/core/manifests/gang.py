@@ -13,6 +13,8 @@ from typing import Any
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.quantity import parse_quantity
 
+from elasticjob_operator.core.model.workload import KUEUE_QUEUE
+
 Json = dict[str, Any]
 
 
@@ -52,8 +54,6 @@ SCHEDULERS: Mapping[str, Scheduler] = {
         label="scheduling.x-k8s.io/pod-group",
     ),
 }
-KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
-"""Kueue's label on the job, which its pods get, too. Kueue starts such a job by setting `suspend` to false."""
 
 
 def scheduling_policy_error(job: ElasticJob) -> str | None:
@@ -92,9 +92,9 @@ def pod_group_spec(job: ElasticJob) -> Json | None:
     if scheduler is None:
         return None
     roles = job.spec.replica_specs.values()
-    total = _requests({"containers": [{"resources": job.spec.master.resources}]})
+    total = pod_requests({"containers": [{"resources": job.spec.master.resources}]})
     for role in roles:
-        for name, amount in _requests(role.template.get("spec") or {}).items():
+        for name, amount in pod_requests(role.template.get("spec") or {}).items():
             total[name] = total.get(name, Decimal(0)) + amount * role.min_replicas
     spec: Json = {
         "minMember": 1 + sum(role.min_replicas for role in roles),
@@ -107,7 +107,7 @@ def pod_group_spec(job: ElasticJob) -> Json | None:
     return spec
 
 
-def _requests(pod_spec: Json) -> dict[str, Decimal]:
+def pod_requests(pod_spec: Mapping[str, Any]) -> dict[str, Decimal]:
     """Return what a pod requests. A limit without a request counts as one; init containers run before the others."""
     total: dict[str, Decimal] = {}
     for container in pod_spec.get("containers") or ():

@@ -138,6 +138,31 @@ class ResizePod:
 
 
 @dataclass(frozen=True)
+class CreateWorkload:
+    """Create a Workload of Kueue; its name has its number, so a repeated create makes no second one."""
+
+    body: Json
+
+
+@dataclass(frozen=True)
+class PatchWorkload:
+    """Merge-patch the status of a Workload, with its resourceVersion as a precondition."""
+
+    name: str
+    uid: str
+    resource_version: str
+    patch: Json
+
+
+@dataclass(frozen=True)
+class DeleteWorkload:
+    """Delete the Workload with this UID, which frees its quota."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True)
 class EmitEvent:
     """Emit a Kubernetes event about the job; it is sent once, without a retry."""
 
@@ -161,6 +186,9 @@ Action = (
     | DeletePod
     | ConfirmGone
     | ResizePod
+    | CreateWorkload
+    | PatchWorkload
+    | DeleteWorkload
     | EmitEvent
 )
 

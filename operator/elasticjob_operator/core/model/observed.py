@@ -17,6 +17,7 @@ from elasticjob_api.scalers import ScaleIn, ScaleOut
 from msgspec import field
 
 from elasticjob_operator.core.model.actions import ResizePod
+from elasticjob_operator.core.model.workload import Quota
 
 
 class Terminated(Object, frozen=True):
@@ -229,6 +230,7 @@ class Observed:
         gone: by member the name of its latest pod of which the API server has confirmed that it is gone.
         unconfirmed: names of pods that the watch has reported as gone while they were running.
         kept: names of pods that exist although no watch reports them, and when the API server last said so.
+        quota: what Kueue says of the job; None for a job, or an operator, that has nothing to do with it.
     """
 
     job: ElasticJob
@@ -252,6 +254,7 @@ class Observed:
     gone: Mapping[MemberKey, str] = dataclasses.field(default_factory=dict)
     unconfirmed: frozenset[str] = frozenset()
     kept: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    quota: Quota | None = None
 
     def members(self, role: str) -> list[Pod]:
         """Return the pods of one role."""

@@ -7,7 +7,7 @@ edit of the spec one is made at once, also while another plan runs, so that late
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.indices import parse_indices
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import Action, CreatePlan, EmitEvent, shortest_wait
 from elasticjob_operator.core.model.observed import Observed
-from elasticjob_operator.core.model.plan import PlanRefused, current_indices
+from elasticjob_operator.core.model.plan import PlanRefused, ResolvedPlan, current_indices
 from elasticjob_operator.core.scaling import (
     completion_status,
     disruption,
@@ -36,10 +36,17 @@ from elasticjob_operator.core.scaling.scaling_result import ScalingResult
 _ACTIVE_PHASES = ("Draining", "Executing")
 QueueItem = ScalePlan | ScaleIn | ScaleOut
 """What waits in the queue: a plan that has not begun, or a ScaleIn or ScaleOut that has no plan yet."""
+WhyPlanWaits = Callable[[ResolvedPlan], str]
+"""Why a plan does not begin although it is its turn; empty where it does."""
 
 
-def advance_scaling(observed: Observed, status: ElasticJobStatus, now: float) -> ScalingResult:
-    """Advance the plan that is being executed; if there is none, begin the next one or create its ScalePlan."""
+def advance_scaling(
+    observed: Observed, status: ElasticJobStatus, now: float, *, why_waits: WhyPlanWaits = lambda _: ""
+) -> ScalingResult:
+    """Advance the plan that is being executed; if there is none, begin the next one or create its ScalePlan.
+
+    A plan for which `why_waits` returns a text stays in the queue, with this text as its message.
+    """
     active = _active_plan(observed)
     orphans = request_status.delete_orphaned_plans(observed)
     if active is not None and not any(action.uid == active.metadata.uid for action in orphans):
@@ -52,7 +59,7 @@ def advance_scaling(observed: Observed, status: ElasticJobStatus, now: float) ->
         result = ScalingResult(status, indices, indices)
         if not orphans:
             result.status = without_plan(status)
-            result.actions += _start_next(observed, result, now)
+            result.actions += _start_next(observed, result, now, why_waits)
     _leave_out_removed_roles(result)
     old, due = request_status.delete_expired(request_status.all_scalers(observed), now)
     result.requeue_after = shortest_wait(result.requeue_after, due)
@@ -106,7 +113,7 @@ def _active_plan(observed: Observed) -> ScalePlan | None:
     )
 
 
-def _start_next(observed: Observed, result: ScalingResult, now: float) -> list[Action]:
+def _start_next(observed: Observed, result: ScalingResult, now: float, why_waits: WhyPlanWaits) -> list[Action]:
     """Begin the first plan of the queue, or create a ScalePlan for an edit of the spec, a ScaleIn or a ScaleOut."""
     waiting, existing = _waiting(observed), {item.metadata.name for item in observed.plans}
     edits = plan_manifests.edited_replicas(observed.job, result.status)
@@ -127,7 +134,7 @@ def _start_next(observed: Observed, result: ScalingResult, now: float) -> list[A
     if isinstance(head, ScalePlan) and request_status.is_unrecorded(observed, head):
         return actions  # the request names its plan first; else, if the plan were deleted now, it would get another
     if isinstance(head, ScalePlan):
-        return _begin_plan(observed, result, head, waiting, now)
+        return _begin_plan(observed, result, head, waiting, now, why_waits)
     try:
         return [CreatePlan(plan_manifests.plan_for_scaler(observed, head))]
     except PlanRefused as refusal:
@@ -135,7 +142,12 @@ def _start_next(observed: Observed, result: ScalingResult, now: float) -> list[A
 
 
 def _begin_plan(
-    observed: Observed, result: ScalingResult, head: ScalePlan, waiting: Sequence[QueueItem], now: float
+    observed: Observed,
+    result: ScalingResult,
+    head: ScalePlan,
+    waiting: Sequence[QueueItem],
+    now: float,
+    why_waits: WhyPlanWaits,
 ) -> list[Action]:
     if head.spec.source == "Disruption":
         head = disruption.without_gone_pods(observed, head)
@@ -147,11 +159,36 @@ def _begin_plan(
     except PlanRefused as refusal:
         result.status = replace(result.status, current_plan=None)
         return plan_phases.end(head, "Failed", str(refusal), now)
+    later, result.planned = [item for item in waiting if item is not head], resolved
+    if why := why_waits(resolved):
+        return _keep_waiting(observed, result, head, later, why, now)
     result.status = replace(result.status, current_plan=head.metadata.name)
-    later = [item for item in waiting if item is not head]
     roles = observed.job.spec.replica_specs
     edited = [role for role, spec in roles.items() if _is_requested(later, role, spec.replicas)]
     return plan_phases.begin(observed, head, resolved, now, edited=edited)
+
+
+def _keep_waiting(
+    observed: Observed, result: ScalingResult, head: ScalePlan, later: Sequence[QueueItem], why: str, now: float
+) -> list[Action]:
+    """Leave the first plan in the queue, and say why; what its user has changed since then is not waited for.
+
+    Members must be able to leave their nodes meanwhile, which changes no size: so a plan for that does not wait.
+    """
+    roles = observed.job.spec.replica_specs
+    for role, entry in head.spec.replica_resource_specs.items():
+        if head.spec.source == "Spec" and entry.replicas not in (None, roles[role].replicas):
+            result.planned = None
+            message = f"spec.replicaSpecs.{role}.replicas is {roles[role].replicas} by now"
+            return plan_phases.end(head, "Superseded", message, now)
+    actions: list[Action] = [*patches.plan_status(head, replace(head.status, phase="Pending", message=why))]
+    actions += _mark_pending(later, f"waits for ScalePlan {head.metadata.name}", head)
+    leaving = [item for item in later if isinstance(item, ScalePlan) and item.spec.source == "Disruption"]
+    if not actions and leaving:
+        planned = result.planned
+        actions = _begin_plan(observed, result, leaving[0], leaving[:1], now, lambda _: "")
+        result.planned = planned
+    return actions
 
 
 def _plan_for_edit(observed: Observed, waiting: Sequence[QueueItem], edits: dict[str, int]) -> list[Action]:

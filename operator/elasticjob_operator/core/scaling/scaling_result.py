@@ -9,7 +9,7 @@ from elasticjob_api.elasticjob import ElasticJobStatus
 
 from elasticjob_operator.core.manifests.placement import AvoidedNodes
 from elasticjob_operator.core.model.actions import Action
-from elasticjob_operator.core.model.plan import Indices, Quantities
+from elasticjob_operator.core.model.plan import Indices, Quantities, ResolvedPlan
 
 
 @dataclass
@@ -23,6 +23,7 @@ class ScalingResult:
             replacement, and those that drain, since the job has not succeeded while one of them trains.
         overrides: resources per role that the plan is setting for every member.
         avoided_nodes: by role and index of a new member, the nodes that its pod shall avoid.
+        planned: the plan that begins now, or waits for quota; what it needs counts already.
         actions: what to do after the job's status is written.
         requeue_after: seconds after which to decide again without a change; None for never.
     """
@@ -32,5 +33,6 @@ class ScalingResult:
     counted: Indices
     overrides: Mapping[str, Quantities] = field(default_factory=dict)
     avoided_nodes: Mapping[tuple[str, int], AvoidedNodes] = field(default_factory=dict)
+    planned: ResolvedPlan | None = None
     actions: list[Action] = field(default_factory=list)
     requeue_after: float | None = None

@@ -1,0 +1,185 @@
+"""What a job needs quota for: the pods of each role, and its master's, as the pod sets of a Workload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
+from elasticjob_api.indices import parse_indices
+from elasticjob_api.quantity import parse_quantity
+
+from elasticjob_operator.core.manifests.gang import pod_requests
+from elasticjob_operator.core.manifests.pods import master_pod, member_pod
+from elasticjob_operator.core.members.changed_roles import present_roles
+from elasticjob_operator.core.members.terminations import permanently_failed
+from elasticjob_operator.core.model.observed import Defaults, Observed
+from elasticjob_operator.core.model.plan import (
+    Indices,
+    Quantities,
+    ResolvedPlan,
+    current_indices,
+    with_plan_resources,
+)
+from elasticjob_operator.core.model.workload import Workload
+
+Json = dict[str, Any]
+MAX_POD_SETS = 8
+"""Of a Workload, by Kueue's definition."""
+_POD_FIELDS = ("affinity", "nodeSelector", "overhead", "priorityClassName", "runtimeClassName", "tolerations")
+_CONTAINER_FIELDS = ("name", "image", "resources", "restartPolicy")
+_NO_INDEX = -1
+
+
+@dataclass(frozen=True)
+class PodsNeeded:
+    """How many pods of one set, and what each of them is.
+
+    Attributes:
+        count: of pods.
+        template: what Kueue needs of them: their requests, and on which nodes they can run.
+    """
+
+    count: int
+    template: Json
+
+
+Demand = Mapping[str, PodsNeeded]
+"""What is needed by the name of the pod set, which is the role."""
+
+
+def demand_of(
+    observed: Observed,
+    status: ElasticJobStatus,
+    defaults: Defaults,
+    *,
+    plan: ResolvedPlan | None = None,
+    overrides: Mapping[str, Quantities] | None = None,
+) -> Demand:
+    """Return what the job needs by its status; with `plan` what it will need when that plan has been executed.
+
+    Args:
+        observed: the job and its pods.
+        status: the job's status as decided so far.
+        defaults: what the job may leave out.
+        plan: a plan that has not begun.
+        overrides: resources per role that a running plan is setting.
+    """
+    job, members = observed.job, plan.targets if plan else current_indices(status)
+    found = {names.ROLE_MASTER: PodsNeeded(1, _template(master_pod(job, 0, restarts=0, defaults=defaults)))}
+    for role, spec in job.spec.replica_specs.items():
+        replica = status.replica_statuses[role]
+        if replica.removed:
+            continue
+        ended = parse_indices(replica.succeeded_indices) | permanently_failed(spec, replica)
+        resources = _largest(_resources(status, role, members, plan, (overrides or {}).get(role, {})))
+        body = member_pod(job, role, 0, 0, resources=resources, restarts=0, defaults=defaults)
+        found[role] = PodsNeeded(len(members[role] - ended), _template(body))
+    return found
+
+
+def satisfies(workload: Workload, demand: Demand) -> bool:
+    """Whether the Workload has, or asks for, at least as much: of pods, and of each resource for each of them."""
+    counts, templates = workload.counts(), _templates(workload)
+    return all(
+        needed.count <= counts.get(name, 0) and _at_most(requests(needed.template), requests(templates[name]))
+        for name, needed in demand.items()
+        if needed.count
+    )
+
+
+def is_for(workload: Workload, demand: Demand) -> bool:
+    """Whether the Workload asks for exactly this much for each pod, and for as many pods or more."""
+    templates = _templates(workload)
+    return satisfies(workload, demand) and all(
+        requests(needed.template) == requests(templates[name]) for name, needed in demand.items() if needed.count
+    )
+
+
+def exceeds(planned: Demand, present: Demand) -> bool:
+    """Whether more pods of a set, or more of a resource for each of them, are needed than by the other demand."""
+    return any(
+        each.count > present[name].count or not _at_most(requests(each.template), requests(present[name].template))
+        for name, each in planned.items()
+        if each.count
+    )
+
+
+def at_least(demand: Demand, counts: Mapping[str, int]) -> Demand:
+    """Return the demand with no pod set smaller than before: Kueue counts a replacement wrongly that shrinks one.
+
+    What is too much is given back when the replacement is admitted.
+    """
+    return {name: replace(each, count=max(each.count, counts.get(name, 0))) for name, each in demand.items()}
+
+
+def same_counts(workload: Workload, demand: Demand) -> bool:
+    """Whether the Workload is for as many pods of each set, where none is as good as no set."""
+    needed = {name: each.count for name, each in demand.items() if each.count}
+    return {name: count for name, count in workload.counts().items() if count} == needed
+
+
+def pod_sets(demand: Demand) -> list[Json]:
+    """Return the pod sets of a new Workload."""
+    return [{"name": name, "count": each.count, "template": each.template} for name, each in demand.items()]
+
+
+def error_of(job: ElasticJob) -> str:
+    """Return why there can be no Workload for the job, naming the field and the remedy; empty where there can."""
+    roles = len(present_roles(job))
+    if roles < MAX_POD_SETS:
+        return ""
+    return (
+        f"spec.replicaSpecs: {roles} roles and the master are above the {MAX_POD_SETS} pod sets that a Workload of "
+        "Kueue may have; have fewer roles, or remove the job's queue label"
+    )
+
+
+def requests(template: Mapping[str, Any]) -> dict[str, Decimal]:
+    """Return what a pod of this template requests; nothing for a template that somebody has made unreadable."""
+    try:
+        return pod_requests(template["spec"])
+    except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError):
+        return {}
+
+
+def _templates(workload: Workload) -> Mapping[str, Json]:
+    return {each.name: each.template for each in workload.spec.pod_sets}
+
+
+def _at_most(wanted: Mapping[str, Decimal], given: Mapping[str, Decimal]) -> bool:
+    return all(amount <= given.get(name, Decimal(0)) for name, amount in wanted.items())
+
+
+def _resources(
+    status: ElasticJobStatus, role: str, members: Indices, plan: ResolvedPlan | None, override: Quantities
+) -> Iterable[Quantities]:
+    """Yield the resources of the role's members, those of all members that have none of their own once."""
+    if plan is not None:
+        override = {**override, **plan.resources.get(role, {})}
+    yield with_plan_resources(status, role, _NO_INDEX, override)
+    for own in status.replica_statuses[role].resources_by_index:
+        if int(own) in members[role]:
+            yield with_plan_resources(status, role, int(own), override)
+    for index, wanted in (plan.resources_by_index.get(role, {}) if plan is not None else {}).items():
+        yield {**with_plan_resources(status, role, index, override), **wanted}
+
+
+def _largest(found: Iterable[Quantities]) -> Quantities:
+    """Return the most of each resource: the pods of a set are all the same to Kueue."""
+    most: Quantities = {}
+    for quantities in found:
+        for name, amount in quantities.items():
+            most[name] = max(most.get(name, amount), amount, key=parse_quantity)
+    return most
+
+
+def _template(pod: Mapping[str, Any]) -> Json:
+    spec: Json = {key: pod["spec"][key] for key in _POD_FIELDS if pod["spec"].get(key)}
+    for kind in ("containers", "initContainers"):
+        if containers := pod["spec"].get(kind):
+            spec[kind] = [{key: each[key] for key in _CONTAINER_FIELDS if each.get(key)} for each in containers]
+    return {"spec": {**spec, "restartPolicy": "Never"}}

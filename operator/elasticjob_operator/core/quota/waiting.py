@@ -1,0 +1,83 @@
+"""Whether a job that Kueue queues may have pods, whether a plan of it may begin, and what they wait for, in words."""
+
+from __future__ import annotations
+
+from elasticjob_api.elasticjob import ElasticJobStatus
+from elasticjob_api.times import time_or_none
+
+from elasticjob_operator.core.model.observed import Defaults, Observed
+from elasticjob_operator.core.model.plan import ResolvedPlan
+from elasticjob_operator.core.model.workload import Quota, Workload
+from elasticjob_operator.core.quota.demand import demand_of, error_of, exceeds, satisfies
+
+REPLACEMENT_SECONDS = 20.0
+"""How long the pods run on after their Workload has been replaced by one that is not admitted yet."""
+_REPLACED = "WorkloadSliceReplaced"
+_MAX_SAID_CHARACTERS = 300
+
+
+def why_no_pods(observed: Observed, now: float) -> str:
+    """Return why the job may have no pods now; empty where it may."""
+    quota = observed.quota
+    if quota is None or not quota.queue:
+        return ""
+    if error := error_of(observed.job):
+        return error
+    if quota.current is not None:
+        missing = sorted(_missing_flavors(quota, quota.current))
+        return f"waits for ResourceFlavor {missing[0]}, which is not known yet" if missing and not observed.pods else ""
+    may_go_on = not quota.live or seconds_until_replaced(observed, now) is not None
+    if observed.pods and may_go_on:
+        return ""
+    refusal = f": {observed.last_refusal}" if observed.last_refusal and not quota.live else ""
+    return waits_for(quota) + refusal
+
+
+def seconds_until_replaced(observed: Observed, now: float) -> float | None:
+    """Return how long the pods may run although no Workload is admitted; None for not at all, or for ever.
+
+    Kueue ends the Workload that is replaced a moment before it admits the one that replaces it.
+    """
+    quota = observed.quota
+    if quota is None or quota.current is not None:
+        return None
+    finished = (each.condition("Finished") for each in quota.workloads)
+    ended = [each for each in finished if each is not None and each.reason == _REPLACED]
+    last = max((time_or_none(each.last_transition_time) or 0.0 for each in ended), default=0.0)
+    left = last + REPLACEMENT_SECONDS - now
+    return min(left, REPLACEMENT_SECONDS) if left > 0 else None
+
+
+def waits_for(quota: Quota) -> str:
+    """Return the text of a job, or a plan, that waits for quota, with what Kueue says of it."""
+    waiting = next((each for each in reversed(quota.live) if not each.admitted), None)
+    text = f"waits for quota in queue {quota.queue}"
+    if waiting is None:
+        return text
+    if not waiting.spec.active:
+        text = f"waits until Workload {waiting.metadata.name} is active again, in queue {quota.queue}"
+    evicted, reserved = waiting.condition("Evicted"), waiting.condition("QuotaReserved")
+    for said in (evicted if waiting.evicted and waiting.reserved else None, reserved):
+        if said is not None and said.message and (said is evicted or said.status != "True"):
+            return f"{text}: {said.message}"[:_MAX_SAID_CHARACTERS]
+    return f"{text}: for its admission checks" if waiting.reserved else text
+
+
+def why_plan_waits(observed: Observed, status: ElasticJobStatus, defaults: Defaults, plan: ResolvedPlan) -> str:
+    """Return why a plan of a job that Kueue queues does not begin yet; empty where it may.
+
+    One that needs no more than the job does without it never waits.
+    """
+    quota = observed.quota
+    if quota is None or not quota.queue:
+        return ""
+    present = demand_of(observed, status, defaults)
+    planned = demand_of(observed, status, defaults, plan=plan)
+    if not exceeds(planned, present) or (quota.current is not None and satisfies(quota.current, planned)):
+        return ""
+    return waits_for(quota)
+
+
+def _missing_flavors(quota: Quota, workload: Workload) -> set[str]:
+    assignments = workload.status.admission.pod_set_assignments if workload.status.admission else []
+    return {flavor for each in assignments for flavor in each.flavors.values()} - quota.flavors.keys()

@@ -1,0 +1,237 @@
+"""Jobs that wait for quota of the real Kueue, on the real API server; kubelets are fake."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from elasticjob_api import names
+from elasticjob_kube.resources import (
+    CRDS,
+    ELASTIC_JOBS,
+    KUEUE_PRIORITIES,
+    KUEUE_WORKLOADS,
+    PODS,
+    SCALE_INS,
+    SCALE_OUTS,
+    SCALE_PLANS,
+)
+from elasticjob_kube.session import Kube
+from elasticjob_localcluster import cluster as clusters
+from elasticjob_localcluster.cluster import Cluster
+from elasticjob_localcluster.controlplane.binaries import find_helm
+from elasticjob_localcluster.crds import apply_crds
+
+from tests.support.deploy_tools import SYSTEM, Tools
+from tests.support.fake_kubelet import end, kubelet
+from tests.support.kueue import CLUSTER_QUEUES, QUEUE, install_definitions, is_served, manager, queue
+from tests.support.operator_process import job, made, operator, phase, status_of, workers
+from tests.support.service_accounts import kubeconfig_of
+from tests.support.wait import until
+from tools.render_deploy import render
+
+pytestmark = pytest.mark.thorough
+
+Json = dict[str, Any]
+REPOSITORY = Path(__file__).parents[2]
+ELASTIC = {"ElasticJobsViaWorkloadSlices": True}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster with Kueue's definitions beside ours."""
+    with clusters.up(tmp_path_factory.mktemp("with-kueue"), control_plane_only=True) as made_cluster:
+        asyncio.run(apply_crds(made_cluster.kubeconfig, REPOSITORY / "crds"))
+        asyncio.run(install_definitions(made_cluster.kubeconfig))
+        yield made_cluster
+
+
+@asynccontextmanager
+async def running(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path, cpu: str, **gates: bool
+) -> AsyncIterator[None]:
+    """Run operator, kubelet and Kueue with a queue that has so much CPU; the operator has its own rights only."""
+    log = tmp_path / "log"
+    async with (
+        installed(cluster, namespace),
+        queue(kube, namespace, cpu, labels={"pool": "fast"}),
+        manager(kube, cluster.kubeconfig, namespace, tmp_path / "kueue", **gates),
+        operator(await kubeconfig_of(names.OPERATOR, cluster, kube, namespace, tmp_path), namespace, log, "--kueue"),
+        kubelet(kube, namespace),
+    ):
+        yield
+        denied = [line for line in log.read_text().splitlines() if "system:serviceaccount" in line]
+        assert [line for line in denied if "nodes is forbidden" not in line] == []
+
+
+@asynccontextmanager
+async def installed(cluster: Cluster, namespace: str) -> AsyncIterator[None]:
+    """Install the rights of an operator for one namespace, with those for Kueue."""
+    helm, tools = await asyncio.to_thread(find_helm, os.environ), Tools(cluster)
+    values = ("scope=Namespace", "crds.install=false", "userRoles.create=false", "kueue=true")
+    kinds = ("ServiceAccount", "Lease", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+    rights = yaml.safe_dump_all(each for each in render(helm, *values) if each["kind"] in kinds)
+    rights = rights.replace(SYSTEM, namespace)
+    tools.kubectl("apply", "--server-side", "--namespace", namespace, "-f", "-", given=rights)
+    try:
+        yield
+    finally:
+        tools.kubectl("delete", "--namespace", namespace, "-f", "-", given=rights)
+
+
+def queued(name: str, replicas: int, *, priority: str = "", **spec: Any) -> Json:
+    """Return a job whose master and members request 100m CPU each."""
+    body = job(name, replicas=replicas, master={"resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}, **spec)
+    labels = {"kueue.x-k8s.io/queue-name": QUEUE}
+    body["metadata"]["labels"] = labels | ({"kueue.x-k8s.io/priority-class": priority} if priority else {})
+    return body
+
+
+async def workloads(kube: Kube, namespace: str) -> list[Json]:
+    return list((await kube.list(KUEUE_WORKLOADS, namespace))["items"])
+
+
+async def settled(kube: Kube, namespace: str, size: int, name: str = "job") -> Json:
+    return await until(
+        f"{name} with {size} members",
+        lambda: status_of(kube, namespace, ELASTIC_JOBS, name),
+        lambda status: status.get("phase") == "Running" and status.get("workers") == f"{size}/{size}",
+    )
+
+
+async def usage(kube: Kube, namespace: str) -> str:
+    """Return how much CPU of the queue is in use, by Kueue's own account."""
+    status = (await kube.get(CLUSTER_QUEUES, None, namespace)).get("status", {})
+    found = [
+        resource["total"]
+        for flavor in status.get("flavorsReservation", [])
+        for resource in flavor["resources"]
+        if resource["name"] == "cpu"
+    ]
+    return str(found[0]) if found else "0"
+
+
+async def test_a_job_starts_when_it_has_quota_and_its_quota_is_free_when_it_has_ended(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with running(cluster, kube, namespace, tmp_path, "400m"):
+        await kube.create(ELASTIC_JOBS, namespace, queued("first", 2))
+        await settled(kube, namespace, 2, "first")
+        for pod in (await kube.list(PODS, namespace))["items"]:
+            assert pod["spec"]["nodeSelector"] == {"pool": "fast"}, "the flavour's nodes"
+            assert "kueue.x-k8s.io/queue-name" not in pod["metadata"]["labels"], "nobody counts it a second time"
+        await kube.create(ELASTIC_JOBS, namespace, queued("second", 2))
+        status = await until(
+            "Kueue's reason in the status",
+            lambda: status_of(kube, namespace, ELASTIC_JOBS, "second"),
+            lambda status: "insufficient" in status.get("message", ""),
+        )
+        assert status["phase"] == "Suspended"
+        assert status["message"].startswith("waits for quota in queue team: ")
+        assert await workers(kube, namespace, "second") == []
+        for name in await workers(kube, namespace, "first"):
+            await end(kube, namespace, name, 0)
+        await phase(kube, namespace, ELASTIC_JOBS, "first", "Succeeded")
+        await settled(kube, namespace, 2, "second")
+        assert await usage(kube, namespace) == "300m"
+
+
+@pytest.mark.parametrize(("cpu", "gates"), [("600m", ELASTIC), ("800m", {})], ids=["elastic", "others"])
+async def test_a_job_grows_when_it_has_quota_for_more_while_its_pods_run_on_and_gives_back_what_it_has_no_more(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path, cpu: str, gates: dict[str, bool]
+) -> None:
+    """A Kueue with elastic jobs needs quota for the difference only, any other one for both sizes for a moment.
+
+    This version of it counts the master a second time, for which the queue has 100m more than the size needs.
+    """
+    async with running(cluster, kube, namespace, tmp_path, cpu, **gates):
+        await kube.create(ELASTIC_JOBS, namespace, queued("job", 2))
+        await settled(kube, namespace, 2)
+        before = {pod["metadata"]["uid"] for pod in (await kube.list(PODS, namespace))["items"]}
+        await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=2))
+        await settled(kube, namespace, 4)
+        after = {pod["metadata"]["uid"] for pod in (await kube.list(PODS, namespace))["items"]}
+        assert before < after, "no pod was replaced"
+        await until("one Workload", lambda: workloads(kube, namespace), lambda found: len(found) == 1)
+        await until("the quota of both", lambda: usage(kube, namespace), lambda found: found == "500m")
+        await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": {"replicaSpecs": {"worker": {"replicas": 1}}}})
+        await settled(kube, namespace, 1)
+        await until("the quota of one", lambda: usage(kube, namespace), lambda found: found == "200m")
+        (workload,) = await workloads(kube, namespace)
+        assert {each["name"]: each["count"] for each in workload["status"]["reclaimablePods"]} == {
+            "master": 0,
+            "worker": 3,
+        }
+
+
+async def test_growth_without_quota_waits_and_is_cancelled_cleanly(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with running(cluster, kube, namespace, tmp_path, "400m", **ELASTIC):
+        await kube.create(ELASTIC_JOBS, namespace, queued("job", 2))
+        await settled(kube, namespace, 2)
+        await kube.create(
+            SCALE_PLANS,
+            namespace,
+            made(SCALE_PLANS, "more", jobName="job", replicaResourceSpecs={"worker": {"replicas": 6}}),
+        )
+        status = await until(
+            "the plan says what it waits for",
+            lambda: status_of(kube, namespace, SCALE_PLANS, "more"),
+            lambda status: "insufficient" in status.get("message", ""),
+        )
+        assert status["phase"] == "Pending"
+        assert status["message"].startswith("waits for quota in queue team")
+        assert len(await workloads(kube, namespace)) == 2
+        await settled(kube, namespace, 2)
+        await kube.delete(SCALE_PLANS, namespace, "more")
+        await until("one Workload", lambda: workloads(kube, namespace), lambda found: len(found) == 1)
+        assert (await settled(kube, namespace, 2))["workers"] == "2/2"
+
+
+async def test_a_preempted_job_ends_its_pods_and_continues_when_it_has_quota_again(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with running(cluster, kube, namespace, tmp_path, "400m"):
+        high = {"apiVersion": KUEUE_PRIORITIES.api_version, "kind": KUEUE_PRIORITIES.kind}
+        await kube.create(KUEUE_PRIORITIES, None, {**high, "metadata": {"name": namespace}, "value": 100})
+        try:
+            await kube.create(ELASTIC_JOBS, namespace, queued("low", 2))
+            await settled(kube, namespace, 2, "low")
+            await kube.create(ELASTIC_JOBS, namespace, queued("high", 2, priority=namespace))
+            await phase(kube, namespace, ELASTIC_JOBS, "low", "Suspended")
+            await settled(kube, namespace, 2, "high")
+            assert await workers(kube, namespace, "low") == []
+            for name in await workers(kube, namespace, "high"):
+                await end(kube, namespace, name, 0)
+            await phase(kube, namespace, ELASTIC_JOBS, "high", "Succeeded")
+            await settled(kube, namespace, 2, "low")
+        finally:
+            await kube.delete(KUEUE_PRIORITIES, None, namespace)
+
+
+async def test_a_running_job_goes_on_when_kueue_is_gone_and_gets_a_workload_when_it_is_back(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with running(cluster, kube, namespace, tmp_path, "500m"):
+        await kube.create(ELASTIC_JOBS, namespace, queued("job", 3))
+        await settled(kube, namespace, 3)
+        before = {pod["metadata"]["uid"] for pod in (await kube.list(PODS, namespace))["items"]}
+        await kube.delete(CRDS, None, f"{KUEUE_WORKLOADS.plural}.{KUEUE_WORKLOADS.group}")
+        await until("no Workload is served", lambda: is_served(kube, KUEUE_WORKLOADS), lambda served: not served)
+        await kube.create(SCALE_INS, namespace, made(SCALE_INS, "less", jobName="job", count=1))
+        await settled(kube, namespace, 2)
+        await kube.create(ELASTIC_JOBS, namespace, queued("new", 1))
+        await phase(kube, namespace, ELASTIC_JOBS, "new", "Suspended")
+        after = {pod["metadata"]["uid"] for pod in (await kube.list(PODS, namespace))["items"]}
+        assert after < before, "no pod was replaced, and the new job has none"
+        await install_definitions(cluster.kubeconfig)
+        await settled(kube, namespace, 2)
+        await settled(kube, namespace, 1, "new")
+        assert len(await workloads(kube, namespace)) == 2

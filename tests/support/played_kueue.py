@@ -1,0 +1,106 @@
+"""A played Kueue for the simulated cluster: one queue with quota for so many pods; it writes what the real one does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from elasticjob_api.times import format_time
+from elasticjob_kube.resources import ELASTIC_JOBS, KUEUE_FLAVORS, KUEUE_WORKLOADS
+from elasticjob_operator.core.model.workload import KUEUE_QUEUE, Workload
+
+from tests.support.job_cluster import new_cluster
+from tests.support.simulator.cluster import NAMESPACE, Cluster
+
+Json = dict[str, Any]
+FLAVOR = "fast"
+
+
+def queued_cluster(pods: int, *, elastic: bool = True, **job: Any) -> tuple[Cluster, PlayedKueue]:
+    """Return a cluster with a job in a queue, and the queue with quota for so many pods."""
+    cluster = new_cluster(**job)
+    cluster._body["metadata"]["labels"] = {KUEUE_QUEUE: "team"}
+    return cluster, PlayedKueue(cluster, pods, elastic=elastic)
+
+
+class PlayedKueue:
+    """Admits Workloads in their order as far as the quota goes, and evicts them when the test says so."""
+
+    def __init__(self, cluster: Cluster, pods: int, *, elastic: bool) -> None:
+        self.cluster, self.quota, self.elastic = cluster, pods, elastic
+        cluster.operator.use_kueue()
+
+    async def start(self) -> None:
+        """Create flavour and job, and go on until both are at rest."""
+        body = {"kind": "ResourceFlavor", "metadata": {"name": FLAVOR}, "spec": {"nodeLabels": {"pool": FLAVOR}}}
+        await self.cluster.kube.create(KUEUE_FLAVORS, None, body)
+        await self.cluster.create(ELASTIC_JOBS, self.cluster._body)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Let the operator and Kueue take turns until nothing changes any more."""
+        for _ in range(60):
+            before = self.cluster.kube.version
+            await self.cluster.settle()
+            self.admit()
+            if self.cluster.kube.version == before:
+                return
+        raise AssertionError("operator and Kueue do not come to rest")
+
+    def workloads(self) -> list[Json]:
+        """Return all Workloads, the oldest first."""
+        return sorted(self.cluster.kube.all(KUEUE_WORKLOADS), key=lambda each: int(each["metadata"]["resourceVersion"]))
+
+    def admit(self) -> None:
+        """Admit what fits; a replacement takes the place of what it replaces, where Kueue has elastic jobs."""
+        for body in self.workloads():
+            found = _read(body)
+            if found.reserved or found.finished or not found.spec.active or found.metadata.deletion_timestamp:
+                continue
+            old = self._replaced(body) if self.elastic else None
+            held = [_read(each) for each in self.workloads()]
+            used = sum(sum(each.counts().values()) for each in held if each.reserved and not each.finished)
+            used -= sum(_read(old).counts().values()) if old else 0
+            if used + sum(found.counts().values()) > self.quota:
+                message = f"insufficient unused quota: {self.quota - used} pods are left"
+                self._set(body, QuotaReserved=(False, "Pending", message))
+                continue
+            if old:
+                self._set(old, Finished=(True, "WorkloadSliceReplaced", ""), QuotaReserved=(False, "Replaced", ""))
+            names = [each.name for each in found.spec.pod_sets]
+            assignments = [{"name": name, "flavors": {"cpu": FLAVOR}} for name in names]
+            admission = {"clusterQueue": "all", "podSetAssignments": assignments}
+            said = (True, "Admitted", "")
+            self._set(body, admission=admission, QuotaReserved=said, Admitted=said, Evicted=(False, "Admitted", ""))
+
+    def evict(self, reason: str = "Preempted") -> None:
+        """Evict what is admitted."""
+        for body in self.workloads():
+            if _read(body).admitted:
+                self._set(body, Evicted=(True, reason, "to make room for another"))
+
+    def _replaced(self, body: Json) -> Json | None:
+        key = body["metadata"].get("annotations", {}).get("kueue.x-k8s.io/workload-slice-replacement-for", "")
+        found = (each for each in self.workloads() if f"{NAMESPACE}/{each['metadata']['name']}" == key)
+        return next((each for each in found if _read(each).admitted), None)
+
+    def _set(self, body: Json, *, admission: Json | None = None, **said: tuple[bool, str, str]) -> None:
+        name = body["metadata"]["name"]
+        status = self.cluster.kube.objects[KUEUE_WORKLOADS, name].get("status", {})
+        conditions = {each["type"]: each for each in status.get("conditions", [])}
+        for kind, (holds, reason, message) in said.items():
+            old = conditions.get(kind, {})
+            if (old.get("status"), old.get("message")) == (str(holds), message):
+                continue
+            since = format_time(self.cluster.now)
+            new = {"type": kind, "status": str(holds), "reason": reason, "message": message}
+            conditions[kind] = {**new, "lastTransitionTime": since}
+        wanted = {**status, "conditions": list(conditions.values())}
+        if admission is not None:
+            wanted["admission"] = admission
+        if wanted != status:
+            self.cluster.kube.set_status(KUEUE_WORKLOADS, name, **wanted)
+
+
+def _read(body: Json) -> Workload:
+    return msgspec.convert(body, Workload)
