@@ -51,6 +51,7 @@ def test_torchruns_that_meet_in_etcd_train_on_from_their_step_when_the_converted
     logs = tmp_path_factory.mktemp("torchrun")
     # Debian's torchrun, of 1.13 with Python 3.11, does not start without the options of logs.
     torchrun = [str(programs / "python"), "-m", "torch.distributed.run", "-r", "1", "-t", "1", "--log_dir", str(logs)]
+    torchrun.append("--max_restarts=3")  # as TorchElastic's own starter has it by default
     container["args"][0] = _replaced(
         container["args"][0],
         ("python -m torchelastic.distributed.launch", f"exec {shlex.join(torchrun)}"),
@@ -60,17 +61,19 @@ def test_torchruns_that_meet_in_etcd_train_on_from_their_step_when_the_converted
     set_environment(container, GLOO_SOCKET_IFNAME="lo")
     create_converted(sandbox, service, framework)
     user = KubectlUser(sandbox, "pet", folder)
-    user.until("a step of both", lambda: _tasks(folder, "2") == {"0", "1"}, seconds=SECONDS)
+    user.until("a step of both", lambda: len(_firsts(folder, "2")) == 2, seconds=SECONDS)
     selected = ",".join(f"{label}={value}" for label, value in service["spec"]["selector"].items())
     assert user.kubectl("get", "pods", "-l", selected, "-o", "name").split() == ["pod/pet-etcd-0"]
     user.kubectl("scale", "ej/pet", "--replicas=3")
-    user.until("a step of all three", lambda: _tasks(folder, "3") == {"0", "1", "2"}, seconds=SECONDS)
+    user.until("a step of all three", lambda: len(_firsts(folder, "3")) == 3, seconds=SECONDS)
+    user.kubectl("scale", "ej/pet", "--replicas=2")
+    user.until("a step of the two that are left", lambda: len(_firsts(folder, "2")) == 4, seconds=SECONDS)
     (folder / "finish").touch()
     user.wait("ej/pet", ".status.phase", "Succeeded")
-    user.until("all ends", lambda: len(_tasks(folder, "end")) == 3)
-    first = {int(step) for _, size, step in _lines(folder) if size == "3"}
-    assert len(first) == 1
-    assert min(first) > 0, "it goes on from the step of the two"
+    assert _tasks(folder, "end") == {"0", "1"}
+    begun, of_two = sorted(set(_firsts(folder, "2")))
+    (of_three,) = set(_firsts(folder, "3"))
+    assert 0 == begun < of_three < of_two, "each world goes on from the step of the one before"
     user.until("the end of etcd", lambda: "pet-etcd" not in user.kubectl("get", "pods", "-o", "name"))
 
 
@@ -79,6 +82,11 @@ def _lines(folder: Path) -> list[tuple[str, str, str]]:
     path = folder / "worlds"
     lines = path.read_text().splitlines() if path.exists() else []
     return [(task, what, step) for task, what, step in (line.split() for line in lines)]
+
+
+def _firsts(folder: Path, size: str) -> list[int]:
+    """Return the first step of each process in the worlds of a size."""
+    return [int(step) for _, found, step in _lines(folder) if found == size]
 
 
 def _tasks(folder: Path, what: str) -> set[str]:
