@@ -213,6 +213,7 @@ STATUS: dict[str, Any] = {
     "conditions": [{"type": "Running", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
     "observedGeneration": 1,
     "replicaStatuses": {"worker": {"desired": 1, "indices": "0"}},
+    "formerRoles": {"highestIndex": 3, "incarnations": 2},
     "workers": "1/1",
     "selector": "a=b",
     "currentPlan": "plan",
@@ -285,6 +286,7 @@ async def test_a_master_changes_nothing_of_a_status_but_the_progress(rights: Rig
     changed |= {"replicaStatuses": {"worker": {"desired": 1, "indices": "0-999"}}, "master": {"incarnations": 2}}
     changed |= dict.fromkeys(("startTime", "completionTime", "retryTime"), "2027-01-01T00:00:00Z")
     changed["conditions"] = changed["failures"] = []
+    changed["formerRoles"] = {"highestIndex": 4}
     for field in STATUS:
         assert changed[field] != STATUS[field]
         for other in (changed[field], None):
