@@ -11,7 +11,7 @@ from elasticjob_api.indices import parse_indices
 from elasticjob_api.times import format_time
 from msgspec.structs import replace
 
-from elasticjob_operator.core.members.backoff import seconds_until, spread_seconds
+from elasticjob_operator.core.members.backoff import most_seconds, seconds_until, spread_seconds
 from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
 from elasticjob_operator.core.members.retained_pods import may_be_retained
 from elasticjob_operator.core.model.observed import Observed
@@ -51,7 +51,8 @@ def end_attempt(observed: Observed, now: float) -> ReconcileResult:
 
 def seconds_left(status: ElasticJobStatus, retry: Retry, now: float) -> float:
     """Return the seconds until the next attempt may begin; 0 when it may."""
-    return seconds_until(status.retry_time, now, longest=_longest_delay(retry))
+    longest = most_seconds(retry.min_delay_seconds, retry.max_delay_seconds)
+    return seconds_until(status.retry_time, now, longest=longest)
 
 
 def begun_anew(status: ElasticJobStatus) -> ElasticJobStatus:
@@ -89,7 +90,3 @@ def _with_failed_pods_outdated(observed: Observed, status: ElasticJobStatus) -> 
     failed_masters = any(may_be_retained(observed.job, pod) for pod in observed.masters)
     master = replace(status.master, incarnations=status.master.incarnations + failed_masters)
     return replace(status, replica_statuses=roles, master=master)
-
-
-def _longest_delay(retry: Retry) -> int:
-    return max(retry.min_delay_seconds, retry.max_delay_seconds or 0)

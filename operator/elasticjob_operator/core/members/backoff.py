@@ -34,12 +34,17 @@ def delay_seconds(ends: int, *, from_outside: bool) -> int:
 
 def spread_seconds(least: int, most: int | None, of: str) -> int:
     """Return a delay between the bounds, none or the same if there is no second one, that depends on a name only."""
-    return least + zlib.crc32(of.encode()) % (max(least, most or 0) - least + 1)
+    return least + zlib.crc32(of.encode()) % (most_seconds(least, most) - least + 1)
+
+
+def most_seconds(least: int, most: int | None) -> int:
+    """Return how long a delay between these bounds takes at most; without a second one it takes `least`."""
+    return max(least, most or 0)
 
 
 def longest_delay(rules: Iterable[RestartRule]) -> int:
     """Return how long a restart may wait at most, by back-off or by one of these rules."""
-    return max([MAX_DELAY_SECONDS, *(max(rule.min_delay_seconds, rule.max_delay_seconds or 0) for rule in rules)])
+    return max([MAX_DELAY_SECONDS, *(most_seconds(rule.min_delay_seconds, rule.max_delay_seconds) for rule in rules)])
 
 
 def after_termination(
