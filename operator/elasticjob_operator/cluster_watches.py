@@ -21,10 +21,16 @@ from elasticjob_operator.store import JobKey, Store
 
 log = logging.getLogger(__name__)
 _RETRY_SECONDS = 600.0
+_AGAIN_SECONDS = 1.0
 
 
-async def watch_nodes(kube: Kube, store: Store, on_affected_job: Callable[[JobKey], None]) -> None:
-    """Keep the store's leaving nodes up to date, and report the jobs with pods on one; never returns.
+async def watch_nodes(
+    kube: Kube, store: Store, on_affected_job: Callable[[JobKey], None], answered: asyncio.Event
+) -> None:
+    """Keep what the store knows of nodes up to date, and report the jobs with pods on one that changes; never returns.
+
+    When all nodes are known, or it is known that they may not be listed, `answered` is set: a replacement of a pod on a
+    node with a problem shall avoid such nodes, so nothing is decided before.
 
     Without the right, which an operator for one namespace may lack, only the DisruptionTarget condition of pods says
     that they must leave, and later.
@@ -35,7 +41,7 @@ async def watch_nodes(kube: Kube, store: Store, on_affected_job: Callable[[JobKe
             on_affected_job(key)
 
     nodes = Informer(kube, NODES, Node, on_change=on_change)
-    await run_if_allowed(nodes, missing="no notice of leaving nodes", grant="nodes")
+    await run_if_allowed(nodes, missing="no notice of leaving nodes", grant="nodes", answered=answered)
 
 
 async def watch_limit_ranges(kube: Kube, store: Store, namespace: str | None) -> None:
@@ -47,9 +53,14 @@ async def watch_limit_ranges(kube: Kube, store: Store, namespace: str | None) ->
     await run_if_allowed(ranges, missing="default limits of namespaces are not known", grant="limitranges")
 
 
-async def run_if_allowed(informer: Informer[Any], *, missing: str, grant: str) -> None:
-    """Run an informer; without the right to list its objects, log what is missing, and try again after a while."""
-    logged = False
+async def run_if_allowed(
+    informer: Informer[Any], *, missing: str, grant: str, answered: asyncio.Event | None = None
+) -> None:
+    """Run an informer; without the right to list its objects, log what is missing, and try again after a while.
+
+    `answered` is set when they are listed, or this is refused.
+    """
+    logged, answered = False, answered or asyncio.Event()
     while True:
         try:
             await informer.refresh()
@@ -58,7 +69,9 @@ async def run_if_allowed(informer: Informer[Any], *, missing: str, grant: str) -
             if not logged:
                 log.warning("%s: %s; grant list and watch of %s", missing, error.message, grant)
                 logged = True
+            answered.set()
             await asyncio.sleep(_RETRY_SECONDS)
         except KubeError:
-            break  # the informer tries again, with growing pauses
+            await asyncio.sleep(_AGAIN_SECONDS)
+    answered.set()
     await informer.run()

@@ -102,7 +102,7 @@ async def _run_as_leader(kube: Kube, config: Config, state: OperatorState) -> No
         CancelledError: the lease is lost; work in progress is cancelled at once.
         Exception: what ended a watch or kopf. They do not end by themselves, and the operator cannot run without one.
     """
-    store, all_listed = state.store, asyncio.Event()
+    store, all_listed, nodes_answered = state.store, asyncio.Event(), asyncio.Event()
     ended_log = EndedLog(sys.stdout if config.ended_log else None)
 
     def on_job(key: JobKey) -> None:
@@ -122,6 +122,7 @@ async def _run_as_leader(kube: Kube, config: Config, state: OperatorState) -> No
         # Nothing is decided before everything is listed: a job whose pods are not known would get new ones.
         for informer in (pods, *customs):
             await informer.synced.wait()
+        await nodes_answered.wait()
         await rules.first()
         if quota is not None:
             await quota.first()
@@ -134,10 +135,6 @@ async def _run_as_leader(kube: Kube, config: Config, state: OperatorState) -> No
         await queue.close()
         await conditions.writes.close()
         await events.flush()
-
-    async def watch_leaving_nodes() -> None:
-        await all_listed.wait()
-        await watch_nodes(kube, store, queue.add)
 
     pods = Informer(
         kube, PODS, Pod, namespace=config.namespace, label_selector=names.LABEL_JOB_UID, on_change=on_pod_change
@@ -164,7 +161,7 @@ async def _run_as_leader(kube: Kube, config: Config, state: OperatorState) -> No
         asyncio.create_task(work)
         for work in (
             *(informer.run() for informer in (pods, *customs)),
-            watch_leaving_nodes(),
+            watch_nodes(kube, store, on_job, nodes_answered),
             rules.run(),
             *(quota.tasks() if quota is not None else ()),
             watch_limit_ranges(kube, store, config.namespace),

@@ -53,12 +53,14 @@ class OperatorProcess:
         self._reconciler = Reconciler(kube, self.store, executor, DEFAULTS)
         self._rules = RulesWatch(kube, self.store, self._events, NAMESPACE)
         self._queue: WorkQueue[JobKey] = WorkQueue(self._work)
-        self._all_listed = False
+        self._all_listed, self._nodes_answered = False, asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         informers = (self.pods, *self._customs)
-        self._tasks = [*(asyncio.create_task(each.run()) for each in informers), asyncio.create_task(self._run())]
+        kube: Any = self._session
+        works = (*(each.run() for each in informers), watch_nodes(kube, self.store, self._on_job, self._nodes_answered))
+        self._tasks = [*(asyncio.create_task(work) for work in works), asyncio.create_task(self._run())]
 
     def kill(self) -> None:
         """End it as SIGKILL does: from now on it sends nothing and gets no answer."""
@@ -70,10 +72,9 @@ class OperatorProcess:
     async def _run(self) -> None:
         for informer in (self.pods, *self._customs):
             await informer.synced.wait()
+        await self._nodes_answered.wait()
         await self._rules.first()
         self._all_listed = True
-        kube: Any = self._session
-        self._tasks.append(asyncio.create_task(watch_nodes(kube, self.store, self._queue.add)))
         self._tasks.append(asyncio.create_task(self._rules.run()))
         for key in self.store.job_keys():
             self._queue.add(key)

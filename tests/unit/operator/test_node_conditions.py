@@ -94,6 +94,20 @@ async def test_a_replacement_that_starts_again_avoids_sick_nodes_also_when_the_m
     assert required(nodes.cluster.kube.objects[PODS, "job-worker-3-2"]) == ["n1"]
 
 
+async def test_when_one_replacement_has_failed_another_that_starts_again_still_avoids_sick_nodes() -> None:
+    nodes = await world()
+    nodes.stuck = lambda pod: "no node is left" if pod["spec"].get("affinity") else ""
+    set_condition(nodes, "n1", "n2")
+    await nodes.run_operator()
+    nodes.cluster.now += 70
+    await nodes.until(lambda: {"job-worker-3", "job-worker-4"} <= {*nodes.live_pods()})
+    nodes.cluster.end("job-worker-3", 1)
+    await nodes.until(lambda: "Undone" in str(nodes.plans()))
+    nodes.cluster.kube.remove(PODS, "job-worker-4")
+    await nodes.until(lambda: "job-worker-4-1" in nodes.live_pods())
+    assert required(nodes.cluster.kube.objects[PODS, "job-worker-4-1"]) == ["n1", "n2"]
+
+
 async def test_a_condition_that_passes_soon_and_one_that_the_job_does_not_name_change_nothing() -> None:
     nodes = await world()
     set_condition(nodes, "n1")

@@ -46,7 +46,7 @@ def advance(observed: Observed, status: ElasticJobStatus, plan: ScalePlan, now: 
     result = ScalingResult(with_membership(status, plan, members), staying, members.counted)
     if not completion_status.ends_early(plan.status):
         result.overrides = resize.resources_by_role(plan)
-        result.avoided_nodes = migration.avoided_nodes(observed, plan)
+    result.avoided_nodes = migration.avoided_nodes(observed, plan)
     if plan.status.execution_time is None and plan.spec.remove_pods and scripts.is_pending(plan):
         _run_script_before(observed, plan, result, members, now)
     elif plan.status.execution_time is None:

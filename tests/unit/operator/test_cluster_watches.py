@@ -1,0 +1,55 @@
+"""What the operator knows of nodes when it decides for the first time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from elasticjob_kube.errors import KubeError, Refused, TryLater
+from elasticjob_kube.resources import NODES
+from elasticjob_operator import cluster_watches
+from elasticjob_operator.store import Store
+
+from tests.support.simulator.fake_kube import FakeKube
+from tests.support.wait import until
+
+
+class Lister(FakeKube):
+    """An API server that answers the first lists with errors, and reports no changes."""
+
+    def __init__(self, *errors: KubeError) -> None:
+        super().__init__()
+        self.errors, self.lists = list(errors), 0
+
+    async def list(self, *arguments: Any, **options: Any) -> Any:
+        self.lists += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return await super().list(*arguments, **options)
+
+    async def watch(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
+        await asyncio.Event().wait()
+        yield
+
+
+@pytest.mark.parametrize(
+    ("errors", "known"),
+    [((), True), ((TryLater(500, "", ""), TryLater(0, "", "")), True), ((Refused(403, "Forbidden", "no"),), False)],
+    ids=["listed", "listed after errors", "not allowed"],
+)
+async def test_a_new_operator_waits_for_the_nodes_unless_it_may_not_list_them(
+    errors: tuple[KubeError, ...], known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_watches, "_AGAIN_SECONDS", 0.0)
+    kube, store, answered = Lister(*errors), Store(), asyncio.Event()
+    await kube.create(NODES, None, {"metadata": {"name": "n"}, "spec": {"unschedulable": True}})
+    session: Any = kube
+    watch = asyncio.create_task(cluster_watches.watch_nodes(session, store, lambda _: None, answered))
+    try:
+        await until("an answer", answered.is_set)
+        assert bool(store._leaving_nodes) == known
+        assert kube.lists > len(errors) - (not known)
+    finally:
+        watch.cancel()
