@@ -1,4 +1,4 @@
-"""Writes Kubernetes Events about jobs, which `kubectl describe` shows: in the background, and each only once."""
+"""Says what has happened to jobs and plans: in the log, and as Events, which `kubectl describe` shows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.times import format_micro_time
 from elasticjob_kube.errors import KubeError
-from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, MAX_EVENT_NOTE_BYTES, Resource
+from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, MAX_EVENT_NOTE_BYTES, SCALE_PLANS, Resource
 from elasticjob_kube.session import Kube
 
 from elasticjob_operator.core.model.actions import EmitEvent
@@ -32,16 +32,21 @@ class Subject:
 
 @dataclass(frozen=True)
 class Events:
-    """Writes Events in the background. `identity` names this process."""
+    """Writes Events in the background, each only once. `identity` names this process."""
 
     kube: Kube
     identity: str
     _sending: set[asyncio.Task[None]] = field(default_factory=set)
 
     def emit(self, job: ElasticJob, event: EmitEvent) -> None:
-        """Send an Event about the job in the background; an error is logged."""
-        metadata = job.metadata
-        self.emit_about(Subject(ELASTIC_JOBS, metadata.namespace, metadata.name, metadata.uid), event)
+        """Log what has happened to the job, and send Events about it in the background; an error is logged."""
+        where = f"{job.metadata.namespace}/{job.metadata.name}"
+        level = logging.WARNING if event.warning else logging.INFO
+        note = " ".join(event.note.split())  # what programs have said must not look like lines of this log
+        log.log(level, "%s: %s: %s", where, event.reason, note, extra={"job": where, "reason": event.reason})
+        for resource, metadata in ((ELASTIC_JOBS, job.metadata), (SCALE_PLANS, event.plan)):
+            if metadata is not None:
+                self.emit_about(Subject(resource, job.metadata.namespace, metadata.name, metadata.uid), event)
 
     def emit_about(self, subject: Subject, event: EmitEvent) -> None:
         """Send an Event about an object in the background; an error is logged."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from elasticjob_api import names
 from elasticjob_kube.errors import Conflict, NotFound, Refused, TryLater
-from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_OUTS, SCALE_PLANS
+from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, PODS, SCALE_OUTS, SCALE_PLANS
 from elasticjob_operator import pod_executor, work_queue
 from elasticjob_operator.core.model.actions import EmitEvent, WriteBackReplicas
 from elasticjob_operator.errors import StaleState
@@ -222,6 +222,31 @@ async def test_a_template_that_is_none_fails_the_job_and_says_where(template: An
     assert cluster.job().status.phase == "Failed"
     assert message in cluster.job().status.message
     assert cluster.kube.all(PODS) == []
+
+
+async def test_a_change_of_size_is_one_line_of_the_log_and_an_event_of_the_job_and_of_the_plan(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO")
+    cluster = Cluster(replicas=2)
+    create, sent = cluster.kube.create, []
+
+    async def recording(resource: Any, namespace: str | None, body: Any) -> Any:
+        if resource == EVENTS:
+            sent.append((body["reason"], body["regarding"]["kind"]))
+        return await create(resource, namespace, body)
+
+    monkeypatch.setattr(cluster.kube, "create", recording)
+    await cluster.start()
+    why = "it is slow:\nERROR a line that is none"
+    await cluster.apply(SCALE_PLANS, "more", reason=why, replicaResourceSpecs={"worker": {"replicas": 3}})
+    await cluster.settle()
+    await cluster.operator.executor.events.flush()
+    started = f"{NAMESPACE}/{JOB}: ScalingStarted: more (Manual): worker 2 to 3; {' '.join(why.split())}"
+    assert started in caplog.messages
+    assert all("\n" not in line for line in caplog.messages)
+    for reason in ("ScalingStarted", "ScalingSucceeded"):
+        assert {kind for said, kind in sent if said == reason} == {"ElasticJob", "ScalePlan"}
 
 
 async def test_a_long_note_is_cut_to_the_bytes_that_the_api_server_takes() -> None:

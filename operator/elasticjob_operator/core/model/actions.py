@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from elasticjob_api import names
+from elasticjob_api.meta import ObjectMeta
 
 Json = Mapping[str, Any]
 
@@ -164,12 +165,21 @@ class DeleteWorkload:
 
 @dataclass(frozen=True)
 class EmitEvent:
-    """Emit a Kubernetes event about the job; it is sent once, without a retry."""
+    """Emit a Kubernetes event about the job; it is sent once, without a retry.
+
+    Attributes:
+        reason: the kind of event, in one word.
+        note: what has happened, for people.
+        action: what was being done.
+        warning: whether it is no good news.
+        plan: the ScalePlan that it is about as well, which gets the same event.
+    """
 
     reason: str
     note: str
     action: str = "Reconcile"
     warning: bool = False
+    plan: ObjectMeta | None = None
 
 
 Action = (

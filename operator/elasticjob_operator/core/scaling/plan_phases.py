@@ -49,8 +49,9 @@ def begin(
     change = completion_status.description(
         resolved.before, resolved.targets, resolved.resources, len(resolved.migrations)
     )
-    note = f"{plan.metadata.name} ({plan.spec.source}): {change}"
-    return [*patches.plan_status(plan, status), EmitEvent("ScalingStarted", note, action="Scale")]
+    why = f"; {plan.spec.reason}" if plan.spec.reason else ""
+    note = f"{plan.metadata.name} ({plan.spec.source}): {change}{why}"
+    return [*patches.plan_status(plan, status), EmitEvent("ScalingStarted", note, action="Scale", plan=plan.metadata)]
 
 
 def begin_to_drain(
@@ -83,8 +84,9 @@ def end(
     """Return the write of the plan's final phase, and the event that announces it; `status`: what it has become."""
     status = completion_status.final_status(status or plan.status, phase, message, now, pods=pods)
     note = f"{plan.metadata.name}: {phase}{': ' if message else ''}{message}"
-    warning = phase in ("Failed", "PartiallySucceeded")
-    return [*patches.plan_status(plan, status), EmitEvent(f"Scaling{phase}", note, action="Scale", warning=warning)]
+    bad = phase in ("Failed", "PartiallySucceeded")
+    event = EmitEvent(f"Scaling{phase}", note, action="Scale", warning=bad, plan=plan.metadata)
+    return [*patches.plan_status(plan, status), event]
 
 
 def new_members(observed: Observed, added: Indices) -> str:
