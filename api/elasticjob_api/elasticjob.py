@@ -928,6 +928,7 @@ class Progress(Object, frozen=True):
     ] = {}
     rate: Annotated[str, Meta(description="samplesPerSecond for people.", max_length=64)] = ""
     steps: Annotated[str, Meta(description="step/totalSteps for people.", max_length=64)] = ""
+    eta: Annotated[str, Meta(description="etaSeconds for people.", max_length=64)] = ""
     stalled_since: Annotated[
         Time | None, Meta(description="Since when no step was finished although members live.")
     ] = None
@@ -957,7 +958,9 @@ class ElasticJobStatus(Object, frozen=True):
     former_roles: Annotated[
         FormerRoles | None, Meta(description="Of roles that were removed, so that no name of a pod is used twice.")
     ] = None
-    workers: Annotated[str, Meta(description="ready/desired of the elastic role, for people.", max_length=64)] = ""
+    workers: Annotated[
+        str, Meta(description="ready/desired of the elastic role, for people; empty once it has ended.", max_length=64)
+    ] = ""
     selector: Annotated[
         str, Meta(description="Label selector of the elastic role's pods, for autoscalers.", max_length=512)
     ] = ""
@@ -1014,6 +1017,8 @@ class ElasticJob(Object, frozen=True):
         Column("Workers", ".status.workers", description="ready/desired"),
         Column("Step", ".status.progress.steps"),
         Column("Rate", ".status.progress.rate"),
+        Column("ETA", ".status.progress.eta", description="time to go"),
+        Column("Restarts", ".status.restarts", "integer", description="counted restarts of members"),
         Column("Plan", ".status.currentPlan", priority=1),
         Column("Message", ".status.message", priority=1),
         Column("Last Failure", ".status.lastFailure", priority=1),

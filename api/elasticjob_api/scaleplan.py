@@ -153,6 +153,8 @@ class Migration(Object, frozen=True):
 
 Pods = Annotated[list[ObjectName], Meta(max_length=MAX_INDICES)]
 MAX_WAITING_FOR_CHARACTERS = 2048
+MAX_CHANGE = 512
+"""Characters of what a plan changes, in words."""
 
 
 class ScalePlanStatus(Object, frozen=True):
@@ -172,6 +174,7 @@ class ScalePlanStatus(Object, frozen=True):
     before: Annotated[
         dict[RoleName, Indices], Meta(description="Indices per role when the plan began.", max_length=MAX_ROLE_STATUSES)
     ] = {}
+    change: Annotated[str, Meta(description="What it changes, such as worker 2 to 4.", max_length=MAX_CHANGE)] = ""
     spec_replicas: Annotated[
         dict[RoleName, Count],
         Meta(description="replicas in the job's spec when the plan began.", max_length=MAX_ROLE_STATUSES),
@@ -207,8 +210,10 @@ class ScalePlan(Object, frozen=True):
     COLUMNS: ClassVar[tuple[Column, ...]] = (
         Column("Job", ".spec.jobName"),
         Column("Source", ".spec.source"),
+        Column("Change", ".status.change"),
         Column("Phase", ".status.phase"),
         Column("Message", ".status.message", priority=1),
         Column("Waiting", ".status.waitingFor", priority=1),
+        Column("Reason", ".spec.reason", priority=1),
         Column("Age", ".metadata.creationTimestamp", "date"),
     )

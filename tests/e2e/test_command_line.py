@@ -53,8 +53,9 @@ def test_a_job_is_watched_scaled_suspended_resumed_and_stopped_by_the_command_li
     kubectl = KubectlUser(sandbox, "digits", folder)
     assert user.run("list") == Ran(0, "", "no jobs; -A lists those of all namespaces\n")
     sandbox.apply(job("digits", folder))
-    assert user.out("wait", "digits", "--for=step=1", "--timeout=60").startswith("job digits is Running")
-    assert user.out("list").split()[:7] == ["NAME", "PHASE", "WORKERS", "STEP", "RATE", "RESTARTS", "AGE"]
+    assert ", step " in user.out("wait", "digits", "--for=step=1", "--timeout=60")
+    assert user.out("wait", "digits", "--for=running", "--timeout=60").startswith("job digits is Running")
+    assert user.out("list").split()[:8] == ["NAME", "PHASE", "WORKERS", "STEP", "RATE", "ETA", "RESTARTS", "AGE"]
     assert user.out("list", "--phase=running", "-o", "name") == "elasticjobs.elasticjob.dev/digits\n"
     assert json.loads(user.out("list", "-o", "json"))["items"][0]["metadata"]["name"] == "digits"
 
@@ -67,9 +68,10 @@ def test_a_job_is_watched_scaled_suspended_resumed_and_stopped_by_the_command_li
     assert chosen not in kubectl.pods()
     assert len(kubectl.pods()) == 2
     plans = user.out("plans", "digits").splitlines()[1:]
-    assert [line.split()[1:3] for line in plans] == [
-        ["Manual", "Succeeded"], ["ScaleIn", "Succeeded"], ["ScaleOut", "Succeeded"], ["ScaleIn", "Succeeded"],
-    ]  # fmt: skip
+    assert [" ".join(line.split()[1:7]) for line in plans] == [
+        f"{source} worker {before} to {after} Succeeded"
+        for source, before, after in (("Manual", 1, 3), ("ScaleIn", 3, 2), ("ScaleOut", 2, 3), ("ScaleIn", 3, 2))
+    ]
     page = user.out("describe", "digits")
     for text in (f"{sandbox.namespace}/digits", "Running", *kubectl.pods(), "1 to 6", "ScalingSucceeded"):
         assert text in page

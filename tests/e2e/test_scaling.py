@@ -309,8 +309,8 @@ def test_kubectl_get_shows_jobs_plans_and_requests(user: KubectlUser) -> None:
     tables = [table.splitlines() for table in user.kubectl("get", "ej,sp,scalein,scaleout").strip().split("\n\n")]
     heads = [table[0].split() for table in tables]
     assert heads == [
-        ["NAME", "PHASE", "WORKERS", "STEP", "RATE", "AGE"],
-        ["NAME", "JOB", "SOURCE", "PHASE", "AGE"],
+        ["NAME", "PHASE", "WORKERS", "STEP", "RATE", "ETA", "RESTARTS", "AGE"],
+        ["NAME", "JOB", "SOURCE", "CHANGE", "PHASE", "AGE"],
         ["NAME", "JOB", "PHASE", "AGE"],
         ["NAME", "JOB", "PHASE", "AGE"],
     ]
@@ -319,7 +319,7 @@ def test_kubectl_get_shows_jobs_plans_and_requests(user: KubectlUser) -> None:
     assert ins["scalein.elasticjob.dev/shown-in"][1:3] == ["sized", "ScaleSucceeded"]
     assert outs["scaleout.elasticjob.dev/shown-out"][1:3] == ["sized", "ScaleSucceeded"]
     plan = user.status("scaleout/shown-out")["plan"]
-    assert plans[f"scaleplan.elasticjob.dev/{plan}"][1:4] == ["sized", "ScaleOut", "Succeeded"]
+    assert plans[f"scaleplan.elasticjob.dev/{plan}"][1:7] == ["sized", "ScaleOut", "worker", "2", "to", "3"]
 
 
 def test_a_request_that_cannot_be_met_says_field_value_and_bound_and_touches_nothing(user: KubectlUser) -> None:

@@ -29,7 +29,7 @@ def jobs_table(jobs: Iterable[ElasticJob], now: float, *, all_namespaces: bool, 
     """Return a line per job."""
     table = plain_table(
         *(["NAMESPACE"] if all_namespaces else []),
-        *("NAME", "PHASE", "WORKERS", "STEP", "RATE", "RESTARTS", "AGE"),
+        *("NAME", "PHASE", "WORKERS", "STEP", "RATE", "ETA", "RESTARTS", "AGE"),
         *(["PLAN", "MESSAGE"] if wide else []),
     )
     for job in jobs:
@@ -42,6 +42,7 @@ def jobs_table(jobs: Iterable[ElasticJob], now: float, *, all_namespaces: bool, 
             status.workers or UNKNOWN,
             (progress.steps if progress else "") or UNKNOWN,
             (progress.rate if progress else "") or UNKNOWN,
+            (progress.eta if progress else "") or UNKNOWN,
             str(status.restarts),
             format_age(job.metadata.creation_timestamp, now),
             *([status.current_plan or UNKNOWN, status.message] if wide else []),
@@ -52,20 +53,22 @@ def jobs_table(jobs: Iterable[ElasticJob], now: float, *, all_namespaces: bool, 
 
 def plans_table(plans: Iterable[ScalePlan], now: float, *, wide: bool) -> Table:
     """Return a line per plan: what it has changed, by whom, and how far it is."""
-    table = plain_table("NAME", "SOURCE", "PHASE", "AGE", "MESSAGE", *(["REASON"] if wide else []))
+    table = plain_table("NAME", "SOURCE", "CHANGE", "PHASE", "AGE", "MESSAGE", *(["REASON"] if wide else []))
     for plan in plans:
         status = plan.status
         said = status.message or (f"waits for {status.waiting_for}" if status.waiting_for else "")
         row = [
             plan.metadata.name,
             plan.spec.source,
+            status.change or UNKNOWN,
             status.phase or "Pending",
             format_age(plan.metadata.creation_timestamp, now),
             said,
             *([plan.spec.reason] if wide else []),
         ]
         table.add_row(*map(Text, row))
-    table.columns[4].no_wrap = False
+    for column in (*table.columns[2:3], *table.columns[5:]):
+        column.no_wrap = False
     return table
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from elasticjob_api.times import format_time
 
-from elasticjob_master.core.progress import Progress, format_rate, format_steps
+from elasticjob_master.core.progress import Progress, format_eta, format_rate, format_steps
 from elasticjob_master.script_order import ScriptResult
 
 _MOST_PODS = 100
@@ -52,7 +52,8 @@ def progress_status(
     if progress.total_steps:
         reported["totalSteps"] = progress.total_steps
     if eta is not None:
-        reported["etaSeconds"] = math.ceil(min(eta, 1e9))
+        seconds = math.ceil(min(eta, 1e9))
+        reported |= {"etaSeconds": seconds, "eta": format_eta(seconds)}
     return reported | problems
 
 

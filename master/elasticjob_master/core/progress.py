@@ -223,6 +223,16 @@ def format_rate(rate: float) -> str:
     return f"{rate:.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
 
 
+def format_eta(seconds: int) -> str:
+    """Return the time to go for people: 45s, 12m, 3h05m, 2d04h."""
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
+    if days:
+        return f"{days}d{hours % 24:02}h"
+    if hours:
+        return f"{hours}h{minutes % 60:02}m"
+    return f"{minutes}m" if minutes else f"{seconds}s"
+
+
 def format_steps(step: int, total: int) -> str:
     """Return steps as text for a table, such as `123/480`, or `123` when the total is not known."""
     return f"{step}/{total}" if total else str(step)

@@ -53,7 +53,7 @@ def finished(
     """Return the status of a job that has succeeded or failed; the reason is that of the condition."""
     status = replace(
         status, phase=phase, message=message, completion_time=format_time(now), current_plan=None, retry_time=None,
-        observed_generation=job.metadata.generation,
+        observed_generation=job.metadata.generation, workers="",
     )  # fmt: skip
     status = _with_condition(job, status, phase, True, reason, message, now)
     return _without_conditions(job, status, (*_ACTIVE, _SUSPENDED), f"Job{reason}", "", now)
@@ -83,7 +83,7 @@ def with_counts(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatu
         status,
         replica_statuses=replicas,
         selector=_selector(job),
-        workers=f"{printed.ready}/{printed.desired}",
+        workers=f"{printed.ready}/{printed.desired}" if status.phase not in FINISHED_PHASES else "",
         restarts=sum(replica.restarts for replica in replicas.values()),
         uncounted_restarts=sum(replica.uncounted_restarts for replica in replicas.values()),
     )

@@ -27,7 +27,7 @@ JOB = ElasticJob(
         workers="1/2",
         restarts=3,
         message="waits for 1 worker",
-        progress=Progress(step=120, steps="120/1000", rate="35.1/s", eta_seconds=61, metrics={"loss": 0.25}),
+        progress=Progress(step=120, steps="120/1000", rate="35.1/s", eta_seconds=61, eta="1m", metrics={"loss": 0.25}),
         failures=[Failure(pod="digits-worker-1", reason="Error", exit_code=1, message="no luck", finished_at=TIME)],
     ),
 )
@@ -95,8 +95,8 @@ def test_a_page_has_what_is_under_way_and_what_has_failed_and_happened() -> None
 def test_the_list_fits_80_columns_and_cuts_no_word() -> None:
     text = shown(jobs_table([JOB], NOW, all_namespaces=True, wide=False))
     assert text.split() == [
-        "NAMESPACE", "NAME", "PHASE", "WORKERS", "STEP", "RATE", "RESTARTS", "AGE",
-        "ml", "digits", "Running", "1/2", "120/1000", "35.1/s", "3", "2m",
+        "NAMESPACE", "NAME", "PHASE", "WORKERS", "STEP", "RATE", "ETA", "RESTARTS", "AGE",
+        "ml", "digits", "Running", "1/2", "120/1000", "35.1/s", "1m", "3", "2m",
     ]  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 import pytest
-from elasticjob_master.core.progress import Progress, Report, format_rate, format_steps
+from elasticjob_master.core.progress import Progress, Report, format_eta, format_rate, format_steps
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -179,3 +179,10 @@ def test_a_problem_names_field_value_and_bound() -> None:
 def test_people_read_short_numbers() -> None:
     assert [format_rate(x) for x in (0.25, 950.4, 1234.0, 5.6e6)] == ["0.2/s", "950/s", "1.2k/s", "5.6M/s"]
     assert [format_steps(3, 0), format_steps(3, 9)] == ["3", "3/9"]
+
+
+def test_the_time_to_go_is_short_enough_for_a_column() -> None:
+    times = (0, 59, 60, 3599, 3600, 86_399, 86_400, 1_000_000_000)
+    assert [format_eta(seconds) for seconds in times] == [
+        "0s", "59s", "1m", "59m", "1h00m", "23h59m", "1d00h", "11574d01h",
+    ]  # fmt: skip

@@ -72,7 +72,7 @@ async def test_a_member_has_succeeded_when_its_training_has_whatever_its_sidecar
     done = {"name": "train", "state": {"terminated": {"exitCode": 0}}}
     cluster.kube.set_status(PODS, "job-worker-0", conditions=[], containerStatuses=[done, {"name": "logs"}])
     await cluster.settle()
-    assert cluster.job().status.phase == "Succeeded"
+    assert (cluster.job().status.phase, cluster.job().status.workers) == ("Succeeded", "")
 
 
 async def test_a_member_whose_training_has_failed_is_replaced_although_a_sidecar_runs_on() -> None:

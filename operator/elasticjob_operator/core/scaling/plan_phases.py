@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from elasticjob_api.indices import format_indices
-from elasticjob_api.scaleplan import PlanPhase, ScalePlan, ScalePlanStatus
+from elasticjob_api.scaleplan import MAX_CHANGE, PlanPhase, ScalePlan, ScalePlanStatus
 from elasticjob_api.times import format_time
 from msgspec.structs import replace
 
@@ -27,9 +27,13 @@ def begin(
     To the replicas of the `edited` roles the plan will not write its size: a later plan gives them what a user has
     written there.
     """
+    change = completion_status.description(
+        resolved.before, resolved.targets, resolved.resources, len(resolved.migrations)
+    )
     status = replace(
         plan.status,
         message="",
+        change=change[:MAX_CHANGE],
         before=formatted(resolved.before),
         targets=formatted(resolved.targets),
         spec_replicas={
@@ -46,9 +50,6 @@ def begin(
         status = replace(status, phase="Executing", waiting_for="the script")
     else:
         status = begin_to_drain(observed, plan, status, resolved.before, resolved.targets, now)
-    change = completion_status.description(
-        resolved.before, resolved.targets, resolved.resources, len(resolved.migrations)
-    )
     why = f"; {plan.spec.reason}" if plan.spec.reason else ""
     note = f"{plan.metadata.name} ({plan.spec.source}): {change}{why}"
     return [*patches.plan_status(plan, status), EmitEvent("ScalingStarted", note, action="Scale", plan=plan.metadata)]
