@@ -269,6 +269,28 @@ async def test_a_role_that_is_added_waits_for_quota_and_one_that_is_removed_give
     assert uids(cluster) == before
 
 
+@pytest.mark.parametrize("template", [{}, {"spec": {"containers": 3}}, {"spec": {"containers": [{"name": "a"}]}}])
+@pytest.mark.parametrize("gang", ["none", "volcano"])
+async def test_a_role_that_is_added_and_of_which_no_pod_can_be_made_harms_nobody(template: Json, gang: str) -> None:
+    cluster, kueue = queued_cluster(4, replicas=2)
+    cluster._body["spec"] |= {"framework": "custom", "runPolicy": {"schedulingPolicy": {"gang": gang}}}
+    await kueue.start()
+    before = uids(cluster)
+
+    def add(spec: Json) -> None:
+        spec["replicaSpecs"]["other"] = {**spec["replicaSpecs"]["worker"], "template": template}
+
+    cluster.kube.edit(ELASTIC_JOBS, JOB, add)
+    await kueue.settle()
+    assert uids(cluster) == before
+    (plan,) = cluster.kube.all(SCALE_PLANS)
+    assert plan["status"]["phase"] == "Failed"
+    assert "spec.replicaSpecs.other.template" in plan["status"]["message"]
+    await cluster.apply(SCALE_OUTS, "more", count=1)
+    await kueue.settle()
+    assert before < uids(cluster)
+
+
 async def test_pods_run_on_in_the_moment_between_two_workloads_and_not_for_ever() -> None:
     cluster, kueue = queued_cluster(4, replicas=2)
     await kueue.start()

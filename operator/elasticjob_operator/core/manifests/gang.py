@@ -94,7 +94,7 @@ def pod_group_spec(job: ElasticJob) -> Json | None:
     roles = job.spec.replica_specs.values()
     total = pod_requests({"containers": [{"resources": job.spec.master.resources}]})
     for role in roles:
-        for name, amount in pod_requests(role.template.get("spec") or {}).items():
+        for name, amount in template_requests(role.template).items():
             total[name] = total.get(name, Decimal(0)) + amount * role.min_replicas
     spec: Json = {
         "minMember": 1 + sum(role.min_replicas for role in roles),
@@ -105,6 +105,14 @@ def pod_group_spec(job: ElasticJob) -> Json | None:
     if scheduler.queues and policy.priority_class_name:
         spec["priorityClassName"] = policy.priority_class_name
     return spec
+
+
+def template_requests(template: Mapping[str, Any]) -> dict[str, Decimal]:
+    """Return what a pod of this template requests; nothing for one of which no pod can be made."""
+    try:
+        return pod_requests(template["spec"])
+    except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError):
+        return {}
 
 
 def pod_requests(pod_spec: Mapping[str, Any]) -> dict[str, Decimal]:

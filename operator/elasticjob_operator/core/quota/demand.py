@@ -12,9 +12,10 @@ from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.indices import parse_indices
 from elasticjob_api.quantity import parse_quantity
 
-from elasticjob_operator.core.manifests.gang import pod_requests
+from elasticjob_operator.core.manifests.gang import template_requests
 from elasticjob_operator.core.manifests.pods import master_pod, member_pod
-from elasticjob_operator.core.members.changed_roles import present_roles
+from elasticjob_operator.core.manifests.validation import validation_error
+from elasticjob_operator.core.members.changed_roles import present_roles, with_roles_of_spec
 from elasticjob_operator.core.members.terminations import permanently_failed
 from elasticjob_operator.core.model.observed import Defaults, Observed
 from elasticjob_operator.core.model.plan import (
@@ -69,11 +70,12 @@ def demand_of(
         overrides: resources per role that a running plan is setting.
     """
     job, members = observed.job, plan.targets if plan else current_indices(status)
+    invalid = validation_error(with_roles_of_spec(job)) is not None
     found = {names.ROLE_MASTER: PodsNeeded(1, _template(master_pod(job, 0, restarts=0, defaults=defaults)))}
     for role, spec in job.spec.replica_specs.items():
         replica = status.replica_statuses[role]
-        if replica.removed:
-            continue
+        if replica.removed or (invalid and not members[role]):
+            continue  # one that was added to a running job gets no members if no pod can be made of it
         ended = parse_indices(replica.succeeded_indices) | permanently_failed(spec, replica)
         resources = _largest(_resources(status, role, members, plan, (overrides or {}).get(role, {})))
         body = member_pod(job, role, 0, 0, resources=resources, restarts=0, defaults=defaults)
@@ -85,7 +87,8 @@ def satisfies(workload: Workload, demand: Demand) -> bool:
     """Whether the Workload has, or asks for, at least as much: of pods, and of each resource for each of them."""
     counts, templates = workload.counts(), _templates(workload)
     return all(
-        needed.count <= counts.get(name, 0) and _at_most(requests(needed.template), requests(templates[name]))
+        needed.count <= counts.get(name, 0)
+        and _at_most(template_requests(needed.template), template_requests(templates[name]))
         for name, needed in demand.items()
         if needed.count
     )
@@ -95,14 +98,18 @@ def is_for(workload: Workload, demand: Demand) -> bool:
     """Whether the Workload asks for exactly this much for each pod, and for as many pods or more."""
     templates = _templates(workload)
     return satisfies(workload, demand) and all(
-        requests(needed.template) == requests(templates[name]) for name, needed in demand.items() if needed.count
+        template_requests(needed.template) == template_requests(templates[name])
+        for name, needed in demand.items()
+        if needed.count
     )
 
 
 def exceeds(planned: Demand, present: Demand) -> bool:
     """Whether more pods of a set, or more of a resource for each of them, are needed than by the other demand."""
     return any(
-        each.count > present[name].count or not _at_most(requests(each.template), requests(present[name].template))
+        name not in present
+        or each.count > present[name].count
+        or not _at_most(template_requests(each.template), template_requests(present[name].template))
         for name, each in planned.items()
         if each.count
     )
@@ -136,14 +143,6 @@ def error_of(job: ElasticJob) -> str:
         f"spec.replicaSpecs: {roles} roles and the master are above the {MAX_POD_SETS} pod sets that a Workload of "
         "Kueue may have; have fewer roles, or remove the job's queue label"
     )
-
-
-def requests(template: Mapping[str, Any]) -> dict[str, Decimal]:
-    """Return what a pod of this template requests; nothing for a template that somebody has made unreadable."""
-    try:
-        return pod_requests(template["spec"])
-    except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError):
-        return {}
 
 
 def _templates(workload: Workload) -> Mapping[str, Json]:
