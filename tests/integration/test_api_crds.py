@@ -658,9 +658,10 @@ async def test_a_plan_reads_as_written_and_can_be_found_by_its_job(kube: Kube, n
 
 async def test_kubectl_shows_what_people_look_for(kube: Kube, namespace: str, cluster: Cluster) -> None:
     await kube.create(ELASTIC_JOBS, namespace, job())
-    status = {"phase": "Running", "workers": "2/3", "progress": {"steps": "12/480", "rate": "1.2k/s"}}
+    status = {"phase": "Running", "workers": "2/3", "progress": {"steps": "12/480", "rate": "1.2k/s", "eta": "6m"}, "restarts": 1}
     await kube.patch(ELASTIC_JOBS, namespace, "job", {"status": status}, subresource="status")
     await kube.create(SCALE_PLANS, namespace, made(SCALE_PLANS, "plan", jobName="job", createPods=[{}]))
+    await kube.patch(SCALE_PLANS, namespace, "plan", {"status": {"change": "worker 2 to 3"}}, subresource="status")
     await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "out", jobName="job", count=1))
     await kube.patch(SCALE_OUTS, namespace, "out", {"status": {"phase": "ScaleSucceeded"}}, subresource="status")
 
@@ -669,11 +670,11 @@ async def test_kubectl_shows_what_people_look_for(kube: Kube, namespace: str, cl
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
     header, row = kubectl("get", "ej").splitlines()
-    assert header.split() == ["NAME", "PHASE", "WORKERS", "STEP", "RATE", "AGE"]
-    assert row.split()[:5] == ["job", "Running", "2/3", "12/480", "1.2k/s"]
+    assert header.split() == ["NAME", "PHASE", "WORKERS", "STEP", "RATE", "ETA", "RESTARTS", "AGE"]
+    assert row.split()[:7] == ["job", "Running", "2/3", "12/480", "1.2k/s", "6m", "1"]
     header, row = kubectl("get", "sp").splitlines()
-    assert header.split() == ["NAME", "JOB", "SOURCE", "PHASE", "AGE"]
-    assert row.split()[:3] == ["plan", "job", "Manual"]
+    assert header.split() == ["NAME", "JOB", "SOURCE", "CHANGE", "PHASE", "AGE"]
+    assert row.split()[:7] == ["plan", "job", "Manual", "worker", "2", "to", "3"]
     header, row = kubectl("get", "so").splitlines()
     assert header.split() == ["NAME", "JOB", "PHASE", "AGE"]
     assert row.split()[:3] == ["out", "job", "ScaleSucceeded"]

@@ -321,6 +321,7 @@ def test_progress_is_written_for_programs_and_for_people() -> None:
         "totalSteps": 10,
         "samplesPerSecond": 1230.0,
         "etaSeconds": 4,
+        "eta": "4s",
         "lastReportTime": "1970-01-01T00:00:01Z",
         "metrics": {"loss": 0.123457},
         "rate": "1.2k/s",
