@@ -658,7 +658,12 @@ async def test_a_plan_reads_as_written_and_can_be_found_by_its_job(kube: Kube, n
 
 async def test_kubectl_shows_what_people_look_for(kube: Kube, namespace: str, cluster: Cluster) -> None:
     await kube.create(ELASTIC_JOBS, namespace, job())
-    status = {"phase": "Running", "workers": "2/3", "progress": {"steps": "12/480", "rate": "1.2k/s", "eta": "6m"}, "restarts": 1}
+    status = {
+        "phase": "Running",
+        "workers": "2/3",
+        "progress": {"steps": "12/480", "rate": "1.2k/s", "eta": "6m"},
+        "restarts": 1,
+    }
     await kube.patch(ELASTIC_JOBS, namespace, "job", {"status": status}, subresource="status")
     await kube.create(SCALE_PLANS, namespace, made(SCALE_PLANS, "plan", jobName="job", createPods=[{}]))
     await kube.patch(SCALE_PLANS, namespace, "plan", {"status": {"change": "worker 2 to 3"}}, subresource="status")
