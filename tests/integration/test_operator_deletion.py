@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.chaos_proxy import chaos_proxy
 from tests.support.fake_kubelet import kubelet
-from tests.support.operator_process import Json, job, made, operator, phase, workers
+from tests.support.operator_process import Json, job, made, operator, phase, status_of, workers
 from tests.support.wait import until
 
 HOLD = "elasticjob-tests/hold"
@@ -46,6 +47,8 @@ async def test_a_job_deleted_in_the_middle_of_anything_leaves_nothing(
                 await kube.create(ELASTIC_JOBS, namespace, job(name))
             for name in ("draining", "executing", "waiting", "suspended"):
                 await phase(kube, namespace, ELASTIC_JOBS, name, "Running")
+            both = partial(status_of, kube, namespace, ELASTIC_JOBS, "draining")  # one that is not ready drains nothing
+            await until("both workers are ready", both, lambda status: status["workers"] == "2/2")
             await _scale_in(kube, namespace, "draining", "draining")
             await phase(kube, namespace, SCALE_PLANS, "draining", "Draining")
         # From here on no new pod becomes ready.
