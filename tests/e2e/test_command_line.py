@@ -8,6 +8,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.scaling_jobs import job
@@ -46,6 +48,7 @@ class CommandLineUser:
         return ran.out
 
 
+@pytest.mark.thorough
 def test_a_job_is_watched_scaled_suspended_resumed_and_stopped_by_the_command_line(
     sandbox: Sandbox, folder: Path
 ) -> None:

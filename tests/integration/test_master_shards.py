@@ -129,6 +129,8 @@ async def test_a_master_leases_nothing_before_the_whole_world_has_told_it_what_t
         ]
         second.leased = [agent_pb2.LeasedShards(dataset="d", round=1, shards=given[1])]
         await first.join(channel)
+        await until("it has told", lambda: "data set 'another' was not declared" in master.log.read_text())
+        assert "shard 20 does not exist" in master.log.read_text()
         code, details = await refusal(lease(stub, first, 1))
         assert (code, details) == (
             grpc.StatusCode.UNAVAILABLE,
@@ -136,8 +138,6 @@ async def test_a_master_leases_nothing_before_the_whole_world_has_told_it_what_t
         )
         assert (await refusal(report(stub, second, [], returned=[6], round_=1)))[0] == grpc.StatusCode.UNAVAILABLE
         await second.join(channel)
-        await until("it has told", lambda: "shard 20 does not exist" in master.log.read_text())
-        assert "data set 'another' was not declared" in master.log.read_text()
         assert await lease_of_new_master(stub, first, 2) == [10, 11]
         await report(stub, first, [0, 1, *given[0], 10, 11])
         await report(stub, second, given[1])
