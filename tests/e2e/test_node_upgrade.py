@@ -16,18 +16,28 @@ from pathlib import Path
 import pytest
 from elasticjob_api import names
 
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, shared_cluster
 from tests.support.e2e import images
 from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.real_node import container, wait_for_progress
 from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.scaling_jobs import job
-from tests.support.e2e.target_cluster import TargetCluster
+from tests.support.e2e.target_cluster import TargetCluster, existing_cluster
 
 pytestmark = pytest.mark.thorough
 
 EARLIER = "adb2c59"
 """The commit that the earlier version is made from; docs/upgrade.md says what may change since."""
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TargetCluster]:
+    """An embedded cluster of its own: definitions of an earlier version would take fields from others' objects."""
+    if kubeconfig := request.config.getoption("--kubeconfig"):
+        yield existing_cluster(Path(kubeconfig).resolve())
+        return
+    with shared_cluster(tmp_path_factory, f"upgraded-{os.getpid()}", capacity={"cpu": "64"}) as upgraded:
+        yield TargetCluster(upgraded.kubeconfig, upgraded.bin)
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,11 +14,19 @@ from elasticjob_kube.resources import CRDS, ELASTIC_JOBS, PODS, SCALE_PLANS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
+from tests.conftest import shared_cluster
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import Json, job, made, operator, phase, says, workers
 from tests.support.wait import until
 
 pytestmark = pytest.mark.thorough
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A control plane of its own, as the tests change the definitions."""
+    with shared_cluster(tmp_path_factory, f"upgraded-{os.getpid()}", control_plane_only=True) as upgraded:
+        yield upgraded
 
 
 async def test_another_operator_and_changed_definitions_restart_no_pod(
