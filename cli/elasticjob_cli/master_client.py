@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import grpc.aio
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_client.jobs import ENDED
 from elasticjob_kube.errors import NotFound, Refused
 from elasticjob_kube.resources import ELASTIC_JOBS, SECRETS
 from elasticjob_kube.session import Json, Kube
@@ -73,7 +74,7 @@ async def find_master(
         Refused: the user may not read one of them.
     """
     elastic_job = await kube.get(ELASTIC_JOBS, namespace, job, as_type=ElasticJob)
-    if elastic_job.status.phase in ("Succeeded", "Failed"):
+    if elastic_job.status.phase in ENDED:
         raise MasterUnavailable(f"job {namespace}/{job} is {elastic_job.status.phase}; a finished job has no master")
     address = address or elastic_job.status.master_address
     if not address:

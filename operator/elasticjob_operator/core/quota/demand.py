@@ -70,11 +70,12 @@ def demand_of(
         overrides: resources per role that a running plan is setting.
     """
     job, members = observed.job, plan.targets if plan else current_indices(status)
-    invalid = validation_error(with_roles_of_spec(job)) is not None
+    empty = [role for role in present_roles(job) if not members[role]]
+    invalid = bool(empty) and validation_error(with_roles_of_spec(job)) is not None
     found = {names.ROLE_MASTER: PodsNeeded(1, _template(master_pod(job, 0, restarts=0, defaults=defaults)))}
     for role, spec in job.spec.replica_specs.items():
         replica = status.replica_statuses[role]
-        if replica.removed or (invalid and not members[role]):
+        if replica.removed or (invalid and role in empty):
             continue  # one that was added to a running job gets no members if no pod can be made of it
         ended = parse_indices(replica.succeeded_indices) | permanently_failed(spec, replica)
         resources = _largest(_resources(status, role, members, plan, (overrides or {}).get(role, {})))
