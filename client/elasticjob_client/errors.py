@@ -17,3 +17,11 @@ class JobEnded(ClientError):
 
 class NotInTime(ClientError):
     """What was waited for has not come in time; it may still come."""
+
+
+class MasterUnavailable(ClientError):
+    """The job has no master now: it has ended, or its master has not started yet."""
+
+
+class MasterUnreachable(ClientError):
+    """The master does not answer at its address."""

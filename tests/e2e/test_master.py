@@ -18,7 +18,8 @@ from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2, job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_cli.demo.observer import JobObserver
-from elasticjob_cli.master_client import find_master
+from elasticjob_client.cluster import Cluster
+from elasticjob_client.master import find_master
 
 from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.scaling_jobs import job
@@ -56,7 +57,7 @@ async def training(observer: JobObserver, size: int, *, beyond: int = 0) -> int:
 
 async def members(sandbox: Sandbox, *states: agent_pb2.MemberState.ValueType) -> None:
     """Wait until the members are in these states, in the order of their indices."""
-    access = await find_master(sandbox.kube, sandbox.namespace, NAME)
+    access = await find_master(Cluster(sandbox.kube, sandbox.namespace), NAME)
     async with access.channel() as channel:
 
         async def present() -> list[agent_pb2.MemberState.ValueType]:

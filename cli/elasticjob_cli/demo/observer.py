@@ -15,13 +15,14 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Object, ObjectMeta
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.v1 import discovery_pb2, discovery_pb2_grpc, job_pb2, job_pb2_grpc
-from elasticjob_kube.errors import KubeError
+from elasticjob_client.cluster import Cluster
+from elasticjob_client.errors import ClientError
+from elasticjob_client.master import MasterEndpoint, find_master
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
 from elasticjob_kube.session import Kube
 
 from elasticjob_cli.demo.timeline import Timeline
-from elasticjob_cli.master_client import MasterEndpoint, MasterUnavailable, find_master
 
 T = TypeVar("T")
 
@@ -120,7 +121,7 @@ class JobObserver:
 
     async def record_registrations(self) -> None:
         """Poll the master's list of members until cancelled: measures the time from registration to host discovery."""
-        master = await find_master(self.kube, self.namespace, self.name)
+        master = await find_master(Cluster(self.kube, self.namespace), self.name)
         async with master.channel() as channel:
             stub = job_pb2_grpc.JobServiceStub(channel)
             while True:
@@ -166,8 +167,8 @@ class JobObserver:
         """Follow the master's streams; connect anew when it was restarted, wait while the job has none."""
         while True:
             try:
-                master = await find_master(self.kube, self.namespace, self.name)
-            except (KubeError, MasterUnavailable):
+                master = await find_master(Cluster(self.kube, self.namespace), self.name)
+            except ClientError:
                 await asyncio.sleep(0.1)
                 continue
             with suppress(grpc.aio.AioRpcError):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from elasticjob_api.v1 import agent_pb2, job_pb2, shards_pb2
+from elasticjob_client.master_queries import JobSnapshot
 from google.protobuf.json_format import MessageToDict
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -22,21 +22,6 @@ from elasticjob_cli.query.formatting import (
     key_value_table,
     plain_table,
 )
-
-
-@dataclass(frozen=True)
-class JobSnapshot:
-    """A job as its master reports it at one moment."""
-
-    status: job_pb2.JobStatus
-    members: tuple[agent_pb2.Member, ...]
-    world: agent_pb2.World
-    autoscaling: job_pb2.Autoscaling = field(default_factory=job_pb2.Autoscaling)
-
-    def rank(self, member: agent_pb2.Member) -> int | None:
-        """Return the member's rank in the present world; None for a member outside of it."""
-        uids = [other.pod_uid for other in self.world.members]
-        return uids.index(member.pod_uid) if member.pod_uid in uids else None
 
 
 def as_json(snapshot: JobSnapshot) -> str:

@@ -51,11 +51,6 @@ class TopicQuery:
     render: Callable[[Any], RenderableType]
     incremental: bool = False
 
-    def request(self, kind: str) -> Message:
-        """Return the request of `Get` or `Watch`, which has no fields."""
-        request: Message = getattr(job_pb2, f"{kind}{self.name}Request")()
-        return request
-
 
 def as_json(answer: Message) -> str:
     """Return one line in protobuf's own JSON: 64-bit numbers are text, zeros are shown."""

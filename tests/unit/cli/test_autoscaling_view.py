@@ -8,10 +8,10 @@ from typing import Any
 
 import grpc.aio
 import pytest
-from elasticjob_api.v1 import agent_pb2, job_pb2, job_pb2_grpc
+from elasticjob_api.v1 import agent_pb2, job_pb2
 from elasticjob_cli.query.autoscaling import render_autoscaling
-from elasticjob_cli.query.command import _autoscaling
-from elasticjob_cli.query.job_view import JobSnapshot, as_json, as_text
+from elasticjob_cli.query.job_view import as_json, as_text
+from elasticjob_client.master_queries import JobSnapshot, Master
 from rich.console import Console, RenderableType
 
 
@@ -122,8 +122,8 @@ async def test_a_master_of_an_earlier_version_is_shown_without_it() -> None:
     await server.start()
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            endpoint: Any = SimpleNamespace(metadata=())
-            answer = await _autoscaling(job_pb2_grpc.JobServiceStub(channel), endpoint)
+            endpoint: Any = SimpleNamespace(metadata=(), address="here")
+            answer = await Master(endpoint, channel, "ns/job").autoscaling()
     finally:
         await server.stop(None)
     assert answer == job_pb2.Autoscaling()

@@ -7,7 +7,8 @@ import json
 import pytest
 from elasticjob_api.v1 import agent_pb2, job_pb2, shards_pb2
 from elasticjob_cli.query.formatting import format_bytes, format_duration
-from elasticjob_cli.query.job_view import JobSnapshot, as_json, as_text
+from elasticjob_cli.query.job_view import as_json, as_text
+from elasticjob_client.master_queries import JobSnapshot
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console

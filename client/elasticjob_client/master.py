@@ -1,4 +1,4 @@
-"""Connects to a job's master as a user: address from the job's status, token and authority from a Secret.
+"""A job's master as a user reaches it: address from the job's status, token and authority from a Secret.
 
 The token that reads is enough. Where there is none, or an earlier master does not know it, the job's own token is used.
 """
@@ -12,15 +12,12 @@ from dataclasses import dataclass
 
 import grpc.aio
 from elasticjob_api import names
-from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_client.jobs import ENDED
-from elasticjob_kube.errors import NotFound, Refused
-from elasticjob_kube.resources import ELASTIC_JOBS, SECRETS
-from elasticjob_kube.session import Json, Kube
+from elasticjob_kube.resources import SECRETS
+from elasticjob_kube.session import Json
 
-
-class MasterUnavailable(Exception):
-    """The job has no master now; the message says why."""
+from elasticjob_client.cluster import Cluster, ask
+from elasticjob_client.errors import ClientError, MasterUnavailable
+from elasticjob_client.jobs import ENDED, get_job
 
 
 @dataclass(frozen=True)
@@ -57,43 +54,45 @@ class MasterEndpoint:
 
 
 async def find_master(
-    kube: Kube, namespace: str, job: str, *, address: str | None = None, own_token: bool = False
+    cluster: Cluster, job: str, *, address: str | None = None, own_token: bool = False
 ) -> MasterEndpoint:
     """Find out how to reach the master of a job.
 
     Args:
-        kube: a session whose user may get the job and the Secret.
-        namespace: of the job.
+        cluster: its user may get the job and the Secret.
         job: its name.
         address: `host:port` to use in place of the one in the job's status, for instance a forwarded port.
         own_token: use the job's own token, with which it can also be joined.
 
     Raises:
         MasterUnavailable: the job has no master now.
-        NotFound: there is no such job, or its Secret is not there yet.
-        Refused: the user may not read one of them.
+        NoSuchObject: there is no such job, or its Secret is not there yet.
+        ClientError: the user may not read one of them, or the API server does not answer.
     """
-    elastic_job = await kube.get(ELASTIC_JOBS, namespace, job, as_type=ElasticJob)
-    if elastic_job.status.phase in ENDED:
-        raise MasterUnavailable(f"job {namespace}/{job} is {elastic_job.status.phase}; a finished job has no master")
-    address = address or elastic_job.status.master_address
+    found = await get_job(cluster, job)
+    where = f"job {cluster.namespace}/{job}"
+    if found.status.phase in ENDED:
+        raise MasterUnavailable(f"{where} is {found.status.phase}; a finished job has no master")
+    address = address or found.status.master_address
     if not address:
-        raise MasterUnavailable(
-            f"job {namespace}/{job} has no master yet (phase {elastic_job.status.phase or 'Pending'})"
-        )
-    secret = await _secret(kube, namespace, job, own_token=own_token)
+        raise MasterUnavailable(f"{where} has no master yet (phase {found.status.phase or 'Pending'})")
+    secret = await _secret(cluster, job, own_token=own_token)
     token, authority = (base64.b64decode(secret["data"][key]) for key in (names.SECRET_TOKEN, names.SECRET_CA))
     return MasterEndpoint(address=address, token=token.decode(), authority=authority)
 
 
-async def _secret(kube: Kube, namespace: str, job: str, *, own_token: bool) -> Json:
+async def _secret(cluster: Cluster, job: str, *, own_token: bool) -> Json:
     """Return the Secret that reads; where there is none, or the user may not read it, the job's own."""
-    own = names.master_service(job)
+
+    async def read(name: str) -> Json:
+        return await ask(cluster, SECRETS, name, lambda: cluster.kube.get(SECRETS, cluster.namespace, name))
+
     if own_token:
-        return await kube.get(SECRETS, namespace, own)
+        return await read(names.master_service(job))
     try:
-        return await kube.get(SECRETS, namespace, names.query_secret(job))
-    except (NotFound, Refused) as problem:
-        with suppress(NotFound, Refused):
-            return await kube.get(SECRETS, namespace, own)
-        raise problem
+        return await read(names.query_secret(job))
+    except ClientError as problem:
+        with suppress(ClientError):
+            return await read(names.master_service(job))
+        need = f"asking a job's master needs `get` on Secret {names.query_secret(job)}, which has the token that reads"
+        raise type(problem)(f"{problem}; {need}") from problem

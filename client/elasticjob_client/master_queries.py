@@ -1,0 +1,143 @@
+"""Queries to a job's master: the calls of JobService, with errors that a user understands.
+
+The status in Kubernetes is a summary a few seconds old; only the master has members, shards and the world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc.aio
+from elasticjob_api.v1 import agent_pb2, job_pb2, job_pb2_grpc
+from google.protobuf.message import Message
+
+from elasticjob_client.cluster import Cluster
+from elasticjob_client.errors import ClientError, MasterUnreachable
+from elasticjob_client.master import MasterEndpoint, find_master
+
+CALL_SECONDS = 5.0
+
+
+class TokenRefused(ClientError):
+    """The master does not know the token: it is another job's, or one of an earlier version without a token to read."""
+
+
+class NotKnown(ClientError):
+    """A master of an earlier version does not know the query."""
+
+
+@dataclass(frozen=True)
+class JobSnapshot:
+    """A job as its master reports it at one moment."""
+
+    status: job_pb2.JobStatus
+    members: tuple[agent_pb2.Member, ...]
+    world: agent_pb2.World
+    autoscaling: job_pb2.Autoscaling = field(default_factory=job_pb2.Autoscaling)
+
+    def rank(self, member: agent_pb2.Member) -> int | None:
+        """Return the member's rank in the present world; None for a member outside of it."""
+        uids = [other.pod_uid for other in self.world.members]
+        return uids.index(member.pod_uid) if member.pod_uid in uids else None
+
+
+class Master:
+    """A connection to a job's master.
+
+    Every query raises `MasterUnreachable` where there is no answer, `NotKnown` of a master of an earlier version,
+    and `ClientError` where it is refused.
+    """
+
+    def __init__(self, endpoint: MasterEndpoint, channel: grpc.aio.Channel, job: str) -> None:
+        """`job`: namespace and name, for errors."""
+        self._endpoint = endpoint
+        self._stub = job_pb2_grpc.JobServiceStub(channel)
+        self._job = job
+
+    async def get(self, name: str) -> Any:
+        """Return the answer to `Get<name>` of JobService, such as `Progress`."""
+        with self._explained():
+            call = getattr(self._stub, f"Get{name}")
+            return await call(_request("Get", name), metadata=self._endpoint.metadata, timeout=CALL_SECONDS)
+
+    async def watch(self, name: str) -> AsyncGenerator[Any, None]:
+        """Yield the answers to `Watch<name>` of JobService until this master ends."""
+        with self._explained():
+            call = getattr(self._stub, f"Watch{name}")
+            async for answer in call(_request("Watch", name), metadata=self._endpoint.metadata):
+                yield answer
+
+    async def snapshot(self, status: job_pb2.JobStatus | None = None) -> JobSnapshot:
+        """Return status, members, world and auto-scaling; `status` is given when a watch has just delivered it."""
+        if status is None:
+            status = await self.get("Status")
+        members, world = await self.get("Members"), await self.get("World")
+        return JobSnapshot(status, tuple(members.members), world, await self.autoscaling())
+
+    async def autoscaling(self) -> job_pb2.Autoscaling:
+        """Return what the auto-scaler knows; nothing of a master of an earlier version, which cannot say it."""
+        try:
+            known: job_pb2.Autoscaling = await self.get("Autoscaling")
+        except NotKnown:
+            return job_pb2.Autoscaling()
+        return known
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except grpc.aio.AioRpcError as error:
+            raise _error(error, f"the master of {self._job} at {self._endpoint.address}") from error
+
+
+@asynccontextmanager
+async def open_master(cluster: Cluster, job: str, *, address: str | None = None) -> AsyncIterator[Master]:
+    """Connect to a job's master, which has answered once when this returns.
+
+    Args:
+        cluster: its user may get the job and the Secret of its token.
+        job: its name.
+        address: `host:port` to use in place of the one in the job's status, for instance a forwarded port.
+
+    Raises:
+        MasterUnavailable: the job has no master now.
+        MasterUnreachable: it does not answer.
+        ClientError: the job or its token cannot be read, or the master does not accept the token.
+    """
+    async with AsyncExitStack() as stack:
+        try:
+            master = await stack.enter_async_context(_connected(cluster, job, address))
+        except TokenRefused:
+            master = await stack.enter_async_context(_connected(cluster, job, address, own_token=True))
+        yield master
+
+
+@asynccontextmanager
+async def _connected(
+    cluster: Cluster, job: str, address: str | None, *, own_token: bool = False
+) -> AsyncIterator[Master]:
+    endpoint = await find_master(cluster, job, address=address, own_token=own_token)
+    async with endpoint.channel() as channel:
+        master = Master(endpoint, channel, f"{cluster.namespace}/{job}")
+        await master.get("Progress")
+        yield master
+
+
+def _request(kind: str, name: str) -> Message:
+    """Return the request of `Get` or `Watch`, which has no fields."""
+    request: Message = getattr(job_pb2, f"{kind}{name}Request")()
+    return request
+
+
+def _error(error: grpc.aio.AioRpcError, where: str) -> ClientError:
+    match error.code():
+        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED:
+            return MasterUnreachable(f"{where} can't be reached: {error.details()}")
+        case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
+            return TokenRefused(f"{where} does not accept this job's token; does the address belong to another job?")
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return NotKnown(f"{where} does not know this query; it is of an earlier version")
+    return ClientError(f"{where} answered {error.code().name}: {error.details()}")
