@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -128,5 +129,10 @@ def test_a_converted_job_of_dl_operator_trains_with_its_scheduler_and_server(
     create_converted(sandbox, mx_job)
     user = KubectlUser(sandbox, "test02", folder)
     user.until("the job's success", lambda: user.status().get("phase") == "Succeeded", seconds=SECONDS)
-    progress = user.status()["progress"]
+
+    def last_report() -> Any:
+        progress = user.status()["progress"]  # what the worker has reported last comes a moment after the success
+        return progress if "samples" in progress.get("metrics", {}) else None
+
+    progress = user.until("the last report", last_report)
     assert (progress["step"], progress["metrics"]["samples"]) == (300, 300 * BATCH), progress
