@@ -7,6 +7,7 @@ Settings that only take rights away are accepted: see the package's docstring.
 from __future__ import annotations
 
 import os.path
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -60,6 +61,11 @@ def has_token(pod: Pod) -> bool:
     return any(_is_token_volume(volume) for volume in pod.spec.get("volumes") or ())
 
 
+def of_path(path: str) -> re.Pattern[str]:
+    """Return what finds a path, also as the beginning of one below it, in an argument of a command."""
+    return re.compile(rf"(?<![\w./-]){re.escape(os.path.normpath(path))}(?![\w.-])")
+
+
 def _problems_of_pod(spec: Json, node_user: ProcessUser) -> Iterator[str]:
     for name, remedy in _POD_FIELDS.items():
         if spec.get(name):
@@ -93,7 +99,7 @@ def _problems_of_container(container: Json, pod: Pod, node_user: ProcessUser) ->
         yield f"securityContext.capabilities.add: {added} cannot be given; remove it"
     volumes = {volume["name"]: volume for volume in pod.spec.get("volumes") or ()}
     for index, mount in enumerate(container.get("volumeMounts") or ()):
-        if problem := _problem_of_mount(mount, volumes.get(mount["name"], {})):
+        if problem := _problem_of_mount(mount, volumes.get(mount["name"], {}), container):
             yield f"volumeMounts[{index}].{problem}"
 
 
@@ -114,19 +120,34 @@ def _problems_of_volumes(pod: Pod) -> Iterator[str]:
         if "hostPath" in volume:
             if (volume["hostPath"].get("type") or "") not in _TYPES:
                 yield f"spec.volumes[{index}].hostPath.type: {volume['hostPath']['type']} is not known"
-        elif not _is_token_volume(volume) and not _is_shared_memory(volume, pod) and volume["name"] not in _OWN:
+        elif (
+            "configMap" not in volume
+            and not _is_token_volume(volume)
+            and not _is_shared_memory(volume, pod)
+            and volume["name"] not in _OWN
+        ):
             yield (
                 f"spec.volumes[{index}].{kind}: nothing can be mounted for a process; use a hostPath that is mounted"
                 " at its own path, or the working directory, which is the pod's own"
             )
 
 
-def _problem_of_mount(mount: Json, volume: Json) -> str | None:
+def _problem_of_mount(mount: Json, volume: Json, container: Json) -> str | None:
     path = mount["mountPath"]
-    if "hostPath" not in volume:
+    if not volume.keys() & {"hostPath", "configMap"}:
         return None
     if mount.get("subPath") or mount.get("subPathExpr"):
         return "subPath: nothing can be mounted for a process; use a hostPath of the path itself"
+    if "configMap" in volume:
+        if any(
+            of_path(path).search(argument)
+            for argument in (*(container.get("command") or ()), *(container.get("args") or ()))
+        ):
+            return None
+        return (
+            f"mountPath: {path}: nothing can be mounted for a process; name it in command or args, where the folder "
+            "with the ConfigMap's files is put in its place"
+        )
     if os.path.normpath(path) != os.path.normpath(volume["hostPath"]["path"]):
         source = volume["hostPath"]["path"]
         return f"mountPath: {path}: nothing can be mounted for a process; it must equal hostPath.path, {source}"

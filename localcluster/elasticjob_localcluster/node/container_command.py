@@ -5,17 +5,18 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from elasticjob_api import names
 
-from elasticjob_localcluster.node.admission import has_token
+from elasticjob_localcluster.node.admission import has_token, of_path
 from elasticjob_localcluster.node.container_process import Command
 from elasticjob_localcluster.node.context import NodeContext
 from elasticjob_localcluster.node.environment import MARKER, TERMINATION_LOG, command_line
 from elasticjob_localcluster.node.pod_model import Json, Pod
 from elasticjob_localcluster.node.service_account import KUBECONFIG
+from elasticjob_localcluster.node.volumes import volume_folder
 
 _COPIED_PROGRAMS = f"{names.AGENT_DIRECTORY}/agent/bin/"
 """Where an init container puts the agent's programs: those of this machine are used instead."""
@@ -49,13 +50,32 @@ async def container_command(
         # The agent brings its library, for whatever Python the training has.
         paths = [variables.get("PYTHONPATH", ""), str(_library(directory / "library"))]
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    return Command(with_installed_programs(argv), variables, where, owner), message_file
+    argv = with_folders(with_installed_programs(argv), _mounted_folders(pod, container, directory))
+    return Command(argv, variables, where, owner), message_file
 
 
 def with_installed_programs(argv: Sequence[str]) -> list[str]:
     """Return a command with the agent's programs of this machine where it names those that are copied into a pod."""
     installed = f"{Path(sys.executable).parent}/"
     return [argument.replace(_COPIED_PROGRAMS, installed) for argument in argv]
+
+
+def with_folders(argv: Sequence[str], folders: Mapping[str, Path]) -> list[str]:
+    """Return a command with the folders where it names the paths at which they would be mounted."""
+    changed = list(argv)
+    for path, folder in folders.items():
+        changed = [of_path(path).sub(lambda _, folder=folder: str(folder), argument) for argument in changed]
+    return changed
+
+
+def _mounted_folders(pod: Pod, container: Json, directory: Path) -> dict[str, Path]:
+    """Return the folders with the files of ConfigMaps, by the paths at which the container would have them."""
+    volumes = {volume["name"] for volume in pod.spec.get("volumes") or () if "configMap" in volume}
+    return {
+        mount["mountPath"]: volume_folder(directory, mount["name"])
+        for mount in container.get("volumeMounts") or ()
+        if mount["name"] in volumes
+    }
 
 
 def _library(folder: Path) -> Path:

@@ -69,7 +69,7 @@ class NodeContext:
             KubeError: when the API server could not be asked.
         """
         namespace = pod.metadata.namespace
-        sources = {source: await self._read(namespace, source) for source in referenced_sources(container)}
+        sources = {source: await self.read(namespace, source) for source in referenced_sources(container)}
         server = urlsplit(self.api.url)
         services = {
             "KUBERNETES_SERVICE_HOST": server.hostname or "",
@@ -94,8 +94,13 @@ class NodeContext:
             ),
         )
 
-    async def _read(self, namespace: str, source: Source) -> Json | None:
-        """Return a Secret or ConfigMap, or None when it is not there."""
+    async def read(self, namespace: str, source: Source) -> Json | None:
+        """Return a Secret or ConfigMap, or None when it is not there.
+
+        Raises:
+            ConfigError: when it must not be read.
+            KubeError: when the API server could not be asked.
+        """
         kind, name = source
         resource = SECRETS if kind == "Secret" else CONFIG_MAPS
         try:

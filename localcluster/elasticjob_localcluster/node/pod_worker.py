@@ -25,7 +25,7 @@ from elasticjob_localcluster.node.pod_containers import RETRY_SECONDS, PodContai
 from elasticjob_localcluster.node.pod_model import Json, Pod
 from elasticjob_localcluster.node.pod_status import PodFailure, pod_phase, pod_status
 from elasticjob_localcluster.node.status_writer import PodStatusWriter
-from elasticjob_localcluster.node.volumes import prepare_host_paths
+from elasticjob_localcluster.node.volumes import prepare_host_paths, write_config_maps
 from elasticjob_localcluster.node.wakeup import Wakeup
 
 log = logging.getLogger(__name__)
@@ -112,6 +112,7 @@ class PodWorker:
         self._claim_address()
         if not self.containers.processes:
             prepare_host_paths(self.pod)
+            await write_config_maps(self._context, self.pod, self._directory)
         if has_token(self.pod):
             await self._renew_token(now)
         policy = self.pod.restart_policy

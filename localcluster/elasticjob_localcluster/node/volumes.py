@@ -1,12 +1,18 @@
-"""Prepares host paths: the only volumes that processes can have, mounted at their own path."""
+"""Prepares the volumes that processes can have: host paths, mounted at their own path, and the files of ConfigMaps.
+
+The files of a ConfigMap are written into a folder of the pod. Nothing can be mounted, so this folder is put into the
+command where that names the mount path (`container_command.py`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import base64
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from elasticjob_localcluster.node.context import NodeContext
 from elasticjob_localcluster.node.environment import ConfigError
-from elasticjob_localcluster.node.pod_model import Pod
+from elasticjob_localcluster.node.pod_model import Json, Pod
 
 _MUST_BE: dict[str, tuple[str, Callable[[Path], bool]]] = {
     "Directory": ("a directory", Path.is_dir),
@@ -38,3 +44,43 @@ def prepare_host_paths(pod: Pod) -> None:
             raise ConfigError(f"spec.volumes[{index}].hostPath: {path} cannot be created: {error}") from error
         if kind and not _MUST_BE[kind][1](path):
             raise ConfigError(f"spec.volumes[{index}].hostPath: {path} is not {_MUST_BE[kind][0]} on this machine")
+
+
+async def write_config_maps(context: NodeContext, pod: Pod, directory: Path) -> None:
+    """Write the files of the ConfigMaps that the pod's volumes name, as they are now.
+
+    Raises:
+        ConfigError: naming the ConfigMap or the key that is missing.
+        KubeError: when the API server could not be asked.
+    """
+    for volume in pod.spec.get("volumes") or ():
+        if (source := volume.get("configMap")) is None:
+            continue
+        found = await context.read(pod.metadata.namespace, ("ConfigMap", source["name"]))
+        if found is None and not source.get("optional"):
+            raise ConfigError(
+                f'MountVolume.SetUp failed for volume "{volume["name"]}": configmap "{source["name"]}" not found'
+            )
+        for path, content in _files(source, found or {}):
+            file = volume_folder(directory, volume["name"]) / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+
+
+def volume_folder(directory: Path, volume: str) -> Path:
+    """Return the folder with the files of a pod's volume; `directory`: the pod's."""
+    return directory / "volumes" / volume
+
+
+def _files(source: Json, found: Json) -> Iterator[tuple[str, bytes]]:
+    """Yield path and content of each file. The API server takes no path that leads out of the volume."""
+    content = {key: text.encode() for key, text in (found.get("data") or {}).items()}
+    content |= {key: base64.b64decode(data) for key, data in (found.get("binaryData") or {}).items()}
+    if not source.get("items"):
+        yield from content.items()
+        return
+    for item in source["items"]:
+        if item["key"] in content:
+            yield item["path"], content[item["key"]]
+        elif not source.get("optional"):
+            raise ConfigError(f"configmap {source['name']} has no key {item['key']}, which a volume names")

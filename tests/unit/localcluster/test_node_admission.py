@@ -44,6 +44,11 @@ def pod(spec: dict[str, Any] | None = None, **container: Any) -> Pod:
             {"volumes": [{"name": "m", "emptyDir": {"medium": "Memory"}}]},
             volumeMounts=[{"name": "m", "mountPath": "/dev/shm"}],
         ),
+        pod(
+            {"volumes": [{"name": "s", "configMap": {"name": "script"}}]},
+            command=["python", "/s/train.py"],
+            volumeMounts=[{"name": "s", "mountPath": "/s/"}],
+        ),
         pod(resources={"limits": {"memory": "1Gi"}}, ports=[{"containerPort": 80}], workingDir="/tmp"),
     ],
 )
@@ -88,6 +93,22 @@ def test_what_a_process_can_have_is_accepted(accepted: Pod) -> None:
             pod(
                 {"volumes": [{"name": "d", "hostPath": {"path": "/data"}}]},
                 volumeMounts=[{"name": "d", "mountPath": "/data", "subPath": "x"}],
+            ),
+        ),
+        (
+            "spec.containers[0].volumeMounts[0].mountPath",
+            pod(
+                {"volumes": [{"name": "s", "configMap": {"name": "script"}}]},
+                command=["python", "/script/train.py"],
+                volumeMounts=[{"name": "s", "mountPath": "/s"}],
+            ),
+        ),
+        (
+            "spec.containers[0].volumeMounts[0].subPath",
+            pod(
+                {"volumes": [{"name": "s", "configMap": {"name": "script"}}]},
+                command=["python", "/s/train.py"],
+                volumeMounts=[{"name": "s", "mountPath": "/s", "subPath": "x"}],
             ),
         ),
         (

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from elasticjob_localcluster.node.container_command import with_installed_programs
+from elasticjob_localcluster.node.container_command import with_folders, with_installed_programs
 from elasticjob_localcluster.node.environment import (
     ConfigError,
     EnvironmentInputs,
@@ -194,3 +194,17 @@ def test_programs_that_are_copied_into_a_pod_are_those_of_this_machine() -> None
     assert agent == str(installed / "elasticjob-agent")
     assert others == ["run", "--", "sh", "-c", f"horovodrun --host-discovery-script {installed}/discover_hosts train"]
     assert all((installed / name).exists() for name in ("elasticjob-agent", "discover_hosts"))
+
+
+def test_the_folder_of_a_config_map_is_put_where_the_command_names_its_mount_path() -> None:
+    folder = Path("/pods/1")
+    given = ["python", "/s/train.py", "--path=/s", "sh -c 'cat /s/a'", "/s2/x", "/data/s/x", "a/s/b"]
+    assert with_folders(given, {"/s/": folder}) == [
+        "python",
+        "/pods/1/train.py",
+        "--path=/pods/1",
+        "sh -c 'cat /pods/1/a'",
+        "/s2/x",
+        "/data/s/x",
+        "a/s/b",
+    ]
