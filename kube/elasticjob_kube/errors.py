@@ -6,6 +6,16 @@ empty answer.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One of the things that are wrong with a refused object: a field, and what is wrong with its value."""
+
+    field: str
+    message: str
+
 
 class NoAccess(Exception):
     """No usable configuration: the API server's address, its certificate authority or the credentials are missing."""
@@ -18,7 +28,10 @@ class KubeError(Exception):
         status: HTTP status code; 0 when no answer came.
         reason: the machine-readable `reason` of the `Status` object, such as `AlreadyExists`; may be empty.
         message: the server's text; it names the field, the value and the bound where the server knows them.
+        causes: the same field by field; empty where the server does not tell them apart.
     """
+
+    causes: tuple[Cause, ...] = ()
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)

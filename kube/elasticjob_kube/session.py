@@ -26,7 +26,7 @@ from aiohttp import AddrInfoType
 from aiohttp.abc import AbstractStreamWriter
 
 from elasticjob_kube.access import Access, pod_access, uses_service_account
-from elasticjob_kube.errors import Expired, KubeError, NoAccess, Refused, TryLater, error_from
+from elasticjob_kube.errors import Cause, Expired, KubeError, NoAccess, Refused, TryLater, error_from
 from elasticjob_kube.resources import Resource
 from elasticjob_kube.salvage import cut
 
@@ -63,9 +63,19 @@ _DEAD_WATCH = 1.2
 """Of the longest life: by then the server has ended every watch that is not dead."""
 
 
+class _Cause(msgspec.Struct):
+    field: str = ""
+    message: str = ""
+
+
+class _Details(msgspec.Struct):
+    causes: list[_Cause] | None = None
+
+
 class _Reason(msgspec.Struct):
     reason: str = ""
     message: str = ""
+    details: _Details | None = None
 
 
 class WatchEvent(msgspec.Struct):
@@ -185,9 +195,26 @@ class Kube:
             data = await asyncio.to_thread(cut, data)
         return _decoded(data, as_type)
 
-    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Json:
-        """Create an object and return it as stored. `AlreadyExists` when the name is taken."""
-        return _object(await self.request("POST", resource.path(namespace), body=body))
+    async def create(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        body: Mapping[str, Any],
+        *,
+        dry_run: bool = False,
+        strict: bool = False,
+    ) -> Json:
+        """Create an object and return it as stored. `AlreadyExists` when the name is taken.
+
+        Args:
+            resource: its kind.
+            namespace: of the object.
+            body: the object.
+            dry_run: only check it; it is returned as it would be stored.
+            strict: refuse fields that the API server does not know, which it drops else.
+        """
+        params = {"dryRun": "All" if dry_run else "", "fieldValidation": "Strict" if strict else ""}
+        return _object(await self.request("POST", resource.path(namespace), params=params, body=body))
 
     async def replace(
         self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
@@ -429,7 +456,10 @@ def _error(response: aiohttp.ClientResponse, data: bytes) -> KubeError:
     wait = response.headers.get("Retry-After", "")
     retry_after = float(wait) if wait.isdigit() else None
     message = status.message or f"the API server answered {response.status} {response.reason}"
-    return error_from(response.status, status.reason, message, retry_after)
+    error = error_from(response.status, status.reason, message, retry_after)
+    if status.details is not None:
+        error.causes = tuple(Cause(cause.field, cause.message) for cause in status.details.causes or ())
+    return error
 
 
 async def _event(line: bytes) -> WatchEvent:
