@@ -1,6 +1,7 @@
 """The command `elasticjob`, also `kubectl elasticjob`: the list of commands; each is a function in a file of its own.
 
-Only the module of the command that is called is imported, so that `elasticjob --help` answers at once.
+Only the module of the command that is called is imported, so that `elasticjob --help` answers at once. Where packages
+are missing, as a worker needs few of them, it says which extra has them.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ import os
 import sys
 from collections.abc import Collection
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+if TYPE_CHECKING:
+    import typer
 
 COMMANDS = {
+    "init": ("jobs.init:init", "Write a commented job file for a framework."),
+    "submit": ("jobs.submit:submit", "Create a job from a job file or a Python script."),
     "list": ("jobs.listing:list_", "List jobs with their phase, workers, step and rate."),
     "describe": ("jobs.listing:describe", "Show a job on a page: roles, pods, plans, failures, events."),
     "query": ("query.command:query", "Ask a job's master: world, members, shards, auto-scaling."),
@@ -25,17 +29,21 @@ COMMANDS = {
     "wait": ("jobs.lifecycle:wait", "Wait until a job has reached a phase or a step."),
     "plans": ("jobs.listing:plans", "List a job's ScalePlans: who wanted what, what came of it."),
     "events": ("jobs.listing:events", "List what has happened to a job and its pods."),
+    "doctor": ("jobs.doctor:doctor", "Say what is missing for these commands, and what to do."),
     "convert": ("convert.command:convert", "Convert the job files of other operators."),
     "version": ("version:version", "Print the version of this command."),
 }
 """By name: where the function is, below this package, and the line of its help that the list shows."""
 _SIGNED = {"scale"}
 """Commands with an argument such as -1, which is no option."""
+_INSTALL = "pip install 'elasticjob[cli]'"
 GROUPS = {"dev": ("dev:dev", "A Kubernetes cluster on this machine, for trying out.")}
 
 
 def command_line(called: Collection[str]) -> typer.Typer:
     """Return the command line, in which only the commands that may be called now can be."""
+    import typer
+
     app = typer.Typer(
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -55,7 +63,14 @@ def command_line(called: Collection[str]) -> typer.Typer:
 def main() -> None:
     """Run the command that the arguments name."""
     completing = any(name.endswith("_COMPLETE") for name in os.environ)
-    command_line([*COMMANDS, *GROUPS] if completing else sys.argv[1:2])()
+    try:
+        command_line([*COMMANDS, *GROUPS] if completing else sys.argv[1:2])()
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if not package or package.startswith("elasticjob"):
+            raise
+        sys.stderr.write(f"error: {package} is not installed, which the command line needs: {_INSTALL}\n")
+        raise SystemExit(1) from error
 
 
 def _imported(place: str) -> Any:
@@ -68,6 +83,8 @@ def _not_called() -> None:
 
 
 def _empty_group() -> typer.Typer:
+    import typer
+
     group = typer.Typer()
     group.callback()(_not_called)
     return group

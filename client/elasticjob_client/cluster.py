@@ -8,18 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from elasticjob_kube.errors import KubeError, NoAccess, NotFound, TryLater
+from elasticjob_kube.errors import Cause, KubeError, NoAccess, NotFound, TryLater
 from elasticjob_kube.resources import Resource
 from elasticjob_kube.retry import retry
 from elasticjob_kube.session import Kube, connect
 
-from elasticjob_client.errors import ClientError, NoSuchObject
+from elasticjob_client.errors import ClientError, Invalid, NoSuchObject
 
 T = TypeVar("T")
 _CONNECTIONS = 8
 _PAUSES = (0.5, 1.0, 2.0, 4.0)
 """Seconds between the requests for one answer; an API server that is restarted is back by then, mostly."""
 _TURNED_AWAY = 429
+_AN_OBJECT = '"object": '
+_NO_FIELD = ("", "<nil>")
+"""Of a cause that is about no field: that further rules were not checked."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ def explained(cluster: Cluster, resource: Resource, name: str) -> Iterator[None]
 
     Raises:
         NoSuchObject: it is not there, or its kind is not.
+        Invalid: fields of it are wrong.
         ClientError: any other answer but success.
     """
     what = f"{resource.kind} {cluster.namespace}/{name}" if name else f"{resource.plural} of {cluster.namespace}"
@@ -75,7 +79,15 @@ def explained(cluster: Cluster, resource: Resource, name: str) -> Iterator[None]
     except NotFound as error:
         raise NoSuchObject(f"{what}: {_missing(error, resource, cluster)}") from error
     except KubeError as error:
+        if problems := [_problem(cause) for cause in error.causes if cause.field not in _NO_FIELD]:
+            raise Invalid(what, problems) from error
         raise ClientError(f"{what}: {error.message}") from error
+
+
+def _problem(cause: Cause) -> str:
+    """Return field and message, without the API server's words that say nothing or say the field once more."""
+    message = cause.message.removeprefix("Invalid value: ").removeprefix(_AN_OBJECT)
+    return f"{cause.field}: {message.replace(f'{cause.field} in body ', '').removeprefix(f'{cause.field} ')}"
 
 
 async def ask(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class ClientError(Exception):
     """What was asked for was not done."""
@@ -25,3 +27,16 @@ class MasterUnavailable(ClientError):
 
 class MasterUnreachable(ClientError):
     """The master does not answer at its address."""
+
+
+class Invalid(ClientError):
+    """The API server refuses an object for what its fields have.
+
+    Attributes:
+        problems: a line for each field: its path, its value, and the bound or what to do.
+    """
+
+    def __init__(self, what: str, problems: Sequence[str]) -> None:
+        separator = " " if len(problems) == 1 else "\n  "
+        super().__init__(f"{what} is refused:{separator}" + separator.join(problems))
+        self.problems = tuple(problems)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -32,8 +33,15 @@ def run(access: Access, work: Callable[[Cluster], Awaitable[T]]) -> T:
         async with open_cluster(access) as cluster:
             return await work(cluster)
 
-    try:
+    with reported():
         return asyncio.run(with_cluster())
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """Turn an error into one line and an exit code by its kind, and Ctrl-C into its exit code."""
+    try:
+        yield
     except ClientError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(_exit_code(error)) from error

@@ -1,0 +1,36 @@
+"""Submits and handles jobs from Python, outside of a training: `from elasticjob.client import Client`.
+
+It needs more than a worker does, so it is an extra: `pip install 'elasticjob[client]'`.
+"""
+
+try:
+    from elasticjob_client.aio import AsyncClient
+    from elasticjob_client.aio_job import AsyncJob
+    from elasticjob_client.client import Client, Job
+    from elasticjob_client.errors import (
+        ClientError,
+        Invalid,
+        JobEnded,
+        MasterUnavailable,
+        MasterUnreachable,
+        NoSuchObject,
+        NotInTime,
+    )
+except ModuleNotFoundError as error:
+    raise ImportError(
+        f"elasticjob.client needs {error.name}, which is not installed: pip install 'elasticjob[client]'"
+    ) from error
+
+__all__ = [
+    "AsyncClient",
+    "AsyncJob",
+    "Client",
+    "ClientError",
+    "Invalid",
+    "Job",
+    "JobEnded",
+    "MasterUnavailable",
+    "MasterUnreachable",
+    "NoSuchObject",
+    "NotInTime",
+]

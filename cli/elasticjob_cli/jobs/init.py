@@ -1,0 +1,40 @@
+"""`elasticjob init`: a job file to begin with."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from elasticjob_api.frameworks import FRAMEWORKS
+from elasticjob_client.errors import ClientError
+from elasticjob_client.starter import IMAGE, starter
+
+from elasticjob_cli.jobs.options import reported
+
+Framework = StrEnum("Framework", {name: name for name in FRAMEWORKS})  # type: ignore[misc]
+
+
+def init(
+    framework: Annotated[Framework, typer.Option(help="Whose environment the training reads.")],
+    name: Annotated[str, typer.Option(help="Name of the job, and of the file: NAME.yaml.")] = "train",
+    image: Annotated[str, typer.Option(help="Image with train.py and what it imports.")] = IMAGE,
+) -> None:
+    """Write a commented job file for a framework.
+
+    It is NAME.yaml in this folder, for `elasticjob submit`. A file that is there is kept.
+    """
+    path = Path(f"{name}.yaml")
+    with reported():
+        if path.name != str(path):
+            raise ClientError(f"name {name[:80]!r} is no name of a job: give letters, digits and dashes")
+        text = starter(framework.value, name=name, image=image)
+        try:
+            with path.open("x") as file:
+                file.write(text)
+        except FileExistsError as error:
+            raise ClientError(f"{path} is there already; give another --name, or remove it") from error
+        except OSError as error:
+            raise ClientError(f"{path} cannot be written: {error.strerror or error}") from error
+    typer.echo(f"{path} is written; change image and command, then: elasticjob submit {path}")

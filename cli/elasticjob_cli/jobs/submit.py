@@ -1,0 +1,129 @@
+"""`elasticjob submit`: a job from a job file, or from a Python script."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from elasticjob_api.frameworks import FRAMEWORKS
+from elasticjob_client.cluster import Access, Cluster
+from elasticjob_client.errors import ClientError
+from elasticjob_client.manifests import Training, Workers, parse_env, parse_workers
+from elasticjob_client.submission import Submission, in_namespace_of, of_job_file, of_script, read_job_file
+from elasticjob_client.submission import submit as create
+from elasticjob_kube.resources import ELASTIC_JOBS
+
+from elasticjob_cli.jobs.options import Context, Kubeconfig, Namespace, reported, run
+
+Json = dict[str, Any]
+_SCRIPT = ".py"
+Framework = StrEnum("Framework", {name: name for name in FRAMEWORKS})  # type: ignore[misc]
+
+
+class DryRun(StrEnum):
+    """Who checks a job that is not created."""
+
+    CLIENT = "client"
+    SERVER = "server"
+
+
+class Format(StrEnum):
+    """How what is created is printed."""
+
+    YAML = "yaml"
+    NAME = "name"
+
+
+def submit(
+    file: Annotated[str, typer.Argument(help="A job file (YAML; - for standard input), or a Python script.")],
+    args: Annotated[list[str] | None, typer.Argument(help="Arguments of the script, after --.")] = None,
+    image: Annotated[str | None, typer.Option(help="Image for the script; it needs python.")] = None,
+    workers: Annotated[
+        str | None, typer.Option(help="Workers (4), or the fewest and the most (2:8).", metavar="N|MIN:MAX")
+    ] = None,
+    framework: Annotated[Framework | None, typer.Option(help="Default: custom.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the job; default: the script's and some letters.")] = None,
+    gpus: Annotated[int | None, typer.Option(help="GPUs of each worker.", min=0, max=64)] = None,
+    cpu: Annotated[str | None, typer.Option(help="CPU that each worker requests, such as 500m.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Memory of each worker, such as 4Gi.")] = None,
+    env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; may be given more than once.")] = None,
+    dry_run: Annotated[DryRun | None, typer.Option(help="Create nothing; server: it checks the job.")] = None,
+    output: Annotated[Format | None, typer.Option("--output", "-o", help="Print the job, or its name.")] = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Create a job from a job file or a Python script.
+
+    A script of at most 768 KiB goes with the job; what it imports is in the image.
+    """
+    given = {
+        "--image": image,
+        "--workers": workers,
+        "--framework": framework,
+        "--name": name,
+        "--gpus": gpus,
+        "--cpu": cpu,
+        "--memory": memory,
+        "--env": env,
+        "arguments": args,
+    }
+    with reported():
+        if Path(file).suffix == _SCRIPT:
+            training = Training(
+                command=args or (),
+                image=_needed(image),
+                workers=parse_workers(workers) if workers else Workers(1),
+                framework=framework.value if framework else "custom",
+                gpus=gpus or 0,
+                cpu=cpu,
+                memory=memory,
+                env=parse_env(env or ()),
+            )
+            submission = of_script(Path(file), training, name=name)
+        else:
+            submission = _of_file(file, [option for option, value in given.items() if value])
+    if dry_run is DryRun.CLIENT:
+        _print(submission, submission.manifests(), output, dry_run)
+        return
+
+    async def work(cluster: Cluster) -> Json:
+        where = in_namespace_of(cluster, submission, chosen=namespace)
+        return await create(where, submission, dry_run=dry_run is not None)
+
+    made = run(Access(kubeconfig, context, namespace), work)
+    made["metadata"].pop("managedFields", None)
+    _print(submission, [made], output, dry_run)
+
+
+def _needed(image: str | None) -> str:
+    if not image:
+        raise ClientError("give --image: a script runs in a container, in an image with what it imports")
+    return image
+
+
+def _of_file(file: str, options: list[str]) -> Submission:
+    """Return the submission of a job file, to which no options of scripts are given."""
+    if options:
+        raise ClientError(f"{', '.join(options)}: only for scripts ({_SCRIPT}); a job file says it itself")
+    if file == "-":
+        return of_job_file(sys.stdin.read(), source="standard input")
+    return read_job_file(Path(file))
+
+
+def _print(submission: Submission, made: list[Json], output: Format | None, dry_run: DryRun | None) -> None:
+    metadata = made[0]["metadata"]
+    name = metadata.get("name") or f"{metadata.get('generateName', '')}…"
+    if output is Format.NAME:
+        typer.echo(f"{ELASTIC_JOBS.plural}.{ELASTIC_JOBS.group}/{name}")
+    elif output is Format.YAML:
+        typer.echo(yaml.safe_dump_all(made, sort_keys=False, allow_unicode=True), nl=False)
+    elif dry_run is not None:
+        by = "the API server takes it" if dry_run is DryRun.SERVER else "not shown to the API server"
+        typer.echo(f"job {name} would be created ({by})")
+    else:
+        typer.echo(f"job {name} is submitted; elasticjob wait {name} waits for its end")

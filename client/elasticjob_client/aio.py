@@ -1,0 +1,161 @@
+"""The Python client, asynchronous: jobs of a cluster are submitted, found and handled. `client.py` is its twin."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from elasticjob_api.elasticjob import ElasticJob
+
+from elasticjob_client import functions, manifests, submission
+from elasticjob_client.aio_job import AsyncJob
+from elasticjob_client.cluster import Access, Cluster, open_cluster
+from elasticjob_client.errors import ClientError
+from elasticjob_client.jobs import get_job, list_jobs, read
+from elasticjob_client.manifests import Training, Workers
+from elasticjob_client.milestones import parse_phase
+from elasticjob_client.submission import Submission
+
+
+class AsyncClient:
+    """A user's access to the jobs of a cluster, by a kubeconfig as `kubectl` finds it, or by a pod's service account.
+
+    It connects when it is first used, and belongs to one event loop. Use it with `async with`, or `close` it.
+    """
+
+    def __init__(
+        self,
+        *,
+        namespace: str | None = None,
+        context: str | None = None,
+        kubeconfig: str | PathLike[str] | None = None,
+    ) -> None:
+        """Take note of the cluster.
+
+        Args:
+            namespace: of the jobs; None: the context's.
+            context: of the kubeconfig; None: its current one.
+            kubeconfig: path of the file; None: as kubectl finds it.
+        """
+        self._access = Access(None if kubeconfig is None else Path(kubeconfig), context, namespace)
+        self._stack = AsyncExitStack()
+        self._opening = asyncio.Lock()
+        self._cluster: Cluster | None = None
+
+    async def train(
+        self,
+        what: str | PathLike[str] | Callable[..., object],
+        *,
+        image: str,
+        workers: int | tuple[int, int] = 1,
+        gpus: int = 0,
+        framework: str = "custom",
+        args: Sequence[str] = (),
+        fn_args: Sequence[object] = (),
+        env: Mapping[str, str] | None = None,
+        cpu: str | None = None,
+        memory: str | None = None,
+        name: str | None = None,
+        dry_run: bool = False,
+    ) -> AsyncJob:
+        """Create a job in which each worker runs a script or calls a function.
+
+        Args:
+            what: path of a Python script, or a function; what it returns is not kept.
+            image: of the containers; it needs Python, for a function of this one's minor version.
+            workers: their number, or the fewest, with which it begins, and the most.
+            gpus: of each worker.
+            framework: whose environment each process gets: pytorch, jax, horovod, tensorflow, mxnet or custom.
+            args: of a script.
+            fn_args: of a function.
+            env: variables.
+            cpu: that each worker requests, such as "500m".
+            memory: that each worker requests and is limited to, such as "4Gi".
+            name: of the job; None: one that begins with the name of `what`.
+            dry_run: let the API server check it, and create nothing.
+
+        Raises:
+            Invalid: the API server refuses fields of it.
+            ClientError: the script cannot be read or the function not be pickled, it is too large, or the job is
+                refused for another reason. Nothing is left.
+        """
+        training = Training(
+            command=args,
+            image=image,
+            workers=_workers(workers),
+            framework=framework,
+            gpus=gpus,
+            cpu=cpu,
+            memory=memory,
+            env=env or {},
+        )
+        return await self._create(_submission(what, training, fn_args, name), dry_run=dry_run)
+
+    async def submit(self, file: str | PathLike[str], *, dry_run: bool = False) -> AsyncJob:
+        """Create the job of a job file (YAML) as it stands. Raises as `train` does."""
+        return await self._create(submission.read_job_file(Path(file)), dry_run=dry_run)
+
+    async def get(self, name: str) -> AsyncJob:
+        """Return a job. Raises `NoSuchObject`, `ClientError`."""
+        return AsyncJob(self._connected, await get_job(await self._connected(), name))
+
+    async def list(self, *, all_namespaces: bool = False, phase: str | None = None) -> list[AsyncJob]:
+        """Return the jobs, by namespace and name. Raises `ClientError`.
+
+        Args:
+            all_namespaces: not only those of the client's namespace.
+            phase: those in this one only, such as "running".
+        """
+        chosen = None if phase is None else parse_phase(phase)
+        found = await list_jobs(await self._connected(), all_namespaces=all_namespaces, phase=chosen)
+        return [AsyncJob(self._connected, read(job, ElasticJob)) for job in found]
+
+    async def close(self) -> None:
+        """End the connection; the next call makes another one."""
+        self._cluster = None
+        await self._stack.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _create(self, wanted: Submission, *, dry_run: bool) -> AsyncJob:
+        cluster = submission.in_namespace_of(await self._connected(), wanted, chosen=self._access.namespace)
+        made: dict[str, Any] = await submission.submit(cluster, wanted, dry_run=dry_run)
+        return AsyncJob(self._connected, read(made, ElasticJob))
+
+    async def _connected(self) -> Cluster:
+        async with self._opening:
+            if self._cluster is None:
+                self._cluster = await self._stack.enter_async_context(open_cluster(self._access))
+            return self._cluster
+
+
+def _workers(number: int | tuple[int, int]) -> Workers:
+    return manifests.workers(*number) if isinstance(number, tuple) else manifests.workers(number)
+
+
+def _submission(
+    what: str | PathLike[str] | Callable[..., object], training: Training, fn_args: Sequence[object], name: str | None
+) -> Submission:
+    if callable(what):
+        if training.command:
+            raise ClientError("args are a script's; give fn_args to a function")
+        return submission.of_files(
+            functions.pack(what, fn_args),
+            functions.training(training),
+            source=functions.function_name(what),
+            name=name,
+        )
+    if fn_args:
+        raise ClientError("fn_args are a function's; give args to a script")
+    return submission.of_script(Path(what), training, name=name)

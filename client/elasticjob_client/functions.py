@@ -1,0 +1,108 @@
+"""Packs a function and its arguments as files that `run_function.py` runs in a container.
+
+The function is pickled by value, with what it closes over. cloudpickle's own source goes with it, so that an image
+needs nothing but Python; so does the source of the function's file, so that a traceback shows lines.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib import resources
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+
+from elasticjob_client.errors import ClientError
+from elasticjob_client.manifests import Training, script_command
+from elasticjob_client.run_function import EXIT_OTHER_PYTHON
+
+MAIN = "main.py"
+"""The program that runs the function."""
+_MAX_SOURCE_BYTES = 128 * 1024
+"""A larger source does not go with the function; a traceback then has file and line number only."""
+
+
+def pack(function: Callable[..., object], arguments: Sequence[object] = ()) -> dict[str, bytes]:
+    """Return the files that run a function, by name.
+
+    Args:
+        function: what each training process calls.
+        arguments: with what.
+
+    Raises:
+        ClientError: cloudpickle is not installed, or something of the function cannot be pickled.
+    """
+    try:
+        import cloudpickle
+        from cloudpickle import cloudpickle as implementation
+    except ModuleNotFoundError as error:
+        raise ClientError("to train a function, cloudpickle is needed: pip install 'elasticjob[client]'") from error
+    try:
+        with _own_modules_by_value(function):
+            pickled: bytes = cloudpickle.dumps((function, tuple(arguments)))
+    except Exception as error:  # whatever a user's object raises when it is pickled
+        name = getattr(function, "__qualname__", function)
+        raise ClientError(
+            f"function {name} cannot be pickled: {error}; open files, locks and connections inside of it, or submit a "
+            "script"
+        ) from error
+    about = {"python": list(sys.version_info[:2]), "source": _source(function)}
+    return {
+        MAIN: resources.files("elasticjob_client").joinpath("run_function.py").read_bytes(),
+        "function.pickle": pickled,
+        "function.json": msgspec.json.encode(about),
+        "cloudpickle.py": inspect.getsource(implementation).encode(),
+    }
+
+
+def training(of: Training) -> Training:
+    """Return the training whose workers run the packed function."""
+    other_python = {"action": "FailJob", "exitCodes": [EXIT_OTHER_PYTHON]}
+    return replace(of, command=script_command(MAIN), restart_rules=[other_python, *of.restart_rules])
+
+
+def function_name(function: Callable[..., object]) -> str:
+    """Return what to name a job after."""
+    name: str = getattr(function, "__name__", "")
+    return PurePath(name).name if name.isidentifier() else "function"
+
+
+@contextmanager
+def _own_modules_by_value(function: Any) -> Iterator[None]:
+    """Pickle by value what is in the function's package, unless that is installed: no image has it."""
+    import cloudpickle
+
+    module = sys.modules.get(getattr(inspect.unwrap(function), "__module__", None) or "")
+    file = getattr(module, "__file__", None)
+    if module is None or file is None or module.__name__ == "__main__" or _is_installed(file):
+        yield
+        return
+    package = sys.modules.get(module.__name__.partition(".")[0], module)
+    chosen = package if module.__name__.startswith(f"{package.__name__}.") else module
+    cloudpickle.register_pickle_by_value(chosen)
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(chosen)
+
+
+def _is_installed(file: str) -> bool:
+    paths = sysconfig.get_paths()
+    return any(PurePath(file).is_relative_to(paths[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+
+def _source(function: Any) -> dict[str, str]:
+    """Return the text of the file in which a function is written, by the name that its code has for it."""
+    function = inspect.unwrap(function)
+    try:
+        lines, _ = inspect.findsource(function)
+    except (OSError, TypeError):  # such as of a function that was typed into an interpreter
+        return {}
+    text = "".join(lines)
+    return {function.__code__.co_filename: text} if len(text.encode()) <= _MAX_SOURCE_BYTES else {}

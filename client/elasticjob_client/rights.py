@@ -1,0 +1,84 @@
+"""What the commands need to be allowed, and how the API server is asked whether it is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from elasticjob_kube.resources import (
+    CONFIG_MAPS,
+    ELASTIC_JOBS,
+    EVENTS,
+    PODS,
+    SCALE_INS,
+    SCALE_OUTS,
+    SCALE_PLANS,
+    SECRETS,
+    Resource,
+)
+
+Json = dict[str, Any]
+REVIEWS = Resource(
+    "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
+)
+Verb = Literal["get", "list", "watch", "create", "patch", "delete"]
+
+
+@dataclass(frozen=True)
+class Right:
+    """A verb on a kind of object."""
+
+    verb: Verb
+    resource: Resource
+    subresource: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verb} {'/'.join(filter(None, (self.resource.plural, self.subresource)))}"
+
+    def review(self, namespace: str) -> Json:
+        """Return the question whether the one who asks has it in a namespace."""
+        attributes = {
+            "verb": self.verb,
+            "group": self.resource.group,
+            "resource": self.resource.plural,
+            "subresource": self.subresource,
+            "namespace": namespace,
+        }
+        return {
+            "apiVersion": REVIEWS.api_version,
+            "kind": REVIEWS.kind,
+            "spec": {"resourceAttributes": attributes},
+        }
+
+
+@dataclass(frozen=True)
+class Need:
+    """What some commands need, and a ClusterRole that has it."""
+
+    commands: str
+    rights: Sequence[Right]
+    role: str
+
+
+NEEDS = (
+    Need(
+        "list, describe, plans, events, wait",
+        (
+            *(Right(verb, ELASTIC_JOBS) for verb in ("get", "list", "watch")),
+            *(Right("list", resource) for resource in (SCALE_PLANS, PODS, EVENTS)),
+        ),
+        "view",
+    ),
+    Need("submit", (Right("create", ELASTIC_JOBS), Right("create", CONFIG_MAPS)), "edit"),
+    Need("suspend, resume, stop, delete", (Right("patch", ELASTIC_JOBS), Right("delete", ELASTIC_JOBS)), "edit"),
+    Need(
+        "scale",
+        (
+            *(Right("create", resource) for resource in (SCALE_PLANS, SCALE_INS, SCALE_OUTS)),
+            *(Right("watch", resource) for resource in (SCALE_PLANS, SCALE_INS, SCALE_OUTS)),
+        ),
+        "edit",
+    ),
+    Need("query", (Right("get", SECRETS),), "edit"),
+)

@@ -1,0 +1,110 @@
+"""Writes a commented job file to begin with, for each framework. Pure.
+
+The job is the one that `submit` makes. What the comments say of a field, and the default of a field that is left out,
+are taken from the API's types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import yaml
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+from msgspec import inspect as mi
+
+from elasticjob_client.manifests import Training, Workers, job_manifest
+from elasticjob_client.served_fields import plain, struct_of
+
+Json = dict[str, Any]
+Path = tuple[str, ...]
+_OPTIONS: Mapping[Path, Sequence[str]] = {
+    ("spec", "replicaSpecs", names.ROLE_WORKER): ("restartLimit", "drainSeconds", "autoScale"),
+    ("spec", "autoscaling"): ("enabled", "cooldownSeconds"),
+    ("spec", "runPolicy"): ("backoffLimit", "cleanPodPolicy", "startPolicy", "suspend"),
+}
+"""Fields that a user may want to know first: shown with their defaults, commented out."""
+OPTION = "#"
+"""Begins a line with a field that counts when this is taken away; a comment has a space after it."""
+IMAGE = "registry.example/train:1"
+_TRAINING = Training(("python", "train.py"), IMAGE, Workers(2, 1, 4), cpu="1", memory="2Gi")
+
+
+def starter(framework: str, *, name: str, image: str = IMAGE) -> str:
+    """Return a job file.
+
+    Args:
+        framework: of `FRAMEWORKS`.
+        name: of the job.
+        image: of its containers, in which is `train.py`.
+
+    Raises:
+        ClientError: there is no such framework.
+    """
+    job = job_manifest(name, replace(_TRAINING, framework=framework, image=image))
+    head = (
+        f"# elasticjob submit {name}.yaml",
+        "# All fields: kubectl explain ej.spec --recursive. To use a field that is commented out, remove its #.",
+    )
+    return "\n".join([*head, *_lines(job, struct_of(ElasticJob), ())]) + "\n"
+
+
+def _lines(value: Json, known: mi.Type | None, path: Path) -> Iterator[str]:
+    """Yield the lines of a mapping, and after them those of its options."""
+    indent = "  " * len(path)
+    for name, each in value.items():
+        field = _field(known, name)
+        if (description := _description(field)) and not _is_other_role(path):
+            yield f"{indent}# {description}"
+        if isinstance(each, dict) and "template" not in (*path, name):
+            yield f"{indent}{name}:"
+            yield from _lines(each, _type_of(field), (*path, name))
+        else:
+            yield from (f"{indent}{line}" for line in yaml.safe_dump({name: each}, sort_keys=False).splitlines())
+    for parent, options in _OPTIONS.items():
+        if parent == path:
+            yield from _option_lines(options, known, indent)
+        elif parent[:-1] == path and parent[-1] not in value:
+            yield f"{indent}{OPTION}{parent[-1]}:"
+            yield from _option_lines(options, _type_of(_field(known, parent[-1])), f"{indent}{OPTION}  ")
+
+
+def _is_other_role(path: Path) -> bool:
+    """Whether a path is in a role whose fields are explained at the worker's."""
+    return path[1:2] == ("replicaSpecs",) and path[2:3] not in ((), (names.ROLE_WORKER,))
+
+
+def _option_lines(options: Sequence[str], known: mi.Type | None, indent: str) -> Iterator[str]:
+    """Yield a comment and a commented-out line for each option."""
+    spaces = indent.replace(OPTION, "")
+    for name in options:
+        field = _field(known, name)
+        assert isinstance(field, mi.Field)
+        default = yaml.safe_dump(msgspec.to_builtins(field.default)).splitlines()[0]
+        yield f"{spaces}# {_description(field)}"
+        yield f"{indent if OPTION in indent else indent + OPTION}{name}: {default}"
+
+
+def _field(known: mi.Type | None, name: str) -> mi.Field | mi.Type | None:
+    """Return the field of a structure, or the type of a mapping's values."""
+    found = None if known is None else plain(known)
+    if isinstance(found, mi.DictType):
+        return found.value_type
+    if isinstance(found, mi.StructType):
+        return next((field for field in found.fields if field.encode_name == name), None)
+    return None
+
+
+def _type_of(field: mi.Field | mi.Type | None) -> mi.Type | None:
+    return field.type if isinstance(field, mi.Field) else field
+
+
+def _description(field: mi.Field | mi.Type | None) -> str:
+    """Return what the API says of a field."""
+    found = _type_of(field) if isinstance(field, mi.Field) else None
+    if isinstance(found, mi.Metadata):
+        return str((found.extra_json_schema or {}).get("description", ""))
+    return ""

@@ -1,0 +1,127 @@
+"""A first job by `submit` and by Python: a script and a function reach their pods, train, are scaled and end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from elasticjob.client import AsyncClient, Client, ClientError, JobEnded, NoSuchObject
+from elasticjob_client.cluster import Cluster as Session
+from elasticjob_client.functions import pack, training
+from elasticjob_client.manifests import Training
+from elasticjob_client.submission import of_files, submit
+from elasticjob_kube.resources import CONFIG_MAPS
+
+from tests.support.e2e import images
+from tests.support.e2e.sandbox import Sandbox
+from tests.support.wait import until, wait_until
+
+COMMAND = Path(sys.executable).with_name("elasticjob")
+SCRIPT = """\
+import pathlib, sys, time
+import elasticjob
+folder = pathlib.Path(sys.argv[1])
+step = 0
+while not (folder / "finish").exists():
+    step += 1
+    time.sleep(0.05)
+    elasticjob.report_step(step, total=1_000_000, samples=4)
+    if elasticjob.should_stop():
+        elasticjob.confirm_stop()
+        raise SystemExit(0)
+"""
+WORD = "of the module"
+
+
+def count(last: int, failing: bool) -> None:
+    """Train: what each worker of the function's job runs."""
+    import elasticjob
+
+    print(f"rank {elasticjob.world().rank} of {elasticjob.world().size}, {WORD}", flush=True)
+    for step in range(last):
+        elasticjob.report_step(step + 1, total=last)
+    if failing:
+        raise ValueError("no luck")
+
+
+@pytest.fixture
+def client(sandbox: Sandbox) -> Iterator[Client]:
+    with Client(namespace=sandbox.namespace, kubeconfig=sandbox.cluster.kubeconfig) as made:
+        yield made
+
+
+@pytest.mark.thorough
+@pytest.mark.embedded_only("the script ends when there is a file of this machine")
+def test_a_script_is_submitted_scaled_by_python_and_ends_and_its_history_is_told(
+    sandbox: Sandbox, client: Client, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    access = [f"--kubeconfig={sandbox.cluster.kubeconfig}", f"--namespace={sandbox.namespace}"]
+    options = [f"--image={images.TRAINER}", "--workers=2:4", "-o", "name", "--", str(tmp_path)]
+    command: list[str | Path] = [COMMAND, "submit", *access, str(tmp_path / "train.py"), *options]
+    submitted = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    job = client.get(submitted.strip().rpartition("/")[2])
+    assert job.wait("running", timeout=60).wait("step=5", timeout=60).phase == "Running"
+    assert (job.last_seen.status.workers, job.last_seen.spec.replica_specs["worker"].max_replicas) == ("2/2", 4)
+    plan = job.scale(3, wait=True, timeout=60)
+    assert [(each.metadata.name, each.status.change) for each in job.plans()] == [(plan, "worker 2 to 3")]
+    with pytest.raises(ClientError, match="maxReplicas 4"):
+        job.scale("+5", wait=True, timeout=60)
+    wait_until("a sample of three", lambda: any(each["world_size"] == 3 for each in samples(job.history())))
+    assert [each.name for each in client.list(phase="running")] == [job.name]
+    assert "ScalingSucceeded" in {event.reason for event in job.events()}
+    (tmp_path / "finish").touch()
+    assert job.wait(timeout=60).phase == "Succeeded"
+    with pytest.raises(JobEnded):
+        job.suspend()
+    assert "Succeeded" in job._repr_html_()
+    job.delete()
+    with pytest.raises(NoSuchObject):
+        job.refresh()
+
+
+def samples(history: object) -> list[dict[str, float]]:
+    """Return the samples of a history, also where it is a DataFrame."""
+    found: list[dict[str, float]] = history if isinstance(history, list) else history.to_dict("records")  # type: ignore[attr-defined]
+    return found
+
+
+async def test_a_function_runs_in_each_worker_and_its_error_is_the_pods_last_word(sandbox: Sandbox) -> None:
+    access = {"namespace": sandbox.namespace, "kubeconfig": sandbox.cluster.kubeconfig}
+    async with AsyncClient(**access) as client:  # type: ignore[arg-type]
+        good = await client.train(count, fn_args=(20, False), image=images.TRAINER, workers=2, name="good")
+        bad = await client.train(count, fn_args=(1, True), image=images.TRAINER, name="bad")
+        await good.wait(timeout=90)
+        with Client(**access) as twin:  # type: ignore[arg-type]
+            assert twin.get("good").phase == "Succeeded", "a client without a loop works where one runs"
+
+        async def last_words() -> str:
+            return next((failure.message for failure in (await bad.refresh()).status.failures), "")
+
+        await until("the last words of the worker", last_words, lambda words: words.endswith("ValueError: no luck"))
+        await asyncio.gather(good.delete(), bad.delete())
+        await other_python_ends_the_job(sandbox, client)
+
+    async def scripts() -> list[str]:
+        found = await sandbox.kube.list(CONFIG_MAPS, sandbox.namespace)
+        return [each["metadata"]["name"] for each in found["items"] if "-script-" in each["metadata"]["name"]]
+
+    await until("the functions to go with their jobs", scripts, lambda left: not left)
+
+
+async def other_python_ends_the_job(sandbox: Sandbox, client: AsyncClient) -> None:
+    """Submit a function as from another Python: the job fails at once, and says why."""
+    files = pack(count, (1, False))
+    about = json.loads(files["function.json"])
+    files["function.json"] = json.dumps({**about, "python": [3, 8]}).encode()
+    wanted = of_files(files, training(Training((), images.TRAINER)), source="old", name="old")
+    await submit(Session(sandbox.kube, sandbox.namespace), wanted)
+    status = (await (await client.get("old")).wait("failed", timeout=60)).last_seen.status
+    assert "the function comes from Python 3.8" in status.message
+    assert status.restarts == 0
+    await (await client.get("old")).delete()

@@ -1,0 +1,260 @@
+"""Jobs are created, or refused and nothing is left, by a real API server; `init` and `doctor` tell the truth."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from elasticjob_api.frameworks import FRAMEWORKS
+from elasticjob_client.cluster import Access
+from elasticjob_client.cluster import Cluster as Session
+from elasticjob_client.diagnosis import POLICIES, Finding, diagnose
+from elasticjob_client.errors import ClientError, Invalid
+from elasticjob_client.manifests import Training, script_command
+from elasticjob_client.starter import OPTION, starter
+from elasticjob_client.submission import of_files, of_job_file, submit
+from elasticjob_kube.errors import Refused
+from elasticjob_kube.resources import CONFIG_MAPS, ELASTIC_JOBS, LEASES, SERVICE_ACCOUNTS, Resource
+from elasticjob_kube.session import Kube
+from elasticjob_localcluster import cluster as clusters
+from elasticjob_localcluster.cluster import Cluster
+
+from tests.conftest import REPOSITORY
+from tests.support.service_accounts import kubeconfig_of
+from tests.support.wait import until
+
+COMMAND = Path(sys.executable).with_name("elasticjob")
+SCRIPT = {"train.py": b"print('trained')\n"}
+_OPTION_LINE = re.compile(rf"^( *){OPTION}(?! \S)(.*)$", re.MULTILINE)
+
+
+def training(**options: Any) -> Training:
+    return Training(script_command("train.py"), "registry.example/train:1", **options)
+
+
+async def left_in(kube: Kube, namespace: str) -> list[str]:
+    """Return what there is of jobs and of their files."""
+    found = [*(await kube.list(ELASTIC_JOBS, namespace))["items"], *(await kube.list(CONFIG_MAPS, namespace))["items"]]
+    return [each["metadata"]["name"] for each in found if each["metadata"]["name"] != "kube-root-ca.crt"]
+
+
+async def test_a_script_is_in_a_config_map_that_goes_with_its_job(kube: Kube, namespace: str) -> None:
+    submission = of_files(SCRIPT, training(), source="train.py", name=None)
+    made = await submit(Session(kube, namespace), submission)
+    files = await kube.get(CONFIG_MAPS, namespace, submission.config_map)
+    assert files["data"] == {"train.py": "print('trained')\n"}
+    assert [owner["uid"] for owner in files["metadata"]["ownerReferences"]] == [made["metadata"]["uid"]]
+    await kube.delete(ELASTIC_JOBS, namespace, made["metadata"]["name"])
+
+    async def nothing_left() -> bool:
+        return not await left_in(kube, namespace)
+
+    await until("the files to go with the job", nothing_left)
+
+
+async def test_nothing_is_left_of_what_is_refused_or_only_tried(kube: Kube, namespace: str) -> None:
+    session = Session(kube, namespace)
+    await submit(session, of_files(SCRIPT, training(), source="train.py", name=None), dry_run=True)
+    with pytest.raises(Invalid) as refused:
+        await submit(session, of_files(SCRIPT, training(memory="1X"), source="train.py", name="Capital"))
+    assert any(problem.startswith('metadata.name: "Capital"') for problem in refused.value.problems)
+    assert any('limits.memory: "1X": should match' in problem for problem in refused.value.problems)
+    with pytest.raises(ClientError, match="not found"):
+        await submit(Session(kube, "no-such-namespace"), of_files(SCRIPT, training(), source="a", name=None))
+    assert await left_in(kube, namespace) == []
+
+
+class FilesRefused(Kube):
+    """A session whose ConfigMaps are refused, though they were not when they were tried out."""
+
+    def __init__(self, kube: Kube) -> None:
+        self.__dict__.update(kube.__dict__)
+
+    async def create(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        body: Mapping[str, Any],
+        *,
+        dry_run: bool = False,
+        strict: bool = False,
+    ) -> dict[str, Any]:
+        if resource is CONFIG_MAPS and not dry_run:
+            raise Refused(403, "Forbidden", "exceeded quota")
+        return await super().create(resource, namespace, body, dry_run=dry_run, strict=strict)
+
+
+async def test_a_job_whose_files_are_refused_after_all_is_deleted_and_no_other_of_its_name(
+    kube: Kube, namespace: str
+) -> None:
+    session = Session(FilesRefused(kube), namespace)
+    with pytest.raises(ClientError, match="exceeded quota"):
+        await submit(session, of_files(SCRIPT, training(), source="train.py", name="one"))
+    assert await left_in(kube, namespace) == []
+    await submit(Session(kube, namespace), of_job_file(starter("jax", name="one"), source="one.yaml"))
+    with pytest.raises(ClientError, match="already exists"):
+        await submit(session, of_files(SCRIPT, training(), source="train.py", name="one"))
+    assert await left_in(kube, namespace) == ["one"]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+async def test_the_job_file_of_each_framework_is_taken_with_and_without_its_options(
+    kube: Kube, namespace: str, framework: str
+) -> None:
+    text = starter(framework, name="first")
+    with_options = _OPTION_LINE.sub(r"\1\2", text)
+    spec = yaml.safe_load(with_options)["spec"]
+    assert (spec["autoscaling"]["enabled"], spec["replicaSpecs"]["worker"]["drainSeconds"]) == (False, 30)
+    assert "autoscaling" not in yaml.safe_load(text)["spec"]
+    stored = [
+        await submit(Session(kube, namespace), of_job_file(each, source="first.yaml"), dry_run=True)
+        for each in (text, with_options)
+    ]
+    assert stored[0]["spec"] == stored[1]["spec"], "the options are not the defaults"
+
+
+async def elasticjob(cluster: Cluster, namespace: str, *arguments: str, folder: Path) -> tuple[int, str, str]:
+    """Run a command; return exit code and what it has printed."""
+    access = [f"--kubeconfig={cluster.kubeconfig}", f"--namespace={namespace}"]
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(COMMAND, *arguments, *access, cwd=folder, stdout=pipe, stderr=pipe)
+    out, err = await asyncio.wait_for(process.communicate(), 100)
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+async def test_the_command_prints_what_it_creates_and_what_is_wrong(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async def ran(*arguments: str) -> tuple[int, str, str]:
+        return await elasticjob(cluster, namespace, *arguments, folder=tmp_path)
+
+    (tmp_path / "train.py").write_text("print()\n")
+    initialized = subprocess.run([COMMAND, "init", "--framework=jax", "--name=mine"], cwd=tmp_path, check=True)
+    assert initialized.returncode == 0
+    assert await ran("submit", "mine.yaml", "--dry-run=server") == (
+        0,
+        "job mine would be created (the API server takes it)\n",
+        "",
+    )
+    assert await left_in(kube, namespace) == []
+    assert await ran("submit", "mine.yaml", "-o", "name") == (0, "elasticjobs.elasticjob.dev/mine\n", "")
+    code, out, _ = await ran("submit", "train.py", "--image=i", "--workers=2:8", "--dry-run=client", "-o", "yaml")
+    job, files = yaml.safe_load_all(out)
+    assert (code, job["spec"]["replicaSpecs"]["worker"]["maxReplicas"], files["kind"]) == (0, 8, "ConfigMap")
+
+    wrong = (tmp_path / "mine.yaml").read_text().replace("replicas: 2", "replicas: 9")
+    (tmp_path / "wrong.yaml").write_text(wrong)
+    assert await ran("submit", "wrong.yaml") == (
+        1,
+        "",
+        f"error: ElasticJob {namespace}/mine is refused: spec.replicaSpecs[worker].replicas: replicas is 9, above "
+        "maxReplicas, which is 4\n",
+    )
+    (tmp_path / "typo.yaml").write_text(wrong.replace("replicas: 9", "replica: 2"))
+    assert 'unknown field "spec.replicaSpecs.worker.replica"' in (await ran("submit", "typo.yaml"))[2]
+    for arguments, said in (
+        (("submit", "train.py"), "give --image"),
+        (("submit", "mine.yaml", "--gpus=1"), "--gpus: only for scripts"),
+        (("submit", "none.yaml"), "none.yaml cannot be read: No such file"),
+        (("submit", "none.py", "--image=i"), "none.py cannot be read: No such file"),
+        (("submit", "mine.yaml"), "already exists"),
+    ):
+        code, out, err = await ran(*arguments)
+        assert (code, out, err.count("\n")) == (1, "", 1)
+        assert said in err
+
+
+def states(found: list[Finding]) -> dict[str, str]:
+    """Return the worst state of each check."""
+    order = ("Good", "Note", "Bad")
+    worst: dict[str, str] = {}
+    for finding in found:
+        worst[finding.check] = max(worst.get(finding.check, "Good"), finding.state, key=order.index)
+    return worst
+
+
+async def test_the_doctor_finds_all_but_an_operator_and_then_that_too(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    access = Access(cluster.kubeconfig, None, namespace)
+    everything = dict.fromkeys(("server", "definitions", "fields", "policies", "rights", "resize"), "Good")
+    found = await diagnose(access, operator_namespace=namespace, kueue=True)
+    assert states(found) == {**everything, "operator": "Bad", "kueue": "Bad"}
+    assert all(finding.remedy for finding in found if finding.state == "Bad")
+
+    lease = {"metadata": {"name": "elasticjob-operator"}, "spec": {"leaseDurationSeconds": 15}}
+    await kube.create(LEASES, namespace, lease)
+    assert "nobody leads" in (await operator_finding(access)).message
+    for renewed, state in (("2020-01-01T00:00:00.000000Z", "Bad"), ("2099-01-01T00:00:00.000000Z", "Good")):
+        spec = {"holderIdentity": "one", "renewTime": renewed}
+        await kube.patch(LEASES, namespace, "elasticjob-operator", {"spec": spec})
+        assert (await operator_finding(access)).state == state
+
+    code, out, err = await elasticjob(
+        cluster, namespace, "doctor", f"--operator-namespace={namespace}", "-o", "json", folder=tmp_path
+    )
+    assert (code, err) == (0, "")
+    assert {finding["state"] for finding in json.loads(out)} == {"Good"}
+
+
+async def operator_finding(access: Access) -> Finding:
+    assert access.namespace is not None
+    found = await diagnose(access, operator_namespace=access.namespace)
+    return next(finding for finding in found if finding.check == "operator")
+
+
+async def test_the_doctor_of_a_user_with_few_rights_says_which_are_missing(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    await kube.create(SERVICE_ACCOUNTS, namespace, {"metadata": {"name": "guest"}})
+    own = await kubeconfig_of("guest", cluster, kube, namespace, tmp_path)
+    found = await diagnose(Access(own, None, namespace))
+    assert states(found) == {
+        **dict.fromkeys(("server", "definitions", "fields"), "Good"),
+        **dict.fromkeys(("policies", "operator"), "Note"),
+        "rights": "Bad",
+        "resize": "Good",
+    }
+    rights = [finding for finding in found if finding.check == "rights"]
+    assert "submit: you may not create elasticjobs, create configmaps" in rights[1].message
+    assert "ClusterRole edit" in rights[1].remedy
+
+
+async def test_the_doctor_says_what_is_wrong_with_kubeconfig_and_server(cluster: Cluster, tmp_path: Path) -> None:
+    for wrong in (tmp_path / "missing", tmp_path / "empty", tmp_path / "odd"):
+        (tmp_path / "empty").touch()
+        (tmp_path / "odd").write_text("clusters: 7\ncontexts: x\n")
+        assert states(await diagnose(Access(wrong))) == {"kubeconfig": "Bad"}, wrong
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
+    away = tmp_path / "away"
+    away.write_text(yaml.safe_dump(config))
+    assert states(await diagnose(Access(away))) == {"server": "Bad"}
+
+
+def test_the_doctor_looks_for_the_policies_that_there_are() -> None:
+    there = [next(yaml.safe_load_all(path.read_text())) for path in sorted((REPOSITORY / "policies").glob("*.yaml"))]
+    assert sorted(POLICIES) == [policy["metadata"]["name"] for policy in there]
+
+
+@pytest.mark.thorough
+async def test_the_doctor_of_a_cluster_with_nothing_installed_says_how_to_install(tmp_path: Path) -> None:
+    cluster = clusters.up(tmp_path / "empty", control_plane_only=True)
+    try:
+        found = {finding.check: finding for finding in await diagnose(Access(cluster.kubeconfig))}
+    finally:
+        cluster.down()
+    assert {check for check, finding in found.items() if finding.state == "Bad"} == {
+        "definitions",
+        "policies",
+        "operator",
+    }
+    assert "docs/install.md" in found["definitions"].remedy

@@ -1,0 +1,40 @@
+"""A plain installation has what a worker needs; the command and the client say which extra has the rest."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+COMMAND = "import sys; from elasticjob_cli.main import main; main()"
+CLIENT = "import elasticjob; import elasticjob.client"
+NEEDED = ("typer", "rich", "yaml", "aiohttp", "msgspec", "kubernetes")
+
+
+def python(script: str, *arguments: str, without: str) -> subprocess.CompletedProcess[str]:
+    """Run a script where a package is not installed."""
+    hidden = f"import sys; sys.modules[{without!r}] = None; {script}"
+    command = [sys.executable, "-c", hidden, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("package", NEEDED)
+def test_the_command_says_in_a_line_which_extra_is_missing(package: str) -> None:
+    done = python(COMMAND, "list", "--kubeconfig=/nonexistent", without=package)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("error: ")
+    assert "elasticjob[" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_needs_typer_only() -> None:
+    assert python(COMMAND, "--help", without="kubernetes").returncode == 0
+
+
+@pytest.mark.parametrize("package", ["aiohttp", "msgspec"])
+def test_importing_the_client_says_which_extra_is_missing(package: str) -> None:
+    done = python(CLIENT, without=package)
+    assert done.stderr.splitlines()[-1] == (
+        f"ImportError: elasticjob.client needs {package}, which is not installed: pip install 'elasticjob[client]'"
+    )

@@ -1,0 +1,75 @@
+"""What is asynchronous is driven from a program without a loop, and from one that has one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Iterator
+
+import pytest
+from elasticjob_client.blocking import LoopThread
+
+
+@pytest.fixture
+def loop() -> Iterator[LoopThread]:
+    made = LoopThread()
+    yield made
+    made.stop(nothing)
+
+
+async def nothing() -> None:
+    pass
+
+
+async def thread_name() -> str:
+    await asyncio.sleep(0)
+    return threading.current_thread().name
+
+
+def test_work_is_done_in_the_other_thread_and_its_error_is_raised_here(loop: LoopThread) -> None:
+    async def fail() -> None:
+        raise KeyError("x")
+
+    assert loop.run(thread_name()) == "elasticjob-client"
+    with pytest.raises(KeyError):
+        loop.run(fail())
+
+
+async def test_it_works_while_a_loop_runs_in_this_thread(loop: LoopThread) -> None:
+    assert loop.run(thread_name()) == "elasticjob-client"
+
+
+def test_items_come_one_by_one_and_who_stops_early_closes_the_rest(loop: LoopThread) -> None:
+    closed = []
+
+    async def count(last: int) -> AsyncGenerator[int, None]:
+        try:
+            for number in range(last):
+                yield number
+        finally:
+            closed.append(last)
+
+    assert list(loop.iterate(count(3))) == [0, 1, 2]
+    for number in loop.iterate(count(9)):
+        if number == 1:
+            break
+    assert closed == [3, 9]
+
+
+def test_it_ends_once_after_a_last_work_also_when_garbage_is_collected_in_its_thread() -> None:
+    done = []
+
+    async def last() -> None:
+        done.append(threading.current_thread().name)
+
+    first, second = LoopThread(), LoopThread()
+    first.stop(last)
+    first.stop(last)
+    assert done == ["elasticjob-client"]
+
+    async def stop_itself() -> None:
+        second.stop(last)
+
+    second.run(stop_itself())
+    second._thread.join(20)
+    assert (done, second._thread.is_alive()) == (["elasticjob-client"] * 2, False)

@@ -1,0 +1,133 @@
+"""What becomes of the options of `submit` and of the arguments of `Client.train`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from elasticjob_client.errors import ClientError
+from elasticjob_client.manifests import (
+    MAX_FILES_BYTES,
+    MAX_JOB_NAME,
+    Training,
+    Workers,
+    config_map_manifest,
+    job_manifest,
+    job_name,
+    parse_env,
+    parse_workers,
+    script_command,
+)
+from elasticjob_client.submission import MAX_JOB_FILE_BYTES, of_files, of_job_file
+
+
+def worker(**options: Any) -> dict[str, Any]:
+    job = job_manifest("a", Training(command=["python", "a.py"], image="i", **options))
+    found: dict[str, Any] = job["spec"]["replicaSpecs"]["worker"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("1", Workers(1)), ("4", Workers(4)), ("2:8", Workers(2, 2, 8)), ("3:3", Workers(3, 3, 3))],
+)
+def test_a_number_is_a_size_and_two_are_its_bounds_and_the_job_begins_with_the_fewest(
+    text: str, expected: Workers
+) -> None:
+    assert parse_workers(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "-1", "2:", ":2", "3:2", "1:2:3", "10001", "1:10001", "1.5", "٣"])
+def test_other_numbers_of_workers_are_refused(text: str) -> None:
+    with pytest.raises(ClientError, match="workers"):
+        parse_workers(text)
+
+
+def test_what_is_not_asked_for_is_left_to_the_api() -> None:
+    assert worker() == {
+        "replicas": 1,
+        "template": {"spec": {"containers": [{"name": "train", "image": "i", "command": ["python", "a.py"]}]}},
+    }
+
+
+def test_resources_and_variables_are_those_of_the_container() -> None:
+    container = worker(gpus=2, cpu="500m", memory="4Gi", env={"A": "b"})["template"]["spec"]["containers"][0]
+    assert container["env"] == [{"name": "A", "value": "b"}]
+    assert container["resources"] == {
+        "requests": {"cpu": "500m", "memory": "4Gi"},
+        "limits": {"memory": "4Gi", "nvidia.com/gpu": "2"},
+    }
+
+
+def test_a_framework_that_needs_more_roles_gets_them_without_gpus() -> None:
+    roles = job_manifest("a", Training(["python"], "i", framework="mxnet", gpus=1))["spec"]["replicaSpecs"]
+    assert set(roles) == {"worker", "scheduler", "server"}
+    assert "resources" not in roles["server"]["template"]["spec"]["containers"][0]
+
+
+def test_a_framework_that_is_none_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ClientError, match=r"there are .*pytorch"):
+        job_manifest("a", Training(["python"], "i", framework="torch"))
+
+
+def test_files_are_where_the_command_names_them() -> None:
+    submission = of_files({"a.py": b"x"}, Training(script_command("a.py"), "i"), source="a.py", name="job")
+    pod = submission.job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
+    mount, volume = pod["containers"][0]["volumeMounts"][0], pod["volumes"][0]
+    assert pod["containers"][0]["command"] == ["python", "-u", f"{mount['mountPath']}/a.py"]
+    assert (mount["name"], mount["readOnly"]) == (volume["name"], True)
+    assert volume["configMap"] == {"name": submission.config_map}
+    assert submission.config_map.startswith("job-script-")
+
+
+def test_a_file_that_is_no_text_arrives_as_it_is() -> None:
+    made = config_map_manifest("m", {"a": b"\xff", "b": b"text"})
+    assert (made["binaryData"], made["data"], made["immutable"]) == ({"a": "/w=="}, {"b": "text"}, True)
+
+
+def test_files_that_are_too_large_are_refused_with_bound_and_remedy() -> None:
+    config_map_manifest("m", {"a.py": b" " * MAX_FILES_BYTES})
+    with pytest.raises(ClientError, match=rf"a.py: {MAX_FILES_BYTES + 1} bytes.* at most {MAX_FILES_BYTES}; .*image"):
+        config_map_manifest("m", {"a.py": b" " * (MAX_FILES_BYTES + 1)})
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("train.py", "train-x"),
+        ("Train_ResNet50.v2.py", "train-resnet50-v2-x"),
+        ("50.py", "job-x"),
+        ("2fast.py", "fast-x"),
+        ("ü.py", "job-x"),
+        ("<lambda>", "lambda-x"),
+        ("a" * 90, f"{'a' * (MAX_JOB_NAME - 2)}-x"),
+    ],
+)
+def test_a_job_is_named_after_what_it_runs(source: str, name: str) -> None:
+    assert job_name(source, "x") == name
+
+
+def test_variables_have_a_name_and_a_value() -> None:
+    assert parse_env(["A=1", "B=", "A=x=y"]) == {"A": "x=y", "B": ""}
+    for wrong in ("A", "=1", ""):
+        with pytest.raises(ClientError, match="give NAME=value"):
+            parse_env([wrong])
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "0 documents"),
+        ("a: 1\n---\nb: 2", "2 documents"),
+        ("kind: Job", "is no ElasticJob of elasticjob.dev/v1alpha1; `elasticjob init` writes one"),
+        ("- 1", "is no ElasticJob"),
+        ("[" * 5000, "is no YAML"),
+        ("a: [", "is no YAML"),
+        ("a: 2026-99-99", "is no YAML"),
+        ("apiVersion: elasticjob.dev/v1alpha1\nkind: ElasticJob", "metadata: must be there"),
+        (" " * (MAX_JOB_FILE_BYTES + 1), f"at most {MAX_JOB_FILE_BYTES}"),
+    ],
+)
+def test_what_is_no_job_file_is_refused(text: str, why: str) -> None:
+    with pytest.raises(ClientError, match=f"job.yaml.*{why}"):
+        of_job_file(text, source="job.yaml")

@@ -1,0 +1,26 @@
+"""What an interpreter and a notebook show of a job."""
+
+from __future__ import annotations
+
+from elasticjob_api.elasticjob import ElasticJob, ElasticJobSpec, ElasticJobStatus, Progress
+from elasticjob_api.meta import ObjectMeta
+from elasticjob_client.job_page import job_html, job_text
+
+PROGRESS = Progress(step=5, total_steps=10, steps="5/10", rate="12/s", eta="3m")
+JOB = ElasticJob(
+    metadata=ObjectMeta(name="a", namespace="n"),
+    spec=ElasticJobSpec(framework="jax", replica_specs={}),
+    status=ElasticJobStatus(phase="Running", workers="2/2", progress=PROGRESS, message="<b>&", restarts=1),
+)
+
+
+def test_a_job_is_a_line_of_what_matters() -> None:
+    assert job_text("Job", JOB) == "<Job n/a: Running, 2/2 workers, step 5/10, 12/s, 3m, 1 restarts>"
+    assert job_text("Job", ElasticJob(metadata=JOB.metadata, spec=JOB.spec)) == "<Job n/a: Pending>"
+
+
+def test_a_page_has_a_bar_and_nothing_of_the_job_is_html() -> None:
+    page = job_html(JOB, note="<away>")
+    assert "<progress value='5' max='10'" in page
+    assert "&lt;b&gt;&amp;" in page
+    assert "&lt;away&gt;" in page

@@ -1,0 +1,39 @@
+"""The plugin of krew: its manifest is of this version, and what it installs starts the command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tomllib
+from pathlib import Path
+
+import yaml
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def test_the_manifest_is_of_this_version_and_names_files_that_there_are() -> None:
+    manifest = yaml.safe_load((REPOSITORY / ".krew.yaml").read_text())
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    assert manifest["spec"]["version"] == f"v{project['version']}"
+    assert f"kubectl-{manifest['metadata']['name']}" in project["scripts"]
+    assert len(manifest["spec"]["shortDescription"]) <= 50
+    for platform in manifest["spec"]["platforms"]:
+        (copied,) = platform["files"]
+        program = REPOSITORY / copied["from"].removeprefix("*/")
+        assert program.name == platform["bin"]
+        assert os.access(program, os.X_OK)
+
+
+def test_the_plugin_starts_the_command_and_says_where_it_comes_from(tmp_path: Path) -> None:
+    plugin = REPOSITORY / "deploy" / "krew" / "kubectl-elasticjob"
+    command = tmp_path / "elasticjob"
+    missing = subprocess.run([plugin], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
+    assert "pip install 'elasticjob[cli]'" in missing.stderr
+    command.write_text('#!/bin/sh\necho "$1/$2"; exit 3\n')
+    command.chmod(0o755)
+    done = subprocess.run(
+        [plugin, "scale", "a b"], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (3, "scale/a b\n")
