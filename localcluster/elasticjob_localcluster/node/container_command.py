@@ -64,7 +64,8 @@ def with_folders(argv: Sequence[str], folders: Mapping[str, Path]) -> list[str]:
     """Return a command with the folders where it names the paths at which they would be mounted."""
     changed = list(argv)
     for path, folder in folders.items():
-        changed = [of_path(path).sub(lambda _, folder=folder: str(folder), argument) for argument in changed]
+        replacement = str(folder).replace("\\", r"\\")
+        changed = [of_path(path).sub(replacement, argument) for argument in changed]
     return changed
 
 
