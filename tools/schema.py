@@ -88,6 +88,8 @@ def _root(resource: type[Object]) -> Json:
         "status": _without_defaults(schema["properties"]["status"]),
     }
     schema["required"] = ["spec"]
+    if unseen := getattr(resource, "UNSEEN_STATUS", None):
+        schema["properties"]["status"]["default"] = unseen
     return schema
 
 

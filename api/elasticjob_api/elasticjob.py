@@ -216,6 +216,12 @@ def _immutable_if_set(field: str, remedy: str = "") -> Rule:
     )
 
 
+def _size(role: str) -> str:
+    """Return the expression of a role's `size`."""
+    at_least = f"({role}.minReplicas > 1 ? {role}.minReplicas : 1)"
+    return f"(has({role}.replicas) ? {role}.replicas : {at_least})"
+
+
 class ReplicaSpec(Object, frozen=True):
     """One role of the job."""
 
@@ -240,8 +246,12 @@ class ReplicaSpec(Object, frozen=True):
         ClaimRetention, Meta(description="What becomes of these claims.")
     ] = ClaimRetention()
     replicas: Annotated[
-        Count, Meta(description="Members asked for; a change becomes a ScalePlan, as does `kubectl scale`.")
-    ] = 1
+        Count | None,
+        Meta(
+            description="Members asked for; a change becomes a ScalePlan, as does `kubectl scale`. Unset: it begins "
+            "with minReplicas, at least 1; the operator writes here how many there are."
+        ),
+    ] = None
     min_replicas: Annotated[Count, Meta(description="Fewest members; the job can start with them.")] = 1
     max_replicas: Annotated[
         Count | None,
@@ -315,22 +325,33 @@ class ReplicaSpec(Object, frozen=True):
     completion: Annotated[Completion, Meta(description="When this role ends the job.")] = Completion()
 
     @property
+    def size(self) -> int:
+        """Members asked for; while that is unset, as many as the job begins with."""
+        return max(self.min_replicas, 1) if self.replicas is None else self.replicas
+
+    @property
     def managed(self) -> bool:
         """Whether an agent starts the training process of its members."""
         return self.agent == "Managed"
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "self.minReplicas <= self.replicas",
+            "!has(self.replicas) || self.minReplicas <= self.replicas",
             "replicas is %d, below minReplicas, which is %d",
             field=".replicas",
             values=("self.replicas", "self.minReplicas"),
         ),
         Rule(
-            "!has(self.maxReplicas) || self.replicas <= self.maxReplicas",
+            "!has(self.maxReplicas) || !has(self.replicas) || self.replicas <= self.maxReplicas",
             "replicas is %d, above maxReplicas, which is %d",
             field=".replicas",
             values=("self.replicas", "self.maxReplicas"),
+        ),
+        Rule(
+            f"!has(self.maxReplicas) || has(self.replicas) || {_size('self')} <= self.maxReplicas",
+            "the job begins with %d members, as replicas is unset; maxReplicas is %d",
+            field=".maxReplicas",
+            values=(_size("self"), "self.maxReplicas"),
         ),
         Rule(
             "self.agent != 'None' || !has(self.onWorldChange) || self.onWorldChange != 'Notify'",
@@ -650,13 +671,17 @@ _SCALED = "self.replicaSpecs[self.autoscaling.role]"
 _REMOVED_ROLES = "oldSelf.replicaSpecs.filter(r, !(r in self.replicaSpecs))"
 
 
+def _role(name: str) -> str:
+    return f"self.replicaSpecs['{name}']"
+
+
 def _multiple_rule(count: str, *, unless: str) -> Rule:
+    value = _size(_SCALED) if count == "replicas" else f"{_SCALED}.{count}"
     return Rule(
-        f"!(self.autoscaling.role in self.replicaSpecs) || ({unless}) || "
-        f"{_SCALED}.{count} % self.autoscaling.multipleOf == 0",
+        f"!(self.autoscaling.role in self.replicaSpecs) || ({unless}) || {value} % self.autoscaling.multipleOf == 0",
         f"{count} of %s is %d, which is no multiple of autoscaling.multipleOf, which is %d",
         field=".replicaSpecs",
-        values=("self.autoscaling.role", f"{_SCALED}.{count}", "self.autoscaling.multipleOf"),
+        values=("self.autoscaling.role", value, "self.autoscaling.multipleOf"),
         optional_old_self="oldSelf" in unless,
     )
 
@@ -758,10 +783,10 @@ class ElasticJobSpec(Object, frozen=True):
         *(
             Rule(
                 f"self.framework != '{name}' || !('{role}' in self.replicaSpecs) || "
-                f"self.replicaSpecs['{role}'].agent == 'None' || self.replicaSpecs['{role}'].replicas <= 1",
+                f"self.replicaSpecs['{role}'].agent == 'None' || {_size(_role(role))} <= 1",
                 f"framework {name} has one {role}; replicas is %s",
                 field=".replicaSpecs",
-                values=(f"self.replicaSpecs['{role}'].replicas",),
+                values=(_size(_role(role)),),
             )
             for name, framework in FRAMEWORKS.items()
             for role in framework.single_roles
@@ -1012,6 +1037,19 @@ class ElasticJob(Object, frozen=True):
             field=".metadata.name",
         ),
     )
+    # Tools for GitOps take an object without conditions for one that is ready.
+    UNSEEN_STATUS: ClassVar[dict[str, Any]] = {
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": "Unknown",
+                "reason": "Pending",
+                "message": "no operator has taken the job up yet",
+                "lastTransitionTime": "1970-01-01T00:00:00Z",
+            }
+        ]
+    }
+    """The status of a job that no operator has seen."""
     COLUMNS: ClassVar[tuple[Column, ...]] = (
         Column("Phase", ".status.phase"),
         Column("Workers", ".status.workers", description="ready/desired"),

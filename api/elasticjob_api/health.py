@@ -47,8 +47,8 @@ class Health(Object, frozen=True):
     on_stall: Annotated[
         Literal["Report", "Restart"],
         Meta(
-            description="Report: condition Stalled and an event. Restart: also start all training processes anew, "
-            "from their checkpoint."
+            description="Report: condition TrainingStalled and an event. Restart: also start all training processes "
+            "anew, from their checkpoint."
         ),
     ] = "Report"
     straggler_factor: Annotated[

@@ -269,12 +269,12 @@ async def test_a_stalled_training_is_reported_and_restarted(sandbox: Sandbox, fo
         before = workers(sandbox)
         (folder / ".hang").write_text(str(observer.status.round))
         (folder / ".hang").rename(folder / "hang")
-        stalled = wait_for(sandbox, "Stalled", True)
+        stalled = wait_for(sandbox, "TrainingStalled", True)
         assert stalled["reason"] == "Stalled"
         await observer.until("a new world", lambda: observer.status.round > 1, seconds=SECONDS)
         (folder / "go").touch()
         await training(observer, 2, beyond=step)
-        assert wait_for(sandbox, "Stalled", False)["reason"] == "Resumed"
+        assert wait_for(sandbox, "TrainingStalled", False)["reason"] == "Resumed"
         await until_events(sandbox, "Stalled", "Resumed")
         assert workers(sandbox) == before, "the processes are started anew, not the pods"
 

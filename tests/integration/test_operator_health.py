@@ -50,7 +50,7 @@ async def test_what_the_master_finds_becomes_conditions_and_events_and_goes_agai
 
         unfit = {"job-worker-1": "no GPU answers"}
         await report(step=7, stalledSince="2026-01-01T12:00:00Z", stragglers=["job-worker-0"], unfit=unfit)
-        every = ("Stalled", "Stragglers", "UnfitNodes")
+        every = ("TrainingStalled", "Stragglers", "UnfitNodes")
         await until("the conditions are true", conditions, lambda found: found == dict.fromkeys(every, "True"))
         await report(step=8)
         await until("the conditions are false", conditions, lambda found: found == dict.fromkeys(every, "False"))

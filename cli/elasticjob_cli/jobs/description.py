@@ -82,7 +82,7 @@ def _roles(job: ElasticJob) -> Table:
     table = plain_table("ROLE", "DESIRED", "READY", "SUCCEEDED", "FAILED", "BOUNDS")
     for role, spec in sorted(job.spec.replica_specs.items()):
         status = job.status.replica_statuses.get(role)
-        desired = spec.replicas if status is None else status.desired
+        desired = spec.size if status is None else status.desired
         counts = (0, 0, 0) if status is None else (status.ready, status.succeeded, status.failed)
         bounds = f"{spec.min_replicas} to {spec.max_replicas or 'any'}"
         table.add_row(*map(Text, (role, str(desired), *map(str, counts), bounds)))

@@ -42,7 +42,7 @@ def desired(job: ElasticJob, role: str) -> int:
     """Return the members a role shall have: as the operator's status says, before there is one as the spec says."""
     status = job.status.replica_statuses.get(role)
     if job.status.phase is None and (status is None or (status.desired == 0 and status.highest_index < 0)):
-        return job.spec.replica_specs[role].replicas
+        return job.spec.replica_specs[role].size
     return 0 if status is None or status.removed else status.desired
 
 

@@ -71,7 +71,7 @@ def bounds(job: ElasticJob, role: str) -> Bounds:
     if maximum is None and by_need:
         maximum, limit = MAX_REPLICAS, "autoscaling.resourceLimits"
     if maximum is None:
-        maximum = max(spec.replicas, desired(job, role))
+        maximum = max(spec.size, desired(job, role))
         limit = f"{role}.replicas, as neither maxReplicas nor resourceLimits are set (write one to let it grow),"
     multiple_of = job.spec.autoscaling.multiple_of
     minimum = -(-max(1, spec.min_replicas) // multiple_of) * multiple_of
@@ -97,7 +97,7 @@ def _most_servers(job: ElasticJob, role: str) -> int:
     if spec is None or not spec.auto_scale or role == job.spec.autoscaling.role:
         return 0
     if framework == "custom":
-        written = spec.max_replicas is not None and spec.max_replicas > spec.replicas
+        written = spec.max_replicas is not None and spec.max_replicas > spec.size
         if not written or role in kept_roles(job) | notified_roles(job):
             return 0
     elif framework not in ("tensorflow", "mxnet"):

@@ -28,6 +28,7 @@ from elasticjob_operator.core.members.master import reconcile_master
 from elasticjob_operator.core.members.reconcile import reconcile_members
 from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
 from elasticjob_operator.core.members.retained_pods import excess, with_retained_apart
+from elasticjob_operator.core.members.unset_sizes import fill_in, unset_roles, with_sizes
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import (
     Action,
@@ -70,6 +71,8 @@ def decide(observed: Observed, now: float, defaults: Defaults) -> Decision:
         first: Sequence[Action] = patches.job_status(job, status_with_roles(observed))
         if first:
             return Decision(tuple(first))
+    unset, observed = unset_roles(observed), with_sizes(observed)
+    written = fill_in(observed, unset) if job.status.phase not in job_status.FINISHED_PHASES else []
     observed = with_roles_of_status(observed)
     if first := repair_statuses(observed):
         return Decision(tuple(first))
@@ -78,7 +81,9 @@ def decide(observed: Observed, now: float, defaults: Defaults) -> Decision:
         return Decision(tuple(first))
     decision = _decide(observed, now, defaults)
     wait = CHECK_SECONDS if observed.kept else None
-    return dataclasses.replace(decision, requeue_after=shortest_wait(decision.requeue_after, wait))
+    return dataclasses.replace(
+        decision, actions=(*decision.actions, *written), requeue_after=shortest_wait(decision.requeue_after, wait)
+    )
 
 
 def _decide(observed: Observed, now: float, defaults: Defaults) -> Decision:

@@ -1,4 +1,4 @@
-"""The job's conditions Stalled, Stragglers and UnfitNodes, and an event for each change of one.
+"""The job's conditions TrainingStalled, Stragglers and UnfitNodes, and an event for each change of one.
 
 The master writes what it has detected into `status.progress`, and nothing else. The conditions are computed from all of
 that, so nothing is written while it stays the same. A condition that was never true is not in the status.
@@ -26,8 +26,8 @@ class HealthCondition:
     message: str = ""
 
 
-STALLED, STRAGGLERS, UNFIT_NODES = "Stalled", "Stragglers", "UnfitNodes"
-CONDITION_TYPES = (STALLED, STRAGGLERS, UNFIT_NODES)
+TRAINING_STALLED, STRAGGLERS, UNFIT_NODES = "TrainingStalled", "Stragglers", "UnfitNodes"
+CONDITION_TYPES = (TRAINING_STALLED, STRAGGLERS, UNFIT_NODES)
 
 
 def health_conditions(status: ElasticJobStatus) -> list[HealthCondition]:
@@ -54,7 +54,7 @@ def health_events(before: ElasticJobStatus, after: ElasticJobStatus) -> list[Emi
 
 
 _RESOLVED_NOTES = {
-    STALLED: "steps are finished again",
+    TRAINING_STALLED: "steps are finished again",
     STRAGGLERS: "no member is much slower than the others any more",
     UNFIT_NODES: "no member's node fails its check any more",
 }
@@ -62,9 +62,9 @@ _RESOLVED_NOTES = {
 
 def _stalled(progress: Progress) -> HealthCondition:
     if progress.stalled_since is None:
-        return HealthCondition(STALLED, False, "Resumed")
+        return HealthCondition(TRAINING_STALLED, False, "Resumed")
     message = f"no step has been finished since {progress.stalled_since}; the last one is {progress.step}"
-    return HealthCondition(STALLED, True, "Stalled", message)
+    return HealthCondition(TRAINING_STALLED, True, "Stalled", message)
 
 
 def _stragglers(progress: Progress) -> HealthCondition:

@@ -5,16 +5,24 @@ Each function returns a new status; none changes what it is given.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import MAX_DOMAINS, ElasticJob, ElasticJobStatus, Phase, ReplicaStatus
 from elasticjob_api.indices import format_indices, parse_indices
-from elasticjob_api.meta import Condition
 from elasticjob_api.times import format_time
 from msgspec.structs import replace
 
+from elasticjob_operator.core.conditions import (
+    COMPLETE,
+    FAILED,
+    READY,
+    STALLED,
+    condition_of,
+    with_condition,
+    without_conditions,
+)
 from elasticjob_operator.core.health_conditions import CONDITION_TYPES, health_conditions
 from elasticjob_operator.core.members import backoff
 from elasticjob_operator.core.members.terminations import permanently_failed
@@ -33,11 +41,12 @@ _MAX_WAITING_LISTED = 3
 def initialized(job: ElasticJob, now: float) -> ElasticJobStatus:
     """Return the first status of a job, with as many members as its spec asks for now; later only plans change them."""
     roles = {
-        role: ReplicaStatus(desired=spec.replicas, indices=format_indices(range(spec.replicas)))
+        role: ReplicaStatus(desired=spec.size, indices=format_indices(range(spec.size)))
         for role, spec in job.spec.replica_specs.items()
     }
+    status = with_condition(job, job.status, READY, False, "Pending", "", now)
     return replace(
-        job.status,
+        status,
         phase="Pending",
         replica_statuses=roles,
         selector=_selector(job),
@@ -55,8 +64,12 @@ def finished(
         status, phase=phase, message=message, completion_time=format_time(now), current_plan=None, retry_time=None,
         observed_generation=job.metadata.generation, workers="",
     )  # fmt: skip
-    status = _with_condition(job, status, phase, True, reason, message, now)
-    return _without_conditions(job, status, (*_ACTIVE, _SUSPENDED), f"Job{reason}", "", now)
+    succeeded = phase == "Succeeded"
+    status = with_condition(job, status, COMPLETE if succeeded else FAILED, True, reason, message, now)
+    status = with_condition(job, status, READY, succeeded, f"Job{reason}", message, now)
+    if not succeeded:
+        status = with_condition(job, status, STALLED, True, f"Job{reason}", message, now)
+    return without_conditions(job, status, (*_ACTIVE, _SUSPENDED), f"Job{reason}", "", now)
 
 
 def with_counts(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatus:
@@ -123,7 +136,7 @@ def with_phase(
     ready = master is not None and master.ready
     if master is not None and master.status.pod_ip:
         status = replace(status, master_address=f"{master.status.pod_ip}:{names.GRPC_PORT}")
-    status = _with_condition(
+    status = with_condition(
         job,
         status,
         "MasterReady",
@@ -134,7 +147,7 @@ def with_phase(
     )
     started = has_started(status) or _enough_to_start(job, status)
     missing = "" if started else _missing_members(job, status)
-    status = _with_condition(
+    status = with_condition(
         job,
         status,
         _RUNNING,
@@ -143,12 +156,13 @@ def with_phase(
         missing,
         now,
     )
+    status = _with_readiness(job, status, missing, now)
     scaling = status.current_plan is not None
-    if scaling or _condition(status, "Scaling") is not None:
+    if scaling or condition_of(status, "Scaling") is not None:
         reason = "PlanRunning" if scaling else "AtRest"
-        status = _with_condition(job, status, "Scaling", scaling, reason, status.current_plan or "", now)
+        status = with_condition(job, status, "Scaling", scaling, reason, status.current_plan or "", now)
     for health in health_conditions(status):
-        status = _with_condition(job, status, health.type, health.holds, health.reason, health.message, now)
+        status = with_condition(job, status, health.type, health.holds, health.reason, health.message, now)
     phase: Phase = "Starting" if any(replica.active for replica in status.replica_statuses.values()) else "Pending"
     if started:
         phase = "Scaling" if scaling else "Running"
@@ -164,6 +178,15 @@ def with_phase(
     return replace(status, phase=phase, message=message, observed_generation=job.metadata.generation)
 
 
+def _with_readiness(job: ElasticJob, status: ElasticJobStatus, missing: str, now: float) -> ElasticJobStatus:
+    """Set whether an active job trains with enough members; `missing`: those without which it cannot start."""
+    short = [role for role in status.replica_statuses if has_too_few_members(job, status, role)]
+    reason = "Running" if not short and not missing else "Waiting" if missing else "TooFewMembers"
+    message = missing or ", ".join(f"fewer {role}s are ready than minReplicas" for role in short)
+    status = with_condition(job, status, READY, reason == "Running", reason, message, now)
+    return without_conditions(job, status, (STALLED,), reason, "", now)
+
+
 def with_suspension(
     observed: Observed,
     status: ElasticJobStatus,
@@ -175,19 +198,24 @@ def with_suspension(
     """Return the status of a job that is to be suspended: Suspended when it has no pods any more, else as it was."""
     job = observed.job
     status = replace(status, current_plan=None, observed_generation=job.metadata.generation)
-    status = _without_conditions(job, status, _ACTIVE, _SUSPENDED, cause, now)
+    status = without_conditions(job, status, _ACTIVE, _SUSPENDED, cause, now)
     if observed.pods:
         message = f"suspending: {len(observed.pods)} pods are draining"
         message += f"; {cause}" if cause != SUSPENDED_BY_USER else ""
-        status = _with_condition(job, status, _SUSPENDED, False, "Suspending", message, now)
+        status = with_condition(job, status, _SUSPENDED, False, "Suspending", message, now)
+        status = with_condition(job, status, READY, False, "Suspending", message, now)
         return replace(status, phase=_RUNNING if status.phase == "Scaling" else status.phase, message=message)
-    status = _with_condition(job, status, _SUSPENDED, True, reason, cause, now)
+    status = with_condition(job, status, _SUSPENDED, True, reason, cause, now)
+    status = with_condition(
+        job, status, READY, reason == _SUSPENDED, reason, cause, now
+    )  # as the spec asks, or not yet
     return replace(status, phase=_SUSPENDED, message=cause, start_time=None, master_address=None)
 
 
 def with_stop(observed: Observed, status: ElasticJobStatus, cause: str, now: float) -> ElasticJobStatus:
     """Return the status of a job that ends for good as soon as its pods have ended."""
-    status = _without_conditions(observed.job, status, _ACTIVE, "Stopping", cause, now)
+    status = without_conditions(observed.job, status, _ACTIVE, "Stopping", cause, now)
+    status = with_condition(observed.job, status, READY, False, "Stopping", cause, now)
     return replace(
         status,
         phase=_RUNNING if status.phase == "Scaling" else status.phase,
@@ -200,7 +228,8 @@ def with_stop(observed: Observed, status: ElasticJobStatus, cause: str, now: flo
 
 def with_retry(job: ElasticJob, status: ElasticJobStatus, message: str, now: float) -> ElasticJobStatus:
     """Return the status of a job whose attempt has ended, and which begins anew."""
-    status = _without_conditions(job, status, _ACTIVE, "Retrying", message, now)
+    status = without_conditions(job, status, _ACTIVE, "Retrying", message, now)
+    status = with_condition(job, status, READY, False, "Retrying", message, now)
     return replace(
         status,
         phase="Retrying",
@@ -210,33 +239,23 @@ def with_retry(job: ElasticJob, status: ElasticJobStatus, message: str, now: flo
     )
 
 
-def _without_conditions(
-    job: ElasticJob, status: ElasticJobStatus, types: Iterable[str], reason: str, message: str, now: float
-) -> ElasticJobStatus:
-    """Return the status in which none of these conditions holds; one that was never set stays unset."""
-    for condition_type in types:
-        if _condition(status, condition_type) is not None:
-            status = _with_condition(job, status, condition_type, False, reason, message, now)
-    return status
-
-
 def without_suspension(job: ElasticJob, status: ElasticJobStatus, now: float) -> ElasticJobStatus:
     """Return the status of a job that is not to be suspended; when it was, its active time begins anew."""
-    suspended = _condition(status, _SUSPENDED)
+    suspended = condition_of(status, _SUSPENDED)
     if suspended is not None and (suspended.status, suspended.reason) != ("False", "Resumed"):
-        status = _with_condition(job, status, _SUSPENDED, False, "Resumed", "", now)
+        status = with_condition(job, status, _SUSPENDED, False, "Resumed", "", now)
     return status if status.start_time is not None else replace(status, start_time=format_time(now))
 
 
 def is_suspended(status: ElasticJobStatus) -> bool:
     """Whether a job has no pods because it is suspended."""
-    suspended = _condition(status, _SUSPENDED)
+    suspended = condition_of(status, _SUSPENDED)
     return suspended is not None and suspended.status == "True"
 
 
 def waited_for_quota(status: ElasticJobStatus) -> bool:
     """Whether a suspended job is so because it has no quota."""
-    suspended = _condition(status, _SUSPENDED)
+    suspended = condition_of(status, _SUSPENDED)
     return suspended is not None and suspended.reason == WAITING_FOR_QUOTA
 
 
@@ -282,7 +301,7 @@ def _without_counts(status: ElasticJobStatus) -> ElasticJobStatus:
 
 def has_started(status: ElasticJobStatus) -> bool:
     """Whether the job has had enough members to start, since its last suspension or attempt."""
-    running = _condition(status, _RUNNING)
+    running = condition_of(status, _RUNNING)
     return running is not None and running.status == "True"
 
 
@@ -337,27 +356,3 @@ def _pending_restarts(job: ElasticJob, status: ElasticJobStatus, now: float) -> 
     listed = ", ".join(f"{member} at {until}" for until, member in sorted(waits)[:_MAX_RESTARTS_LISTED])
     failure = f"; last failure: {status.last_failure}" if status.last_failure else ""
     return f"restarts: {listed}{more}{failure}" if listed else ""
-
-
-def _condition(status: ElasticJobStatus, condition_type: str) -> Condition | None:
-    return next((condition for condition in status.conditions if condition.type == condition_type), None)
-
-
-def _with_condition(
-    job: ElasticJob, status: ElasticJobStatus, condition_type: str, holds: bool, reason: str, message: str, now: float
-) -> ElasticJobStatus:
-    """Set one condition; all others, also those that other programs have set, stay as they are."""
-    old = _condition(status, condition_type)
-    text = str(holds)
-    same = old is not None and old.status == text
-    new = Condition(
-        type=condition_type,
-        status=text,
-        reason=reason,
-        message=message,
-        last_transition_time=old.last_transition_time if old is not None and same else format_time(now),
-        observed_generation=job.metadata.generation,
-    )
-    if old is None:
-        return replace(status, conditions=[*status.conditions, new])
-    return replace(status, conditions=[new if condition is old else condition for condition in status.conditions])

@@ -95,7 +95,7 @@ def _sound_role(
     if members is None or (not members and replica.desired):
         # The status has lost them: as many as the spec asks for, those with pods first.
         present = frozenset(pod.index for pod in pods if not pod.finished)
-        size = job.spec.replica_specs[role].replicas
+        size = job.spec.replica_specs[role].size
         members = with_size(present, size, used=present, keep=frozenset(), first=frozenset())
         notes.append(f"{path}.indices: {replica.indices[:60]!r} cannot be; the members are {format_indices(members)}")
         changes |= {"indices": format_indices(members), "desired": len(members)}

@@ -109,7 +109,7 @@ def _with_size_of_spec(observed: Observed, status: ElasticJobStatus) -> ElasticJ
     for role, replica in replicas.items():
         indices = parse_indices(replica.indices)
         used = indices | {pod.index for pod in observed.members(role)}
-        size = observed.job.spec.replica_specs[role].replicas
+        size = observed.job.spec.replica_specs[role].size
         chosen = with_size(indices, size, used=used, keep=frozenset(), first=frozenset())
         replicas[role] = keep_only_members(replica, chosen)
     return replace(status, replica_statuses=replicas)
@@ -119,7 +119,7 @@ def _is_written_back(observed: Observed, plan: ScalePlan) -> bool:
     """Whether the spec has the plan's size already: the write before the one of the plan's own end."""
     roles = observed.job.spec.replica_specs
     return any(
-        roles[role].replicas == len(parse_indices(plan.status.targets.get(role, ""))) != expected
+        roles[role].size == len(parse_indices(plan.status.targets.get(role, ""))) != expected
         for role, expected in plan.status.spec_replicas.items()
         if role in roles
     )

@@ -105,7 +105,7 @@ class Operator:
 class Cluster:
     """A cluster, a job in it, and the operator, which may die."""
 
-    def __init__(self, *, replicas: int = 2, least: int = 1, most: int | None = 6, **spec: Any) -> None:
+    def __init__(self, *, replicas: int | None = 2, least: int = 1, most: int | None = 6, **spec: Any) -> None:
         self.kube, self.now = FakeKube(), time.time() + 10
         self.kube.after_write = self.check
         self.operator = Operator(self.kube)
@@ -237,7 +237,7 @@ class Cluster:
         assert job.status.current_plan is None
 
 
-def job_body(replicas: int, least: int, most: int | None, **spec: Any) -> Json:
+def job_body(replicas: int | None, least: int, most: int | None, **spec: Any) -> Json:
     container = {
         "name": "train",
         "image": "train:1",
@@ -245,11 +245,11 @@ def job_body(replicas: int, least: int, most: int | None, **spec: Any) -> Json:
         "resources": {"requests": {"cpu": "1", "memory": "1Gi"}},
     }
     worker = {
-        "replicas": replicas,
         "minReplicas": least,
         "template": {"spec": {"containers": [container]}},
         "drainSeconds": 30,
     }
+    worker |= {"replicas": replicas} if replicas is not None else {}
     worker |= {"maxReplicas": most} if most is not None else {}
     worker |= spec.pop("worker", {})
     return {

@@ -69,10 +69,10 @@ async def test_a_stall_is_a_condition_and_an_event_and_so_is_its_end() -> None:
     cluster = await running()
     text = f"no step has been finished since {SINCE}; the last one is 7"
     await cluster.report(step=7, stalledSince=SINCE)
-    assert cluster.condition("Stalled") == ("True", "Stalled", text)
+    assert cluster.condition("TrainingStalled") == ("True", "Stalled", text)
     assert cluster.events == [("Warning", "Stalled", text)]
     await cluster.report(step=8)
-    assert cluster.condition("Stalled") == ("False", "Resumed", "")
+    assert cluster.condition("TrainingStalled") == ("False", "Resumed", "")
     assert cluster.events == [("Normal", "Resumed", "steps are finished again")]
 
 
@@ -120,7 +120,7 @@ async def test_a_new_operator_reports_nothing_that_was_reported_before() -> None
     cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=3))
     await cluster.settle()
     assert [event for event in cluster.events if event[1] == "Stalled"] == []
-    assert cluster.condition("Stalled") is not None
+    assert cluster.condition("TrainingStalled") is not None
 
 
 async def test_with_the_jobs_suspension_the_conditions_end_and_no_event_says_that_training_goes_on() -> None:
@@ -128,12 +128,12 @@ async def test_with_the_jobs_suspension_the_conditions_end_and_no_event_says_tha
     await cluster.report(step=7, stalledSince=SINCE, stragglers=["job-worker-0"])
     cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(suspend=True))
     await cluster.settle()
-    for kind in ("Stalled", "Stragglers"):
+    for kind in ("TrainingStalled", "Stragglers"):
         assert cluster.condition(kind) == ("False", "Suspended", "spec.runPolicy.suspend is true")
     await cluster.report(step=7)  # the master's last report
     cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["runPolicy"].update(suspend=False))
     await cluster.settle()
-    assert cluster.condition("Stalled") == ("False", "Resumed", "")
+    assert cluster.condition("TrainingStalled") == ("False", "Resumed", "")
     assert [event for event in cluster.events if event[1] == "Resumed"] == []
 
 
@@ -144,7 +144,7 @@ async def test_with_the_jobs_end_the_conditions_end() -> None:
     cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(deadline))
     await cluster.settle()
     assert cluster.condition("Failed") is not None
-    assert cluster.condition("Stalled") == ("False", "JobFailed", "")
+    assert cluster.condition("TrainingStalled") == ("False", "JobFailed", "")
 
 
 @given(st.dictionaries(st.text(max_size=5), st.text(max_size=1024), max_size=100), st.lists(st.text(), max_size=100))

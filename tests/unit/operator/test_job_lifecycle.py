@@ -284,9 +284,10 @@ async def test_conditions_of_others_stay_and_ours_name_the_generation() -> None:
     assert {c["type"]: c["status"] for c in status_of(cluster)["conditions"]} == {
         "Audited": "True",
         "MasterReady": "False",
+        "Ready": "True",
         "Running": "False",
         "Suspended": "False",
-        "Succeeded": "True",
+        "Complete": "True",
     }
     assert all(c["observedGeneration"] == 3 for c in status_of(cluster)["conditions"] if c["type"] != "Audited")
 

@@ -164,7 +164,7 @@ async def started(**options: Any) -> Nodes:
 def size(nodes: Nodes) -> tuple[int, int]:
     """Return the desired size in the job's status, and the replicas of its spec."""
     job = nodes.cluster.job()
-    return job.status.replica_statuses["worker"].desired, job.spec.replica_specs["worker"].replicas
+    return job.status.replica_statuses["worker"].desired, job.spec.replica_specs["worker"].size
 
 
 def status_of(nodes: Nodes, resource: Resource, name: str) -> dict[str, Any]:

@@ -155,7 +155,7 @@ async def test_a_plan_whose_status_is_tampered_with_ends_and_the_job_has_the_siz
     await cluster.settle()
     cluster.check_final_state()
     job = cluster.job()
-    assert len(cluster.kube.pods()) == job.spec.replica_specs["worker"].replicas <= MOST
+    assert len(cluster.kube.pods()) == job.spec.replica_specs["worker"].size <= MOST
     assert not named or any(f"ScalePlan grow: {named}" in event for event in cluster.events), cluster.events
 
 

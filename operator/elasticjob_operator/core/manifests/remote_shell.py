@@ -36,7 +36,7 @@ def command_error(job: ElasticJob, role: str) -> str | None:
 
 
 def _launcher_error(job: ElasticJob, role: str) -> str | None:
-    field, replicas = f"spec.replicaSpecs.{role}", job.spec.replica_specs[role].replicas
+    field, replicas = f"spec.replicaSpecs.{role}", job.spec.replica_specs[role].size
     if replicas > 1:
         return (
             f"{field}.replicas: is {replicas}, but must be 1: each launcher would start a training of its own in the "

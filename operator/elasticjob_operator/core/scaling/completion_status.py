@@ -73,7 +73,7 @@ def write_back_replicas(observed: Observed, plan: ScalePlan, members: PlanMember
     writes: list[Action] = []
     for role, indices in members.targets.items():
         spec, expected = observed.job.spec.replica_specs[role], plan.status.spec_replicas.get(role)
-        if expected is None or not spec.replicas == expected != len(indices):
+        if expected is None or not spec.size == expected != len(indices):
             continue
         if spec.min_replicas <= len(indices) and (spec.max_replicas is None or len(indices) <= spec.max_replicas):
             writes.append(WriteBackReplicas(role, len(indices)))

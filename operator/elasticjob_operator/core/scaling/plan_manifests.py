@@ -110,9 +110,9 @@ def plan_for_sizes(job: ElasticJob, edits: Mapping[str, int], name: str, reason:
 def edited_replicas(job: ElasticJob, status: ElasticJobStatus) -> dict[str, int]:
     """Return the replicas in the spec of the roles for which the job's status has another desired size."""
     return {
-        role: spec.replicas
+        role: spec.size
         for role, spec in job.spec.replica_specs.items()
-        if role in status.replica_statuses and spec.replicas != status.replica_statuses[role].desired
+        if role in status.replica_statuses and spec.size != status.replica_statuses[role].desired
     }
 
 

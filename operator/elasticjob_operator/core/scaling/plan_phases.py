@@ -37,7 +37,7 @@ def begin(
         before=formatted(resolved.before),
         targets=formatted(resolved.targets),
         spec_replicas={
-            role: observed.job.spec.replica_specs[role].replicas for role in resolved.targets if role not in edited
+            role: observed.job.spec.replica_specs[role].size for role in resolved.targets if role not in edited
         },
         resources_by_index={
             role: {str(index): wanted for index, wanted in by_index.items()}

@@ -164,7 +164,7 @@ def _begin_plan(
         return _keep_waiting(observed, result, head, later, why, now)
     result.status = replace(result.status, current_plan=head.metadata.name)
     roles = observed.job.spec.replica_specs
-    edited = [role for role, spec in roles.items() if _is_requested(later, role, spec.replicas)]
+    edited = [role for role, spec in roles.items() if _is_requested(later, role, spec.size)]
     return plan_phases.begin(observed, head, resolved, now, edited=edited)
 
 
@@ -177,9 +177,9 @@ def _keep_waiting(
     """
     roles = observed.job.spec.replica_specs
     for role, entry in head.spec.replica_resource_specs.items():
-        if head.spec.source == "Spec" and entry.replicas not in (None, roles[role].replicas):
+        if head.spec.source == "Spec" and entry.replicas not in (None, roles[role].size):
             result.planned = None
-            message = f"spec.replicaSpecs.{role}.replicas is {roles[role].replicas} by now"
+            message = f"spec.replicaSpecs.{role}.replicas is {roles[role].size} by now"
             return plan_phases.end(head, "Superseded", message, now)
     actions: list[Action] = [*patches.plan_status(head, replace(head.status, phase="Pending", message=why))]
     actions += _mark_pending(later, f"waits for ScalePlan {head.metadata.name}", head)
@@ -214,10 +214,9 @@ def _edits_meanwhile(observed: Observed, active: ScalePlan) -> dict[str, int]:
     """Return the replicas that users have written to the spec since the active plan began, also of added roles."""
     sizes = {role: len(parse_indices(indices)) for role, indices in active.status.targets.items()}
     edits = {
-        role: spec.replicas
+        role: spec.size
         for role, spec in observed.job.spec.replica_specs.items()
-        if role in active.status.spec_replicas
-        and spec.replicas not in (active.status.spec_replicas[role], sizes.get(role))
+        if role in active.status.spec_replicas and spec.size not in (active.status.spec_replicas[role], sizes.get(role))
     }
     unknown = plan_manifests.edited_replicas(observed.job, observed.job.status)
     return edits | {role: size for role, size in unknown.items() if role not in sizes}

@@ -1,0 +1,151 @@
+"""Jobs in Git: what kstatus, as Flux has it, and Argo CD make of them, and manifests that are applied again."""
+
+from __future__ import annotations
+
+import subprocess
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_OUTS, SCALE_PLANS
+from elasticjob_kube.session import Kube
+from elasticjob_localcluster.cluster import Cluster
+
+from tests.support.fake_kubelet import end, kubelet
+from tests.support.gitops import argo_cd_health, build_kstatus, kstatus
+from tests.support.operator_process import Json, job, made, operator, phase, workers
+from tests.support.wait import until
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_kstatus(tmp_path_factory.mktemp("kstatus"))
+
+
+@pytest.mark.thorough
+async def test_kstatus_and_argo_cd_see_when_a_job_is_as_git_asks_and_when_it_will_not_be(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path, program: Path
+) -> None:
+    async def seen(name: str) -> tuple[str, str]:
+        found = await kube.get(ELASTIC_JOBS, namespace, name)
+        return kstatus(
+            program, {"apiVersion": ELASTIC_JOBS.api_version, "kind": ELASTIC_JOBS.kind, **found}
+        ), argo_cd_health(found)
+
+    async def becomes(name: str, of_kstatus: str, of_argo_cd: str) -> None:
+        wanted = (of_kstatus, of_argo_cd)
+        await until(f"{name} is {wanted}", partial(seen, name), lambda found: found == wanted)
+
+    await kube.create(ELASTIC_JOBS, namespace, job())
+    assert await seen("job") == ("InProgress", "Progressing"), "nobody has seen it yet"
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"):
+        await phase(kube, namespace, ELASTIC_JOBS, "job", "Starting")
+        assert await seen("job") == ("InProgress", "Progressing"), "its pods do not run yet"
+        async with kubelet(kube, namespace):
+            await becomes("job", "Current", "Healthy")
+            await set_suspend(kube, namespace, True)
+            await becomes("job", "Current", "Suspended")
+            await set_suspend(kube, namespace, False)
+            await becomes("job", "Current", "Healthy")
+            for name in await workers(kube, namespace):
+                await end(kube, namespace, name, 0)
+            await becomes("job", "Current", "Healthy")
+            assert (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]["phase"] == "Succeeded"
+            failing = job("failing", replicas=1)
+            failing["spec"]["replicaSpecs"]["worker"]["restartLimit"] = 0
+            await kube.create(ELASTIC_JOBS, namespace, failing)
+            await becomes("failing", "Current", "Healthy")
+            (name,) = await workers(kube, namespace, "failing")
+            await end(kube, namespace, name, 1)
+            await becomes("failing", "Failed", "Degraded")
+
+
+async def set_suspend(kube: Kube, namespace: str, value: bool) -> None:
+    await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": {"runPolicy": {"suspend": value}}})
+
+
+@pytest.mark.parametrize(
+    "way", [("apply",), ("apply", "--server-side"), ("apply", "--server-side", "--force-conflicts")]
+)
+async def test_a_manifest_without_replicas_that_is_applied_again_undoes_no_scale_out(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path, way: tuple[str, ...]
+) -> None:
+    manifest = tmp_path / "job.yaml"
+    manifest.write_text(yaml.safe_dump(without_replicas()))
+    apply = partial(kubectl, cluster, namespace, *way, "-f", str(manifest))
+    apply()
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        assert len(await workers(kube, namespace)) == 2
+        await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=2))
+        await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
+        await until("the size is written back", partial(replicas, kube, namespace), lambda size: size == 4)
+        apply()
+        edited = without_replicas()
+        edited["spec"]["runPolicy"] = {"backoffLimit": 7}
+        manifest.write_text(yaml.safe_dump(edited))
+        apply()
+        generation = (await kube.get(ELASTIC_JOBS, namespace, "job"))["metadata"]["generation"]
+
+        async def seen() -> bool:
+            status = (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]
+            return bool(status["observedGeneration"] == generation)
+
+        await until("the operator has seen the edit", seen)
+        assert len(await workers(kube, namespace)) == await replicas(kube, namespace) == 4
+        plans = (await kube.list(SCALE_PLANS, namespace))["items"]
+        assert [plan["spec"]["source"] for plan in plans] == ["ScaleOut"]
+
+
+async def test_a_manifest_that_stops_to_name_replicas_changes_no_size(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    manifest = tmp_path / "job.yaml"
+    manifest.write_text(yaml.safe_dump(job(replicas=3)))
+    apply = partial(kubectl, cluster, namespace, "apply", "-f", str(manifest))
+    apply()
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        manifest.write_text(yaml.safe_dump(without_replicas()))
+        apply()
+        await until("the field is written again", partial(replicas, kube, namespace), lambda size: size == 3)
+        assert len(await workers(kube, namespace)) == 3
+        assert (await kube.list(SCALE_PLANS, namespace))["items"] == []
+
+
+async def test_who_names_replicas_in_a_manifest_is_told_by_a_server_side_apply_that_the_operator_owns_it(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    manifest = tmp_path / "job.yaml"
+    manifest.write_text(yaml.safe_dump(job(replicas=2)))
+    apply = partial(kubectl, cluster, namespace, "apply", "--server-side", "-f", str(manifest))
+    apply()
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=2))
+        await until("the size is written back", partial(replicas, kube, namespace), lambda size: size == 4)
+        with pytest.raises(subprocess.CalledProcessError) as refused:
+            apply()
+        assert "spec.replicaSpecs.worker.replicas" in refused.value.stderr
+        assert "elasticjob-operator" in refused.value.stderr
+        assert await replicas(kube, namespace) == 4
+
+
+def without_replicas() -> Json:
+    made_job = job()
+    worker = made_job["spec"]["replicaSpecs"]["worker"]
+    del worker["replicas"]
+    worker["minReplicas"] = 2
+    return made_job
+
+
+async def replicas(kube: Kube, namespace: str) -> Any:
+    found = await kube.get(ELASTIC_JOBS, namespace, "job")
+    return found["spec"]["replicaSpecs"]["worker"].get("replicas")
+
+
+def kubectl(cluster: Cluster, namespace: str, *arguments: str) -> str:
+    command = [str(cluster.bin / "kubectl"), f"--kubeconfig={cluster.kubeconfig}", "-n", namespace, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
