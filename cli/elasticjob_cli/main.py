@@ -20,6 +20,8 @@ COMMANDS = {
     "submit": ("jobs.submit:submit", "Create a job from a job file or a Python script."),
     "list": ("jobs.listing:list_", "List jobs with their phase, workers, step and rate."),
     "describe": ("jobs.listing:describe", "Show a job on a page: roles, pods, plans, failures, events."),
+    "logs": ("jobs.logs:logs", "Show what a job's members write, by rank; -f follows them."),
+    "exec": ("jobs.exec:exec_", "Run a command in the container of a job's member."),
     "query": ("query.command:query", "Ask a job's master: world, members, shards, auto-scaling."),
     "scale": ("jobs.scale:scale", "Change the number of a job's members."),
     "suspend": ("jobs.lifecycle:suspend", "Suspend a job: its members save, and its pods go."),

@@ -17,8 +17,10 @@ from google.protobuf.message import Message
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, MasterUnreachable
 from elasticjob_client.master import MasterEndpoint, find_master
+from elasticjob_client.master_ways import ways_to
 
 CALL_SECONDS = 5.0
+_FIRST_SECONDS = 3.0
 
 
 class TokenRefused(ClientError):
@@ -57,11 +59,11 @@ class Master:
         self._stub = job_pb2_grpc.JobServiceStub(channel)
         self._job = job
 
-    async def get(self, name: str) -> Any:
-        """Return the answer to `Get<name>` of JobService, such as `Progress`."""
+    async def get(self, name: str, *, seconds: float = CALL_SECONDS) -> Any:
+        """Return the answer to `Get<name>` of JobService, such as `Progress`, within so many seconds."""
         with self._explained():
             call = getattr(self._stub, f"Get{name}")
-            return await call(_request("Get", name), metadata=self._endpoint.metadata, timeout=CALL_SECONDS)
+            return await call(_request("Get", name), metadata=self._endpoint.metadata, timeout=seconds)
 
     async def watch(self, name: str) -> AsyncGenerator[Any, None]:
         """Yield the answers to `Watch<name>` of JobService until this master ends."""
@@ -95,10 +97,11 @@ class Master:
 
 @asynccontextmanager
 async def open_master(cluster: Cluster, job: str, *, address: str | None = None) -> AsyncIterator[Master]:
-    """Connect to a job's master, which has answered once when this returns.
+    """Connect to a job's master, which has answered once when the block begins; where need be through its pod.
 
     Args:
-        cluster: its user may get the job and the Secret of its token.
+        cluster: its user may get the job and the token that reads; from outside the cluster, also list pods and
+            get and create pods/portforward.
         job: its name.
         address: `host:port` to use in place of the one in the job's status, for instance a forwarded port.
 
@@ -109,21 +112,30 @@ async def open_master(cluster: Cluster, job: str, *, address: str | None = None)
     """
     async with AsyncExitStack() as stack:
         try:
-            master = await stack.enter_async_context(_connected(cluster, job, address))
+            master = await _connect(cluster, job, address, stack, own_token=False)
         except TokenRefused:
-            master = await stack.enter_async_context(_connected(cluster, job, address, own_token=True))
+            master = await _connect(cluster, job, address, stack, own_token=True)
         yield master
 
 
-@asynccontextmanager
-async def _connected(
-    cluster: Cluster, job: str, address: str | None, *, own_token: bool = False
-) -> AsyncIterator[Master]:
+async def _connect(
+    cluster: Cluster, job: str, address: str | None, stack: AsyncExitStack, *, own_token: bool
+) -> Master:
+    """Return the master by the first way on which it answers; the stack closes the way."""
     endpoint = await find_master(cluster, job, address=address, own_token=own_token)
-    async with endpoint.channel() as channel:
-        master = Master(endpoint, channel, f"{cluster.namespace}/{job}")
-        await master.get("Progress")
-        yield master
+    problems = []
+    for way in ways_to(endpoint, given=address is not None):
+        try:
+            async with AsyncExitStack() as attempt:
+                reached = await attempt.enter_async_context(way(cluster, job, endpoint))
+                channel = await attempt.enter_async_context(reached.channel())
+                master = Master(reached, channel, f"{cluster.namespace}/{job}")
+                await master.get("Progress", seconds=_FIRST_SECONDS)
+                stack.push_async_exit(attempt.pop_all())
+                return master
+        except MasterUnreachable as error:
+            problems.append(str(error))
+    raise MasterUnreachable("; ".join(problems))
 
 
 def _request(kind: str, name: str) -> Message:

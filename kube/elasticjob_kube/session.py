@@ -103,7 +103,12 @@ _EVENT = msgspec.json.Decoder(WatchEvent)
 
 
 class Kube:
-    """Requests to one API server. Every method raises a `KubeError` (see errors.py) unless the request succeeded."""
+    """Requests to one API server. Every method raises a `KubeError` (see errors.py) unless the request succeeded.
+
+    Attributes:
+        http: the connections, with certificates and proxy; for requests that need other credentials see `headers`.
+        host: URL of the API server.
+    """
 
     def __init__(
         self,
@@ -114,10 +119,10 @@ class Kube:
         connections: int,
         watch_seconds: float = WATCH_SECONDS,
     ) -> None:
-        self._http = http
+        self.http = http
         self._watch_seconds = watch_seconds
         self._authorization = access.authorization
-        self._host = access.host.rstrip("/")
+        self.host = access.host.rstrip("/")
         self._user_agent = user_agent
         # Waiting for a connection must not count against a request's own time-out, nor hold up a watch.
         self._all_slots = asyncio.Semaphore(connections)
@@ -297,12 +302,12 @@ class Kube:
         seconds: float,
     ) -> bytes:
         try:
-            async with self._http.request(
+            async with self.http.request(
                 method,
-                self._host + path,
+                self.host + path,
                 params={key: value for key, value in (params or {}).items() if value},
                 data=None if body is None else self._payload(method, msgspec.json.encode(body)),
-                headers=await self._headers(content_type, accept),
+                headers=await self.headers(content_type, accept),
                 timeout=_timeout(seconds),
             ) as response:
                 data: bytes = await response.read()
@@ -347,10 +352,10 @@ class Kube:
         }
         path = resource.path(namespace)
         try:
-            async with self._http.get(
-                self._host + path,
+            async with self.http.get(
+                self.host + path,
                 params={key: value for key, value in params.items() if value},
-                headers=await self._headers(_JSON, _METADATA if metadata_only else _JSON),
+                headers=await self.headers(_JSON, _METADATA if metadata_only else _JSON),
                 timeout=_timeout(_DEAD_WATCH * self._watch_seconds),
                 read_bufsize=_MAX_WATCH_LINE_BYTES,
             ) as response:
@@ -364,7 +369,24 @@ class Kube:
         except (TimeoutError, aiohttp.ClientError, OSError, msgspec.DecodeError, ValueError) as error:
             raise _no_answer("WATCH", path, error) from error
 
-    async def _headers(self, content_type: str, accept: str) -> dict[str, str]:
+    async def stream(self, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+        """Yield the parts of an answer as they come, such as those of a log that is followed; it has no time-out."""
+        try:
+            async with self.http.get(
+                self.host + path,
+                params=params,
+                headers=await self.headers(accept="*/*"),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+            ) as response:
+                if response.status >= 400:
+                    raise _error(response, await response.read())
+                async for part in response.content.iter_any():
+                    yield part
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise _no_answer("GET", path, error) from error
+
+    async def headers(self, content_type: str = _JSON, accept: str = _JSON) -> dict[str, str]:
+        """Return the headers of a request, with the credentials that are valid now."""
         headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": self._user_agent}
         if authorization := await self._authorization():
             headers["Authorization"] = authorization

@@ -73,8 +73,10 @@ def find_executable(name: str, search: str, directory: Path) -> str:
     return str(path)
 
 
-def spawn(command: Command, output: int) -> int:
+def spawn(command: Command, output: int, *, stdin: int = subprocess.DEVNULL, errors: int | None = None) -> int:
     """Start a process in a session of its own, its output going to a descriptor; return its id.
+
+    `errors`: the descriptor of its standard error; None: the one of its output.
 
     Raises:
         StartError: when it cannot be started.
@@ -88,9 +90,9 @@ def spawn(command: Command, output: int) -> int:
             executable=program,
             cwd=command.directory,
             env=dict(command.variables),
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=output,
-            stderr=output,
+            stderr=output if errors is None else errors,
             start_new_session=True,
         )
     except (OSError, ValueError) as error:

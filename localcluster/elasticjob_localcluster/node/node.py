@@ -34,6 +34,7 @@ from elasticjob_localcluster.node.registration import keep_registered, machine_c
 from elasticjob_localcluster.node.server import serve, tls
 from elasticjob_localcluster.node.service_account import ApiServer
 from elasticjob_localcluster.node.services import ServiceLister
+from elasticjob_localcluster.node.streaming import Streaming
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,8 @@ async def run(settings: Settings) -> None:
         aiohttp.ClientSession() as http,
     ):
         pods = PodWorkers()
-        runner, port = await serve(pods, tls(settings.serving_cert, settings.serving_key, settings.client_ca))
+        certificates = tls(settings.serving_cert, settings.serving_key, settings.client_ca)
+        runner, port = await serve(pods, Streaming(pods, reaper), certificates)
         context = _context(settings, kube, http, reaper, pods)
         pods.start(context)
         informer = Informer(

@@ -57,6 +57,11 @@ class PodWorker:
         self._status_writer = PodStatusWriter(context.kube, self._wakeup.now)
 
     @property
+    def address(self) -> str:
+        """The pod's address; empty: it has none yet."""
+        return self._address
+
+    @property
     def finished_or_terminating(self) -> bool:
         """Whether the pod has ended or is about to."""
         return self._terminating or self._finished

@@ -109,19 +109,28 @@ class Reaper:
     def __init__(self) -> None:
         self._on_exit: dict[int, Callable[[int], None]] = {}
         self._living: set[str] = set()
+        self._guests: dict[int, str] = {}
         if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap)
 
-    def watch(self, pid: int, on_exit: Callable[[int], None], *, owner: str = "") -> None:
-        """Call `on_exit` with the wait status when a child ends; `owner` is the marker of the container it leads."""
+    def watch(self, pid: int, on_exit: Callable[[int], None], *, owner: str = "", guest_of: str = "") -> None:
+        """Call `on_exit` with the wait status when a child ends.
+
+        `owner`: the marker of the container that it leads. `guest_of`: of the one with which it ends at the latest.
+        """
         self._on_exit[pid] = on_exit
         if owner:
             self._living.add(owner)
+        if guest_of:
+            self._guests[pid] = guest_of
 
     def container_ended(self, owner: str) -> None:
         """Kill every process that still has the marker of a container that has ended."""
         self._living.discard(owner)
+        for pid, container in self._guests.items():
+            if container == owner:
+                kill(pid)
         self._sweep()
 
     def _reap(self) -> None:
@@ -133,6 +142,7 @@ class Reaper:
             if found is None:
                 break
             _, status = os.waitpid(found.si_pid, 0)
+            self._guests.pop(found.si_pid, None)
             on_exit = self._on_exit.pop(found.si_pid, None)
             if on_exit is not None:
                 on_exit(status)

@@ -18,6 +18,7 @@ from elasticjob_kube.session import Kube
 
 from elasticjob_localcluster.node.addresses import HOST_IP
 from elasticjob_localcluster.node.pod_model import Json
+from elasticjob_localcluster.node.streaming import FEATURE
 
 log = logging.getLogger(__name__)
 LABEL = "elasticjob.dev/process-node"
@@ -62,6 +63,7 @@ def node_object(name: str, allocatable: Mapping[str, str], port: int, taints: Se
                 {"type": "Hostname", "address": name},
             ],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+            "declaredFeatures": [FEATURE],
             "nodeInfo": {
                 "architecture": architecture,
                 "bootID": "",

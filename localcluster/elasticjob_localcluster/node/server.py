@@ -1,4 +1,4 @@
-"""The node's HTTPS server, which the API server uses: `kubectl logs`, the list of pods, health.
+"""The node's HTTPS server, which the API server uses: logs, exec, port-forward, the list of pods, health.
 
 Only a client with a certificate of the cluster's authority is served.
 """
@@ -18,8 +18,11 @@ from elasticjob_localcluster.node.addresses import HOST_IP
 from elasticjob_localcluster.node.container_logs import LogOptions, read_lines
 from elasticjob_localcluster.node.container_status import Waiting
 from elasticjob_localcluster.node.pod_workers import PodWorkers
+from elasticjob_localcluster.node.streaming import Streaming
 
 _BATCH = 1 << 16
+_REQUEST_LINE_BYTES = 1 << 17
+"""The arguments of an exec are in it."""
 
 
 def tls(certificate: Path, key: Path, client_authority: Path) -> ssl.SSLContext:
@@ -30,7 +33,7 @@ def tls(certificate: Path, key: Path, client_authority: Path) -> ssl.SSLContext:
     return context
 
 
-async def serve(pods: PodWorkers, context: ssl.SSLContext) -> tuple[web.AppRunner, int]:
+async def serve(pods: PodWorkers, streaming: Streaming, context: ssl.SSLContext) -> tuple[web.AppRunner, int]:
     """Serve on a free port; return the runner, to be cleaned up at the end, and the port."""
     app = web.Application()
     app.add_routes(
@@ -38,10 +41,13 @@ async def serve(pods: PodWorkers, context: ssl.SSLContext) -> tuple[web.AppRunne
             web.get("/healthz", _healthz),
             web.get("/pods", lambda _: _pods(pods)),
             web.get("/containerLogs/{namespace}/{pod}/{container}", lambda request: _logs(pods, request)),
+            *streaming.routes(),
             web.route("*", "/{what:exec|attach|portForward|run}/{rest:.*}", _refused),
         ]
     )
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1, handler_cancellation=True)
+    runner = web.AppRunner(
+        app, access_log=None, shutdown_timeout=1, handler_cancellation=True, max_line_size=_REQUEST_LINE_BYTES
+    )
     await runner.setup()
     site = web.TCPSite(runner, HOST_IP, 0, ssl_context=context)
     await site.start()
@@ -55,7 +61,7 @@ async def _healthz(_: web.Request) -> web.Response:
 
 async def _refused(request: web.Request) -> web.Response:
     what = request.match_info["what"]
-    text = f"the process node does not do {what}: containers are processes of this machine, look at them there"
+    text = f"the process node does not do {what} in this way; it does exec and port-forward, over websockets"
     return web.Response(status=501, text=text)
 
 

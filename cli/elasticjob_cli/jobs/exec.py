@@ -1,0 +1,138 @@
+"""`elasticjob exec`: a command in the container of a member, which is named by its rank."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Annotated
+
+import typer
+from elasticjob_client.cluster import Access, Cluster
+from elasticjob_client.errors import ClientError
+from elasticjob_client.execution import STDERR, Execution, execute
+from elasticjob_client.jobs import get_job
+from elasticjob_client.members import Choice, JobPod, chosen_pods
+
+from elasticjob_cli.jobs.options import Context, Job, Kubeconfig, Namespace, run
+
+_CHUNK = 1 << 15
+
+
+def exec_(
+    job: Job,
+    command: Annotated[list[str], typer.Argument(help="Program and arguments, after --.", metavar="-- COMMAND")],
+    rank: Annotated[int | None, typer.Option(help="Of the member; default: 0.", min=0)] = None,
+    pod: Annotated[str | None, typer.Option(help="Of the job's pods, in place of a rank.")] = None,
+    role: Annotated[str | None, typer.Option(help="Role of the member; master is the job's master.")] = None,
+    stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Send it this input; on a terminal: always.")] = False,
+    terminal: Annotated[
+        bool | None, typer.Option("--tty/--no-tty", "-t/-T", help="Give it a terminal; default: where this is one.")
+    ] = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Run a command in the container of a job's member.
+
+    By default it is the member with rank 0. The exit code is that of the command.
+    """
+    at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    with_terminal = at_terminal if terminal is None else terminal
+
+    async def work(cluster: Cluster) -> int:
+        if pod is not None and (rank is not None or role is not None):
+            raise ClientError("give either --pod or --rank and --role")
+        choice = Choice(ranks=() if rank is None else (rank,), role=role, pod=pod)
+        member = await _member(cluster, job, choice)
+        its_input, container = stdin or at_terminal, member.container
+        async with execute(
+            cluster, member.name, command, container=container, stdin=its_input, terminal=with_terminal
+        ) as execution:
+            with _raw_terminal(with_terminal and sys.stdin.isatty()):
+                return await _attend(execution, stdin=its_input, terminal=with_terminal)
+
+    raise typer.Exit(run(Access(kubeconfig, context, namespace), work))
+
+
+async def _member(cluster: Cluster, name: str, choice: Choice) -> JobPod:
+    job = await get_job(cluster, name)
+    pods, ranks = await chosen_pods(cluster, job, choice)
+    running = [each for each in pods if each.runs]
+    if not running:
+        raise ClientError(f"pod {pods[0].name} does not run now: it is {pods[0].status.phase}")
+    if choice.needs_ranks and not ranks:
+        typer.echo(f"no ranks are known: in {running[0].name}, by its index", err=True)
+    return running[0]
+
+
+async def _attend(execution: Execution, *, stdin: bool, terminal: bool) -> int:
+    """Carry input and output until the command has ended; return its exit code."""
+    loop = asyncio.get_running_loop()
+    helpers: list[asyncio.Task[None]] = []
+    if terminal:
+        sizes = asyncio.Event()
+        sizes.set()
+        loop.add_signal_handler(signal.SIGWINCH, sizes.set)
+        helpers.append(asyncio.create_task(_tell_sizes(execution, sizes)))
+    if stdin:
+        helpers.append(asyncio.create_task(_send_input(execution)))
+    try:
+        async for channel, data in execution.output():
+            target = sys.stderr.buffer if channel == STDERR else sys.stdout.buffer
+            target.write(data)
+            target.flush()
+    finally:
+        for helper in helpers:
+            helper.cancel()
+        await asyncio.gather(*helpers, return_exceptions=True)
+    return execution.code or 0
+
+
+async def _tell_sizes(execution: Execution, changed: asyncio.Event) -> None:
+    while True:
+        await changed.wait()
+        changed.clear()
+        with suppress(OSError):
+            size = os.get_terminal_size(sys.stdin.fileno())
+            await execution.resize(size.columns, size.lines)
+
+
+async def _send_input(execution: Execution) -> None:
+    while data := await _read():
+        await execution.write(data)
+    await execution.end_input()
+
+
+async def _read() -> bytes:
+    """Return what comes next on standard input; a file cannot be waited for, so it is read in a thread."""
+    loop, descriptor = asyncio.get_running_loop(), sys.stdin.fileno()
+    ready = asyncio.Event()
+    try:
+        loop.add_reader(descriptor, ready.set)
+    except PermissionError:
+        return await asyncio.to_thread(os.read, descriptor, _CHUNK)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(descriptor)
+    return os.read(descriptor, _CHUNK)
+
+
+@contextmanager
+def _raw_terminal(wanted: bool) -> Iterator[None]:
+    """Pass every key on as it is, also Ctrl-C, which is meant for the command."""
+    if not wanted:
+        yield
+        return
+    before = termios.tcgetattr(sys.stdin)
+    tty.setraw(sys.stdin)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

@@ -1,0 +1,122 @@
+"""Forwards a port of this machine to a port of a pod, through the API server: it needs no route to the pod."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+import aiohttp
+from elasticjob_kube.errors import KubeError, NoAccess
+from elasticjob_kube.pod_sockets import pod_socket
+from elasticjob_kube.resources import PODS
+
+from elasticjob_client.cluster import Cluster, explained
+from elasticjob_client.errors import ClientError
+
+_CONNECTIONS = 64
+"""At a time; further ones wait. Each is a websocket of its own."""
+_CHUNK = 1 << 15
+_DATA, _ERROR = 0, 1
+
+
+@dataclass
+class Forwarding:
+    """A port that is forwarded.
+
+    Attributes:
+        address: `127.0.0.1:port`.
+        problem: why the latest connection has failed; empty: it has not.
+    """
+
+    address: str = ""
+    problem: str = ""
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_CONNECTIONS))
+
+    async def carry(
+        self, cluster: Cluster, pod: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Carry a connection's bytes in both directions until one end closes it."""
+        query, kube, namespace = [("ports", str(port))], cluster.kube, cluster.namespace
+        try:
+            async with self._slots:
+                with explained(cluster, PODS, pod):
+                    async with pod_socket(kube, namespace, pod, "portforward", query, "v4.channel.k8s.io") as socket:
+                        self.problem = await _carry(socket, reader, writer)
+        except (ClientError, NoAccess, KubeError, OSError, aiohttp.ClientError) as error:
+            self.problem = str(error)
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+
+@asynccontextmanager
+async def forward(cluster: Cluster, pod: str, port: int, *, local_port: int = 0) -> AsyncIterator[Forwarding]:
+    """Listen on a port of 127.0.0.1 and carry each connection to a port of a pod, until the block ends.
+
+    Args:
+        cluster: its user may get and create pods/portforward.
+        pod: its name.
+        port: where the program in the pod listens.
+        local_port: of this machine; 0: one that is free.
+
+    Raises:
+        ClientError: the local port is taken. What goes wrong later ends that connection and is in `problem`.
+    """
+    forwarding = Forwarding()
+    connections: set[asyncio.Task[None]] = set()
+
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(forwarding.carry(cluster, pod, port, reader, writer))
+        connections.add(task)
+        task.add_done_callback(connections.discard)
+
+    try:
+        server = await asyncio.start_server(connected, "127.0.0.1", local_port)
+    except OSError as error:
+        raise ClientError(f"port {local_port} of this machine cannot be used: {error.strerror}") from error
+    forwarding.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield forwarding
+    finally:
+        server.close()
+        for task in connections:
+            task.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
+
+
+async def _carry(
+    socket: aiohttp.ClientWebSocketResponse, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> str:
+    """Carry bytes until one end closes the connection; return what the node has said against it."""
+    up, down = asyncio.create_task(_up(reader, socket)), asyncio.create_task(_down(socket, writer))
+    try:
+        await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
+        return down.result() if down.done() else ""
+    finally:
+        for task in (up, down):
+            task.cancel()
+        await asyncio.gather(up, down, return_exceptions=True)
+
+
+async def _up(reader: asyncio.StreamReader, socket: aiohttp.ClientWebSocketResponse) -> None:
+    while data := await reader.read(_CHUNK):
+        await socket.send_bytes(bytes([_DATA]) + data)
+
+
+async def _down(socket: aiohttp.ClientWebSocketResponse, writer: asyncio.StreamWriter) -> str:
+    begun: set[int] = set()
+    async for message in socket:
+        if message.type is not aiohttp.WSMsgType.BINARY or not message.data:
+            continue
+        channel, data = message.data[0], message.data[1:]
+        if channel not in begun:  # the first message of each channel is the number of the port
+            begun.add(channel)
+        elif channel == _ERROR:
+            return str(data.decode(errors="replace"))
+        elif channel == _DATA:
+            writer.write(data)
+            await writer.drain()
+    return ""

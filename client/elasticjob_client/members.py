@@ -1,0 +1,199 @@
+"""The pods of a job as its users mean them: by rank, by role, by name, with the container that trains."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Object, ObjectMeta
+
+from elasticjob_client.cluster import Cluster
+from elasticjob_client.errors import ClientError
+from elasticjob_client.jobs import ENDED, read
+from elasticjob_client.master_queries import open_master
+from elasticjob_client.related import pods_of
+
+MAX_RANKS = 100
+"""How many may be named at a time."""
+_RANKS = re.compile(r"[0-9]{1,6}(,[0-9]{1,6})*")
+Ranks = Mapping[str, int]
+"""Rank in the present world by the pod's UID; empty: not known, as the master does not answer."""
+
+
+class _ContainerSpec(Object, frozen=True):
+    name: str = ""
+
+
+class _PodSpec(Object, frozen=True):
+    containers: list[_ContainerSpec] = []
+
+
+class _Since(Object, frozen=True):
+    started_at: str | None = None
+
+
+class _State(Object, frozen=True):
+    running: _Since | None = None
+    terminated: _Since | None = None
+
+
+class _Container(Object, frozen=True):
+    name: str = ""
+    restart_count: int = 0
+    state: _State = _State()
+
+
+class _PodStatus(Object, frozen=True):
+    phase: str = "Pending"
+    container_statuses: list[_Container] = []
+
+
+class JobPod(Object, frozen=True):
+    """The fields of a job's pod that are read here."""
+
+    metadata: ObjectMeta
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+    @property
+    def name(self) -> str:
+        """The pod's name."""
+        return self.metadata.name
+
+    @property
+    def role(self) -> str:
+        """The role of the member; `master` is the job's master."""
+        return self.metadata.labels.get(names.LABEL_ROLE, "")
+
+    @property
+    def index(self) -> int:
+        """The member's index in its role."""
+        text = self.metadata.labels.get(names.LABEL_INDEX, "")
+        return int(text) if text.isdigit() else 0
+
+    @property
+    def container(self) -> str:
+        """The container that trains: the first one."""
+        return self.spec.containers[0].name if self.spec.containers else ""
+
+    @property
+    def incarnation(self) -> tuple[str, int]:
+        """What changes when another process runs in it."""
+        found = self._status
+        return self.metadata.uid, found.restart_count if found else 0
+
+    @property
+    def runs(self) -> bool:
+        """Whether its container runs."""
+        return self._status is not None and self._status.state.running is not None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether its container runs or has ended, so that there is a log."""
+        return self._status is not None and (self.runs or self._status.state.terminated is not None)
+
+    @property
+    def _status(self) -> _Container | None:
+        return next((each for each in self.status.container_statuses if each.name == self.container), None)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which pods are meant; nothing: the member with rank 0.
+
+    Attributes:
+        ranks: those with these ranks.
+        role: those of this role only; `master` is the job's master.
+        every: all of them.
+        pod: the one of this name.
+    """
+
+    ranks: Sequence[int] = ()
+    role: str | None = None
+    every: bool = False
+    pod: str | None = None
+
+    @property
+    def needs_ranks(self) -> bool:
+        """Whether it depends on the ranks."""
+        return bool(self.ranks) or not (self.every or self.role or self.pod)
+
+    def of(self, pods: Iterable[JobPod], ranks: Ranks) -> list[JobPod]:
+        """Return those that are meant, in the order of their ranks; without ranks their indices stand for these."""
+        if self.pod is not None:
+            return [each for each in pods if each.name == self.pod]
+        wanted = [each for each in pods if each.role == (self.role or each.role)]
+        if self.role != names.ROLE_MASTER:
+            wanted = [each for each in wanted if each.role != names.ROLE_MASTER]
+        in_order = sorted(wanted, key=lambda pod: (ranks.get(pod.metadata.uid, len(ranks)), pod.role, pod.index))
+        if not self.needs_ranks:
+            return in_order
+        chosen = set(self.ranks or (0,))
+        known = {uid: rank for uid, rank in ranks.items() if uid in {each.metadata.uid for each in wanted}}
+        if known:
+            return [each for each in in_order if known.get(each.metadata.uid) in chosen]
+        if not self.ranks:
+            return in_order[:1]
+        return [each for each in in_order if each.index in chosen]
+
+
+def parse_ranks(text: str) -> tuple[int, ...]:
+    """Return the ranks that a text such as 0,3 names. Raises `ClientError`."""
+    if not _RANKS.fullmatch(text) or text.count(",") >= MAX_RANKS:
+        raise ClientError(f"ranks {text[:40]!r} are none: give at most {MAX_RANKS} numbers, such as 0 or 0,3")
+    return tuple(dict.fromkeys(int(part) for part in text.split(",")))
+
+
+async def job_pods(cluster: Cluster, job: ElasticJob) -> list[JobPod]:
+    """Return the pods of a job, the master's among them. Raises `ClientError`."""
+    return [read(pod, JobPod) for pod in await pods_of(cluster, job)]
+
+
+async def ranks_of(cluster: Cluster, job: ElasticJob) -> Ranks:
+    """Return the ranks of the present world; empty where the master does not tell them."""
+    if job.status.phase in ENDED:
+        return {}
+    try:
+        async with open_master(cluster, job.metadata.name) as master:
+            world = await master.get("World")
+    except ClientError:
+        return {}
+    return {member.pod_uid: rank for rank, member in enumerate(world.members)}
+
+
+async def chosen_pods(cluster: Cluster, job: ElasticJob, choice: Choice) -> tuple[list[JobPod], Ranks]:
+    """Return the pods that are meant, at least one, with the ranks that are known.
+
+    Raises:
+        ClientError: there is none such; the message says why.
+    """
+    pods = await job_pods(cluster, job)
+    ranks = await ranks_of(cluster, job) if pods else {}
+    if found := choice.of(pods, ranks):
+        return found, ranks
+    raise ClientError(why_none(job, pods, choice))
+
+
+def why_none(job: ElasticJob, pods: Sequence[JobPod], choice: Choice) -> str:
+    """Return why there is no pod that is meant."""
+    where = f"job {job.metadata.namespace}/{job.metadata.name}"
+    members = [each for each in pods if each.role != names.ROLE_MASTER]
+    if choice.pod is not None:
+        return f"{where} has no pod {choice.pod}; it has {', '.join(each.name for each in pods[:8]) or 'none'}"
+    if choice.role is not None and choice.role not in (*job.spec.replica_specs, names.ROLE_MASTER):
+        return f"{where} has no role {choice.role}; it has {', '.join(sorted(job.spec.replica_specs))}"
+    if not members and job.status.phase in ENDED:
+        why = f"cleanPodPolicy {job.spec.run_policy.clean_pod_policy}"
+        return f"{where} has ended, as {job.status.phase}, and its pods are gone ({why}), with their logs"
+    if not members:
+        return f"{where} has no pods now, as it is {job.status.phase or 'Pending'}"
+    return f"{where} has no member of {_named(choice)} now; it has {len(members)}, `elasticjob query` shows their ranks"
+
+
+def _named(choice: Choice) -> str:
+    role = f"role {choice.role}" if choice.role else ""
+    ranks = f"rank {', '.join(map(str, choice.ranks or (0,)))}" if choice.needs_ranks else ""
+    return " and ".join(filter(None, (role, ranks)))

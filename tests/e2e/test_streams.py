@@ -1,0 +1,134 @@
+"""What streams between a user and the members of a job: logs, commands, and a master that is reached by its pod."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from elasticjob_client.cluster import Cluster
+from elasticjob_client.forwarding import forward
+
+from tests.support.e2e import images
+from tests.support.e2e.sandbox import Sandbox
+from tests.support.e2e.scaling_jobs import job, trainer
+from tests.support.wait import until, wait_until
+
+COMMAND = Path(sys.executable).with_name("elasticjob")
+
+
+class User:
+    """A user of `elasticjob` in a namespace."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.access = [f"--kubeconfig={sandbox.cluster.kubeconfig}", f"--namespace={sandbox.namespace}"]
+
+    def command(self, name: str, *arguments: str) -> list[str | Path]:
+        return [COMMAND, name, *self.access, *arguments]
+
+    def run(self, name: str, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            self.command(name, *arguments), input=stdin, capture_output=True, text=True, timeout=100, check=False
+        )
+        print("$ elasticjob", name, *arguments, done.returncode, done.stdout[-3000:], done.stderr)
+        return done
+
+    def out(self, name: str, *arguments: str, stdin: str | None = None) -> str:
+        done = self.run(name, *arguments, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.mark.thorough
+def test_logs_follow_the_members_and_commands_run_in_them_while_the_job_is_scaled(
+    sandbox: Sandbox, folder: Path, tmp_path: Path
+) -> None:
+    user = User(sandbox)
+    speaking = ["sh", "-c", f"(while sleep 0.3; do echo alive; done) & exec {shlex.join(trainer(folder))}"]
+    sandbox.apply(job("digits", folder, command=speaking))
+    early = user.command("logs", "digits", "-f", "--all")
+    told = tmp_path / "followed"
+    with told.open("w") as file, subprocess.Popen(early, stdout=file, stderr=subprocess.STDOUT) as follower:
+        try:
+            user.out("wait", "digits", "--for=step=1", "--timeout=60")
+            assert user.out("exec", "digits", "--", "sh", "-c", "echo $ELASTICJOB_POD_NAME") == "digits-worker-0\n"
+            assert user.out("exec", "digits", "-i", "--", "cat", stdin="kept\n") == "kept\n"
+            failed = user.run("exec", "digits", "--pod=digits-worker-0", "--", "sh", "-c", "echo no >&2; exit 9")
+            assert (failed.returncode, failed.stdout, failed.stderr) == (9, "", "no\n")
+            assert "has no pod nobody" in user.run("exec", "digits", "--pod=nobody", "--", "true").stderr
+            user.out("scale", "digits", "3", "--wait")
+            wait_until("the third is followed", told.read_text, lambda text: "[worker-2 rank" in text)
+            one = user.run("logs", "digits", "--tail=1")
+            assert one.stdout.startswith("[worker-0 rank 0] ")
+            assert (one.stdout.count("\n"), one.stderr) == (1, "")
+            both = user.out("logs", "digits", "--rank=1,2", "--tail=1", "--timestamps")
+            assert [line.split("]")[0].split()[-1] for line in both.splitlines()] == ["1", "2"]
+            assert "has no member of rank 7 now" in user.run("logs", "digits", "--rank=7").stderr
+            assert "has no role ps; it has worker" in user.run("logs", "digits", "--role=ps").stderr
+            assert user.out("logs", "digits", "--role=master")
+            assert "not found" in user.run("logs", "digits", "--previous").stderr
+            user.out("stop", "digits", "--wait", "--timeout=60")
+            assert follower.wait(60) == 0, told.read_text()
+        finally:
+            follower.kill()
+            print(told.read_text())
+    for member in range(3):
+        assert f"[worker-{member} rank " in told.read_text()
+    gone = user.run("logs", "digits")
+    assert gone.returncode == 1
+    assert "has ended, as Failed, and its pods are gone (cleanPodPolicy All)" in gone.stderr
+
+
+async def test_a_port_of_a_pod_is_forwarded_and_what_is_wrong_with_it_is_told(sandbox: Sandbox) -> None:
+
+    echo = (
+        "import socketserver as s\n"
+        "class Echo(s.StreamRequestHandler):\n"
+        "    def handle(self):\n"
+        "        while data := self.request.recv(65536): self.wfile.write(data)\n"
+        "s.ThreadingTCPServer(('0.0.0.0', 18765), Echo).serve_forever()\n"
+    )
+    container = {"name": "main", "image": images.TRAINER, "command": ["python", "-c", echo]}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "echo"}, "spec": {"containers": [container]}}
+    sandbox.apply(body)
+    sandbox.kubectl("wait", "pod/echo", "--for=condition=Ready", "--timeout=60s")
+    cluster = Cluster(sandbox.kube, sandbox.namespace)
+    sent = bytes(range(256)) * 8192
+
+    async def echoed(address: str) -> bytes:
+        host, _, port = address.partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writing = asyncio.create_task(write(writer))
+        try:
+            return await asyncio.wait_for(reader.readexactly(len(sent)), 60)
+        finally:
+            await asyncio.gather(writing, return_exceptions=True)
+            writer.close()
+
+    async def write(writer: asyncio.StreamWriter) -> None:
+        writer.write(sent)
+        await writer.drain()
+
+    async with forward(cluster, "echo", 18765) as forwarding:
+        await until("it listens", lambda: one_byte(forwarding.address), bool)
+        assert await asyncio.gather(*(echoed(forwarding.address) for _ in range(3))) == [sent] * 3
+    async with forward(cluster, "echo", 18766) as forwarding:
+        assert not await one_byte(forwarding.address)
+        assert "error forwarding port 18766" in forwarding.problem
+    async with forward(cluster, "nobody", 18765) as forwarding:
+        assert not await one_byte(forwarding.address)
+        assert 'pods "nobody" not found' in forwarding.problem
+
+
+async def one_byte(address: str) -> bool:
+    """Return whether a byte comes back."""
+    host, _, port = address.partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        writer.write(b"x")
+        return await asyncio.wait_for(reader.read(1), 30) == b"x"
+    finally:
+        writer.close()
