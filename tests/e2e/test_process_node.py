@@ -570,11 +570,12 @@ def test_a_debugging_container_is_not_started_and_an_event_says_so(space: Space)
     assert space.get("plain")["status"]["phase"] == "Running"
 
 
-def test_exec_is_refused_with_a_reason(space: Space) -> None:
+def test_port_forward_by_spdy_is_refused_with_a_reason(space: Space) -> None:
     space.shell("closed", "sleep 60")
     space.phase("closed", "Running")
-    answer = space.kubectl("exec", "closed", "--", "true", check=False)
-    assert "unable to upgrade connection" in answer or "does not do exec" in answer
+    answer = space.kubectl("port-forward", "closed", ":18765", check=False)
+    assert "error upgrading connection" in answer
+    assert "does not do portForward in this way" in answer or "does not speak SPDY" in answer
 
 
 # --- the node's own death -----------------------------------------------------------------------------------------
