@@ -10,6 +10,7 @@ import struct
 import subprocess
 import termios
 import uuid
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -95,7 +96,7 @@ def test_a_command_ends_with_its_container_and_when_its_user_goes(
     runs = [subprocess.Popen([*pod, *script], stdout=subprocess.DEVNULL) for script in scripts]
     try:
         for cookie in cookies:
-            wait_until("the command and what it has started run", lambda it=cookie: living(it), lambda it: len(it) >= 2)
+            wait_until("the command and what it has started run", partial(living, cookie), lambda it: len(it) >= 2)
         runs[0].kill()
         wait_until("nothing of the first is left", lambda: living(cookies[0]), lambda found: not found)
         assert living(cookies[1])
