@@ -15,6 +15,8 @@ from typing import Annotated
 
 import typer
 from elasticjob_localcluster import cluster as clusters
+from elasticjob_localcluster import daemons
+from elasticjob_localcluster.cluster import Cluster
 from elasticjob_localcluster.errors import LocalClusterError
 from elasticjob_localcluster.progress_display import ProgressDisplay
 from elasticjob_localcluster.state_directory import state_dir
@@ -103,34 +105,55 @@ def next_steps(programs: Path) -> list[str]:
     ]
 
 
-def down(state: StateOption = None) -> None:
-    """Stop the cluster and remove its state; the programs stay in the cache."""
+def down(
+    state: StateOption = None,
+    every: Annotated[bool, typer.Option("--all", help="All clusters of this user.")] = False,
+) -> None:
+    """Stop the cluster and remove its state; the programs stay in the cache.
+
+    Without --state that is the one of `dev up`, or else the one that a demo has left up.
+    """
     with reported_errors():
-        directory = state or state_dir(os.environ)
-        began = time.monotonic()
-        if clusters.down(directory):
-            ProgressDisplay().write(f"down in {time.monotonic() - began:.1f} s")
-        else:
-            ProgressDisplay().write(f"no cluster in {directory}")
+        progress = ProgressDisplay()
+        for directory in daemons.find_states() if every else [state or _present(state_dir(os.environ))]:
+            began = time.monotonic()
+            if clusters.down(directory):
+                progress.write(f"down in {time.monotonic() - began:.1f} s: {directory}")
+            else:
+                progress.write(f"no cluster in {directory}")
+        for other in daemons.find_states():
+            progress.write(f"still up: {other} (elasticjob dev down --state {shlex.quote(str(other))})")
 
 
 def status(state: StateOption = None) -> None:
-    """Show the cluster's processes, API server and nodes; the exit status is 0 only when all is well."""
+    """Show the processes, API server and nodes of this user's clusters; the exit status is 0 only when all is well."""
     with reported_errors():
-        directory = state or state_dir(os.environ)
-        cluster = clusters.find(directory)
-        if cluster is None:
-            typer.echo(f"no cluster in {directory}")
+        default = (state or state_dir(os.environ)).resolve()
+        directories = [default] if state is not None else sorted({default, *daemons.find_states()})
+        found = [cluster for directory in directories if (cluster := clusters.find(directory)) is not None]
+        if not found:
+            typer.echo(f"no cluster in {default}")
             raise typer.Exit(1)
-        for name, pid in cluster.process_ids().items():
-            typer.echo(f"{name:<24} {'down' if pid is None else f'up    process {pid}'}")
-        ready = cluster.api_ready()
-        typer.echo(f"{'API server':<24} {'ready' if ready else 'not ready'}   https://127.0.0.1:{cluster.port}")
-        for name, is_ready in cluster.nodes().items():
-            typer.echo(f"{f'node {name}':<24} {'ready' if is_ready else 'not ready'}")
-        typer.echo(f"{'KUBECONFIG':<24} {cluster.kubeconfig}")
-        if cluster.problems():
+        for cluster in found:
+            _show(cluster)
+        if any(cluster.problems() for cluster in found):
             raise typer.Exit(1)
+
+
+def _present(directory: Path) -> Path:
+    """Return the directory; if nothing is up there, the only one beside it where something is: the demo's."""
+    beside = [each for each in daemons.find_states() if each.parent == directory.resolve().parent]
+    return beside[0] if clusters.find(directory) is None and len(beside) == 1 else directory
+
+
+def _show(cluster: Cluster) -> None:
+    for name, pid in cluster.process_ids().items():
+        typer.echo(f"{name:<24} {'down' if pid is None else f'up    process {pid}'}")
+    ready = cluster.api_ready()
+    typer.echo(f"{'API server':<24} {'ready' if ready else 'not ready'}   https://127.0.0.1:{cluster.port}")
+    for name, is_ready in cluster.nodes().items():
+        typer.echo(f"{f'node {name}':<24} {'ready' if is_ready else 'not ready'}")
+    typer.echo(f"{'KUBECONFIG':<24} {cluster.kubeconfig}")
 
 
 def _parse_capacity(texts: list[str]) -> dict[str, str]:

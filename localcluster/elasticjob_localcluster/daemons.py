@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,18 +71,35 @@ def recorded(state: Path) -> dict[str, ProcessIdentity]:
 
 def find_processes(state: Path) -> set[ProcessIdentity]:
     """Return all live processes of the cluster, also those that were never recorded, and their children."""
-    mark = f"{CLUSTER_VARIABLE}={state}".encode()
-    result = set()
+    return {process for process, of in _marked() if of == str(state) and process.pid != os.getpid()}
+
+
+def find_states() -> list[Path]:
+    """Return the directories of all clusters of this user that have live processes."""
+    return sorted({Path(of) for process, of in _marked() if _owner(process.pid) == os.getuid()})
+
+
+def _marked() -> Iterator[tuple[ProcessIdentity, str]]:
+    """Yield every live process that belongs to a cluster, with the cluster's directory."""
+    mark = f"{CLUSTER_VARIABLE}=".encode()
     for path in Path("/proc").iterdir():
-        if path.name.isdecimal() and int(path.name) != os.getpid():
-            try:
-                is_ours = mark in (path / "environ").read_bytes().split(b"\0")
-            except OSError:
-                continue  # another user's, or it has just ended
-            started = _started(int(path.name))
-            if is_ours and started is not None:
-                result.add(ProcessIdentity(int(path.name), started))
-    return result
+        if not path.name.isdecimal():
+            continue
+        try:
+            variables = (path / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue  # another user's, or it has just ended
+        of = next((each.removeprefix(mark) for each in variables if each.startswith(mark)), None)
+        started = _started(int(path.name)) if of is not None else None
+        if of is not None and started is not None:
+            yield ProcessIdentity(int(path.name), started), os.fsdecode(of)
+
+
+def _owner(pid: int) -> int | None:
+    try:
+        return Path(f"/proc/{pid}").stat().st_uid
+    except OSError:
+        return None
 
 
 def stop(processes: Iterable[ProcessIdentity], *, seconds: float) -> None:

@@ -165,6 +165,27 @@ def test_two_clusters_run_side_by_side(state: Path, cluster: clusters.Cluster) -
     assert cluster.problems() == []
 
 
+def test_status_and_down_know_every_cluster_of_this_user(tmp_path: Path, cluster: clusters.Cluster) -> None:
+    home = {"XDG_STATE_HOME": str(tmp_path), "ELASTICJOB_STATE": ""}
+    kept = tmp_path / "elasticjob" / "demo"  # where `dev demo --keep` has it
+    assert dev("up", "--control-plane-only", "--state", kept).returncode == 0
+    try:
+        told = dev("status", **home)
+        assert told.returncode == 0
+        assert str(kept / "kubeconfig") in told.stdout
+        assert str(cluster.kubeconfig) in told.stdout
+        assert str(cluster.kubeconfig) not in dev("status", "--state", kept).stdout
+        told = dev("down", **home)
+        assert "down in" in told.stderr
+        assert str(kept) in told.stderr
+        assert f"still up: {cluster.state}" in told.stderr
+        assert clusters.find(kept) is None
+        assert cluster.problems() == []
+        assert f"no cluster in {tmp_path}" in dev("down", **home).stderr
+    finally:
+        clusters.down(kept)
+
+
 def test_two_starts_at_once_make_one_cluster(state: Path) -> None:
     command: list[str | Path] = [*COMMAND, "up", "--control-plane-only", "--state", state]
     starts = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(2)]
