@@ -22,6 +22,7 @@ COMMANDS = {
     "describe": ("jobs.listing:describe", "Show a job on a page: roles, pods, plans, failures, events."),
     "logs": ("jobs.logs:logs", "Show what a job's members write, by rank; -f follows them."),
     "exec": ("jobs.exec:exec_", "Run a command in the container of a job's member."),
+    "dashboard": ("jobs.dashboard:dashboard", "Show a job's dashboard in the browser."),
     "query": ("query.command:query", "Ask a job's master: world, members, shards, auto-scaling."),
     "scale": ("jobs.scale:scale", "Change the number of a job's members."),
     "suspend": ("jobs.lifecycle:suspend", "Suspend a job: its members save, and its pods go."),

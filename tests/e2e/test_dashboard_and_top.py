@@ -1,0 +1,82 @@
+"""A job's page in the browser, and a job in the terminal, both without a token that somebody has to type."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elasticjob_api import names
+from elasticjob_client.cluster import Cluster
+from elasticjob_client.master import find_master
+from elasticjob_client.master_queries import Master
+from elasticjob_client.master_ways import forward_to_master
+
+from tests.support.e2e.sandbox import Sandbox
+from tests.support.e2e.scaling_jobs import job
+from tests.support.wait import wait_until
+
+COMMAND = Path(sys.executable).with_name("elasticjob")
+
+
+def command(sandbox: Sandbox, *arguments: str) -> list[str | Path]:
+    access = (f"--kubeconfig={sandbox.cluster.kubeconfig}", f"--namespace={sandbox.namespace}")
+    return [COMMAND, arguments[0], *access, *arguments[1:]]
+
+
+def read(url: str, **headers: str) -> tuple[int, dict[str, str], str]:
+    """Return status, headers and text of an answer."""
+    request = urllib.request.Request(url, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, dict(answer.headers), answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, dict(error.headers), error.read().decode()
+
+
+@pytest.fixture
+def steps(sandbox: Sandbox, folder: Path) -> None:
+    """A job `digits` that counts steps."""
+    sandbox.apply(job("digits", folder))
+    subprocess.run(command(sandbox, "wait", "digits", "--for=step=1", "--timeout=60"), check=True, timeout=100)
+
+
+@pytest.mark.thorough
+def test_the_dashboard_is_served_here_without_a_token_and_goes_on_with_the_next_master(
+    sandbox: Sandbox, steps: None
+) -> None:
+    with subprocess.Popen(command(sandbox, "dashboard", "digits"), stdout=subprocess.PIPE, text=True) as serving:
+        try:
+            assert serving.stdout is not None
+            url = serving.stdout.readline().split(" is at ")[1].split(";")[0]
+            assert url.startswith("http://127.0.0.1:")
+            code, headers, page = read(url)
+            assert (code, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+            assert "script-src 'sha256-" in headers["Content-Security-Policy"]
+            assert 'fetch("status"' in page
+
+            def status() -> dict[str, Any]:
+                code, _, text = read(f"{url}status")
+                return dict(json.loads(text)) if code == 200 else {}
+
+            assert (status()["job"], status()["masterStarts"]) == ("digits", 1)
+            assert read(url, Host="evil.example")[0] == 403
+            assert read(f"{url}metrics")[0] == 404
+            sandbox.kubectl("delete", "pod", "digits-master", "--wait=true")
+            wait_until("the next master", status, lambda found: found.get("masterStarts") == 2)
+        finally:
+            serving.terminate()
+
+
+async def test_a_master_is_asked_through_its_pod(sandbox: Sandbox, steps: None) -> None:
+    cluster = Cluster(sandbox.kube, sandbox.namespace)
+    async with forward_to_master(cluster, "digits", names.GRPC_PORT) as forwarding:
+        endpoint = await find_master(cluster, "digits", address=forwarding.address)
+        async with endpoint.channel() as channel:
+            found = await Master(endpoint, channel, "digits").snapshot()
+    assert (found.status.job_name, [member.pod_name for member in found.members]) == ("digits", ["digits-worker-0"])
