@@ -197,7 +197,10 @@ class Agent:
             self._processes.signal(number)
 
     def _handle(self, event: Event) -> None:
+        restarts_left = self._state.restarts_left
         self._state, actions = decide(self._state, event)
+        if self._state.restarts_left < restarts_left:
+            sys.stderr.write(f"elasticjob-agent: the training process has failed{_how(event)}, and is started again\n")
         for action in actions:
             self._execute(action)
 
@@ -314,6 +317,10 @@ class Agent:
         await self._training_socket.close()
         await self._horovod.close()
         await self._channel.close()
+
+
+def _how(event: Event) -> str:
+    return f" with exit code {event.code}" if isinstance(event, lifecycle.ProcessEnded) else ""
 
 
 def _exited_message(exited: lifecycle.Exited) -> pb.AgentMessage:

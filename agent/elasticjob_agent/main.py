@@ -56,13 +56,15 @@ def _run(command: list[str]) -> int:
     except config.ConfigError as error:
         return _refuse(str(error), EX_CONFIG)
     environment = _training_environment()
-    token_hiding.hide_token()  # before anything of the user's runs; from now on /proc/self cannot be read
-
-    from elasticjob_agent import agent, process  # only now: gRPC takes a while to load
+    from elasticjob_agent import process
 
     process.become_subreaper()
     if names.ENV_CONTAINER in os.environ:
-        process.die_with_parent()  # the guard of such a node finds processes by this variable, which is hidden now
+        process.die_with_parent()  # the guard of such a node finds processes by this variable, which is hidden next
+    token_hiding.hide_token()  # before anything of the user's runs; from now on /proc/self cannot be read
+
+    from elasticjob_agent import agent  # only now: gRPC takes a while to load
+
     return agent.run(settings, command, environment)
 
 

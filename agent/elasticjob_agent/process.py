@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import IO
 
 import psutil
+from elasticjob_api import names
 from elasticjob_api.references import TooLongError
 
 from elasticjob_agent import exec_child
@@ -72,7 +73,7 @@ class ProcessSupervisor:
         """
         started = TrainingProcesses()
         for rank, of_rank in enumerate(variables, start=first_rank):
-            prefix = f"[{rank}] " if len(variables) > 1 else ""
+            prefix = f"[{rank}] " if len(variables) > 1 or names.ENV_RANK_PREFIX in self._container else ""
             self._start(started.add(prefix), of_rank)
         return started
 

@@ -109,8 +109,10 @@ ENV_HOST_FILES = "ELASTICJOB_HOST_FILES"
 """Set in a launcher: the folder in which its agent keeps files with the hosts; see `HOST_FILES_DIRECTORY`."""
 ENV_TERMINATION_LOG = "ELASTICJOB_TERMINATION_LOG"
 """Where the termination message goes; unset means the container's /dev/termination-log."""
+ENV_RANK_PREFIX = "ELASTICJOB_RANK_PREFIX"
+"""Set where the output of all members comes together: the agent puts the rank in front of each line."""
 ENV_CONTAINER = "ELASTICJOB_CONTAINER"
-"""Which container a process belongs to: in all processes of the embedded cluster's node, and nowhere else."""
+"""Which container a process belongs to: in all processes of the embedded cluster's node, and of `elasticjob run`."""
 
 # --- environment variables that the agent sets for the training process ---------------------------------------------
 ENV_SOCKET = "ELASTICJOB_SOCKET"

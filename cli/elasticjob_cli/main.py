@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "init": ("jobs.init:init", "Write a commented job file for a framework."),
+    "run": ("run.command:run", "Train on this machine, without a cluster."),
     "submit": ("jobs.submit:submit", "Create a job from a job file or a Python script."),
     "list": ("jobs.listing:list_", "List jobs with their phase, workers, step and rate."),
     "describe": ("jobs.listing:describe", "Show a job on a page: roles, pods, plans, failures, events."),
@@ -39,6 +40,8 @@ COMMANDS = {
 """By name: where the function is, below this package, and the line of its help that the list shows."""
 _SIGNED = {"scale"}
 """Commands with an argument such as -1, which is no option."""
+_WITH_A_COMMAND = {"run"}
+"""Commands whose arguments are a command with options of its own."""
 _INSTALL = "pip install 'elasticjob[cli]'"
 GROUPS = {"dev": ("dev:dev", "A Kubernetes cluster on this machine, for trying out.")}
 
@@ -55,7 +58,11 @@ def command_line(called: Collection[str]) -> typer.Typer:
     )
     for name, (place, line) in COMMANDS.items():
         if name in called:
-            app.command(name, context_settings={"ignore_unknown_options": name in _SIGNED})(_imported(place))
+            settings = {
+                "ignore_unknown_options": name in _SIGNED,
+                "allow_interspersed_args": name not in _WITH_A_COMMAND,
+            }
+            app.command(name, context_settings=settings)(_imported(place))
         else:
             app.command(name, help=line)(_not_called)
     for name, (place, line) in GROUPS.items():

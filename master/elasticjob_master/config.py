@@ -36,6 +36,7 @@ class Config:
         token: what callers must show; None only with `--insecure`.
         tls: None only with `--insecure`.
         sizes: the roles of a master without Kubernetes; None with Kubernetes, where the ElasticJob has them.
+        sizes_from_stdin: the number of workers changes by lines of standard input, whose end is that of the master.
     """
 
     job_name: str
@@ -49,6 +50,7 @@ class Config:
     token: str | None
     tls: Tls | None
     sizes: Mapping[str, RoleSize] | None = None
+    sizes_from_stdin: bool = False
     state_file: Path | None = None
     log_level: str = "INFO"
     health: Health = field(default_factory=Health)
@@ -64,6 +66,8 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
     options = _parser().parse_args(arguments)
     if options.insecure and not options.standalone:
         raise ConfigError("--insecure is only possible with --standalone")
+    if options.sizes_from_stdin and not options.standalone:
+        raise ConfigError("--sizes-from-stdin is only possible with --standalone")
     need = _optional if options.standalone else _required
     framework = options.framework or need(environment, names.ENV_FRAMEWORK) or "custom"
     if framework not in FRAMEWORKS:
@@ -82,6 +86,7 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
         token=None if options.insecure else _required(environment, names.ENV_TOKEN),
         tls=None if options.insecure else _tls(environment),
         sizes=_sizes(options) if options.standalone else None,
+        sizes_from_stdin=options.sizes_from_stdin,
         state_file=_state_file(options.state_file),
         log_level=options.log_level.upper(),
         health=_health(options),
@@ -158,6 +163,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max", type=int, metavar="N", help="standalone: most workers (default: --workers)")
     parser.add_argument(
         "--workers", type=int, metavar="N", help="standalone: workers expected (default: --max or --min)"
+    )
+    parser.add_argument(
+        "--sizes-from-stdin",
+        action="store_true",
+        help="standalone: each line is the number of workers from then on; end with the input",
     )
     parser.add_argument("--lost-seconds", type=int, metavar="N", help="standalone: as spec.health.lostSeconds")
     parser.add_argument("--stall-seconds", type=int, metavar="N", help="standalone: as spec.health.stallSeconds")

@@ -16,7 +16,7 @@ import uvloop
 from elasticjob_api import names
 from elasticjob_kube.errors import NoAccess
 
-from elasticjob_master import control_loop
+from elasticjob_master import control_loop, sizes_from_stdin
 from elasticjob_master.config import Config, ConfigError, load
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.stored_state import UnreadableState, decode
@@ -83,6 +83,8 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
         work: list[Awaitable[object]] = [control_loop.run(controller), state_writer.run(), guard.run()]
         if job is not None:
             work += job.tasks()
+        if config.sizes_from_stdin:
+            work.append(sizes_from_stdin.follow(controller))
         await _until(stop, work)
         if job is not None:
             await job.write_final_progress()  # a master that was taken over raises before this
@@ -176,3 +178,7 @@ def main() -> None:
         uvloop.run(_run(config))
     except (TakenOver, CredentialsRefused, CannotListen, NoAccess) as error:
         sys.exit(f"elasticjob-master: {error}")
+
+
+if __name__ == "__main__":
+    main()

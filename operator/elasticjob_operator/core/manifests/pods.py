@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from elasticjob_api import names
+from elasticjob_api.agent_environment import job_variables, member_variables
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
 from elasticjob_api.gpus import divided_devices, gpus_of, slots
 from elasticjob_api.quantity import parse_quantity
@@ -254,27 +255,31 @@ def _member_container(
 def agent_variables(job: ElasticJob, role: str, index: int, incarnation: int, container: Json) -> list[Json]:
     """Return the variables that the agent of a member gets."""
     spec, master = job.spec.replica_specs[role], names.master_service(job.metadata.name)
+    framework, gpus = job.spec.framework, gpus_of(container)
+    count = slots(framework, spec.slots_per_replica, gpus)
+    values = member_variables(
+        job.metadata.name,
+        role,
+        index,
+        incarnation,
+        framework=framework,
+        slots=count,
+        devices=divided_devices(framework, count, gpus),
+        process_restart_limit=spec.process_restart_limit,
+        drain_seconds=spec.drain_seconds,
+        sigterm_delay_seconds=spec.sigterm_delay_seconds,
+    )
+    if remote_shell.is_launcher(job, role):
+        values[names.ENV_REMOTE_SHELL] = "1"
+    if host_files.has_folder(job, role):
+        values[names.ENV_HOST_FILES] = names.HOST_FILES_DIRECTORY
     return [
         *_identity(job),
         _from_field(names.ENV_POD_UID, "metadata.uid"),
         _from_field(names.ENV_NODE_NAME, "spec.nodeName"),
-        {"name": names.ENV_ROLE, "value": role},
-        {"name": names.ENV_INDEX, "value": str(index)},
-        {"name": names.ENV_INCARNATION, "value": str(incarnation)},
-        *_slots(job, spec, container),
-        *([{"name": names.ENV_REMOTE_SHELL, "value": "1"}] if remote_shell.is_launcher(job, role) else []),
-        *(
-            [{"name": names.ENV_HOST_FILES, "value": names.HOST_FILES_DIRECTORY}]
-            if host_files.has_folder(job, role)
-            else []
-        ),
-        {"name": names.ENV_FRAMEWORK, "value": job.spec.framework},
-        {"name": names.ENV_MASTER_SERVICE, "value": master},
+        *_variables(values),
         _from_secret(names.ENV_TOKEN, master, names.SECRET_TOKEN),
         _from_secret(names.ENV_CA, master, names.SECRET_CA),
-        {"name": names.ENV_PROCESS_RESTART_LIMIT, "value": str(spec.process_restart_limit)},
-        {"name": names.ENV_DRAIN_SECONDS, "value": str(spec.drain_seconds)},
-        {"name": names.ENV_SIGTERM_DELAY_SECONDS, "value": str(spec.sigterm_delay_seconds)},
     ]
 
 
@@ -283,17 +288,6 @@ def _agent_command(agent: str, container: Json) -> Json:
     if not container.get("command"):
         return {"command": [agent, "remote-shell"], "args": []}
     return {"command": [agent, "run", "--"], "args": [*container["command"], *(container.get("args") or ())]}
-
-
-def _slots(job: ElasticJob, spec: ReplicaSpec, container: Json) -> list[Json]:
-    """Return the variables that say how many training processes the agent has, and which GPUs they divide."""
-    framework, gpus = job.spec.framework, gpus_of(container)
-    count = slots(framework, spec.slots_per_replica, gpus)
-    devices = divided_devices(framework, count, gpus)
-    return [
-        {"name": names.ENV_SLOTS, "value": str(count)},
-        *([{"name": names.ENV_DEVICES, "value": devices}] if devices else []),
-    ]
 
 
 def _add_agent(pod_spec: Json, image: str) -> None:
@@ -329,13 +323,16 @@ def _install_resources(resources: Json) -> Json:
 
 
 def _identity(job: ElasticJob) -> list[Json]:
+    of_job = job_variables(job.metadata.name, job.metadata.uid, job.metadata.namespace)
     return [
-        {"name": names.ENV_JOB_NAME, "value": job.metadata.name},
-        {"name": names.ENV_JOB_UID, "value": job.metadata.uid},
-        {"name": names.ENV_NAMESPACE, "value": job.metadata.namespace},
+        *_variables(of_job),
         _from_field(names.ENV_POD_NAME, "metadata.name"),
         _from_field(names.ENV_POD_IP, "status.podIP"),
     ]
+
+
+def _variables(values: Mapping[str, str]) -> list[Json]:
+    return [{"name": name, "value": value} for name, value in values.items()]
 
 
 def _from_field(variable: str, path: str) -> Json:

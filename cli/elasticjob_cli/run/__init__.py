@@ -1,0 +1,1 @@
+"""`elasticjob run`: master and agents on this machine, without Kubernetes, and what other commands do with them."""

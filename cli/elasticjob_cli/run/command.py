@@ -1,0 +1,47 @@
+"""`elasticjob run`: a job on this machine, without Kubernetes, for as long as the command lasts."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from elasticjob_api.frameworks import FRAMEWORKS
+from elasticjob_client.errors import ClientError
+
+from elasticjob_cli.run.launch import Wanted, launch
+from elasticjob_cli.run.sizes import initial_size
+
+
+def run(
+    command: Annotated[
+        list[str], typer.Argument(help="The training command; a file.py is run by this Python.", metavar="COMMAND...")
+    ],
+    number: Annotated[
+        int | None, typer.Option("-n", help="Workers to begin with; default: the most of --workers, else 1.")
+    ] = None,
+    workers: Annotated[
+        str | None,
+        typer.Option(help="The fewest and the most that there may be, as 1:4.", metavar="MIN:MAX"),
+    ] = None,
+    framework: Annotated[
+        str, typer.Option(help=f"Whose variables the workers get: {', '.join(sorted(FRAMEWORKS))}.")
+    ] = "custom",
+    name: Annotated[
+        str | None, typer.Option(help="For the other commands, such as scale; default: the script's.")
+    ] = None,
+    restart_limit: Annotated[
+        int, typer.Option(help="How often a worker that crashes is started again.", min=0, max=10_000)
+    ] = 3,
+) -> None:
+    """Train on this machine, without a cluster.
+
+    Master and workers are processes here. `elasticjob scale NAME 4` in another terminal changes their number while they
+    train. Ctrl-C lets them save, and once more kills them. Exit code 0: the training has succeeded.
+    """
+    try:
+        size, bounds = initial_size(number, workers)
+        code = launch(Wanted(command, size, bounds, framework=framework, name=name, restart_limit=restart_limit))
+    except ClientError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from error
+    raise typer.Exit(code)

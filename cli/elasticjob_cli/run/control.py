@@ -1,0 +1,98 @@
+"""The socket of a run, by which other commands of its user scale and end it: a line of JSON, answered by one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from elasticjob_client.errors import ClientError
+from elasticjob_client.scaling import SizeChange
+
+from elasticjob_cli.run.folder import SOCKET
+
+_MOST_BYTES = 65_536
+_SECONDS = 10.0
+
+
+class Scale(msgspec.Struct, frozen=True, tag=True):
+    """Change the number of workers; the fields are those of `SizeChange`."""
+
+    replicas: int | None = None
+    add: int = 0
+    remove: int = 0
+    pods: list[str] = []
+
+    def change(self) -> SizeChange:
+        """Return it as the commands for jobs have it."""
+        return SizeChange("worker", replicas=self.replicas, add=self.add, remove=self.remove, pods=self.pods)
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """End the run, after its workers have saved."""
+
+
+class Show(msgspec.Struct, frozen=True, tag=True):
+    """Tell how many workers there are."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a run answers.
+
+    Attributes:
+        error: why it is not done; empty: it is.
+        size: how many workers there shall be.
+        leaving: how many workers leave.
+    """
+
+    error: str = ""
+    size: int = 0
+    leaving: int = 0
+
+
+Request = Scale | Stop | Show
+
+
+async def serve(folder: Path, handle: Callable[[Request], Answer]) -> asyncio.Server:
+    """Answer requests until the server is closed; a `ClientError` of `handle` becomes an answer with its text."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            line = await asyncio.wait_for(reader.readline(), _SECONDS)
+            try:
+                found = handle(msgspec.json.decode(line, type=Request))
+            except (ClientError, msgspec.DecodeError) as error:
+                found = Answer(error=str(error))
+            writer.write(msgspec.json.encode(found) + b"\n")
+            await writer.drain()
+        except (OSError, ValueError, TimeoutError):
+            pass  # whoever asked has gone, or has not asked in time or within the bound
+        finally:
+            writer.close()
+
+    return await asyncio.start_unix_server(answer, folder / SOCKET, limit=_MOST_BYTES)
+
+
+async def request(folder: Path, wanted: Request) -> Answer:
+    """Send a request to the run of a folder.
+
+    Raises:
+        ClientError: it is not done; the message says why.
+    """
+    try:
+        async with asyncio.timeout(_SECONDS):
+            reader, writer = await asyncio.open_unix_connection(folder / SOCKET, limit=_MOST_BYTES)
+            try:
+                writer.write(msgspec.json.encode(wanted) + b"\n")
+                line = await reader.readline()
+            finally:
+                writer.close()
+        answer = msgspec.json.decode(line, type=Answer)
+    except (OSError, TimeoutError, msgspec.DecodeError) as error:
+        raise ClientError(
+            f"run {folder.name} does not answer ({error or 'no answer in time'}); has it ended?"
+        ) from error
+    if answer.error:
+        raise ClientError(f"run {folder.name}: {answer.error}")
+    return answer

@@ -1,0 +1,145 @@
+"""The environment and the addresses of a run's processes: those that a pod would have. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from elasticjob_api import names
+from elasticjob_api.agent_environment import job_variables, member_variables
+from elasticjob_api.frameworks import FRAMEWORKS
+from elasticjob_api.frameworks.peer import meeting_port
+from elasticjob_api.limits import DEFAULT_DRAIN_SECONDS
+
+NAMESPACE = "local"
+_FIRST_HOST = 10
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is fixed while a run lasts.
+
+    Attributes:
+        name: of the run; its workers are `<name>-worker-<index>`.
+        uid: what the training program is told as its job.
+        framework: whose variables the workers get.
+        command: the training command.
+        subnet: the first three numbers of the addresses of master and workers, all of this machine.
+        marker: begins the variable by which all processes of the run are found.
+        token: with which workers and queries are accepted by the master.
+        authority: which has signed the master's certificate, in PEM.
+        certificate: the master's, in PEM.
+        key: of the certificate, in PEM.
+        least: fewest workers.
+        most: most workers.
+        restart_limit: how often a worker's process is started again that has crashed, and how often workers are.
+    """
+
+    name: str
+    uid: str
+    framework: str
+    command: Sequence[str]
+    subnet: str
+    marker: str
+    token: str
+    authority: str
+    certificate: str
+    key: str
+    least: int
+    most: int
+    restart_limit: int
+
+    @property
+    def master_address(self) -> str:
+        """The address at which the master listens."""
+        return master_address(self.subnet)
+
+    def worker_name(self, index: int, incarnation: int) -> str:
+        """Return the name of a worker, which no other worker of the run ever has."""
+        return names.member_pod(self.name, names.ROLE_WORKER, index, incarnation)
+
+    def worker_marker(self, index: int) -> str:
+        """Return what marks the processes of a worker, and of no other."""
+        return f"{self.marker}/{index}."
+
+
+def master_address(subnet: str) -> str:
+    """Return the address at which the master of a subnet listens."""
+    return f"{subnet}.1"
+
+
+def worker_address(subnet: str, index: int) -> str:
+    """Return the address of a worker."""
+    return f"{subnet}.{_FIRST_HOST + index}"
+
+
+def master_environment(run: Run, outer: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the master; `outer` is that of the command."""
+    return {
+        **_without_our_own(outer),
+        **job_variables(run.name, run.uid, NAMESPACE),
+        names.ENV_TOKEN: run.token,
+        names.ENV_CA: run.authority,
+        names.ENV_TLS_CERT: run.certificate,
+        names.ENV_TLS_KEY: run.key,
+        names.ENV_CONTAINER: f"{run.marker}/master.",
+    }
+
+
+def agent_environment(
+    run: Run, index: int, incarnation: int, outer: Mapping[str, str], *, last_words: str, gpus: Sequence[str]
+) -> dict[str, str]:
+    """Return the environment of a worker's agent.
+
+    Args:
+        run: the run.
+        index: of the worker.
+        incarnation: of the worker.
+        outer: the environment of the command.
+        last_words: the file for what its process has said last.
+        gpus: of this machine, as CUDA names them; empty: there are none, or they are not to be divided.
+    """
+    name = run.worker_name(index, incarnation)
+    master = names.master_service(run.name)
+    shown = {"CUDA_VISIBLE_DEVICES": ",".join(own_gpus(gpus, index, run.most))} if gpus else {}
+    return {
+        "PYTHONUNBUFFERED": "1",  # its output goes through a pipe, and shall be seen at once
+        **_without_our_own(outer),
+        **shown,
+        **job_variables(run.name, run.uid, NAMESPACE),
+        **member_variables(
+            run.name,
+            names.ROLE_WORKER,
+            index,
+            incarnation,
+            framework=run.framework,
+            process_restart_limit=run.restart_limit,
+            drain_seconds=DEFAULT_DRAIN_SECONDS,
+        ),
+        names.ENV_POD_NAME: name,
+        names.ENV_POD_UID: f"{run.marker}/{name}",
+        names.ENV_POD_IP: worker_address(run.subnet, index),
+        names.service_host_env(master): run.master_address,
+        names.ENV_TOKEN: run.token,
+        names.ENV_CA: run.authority,
+        names.ENV_TERMINATION_LOG: last_words,
+        names.ENV_RANK_PREFIX: "1",
+        names.ENV_CONTAINER: run.worker_marker(index),
+    }
+
+
+def own_gpus(gpus: Sequence[str], index: int, most: int) -> list[str]:
+    """Return the GPUs of a worker: its share if all workers run that there may be, and at least one."""
+    share = max(1, len(gpus) // most)
+    return [gpus[(index * share + each) % len(gpus)] for each in range(share)]
+
+
+def meeting_ports(framework: str, subnet: str, workers: int) -> set[int]:
+    """Return the ports at which so many workers may listen for each other, each on all addresses of this machine."""
+    ports = FRAMEWORKS[framework].ports
+    return {meeting_port(worker_address(subnet, index), port) for index in range(workers) for port in ports}
+
+
+def _without_our_own(outer: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without what a run around this one has set."""
+    return {name: value for name, value in outer.items() if not name.startswith("ELASTICJOB_")}

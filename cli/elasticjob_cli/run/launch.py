@@ -1,0 +1,166 @@
+"""Begins a run: a name and a folder, credentials and addresses of its own, a guard, and then its supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+
+from elasticjob_api import names
+from elasticjob_api.frameworks import FRAMEWORKS
+from elasticjob_client.errors import ClientError
+
+from elasticjob_cli.run import environment, guard
+from elasticjob_cli.run.environment import Run
+from elasticjob_cli.run.folder import Claim, RunInfo, base_folder, check_name, claimed, name_from_command, write_info
+from elasticjob_cli.run.sizes import Bounds
+
+_MASTERS_PACKAGES = ("aiohttp", "grpc_health", "grpc_reflection", "prometheus_client", "uvloop")
+_ADDRESS_ATTEMPTS = 100
+_VALID = timedelta(days=365)
+_GUARD_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a user asks for.
+
+    Attributes:
+        command: the training command.
+        size: workers to begin with.
+        bounds: between which the run may be scaled.
+        framework: whose variables the workers get.
+        name: of the run; None: after the command.
+        restart_limit: how often a worker that crashes is started again.
+    """
+
+    command: Sequence[str]
+    size: int
+    bounds: Bounds
+    framework: str
+    name: str | None
+    restart_limit: int
+
+
+def launch(wanted: Wanted) -> int:
+    """Run to the end, and return the exit code. Raises `ClientError` if it cannot begin."""
+    if wanted.framework not in FRAMEWORKS:
+        known = ", ".join(sorted(FRAMEWORKS))
+        raise ClientError(f"--framework {wanted.framework[:40]!r} is not known; there are {known}")
+    if missing := [package for package in _MASTERS_PACKAGES if find_spec(package) is None]:
+        raise ClientError(
+            f"the master's packages are not installed ({', '.join(missing)}): pip install 'elasticjob[cli,master]'"
+        )
+    name = check_name(wanted.name) if wanted.name is not None else name_from_command(wanted.command)
+    with claimed(base_folder(os.environ), name, exact=wanted.name is not None) as claim:
+        run = _describe(wanted, claim)
+        with _guarded(run, claim):
+            return _supervise(run, claim, size=wanted.size)
+
+
+def _describe(wanted: Wanted, claim: Claim) -> Run:
+    """Return the run, with credentials that are made for it."""
+    from elasticjob_kube import x509  # as late as possible, since `cryptography` takes a while to load
+
+    unique = secrets.token_hex(8)
+    usage = x509.key_usage(digital_signature=True, key_cert_sign=True, crl_sign=True)
+    authority = x509.new_authority(x509.subject("elasticjob-run"), valid=_VALID, usage=usage)
+    hosts = [names.TLS_SERVER_NAME]
+    server = x509.issue(authority, x509.subject(hosts[0]), valid=_VALID, purpose=x509.SERVER, hosts=hosts)
+    return Run(
+        name=claim.name,
+        # One that its user has named goes on from the checkpoints of the last one of this name.
+        uid=f"run-{claim.name}" if wanted.name is not None else f"run-{claim.name}-{unique}",
+        framework=wanted.framework,
+        command=_runnable(wanted.command),
+        subnet=_free_subnet(wanted.framework, wanted.size),
+        marker=f"elasticjob-run/{unique}",
+        token=secrets.token_urlsafe(32),
+        authority=authority.certificate_pem.decode(),
+        certificate=server.certificate_pem.decode(),
+        key=server.key_pem.decode(),
+        least=wanted.bounds.least,
+        most=wanted.bounds.most,
+        restart_limit=wanted.restart_limit,
+    )
+
+
+def _runnable(command: Sequence[str]) -> Sequence[str]:
+    """Return the command; a script that is no program is run by this Python, as torchrun does."""
+    if command[0].endswith(".py") and not os.access(command[0], os.X_OK):
+        return [sys.executable, *command]
+    return command
+
+
+def _free_subnet(framework: str, size: int) -> str:
+    """Return the first three numbers of loopback addresses that no other run, and nothing else here, listens at."""
+    for _ in range(_ADDRESS_ATTEMPTS):
+        subnet = f"127.{1 + secrets.randbelow(254)}.{secrets.randbelow(256)}"
+        master = environment.master_address(subnet)
+        places = [(master, names.GRPC_PORT), (master, names.HTTP_PORT)]
+        places += [("", port) for port in environment.meeting_ports(framework, subnet, size)]
+        if all(_is_free(*place) for place in places):
+            return subnet
+    raise ClientError("no free addresses in 127.0.0.0/8: `ip address show lo` must have 127.0.0.1/8")
+
+
+def _is_free(address: str, port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((address, port))
+        except OSError:
+            return False
+    return True
+
+
+@contextmanager
+def _guarded(run: Run, claim: Claim) -> Iterator[None]:
+    """Have all processes of the run ended, and its folder removed, at the end, however that comes."""
+    process = guard.start(run.marker, claim)
+    try:
+        yield
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):  # it goes on alone
+            process.wait(_GUARD_SECONDS)
+
+
+def _supervise(run: Run, claim: Claim, *, size: int) -> int:
+    from elasticjob_cli.run.supervisor import Supervisor
+
+    info = RunInfo(
+        name=run.name,
+        pid=os.getpid(),
+        started=time.time(),
+        command=list(run.command),
+        framework=run.framework,
+        master=f"{run.master_address}:{names.GRPC_PORT}",
+        token=run.token,
+        authority=run.authority,
+    )
+    write_info(claim.folder, info)
+
+    async def work() -> int:
+        return await Supervisor(run, claim.folder, gpus=_gpus()).work(size)
+
+    return asyncio.run(work())
+
+
+def _gpus() -> list[str]:
+    """Return this machine's NVIDIA GPUs that the workers may have, as CUDA names them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [each for each in visible.split(",") if each.strip()]
+    folder = Path("/proc/driver/nvidia/gpus")
+    return [str(number) for number in range(len(list(folder.iterdir())))] if folder.is_dir() else []

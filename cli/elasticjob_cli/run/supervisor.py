@@ -1,0 +1,269 @@
+"""Starts and ends master and agents of a run as its decisions say, which is the operator's part in a job."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+
+from elasticjob_api import names
+from elasticjob_client.errors import ClientError
+from elasticjob_localcluster.node.process_tree import kill_marked
+
+from elasticjob_cli.run import control, workers
+from elasticjob_cli.run.environment import Run, agent_environment, master_environment
+from elasticjob_cli.run.output import Output
+from elasticjob_cli.run.sizes import Bounds, resized
+from elasticjob_cli.run.workers import Action, Decision, Drain, Finish, Start, Workers
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_OUTPUT_SECONDS = 1.0
+"""How long the output of a worker is still read when its agent has ended: what it has left behind may keep it open."""
+_MASTER_SECONDS = 5.0
+_POLL_SECONDS = 0.02
+_LAST_LINES = 20
+
+
+class Supervisor:
+    """The processes of one run."""
+
+    def __init__(self, run: Run, folder: Path, *, gpus: Sequence[str]) -> None:
+        """Prepare; nothing is started.
+
+        Args:
+            run: the run.
+            folder: of the run.
+            gpus: of this machine, to be divided among the workers.
+        """
+        self._run, self._folder, self._gpus = run, folder, gpus
+        self._workers = Workers(restart_limit=run.restart_limit)
+        self._size = 0
+        self._agents: dict[int, asyncio.subprocess.Process] = {}
+        self._master: asyncio.subprocess.Process | None = None
+        self._master_restarts = 0
+        self._result: Finish | None = None
+        self._signal: int | None = None
+        self._last_words = ""
+        self._over = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._output = Output(on_closed=lambda: self._interrupted(signal.SIGPIPE))
+
+    async def work(self, size: int) -> int:
+        """Run it to its end with so many workers at first; return the exit code of the command."""
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self._interrupted, number)
+        server = await control.serve(self._folder, self._answer)
+        try:
+            self._size = size
+            name = self._run.name
+            self._output.note(f"run {name}, {size} workers; from another terminal: elasticjob scale {name} {size + 1}")
+            await self._start_master()
+            await self._master_listens()
+            self._apply(workers.scale(self._workers, size))
+            await self._over.wait()
+        finally:
+            server.close()
+            self._kill_all()
+            await self._end_master()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+                signal.signal(number, signal.SIG_IGN)  # what remains to be done is short, and must be done
+        return self._report()
+
+    def _report(self) -> int:
+        if self._signal is not None:
+            return 128 + self._signal
+        assert self._result is not None
+        if self._result.why:
+            self._output.say(self._result.why)
+            for line in self._last_words.splitlines()[-_LAST_LINES:]:
+                self._output.say(f"  {line}")
+        return 0 if self._result.succeeded else 1
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    def _answer(self, request: control.Request) -> control.Answer:
+        match request:
+            case control.Scale():
+                self._scale(request)
+            case control.Stop():
+                self._stop("is stopped")
+            case control.Show():
+                pass
+        leaving = len(self._workers.indices("leaving"))
+        return control.Answer(size=self._size, leaving=leaving)
+
+    def _scale(self, request: control.Scale) -> None:
+        if self._workers.stopping or self._result is not None:
+            raise ClientError("it ends, and is not scaled any more")
+        if self._workers.finishing:
+            raise ClientError("its training is finished, so it is not scaled any more")
+        indices = {self._name(index): index for index in self._workers.indices("running")}
+        size = resized(request.change(), list(indices), Bounds(self._run.least, self._run.most))
+        self._output.note(f"{self._size} -> {size} workers")
+        self._size = size
+        self._tell_master()  # before anybody comes or leaves, so that it waits for all who come
+        self._apply(workers.scale(self._workers, size, leaving=[indices[name] for name in request.pods]))
+
+    def _interrupted(self, number: int) -> None:
+        if self._workers.stopping:
+            self._output.say("killed")
+            self._kill_all()
+            return
+        self._signal = number
+        self._stop("ends: the workers may save; once more kills them" if number == signal.SIGINT else "ends")
+
+    def _stop(self, what: str) -> None:
+        if not self._workers.stopping:
+            self._output.say(f"run {self._run.name} {what}")
+            self._apply(workers.stop(self._workers))
+
+    # --- decisions ---------------------------------------------------------------------------------------------------
+
+    def _apply(self, decision: Decision) -> None:
+        self._workers, actions = decision
+        for action in () if self._over.is_set() else actions:
+            self._carry_out(action)
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case Start():
+                self._spawn(self._run_agent(action))
+            case Drain():
+                agent = self._agents.get(action.index)
+                if agent is not None and agent.returncode is None:
+                    agent.terminate()
+            case Finish():
+                self._finish(action)
+
+    def _finish(self, finish: Finish) -> None:
+        if self._result is None:
+            self._result = finish
+        if self._workers.indices("running"):
+            self._apply(workers.stop(self._workers))
+        elif not self._workers.indices("leaving"):
+            self._over.set()
+
+    def _ended(self, index: int, code: int, last_words: str) -> None:
+        worker, restarts = self._workers.present[index], self._workers.restarts
+        if code and worker.phase == "running" and not self._workers.stopping:
+            self._last_words = last_words
+        decision = workers.ended(self._workers, index, code)
+        if decision[0].restarts > restarts:
+            self._output.say(f"worker {index} was {workers.describe_exit(code)}, and is started again")
+        elif worker.phase == "leaving" and code not in (0, 143, -signal.SIGTERM) and self._signal is None:
+            self._output.say(f"worker {index} has failed as it left ({workers.describe_exit(code)})")
+        self._apply(decision)
+
+    # --- processes ---------------------------------------------------------------------------------------------------
+
+    async def _run_agent(self, start: Start) -> None:
+        """Run an agent to its end."""
+        index = start.index
+        words = self._folder / f"{self._name(index)}.termination"
+        environment = agent_environment(
+            self._run, index, start.incarnation, os.environ, last_words=str(words), gpus=self._gpus
+        )
+        agent = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "elasticjob_agent.main", "run", "--", *self._run.command),
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for this command, which asks the workers to save
+        )
+        self._agents[index] = agent
+        if self._workers.present[index].phase == "leaving":
+            agent.terminate()  # as it was asked to while it was being started
+        assert agent.stdout is not None
+        assert agent.stderr is not None
+        copies = [
+            asyncio.create_task(self._output.copy(agent.stdout, index, to_stderr=False)),
+            asyncio.create_task(self._output.copy(agent.stderr, index, to_stderr=True)),
+        ]
+        code = await agent.wait()
+        await asyncio.to_thread(kill_marked, self._run.worker_marker(index))
+        await asyncio.wait(copies, timeout=_OUTPUT_SECONDS)
+        for copy in copies:
+            copy.cancel()
+        self._ended(index, code, words.read_text(errors="replace") if words.exists() else "")
+
+    async def _start_master(self) -> None:
+        run = self._run
+        with (self._folder / "master.log").open("ab") as log:
+            self._master = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", "elasticjob_master.main", "--standalone", "--sizes-from-stdin"),
+                *(f"--framework={run.framework}", f"--min={run.least}", f"--workers={self._size}"),
+                *(f"--address={run.master_address}", f"--state-file={self._folder / 'master-state'}"),
+                env=master_environment(run, os.environ),
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._tell_master()
+        self._spawn(self._watch_master(self._master))
+
+    async def _master_listens(self) -> None:
+        """Wait until agents can reach the master, or the run is over already."""
+        while not self._over.is_set():
+            try:
+                _, writer = await asyncio.open_connection(self._run.master_address, names.GRPC_PORT)
+            except OSError:
+                await asyncio.sleep(_POLL_SECONDS)
+            else:
+                writer.close()
+                return
+
+    async def _watch_master(self, master: asyncio.subprocess.Process) -> None:
+        """Start the master again if it ends before the run does; the workers train on meanwhile."""
+        code = await master.wait()
+        if self._over.is_set():
+            return
+        self._master_restarts += 1
+        if self._master_restarts <= self._workers.restart_limit:
+            self._output.say(f"the master has failed ({workers.describe_exit(code)}) and is started again")
+            await self._start_master()
+            return
+        self._last_words = (self._folder / "master.log").read_text(errors="replace")
+        self._finish(Finish(succeeded=False, why=f"the master has failed: {workers.describe_exit(code)}"))
+
+    def _tell_master(self) -> None:
+        if self._master is not None and self._master.stdin is not None and self._master.returncode is None:
+            self._master.stdin.write(f"{self._size}\n".encode())
+
+    async def _end_master(self) -> None:
+        master = self._master
+        if master is None or master.returncode is not None:
+            return
+        assert master.stdin is not None
+        master.stdin.close()
+        try:
+            await asyncio.wait_for(master.wait(), _MASTER_SECONDS)
+        except TimeoutError:
+            master.kill()
+
+    def _kill_all(self) -> None:
+        for agent in self._agents.values():
+            if agent.returncode is None:
+                agent.kill()  # its training processes die with it
+
+    def _name(self, index: int) -> str:
+        return self._run.worker_name(index, self._workers.present[index].incarnation)
+
+    def _spawn(self, coroutine: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._result = Finish(succeeded=False, why=f"{type(error).__name__}: {error}")
+            self._over.set()

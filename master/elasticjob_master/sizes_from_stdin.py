@@ -1,0 +1,42 @@
+"""A master without Kubernetes whose size changes: who has started it writes the number of workers to its stdin.
+
+The master ends when its standard input does, so that none is left behind when the one that started it is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from dataclasses import replace
+
+from elasticjob_api import names
+
+from elasticjob_master.controller import Controller
+from elasticjob_master.core.rendezvous.rules import RoleSize
+
+log = logging.getLogger(__name__)
+
+_MOST_DIGITS = 5
+
+
+async def follow(controller: Controller) -> None:
+    """Take each line as the number of workers that are wanted from then on; return at the end of the input."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while line := await reader.readline():
+        text = line.decode(errors="replace").strip()
+        if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text)):
+            log.warning("standard input: %r is no number of workers", text[:40])
+            continue
+        controller.resize(
+            {names.ROLE_WORKER: _resized(controller, int(text))},
+            all_ready=False,
+            stop_seconds=controller.rendezvous.timing.stop,
+        )
+
+
+def _resized(controller: Controller, workers: int) -> RoleSize:
+    size = (controller.rendezvous.sizes or {})[names.ROLE_WORKER]
+    return replace(size, desired=workers)
