@@ -9,7 +9,8 @@ from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.jobs import delete_job, set_run_policy
 from elasticjob_client.milestones import wait_for
 
-from elasticjob_cli.jobs.options import Context, Job, Kubeconfig, Namespace, Timeout, Wait, run
+from elasticjob_cli.jobs.options import Context, Job, Kubeconfig, Namespace, Timeout, Wait, reported, run
+from elasticjob_cli.run.lookup import local_run
 
 
 def suspend(
@@ -55,6 +56,13 @@ def stop(
 
     It is Failed then, with the reason Stopped, and is not retried.
     """
+    with reported():
+        local = local_run(job, namespace, context, kubeconfig)
+        if local is not None:
+            from elasticjob_cli.run.local import stop_run
+
+            typer.echo(stop_run(local, wait=wait, timeout=timeout))
+            return
     access = Access(kubeconfig, context, namespace)
     _set_and_wait(access, job, {"stop": True}, "ended" if wait else None, timeout)
     typer.echo(f"job {job} {'is' if wait else 'will be'} stopped")

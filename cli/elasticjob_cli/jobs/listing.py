@@ -27,12 +27,18 @@ Format = Annotated[Output, typer.Option("--output", "-o", help="Format.")]
 def list_(
     phase: Annotated[str | None, typer.Option(help="Only jobs in this phase, such as running.")] = None,
     all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Jobs of all namespaces.")] = False,
+    local: Annotated[bool, typer.Option("--local", help="What `elasticjob run` runs on this machine.")] = False,
     output: Format = Output.TABLE,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """List jobs with their phase, workers, step and rate."""
+    if local:
+        from elasticjob_cli.run.local import runs_table
+
+        print_table(runs_table(time.time()), none="nothing runs here; `elasticjob run` begins it")
+        return
 
     async def work(cluster: Cluster) -> list[Json]:
         chosen = None if phase is None else parse_phase(phase)

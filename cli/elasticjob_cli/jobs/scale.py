@@ -10,7 +10,8 @@ from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.scaling import ScaleRequest, SizeChange, parse_size, request_size, wait_for_end
 
-from elasticjob_cli.jobs.options import Context, Job, Kubeconfig, Namespace, Role, Timeout, Wait, run
+from elasticjob_cli.jobs.options import Context, Job, Kubeconfig, Namespace, Role, Timeout, Wait, reported, run
+from elasticjob_cli.run.lookup import local_run
 
 
 def scale(
@@ -31,6 +32,13 @@ def scale(
     Those who leave save first. Changes are carried out one after the other; without --wait the command ends once the
     change is requested.
     """
+    with reported():
+        local = local_run(job, namespace, context, kubeconfig)
+        if local is not None:
+            from elasticjob_cli.run.local import scale_run
+
+            typer.echo(scale_run(local, _change(size, remove or [], role), wait=wait, timeout=timeout))
+            return
 
     async def work(cluster: Cluster) -> tuple[ScaleRequest, str]:
         request = await request_size(cluster, job, _change(size, remove or [], role))

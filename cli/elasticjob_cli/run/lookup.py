@@ -1,0 +1,38 @@
+"""Whether a command for jobs means a run on this machine. Imports little, as most do not.
+
+`local/NAME` always means a run. NAME alone does if there is a run of this name, and no option names a cluster.
+"""
+
+from __future__ import annotations
+
+import os
+
+import typer
+from elasticjob_client.errors import ClientError
+
+from elasticjob_cli.run.folder import RunInfo, base_folder, find, runs
+
+LOCAL = "local/"
+
+
+def local_run(name: str, *cluster_options: object) -> RunInfo | None:
+    """Return the run that a command means, and say so; None: an object of a cluster is meant.
+
+    Args:
+        name: as the user has given it.
+        cluster_options: values of the options that name a cluster or a namespace; None: not given.
+
+    Raises:
+        ClientError: a run is meant, and there is none.
+    """
+    base = base_folder(os.environ)
+    if name.startswith(LOCAL):
+        found = find(base, name.removeprefix(LOCAL))
+        if found is None:
+            there = ", ".join(info.name for info in runs(base)) or "none"
+            raise ClientError(f"there is no run {name[:80]} on this machine; there are: {there}")
+        return found
+    found = None if any(option is not None for option in cluster_options) else find(base, name)
+    if found is not None:
+        typer.echo(f"run {name} on this machine (-n NAMESPACE: in a cluster)", err=True)
+    return found
