@@ -6,25 +6,27 @@ The status in Kubernetes is a summary a few seconds old; only the master has mem
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, nullcontext
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
 import typer
-from elasticjob_client.cluster import Access, Cluster
+from elasticjob_client.cluster import Access
 from elasticjob_client.errors import ClientError, MasterUnavailable, NoSuchObject
 from elasticjob_client.master_queries import JobSnapshot, Master, open_master
 from rich.console import RenderableType
 from rich.live import Live
 
-from elasticjob_cli.jobs.options import Context, Job, Kubeconfig, Namespace, run
+from elasticjob_cli.jobs.options import Context, Job, Kubeconfig, Namespace, reported, run
 from elasticjob_cli.jobs.printing import console
 from elasticjob_cli.query import topics
 from elasticjob_cli.query.job_view import as_json, as_text
 from elasticjob_cli.query.topics import TOPIC_QUERIES, Topic
+from elasticjob_cli.run.lookup import local_run
 
+Connect = Callable[[], AbstractAsyncContextManager[Master]]
 _RECONNECT_SECONDS = 1.0
 
 
@@ -37,11 +39,9 @@ class Output(StrEnum):
 
 @dataclass(frozen=True)
 class _Question:
-    """What is asked, and of whom."""
+    """What is asked, and how it is printed."""
 
-    job: str
     topic: Topic
-    address: str | None
     output: Output
 
 
@@ -71,12 +71,20 @@ def query(
 
     It knows more, and sooner, than the status in Kubernetes. A topic shows one of these in detail.
     """
-    question, show = _Question(job, topic, address, output), _watch if watch else _show
-    run(Access(kubeconfig, context, namespace), lambda cluster: show(cluster, question))
+    question, show = _Question(topic, output), _watch if watch else _show
+    with reported():
+        local = local_run(job, address, namespace, context, kubeconfig)
+        if local is not None:
+            from elasticjob_cli.run.local import open_run_master
+
+            asyncio.run(show(lambda: open_run_master(local), question))
+            return
+    access = Access(kubeconfig, context, namespace)
+    run(access, lambda cluster: show(lambda: open_master(cluster, job, address=address), question))
 
 
-async def _show(cluster: Cluster, question: _Question) -> None:
-    async with open_master(cluster, question.job, address=question.address) as master:
+async def _show(connect: Connect, question: _Question) -> None:
+    async with connect() as master:
         if question.topic is Topic.STATUS:
             _print(_status_answer(await master.snapshot()), question.output)
             return
@@ -89,7 +97,7 @@ def _status_answer(snapshot: JobSnapshot) -> _Answer:
     return _Answer(as_text(snapshot), as_json(snapshot))
 
 
-async def _watch(cluster: Cluster, question: _Question) -> None:
+async def _watch(connect: Connect, question: _Question) -> None:
     """Show every change until the job has ended; reconnect when the master was relaunched."""
     screen = console()
     answered = False
@@ -99,7 +107,7 @@ async def _watch(cluster: Cluster, question: _Question) -> None:
         while True:
             try:
                 async with (
-                    open_master(cluster, question.job, address=question.address) as master,
+                    connect() as master,
                     aclosing(_answers(master, question.topic)) as answers,
                 ):
                     async for answer in answers:

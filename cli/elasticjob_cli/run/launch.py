@@ -65,7 +65,7 @@ def launch(wanted: Wanted) -> int:
     with claimed(base_folder(os.environ), name, exact=wanted.name is not None) as claim:
         run = _describe(wanted, claim)
         with _guarded(run, claim):
-            return _supervise(run, claim, size=wanted.size)
+            return _supervise(run, claim, wanted)
 
 
 def _describe(wanted: Wanted, claim: Claim) -> Run:
@@ -136,14 +136,14 @@ def _guarded(run: Run, claim: Claim) -> Iterator[None]:
             process.wait(_GUARD_SECONDS)
 
 
-def _supervise(run: Run, claim: Claim, *, size: int) -> int:
+def _supervise(run: Run, claim: Claim, wanted: Wanted) -> int:
     from elasticjob_cli.run.supervisor import Supervisor
 
     info = RunInfo(
         name=run.name,
         pid=os.getpid(),
         started=time.time(),
-        command=list(run.command),
+        command=list(wanted.command),
         framework=run.framework,
         master=f"{run.master_address}:{names.GRPC_PORT}",
         token=run.token,
@@ -152,7 +152,7 @@ def _supervise(run: Run, claim: Claim, *, size: int) -> int:
     write_info(claim.folder, info)
 
     async def work() -> int:
-        return await Supervisor(run, claim.folder, gpus=_gpus()).work(size)
+        return await Supervisor(run, claim.folder, gpus=_gpus()).work(wanted.size)
 
     return asyncio.run(work())
 

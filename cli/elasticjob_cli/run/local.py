@@ -14,7 +14,7 @@ from typing import TypeVar
 from elasticjob_api import names
 from elasticjob_api.times import format_time
 from elasticjob_api.v1 import job_pb2
-from elasticjob_client.errors import ClientError, JobEnded, NotInTime
+from elasticjob_client.errors import ClientError, JobEnded, MasterUnavailable, NotInTime
 from elasticjob_client.master import MasterEndpoint
 from elasticjob_client.master_queries import Master
 from elasticjob_client.scaling import SizeChange
@@ -84,7 +84,9 @@ def runs_table(now: float) -> Table:
 
 @asynccontextmanager
 async def open_run_master(info: RunInfo) -> AsyncIterator[Master]:
-    """Connect to the master of a run."""
+    """Connect to the master of a run. Raises `MasterUnavailable` if the run has ended."""
+    if find(base_folder(os.environ), info.name) != info:
+        raise MasterUnavailable(f"run {info.name} has ended")
     endpoint = MasterEndpoint(info.master, info.token, info.authority.encode())
     async with endpoint.channel() as channel:
         yield Master(endpoint, channel, f"{LOCAL}{info.name}")

@@ -156,7 +156,7 @@ class Supervisor:
             self._last_words = last_words
         decision = workers.ended(self._workers, index, code)
         if decision[0].restarts > restarts:
-            self._output.say(f"worker {index} was {workers.describe_exit(code)}, and is started again")
+            self._output.say(f"worker {index} has failed ({workers.describe_exit(code)}) and is started again")
         elif worker.phase == "leaving" and code not in (0, 143, -signal.SIGTERM) and self._signal is None:
             self._output.say(f"worker {index} has failed as it left ({workers.describe_exit(code)})")
         self._apply(decision)

@@ -1,0 +1,123 @@
+"""`elasticjob run`: a real master and real agents on this machine, begun, scaled and ended as a user does."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.local_run import TRAINING, LocalRun, local_run, size_and_step
+from tests.support.wait import wait_until
+
+MASTER, AGENT = "elasticjob_master.main", "elasticjob_agent.main"
+DEAF = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"], start_new_session=True)
+print("deaf")
+time.sleep(3600)
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[LocalRun]:
+    with tempfile.TemporaryDirectory(prefix="ej-") as runs, local_run(tmp_path, Path(runs)) as found:
+        yield found
+
+
+def test_a_world_of_2_becomes_3_and_then_1_while_it_trains_and_no_step_is_lost(run: LocalRun) -> None:
+    process = run.start("-n", "2", "--workers", "1:3", run.program(TRAINING))
+    run.wait_for_line(r"\[1\] round 1 size 2 from step 0")
+    assert run.call("scale", "training", "4")[0] == 1
+    code, said = run.call("scale", "training", "+1", "--wait", "--timeout=60")
+    assert (code, said) == (
+        0,
+        "run training on this machine (-n NAMESPACE: in a cluster)\nrun training trains with 3 workers\n",
+    ), run.log()
+    assert "training  3/3 " in run.call("list", "--local")[1]
+    assert "training-worker-2" in run.call("query", "training", "members")[1]
+    assert run.call("scale", "local/training", "1", "--wait", "--timeout=60") == (
+        0,
+        "run training trains with 1 workers\n",
+    ), run.log()
+    run.end.touch()
+    assert run.wait_for_end(process) == 0, run.log()
+    begun = size_and_step(run.log())
+    assert [size for size, _ in begun] == [2, 3, 1], run.log()
+    assert [step for _, step in begun][1:] == run.numbers(r"\[0\] stopped after step (\d+)"), run.log()
+    run.wait_until_nothing_is_left()
+
+
+def test_a_killed_worker_and_a_killed_master_are_replaced_and_the_training_succeeds(run: LocalRun) -> None:
+    process = run.start("-n", "2", "--framework", "pytorch", run.program(TRAINING))
+    run.wait_for_line(r"round \d+ size 2 ")
+    run.part(process, MASTER)[0].kill()
+    run.wait_for_line(r"the master has failed \(ended by signal 9\) and is started again")
+    begun = len(run.numbers(r"round \d+ size (2) "))
+    run.part(process, AGENT)[0].kill()
+    run.wait_for_line(r"worker \d has failed \(ended by signal 9\) and is started again")
+    wait_until("a world of 2 again", lambda: len(run.numbers(r"round \d+ size (2) ")) >= begun + 2, explain=run.log)
+    run.end.touch()
+    assert run.wait_for_end(process) == 0, run.log()
+
+
+def test_ctrl_c_lets_the_workers_save_and_leaves_nothing(run: LocalRun) -> None:
+    process = run.start("-n", "2", run.program(TRAINING))
+    run.wait_for_line(r"\[1\] round 1 size 2")
+    process.send_signal(signal.SIGINT)
+    assert run.wait_for_end(process) == 130, run.log()
+    assert run.left() == []
+    saved = [int(path.read_text()) for path in Path(run.environment["CHECKPOINTS"]).rglob("step")]
+    assert saved == run.numbers(r"\[0\] stopped after step (\d+)"), run.log()
+
+
+@pytest.mark.thorough
+def test_a_second_ctrl_c_kills_what_does_not_end(run: LocalRun) -> None:
+    process = run.start("-n", "2", run.program(DEAF))
+    run.wait_for_line(r"\[1\] deaf")
+    process.send_signal(signal.SIGINT)
+    run.wait_for_line("once more kills them")
+    process.send_signal(signal.SIGINT)
+    assert run.wait_for_end(process) == 130, run.log()
+    assert run.left() == []
+
+
+def test_nothing_is_left_when_the_command_is_killed(run: LocalRun) -> None:
+    process = run.start("-n", "2", run.program(DEAF))
+    run.wait_for_line(r"\[1\] deaf")
+    process.kill()
+    process.wait()
+    run.wait_until_nothing_is_left()
+
+
+def test_a_process_that_crashes_again_and_again_ends_the_run_with_its_last_words(run: LocalRun) -> None:
+    crash = run.program("raise SystemExit('no such data set')", "crash.py")
+    process = run.start("-n", "1", "--restart-limit", "1", crash)
+    assert run.wait_for_end(process) == 1, run.log()
+    *_, said, last = run.log().splitlines()
+    assert (said, last) == ("elasticjob: worker 0 has failed: exit code 1", "elasticjob:   [0] no such data set")
+    assert run.log().count("and is started again") == 1
+    assert run.left() == []
+
+
+def test_a_command_that_is_not_there_is_an_error_at_once(run: LocalRun) -> None:
+    assert run.wait_for_end(run.start("-n", "2", "--", "no-such-program")) == 1
+    assert "cannot run 'no-such-program': no such file in PATH" in run.log()
+    assert "started again" not in run.log()
+
+
+@pytest.mark.thorough
+def test_runs_of_the_same_script_at_the_same_time_have_names_of_their_own_and_end_apart(run: LocalRun) -> None:
+    script = run.program(TRAINING)
+    first, second = run.start("-n", "1", script), run.start("-n", "1", script)
+    wait_until("both train", lambda: len(run.numbers(r"round (\d+) size 1")) == 2, explain=run.log)
+    assert run.call("stop", "training-2", "--wait")[0] == 0, run.log()
+    codes = {first.poll(), second.poll()}
+    assert codes == {None, 1}, run.log()
+    assert run.wait_for_end(run.start("--name", "training", script)) == 1
+    assert "there is a run training already" in run.log()
+    run.end.touch()
+    assert {run.wait_for_end(first), run.wait_for_end(second)} == {0, 1}, run.log()

@@ -1,0 +1,144 @@
+"""`elasticjob run` as a process of its own: what it prints, what it starts, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+from elasticjob_cli.run.folder import BASE_VARIABLE
+
+from tests.support.wait import wait_until
+
+COMMAND = str(Path(sys.executable).with_name("elasticjob"))
+SECONDS = 60
+_MARK = "RUN_OF_A_TEST"
+
+TRAINING = """
+import os, time
+from pathlib import Path
+
+import elasticjob
+
+world = elasticjob.world()
+checkpointer = elasticjob.Checkpointer(os.environ["CHECKPOINTS"], any_rank=lambda mine: mine)
+step = int(Path(checkpointer.found, "step").read_text()) if checkpointer.found else 0
+print(f"round {world.round} size {world.size} from step {step}")
+
+def save(folder):
+    if world.rank == 0:
+        Path(folder, "step").write_text(str(step))
+
+try:
+    while not Path(os.environ["END"]).exists():
+        time.sleep(0.02)
+        step += 1
+        checkpointer.step(step, save)
+    checkpointer.finish(step, save)
+except SystemExit:
+    print(f"stopped after step {step}")
+    raise
+print(f"finished with step {step}")
+"""
+"""A program that trains until a file is there, by steps that it counts and saves."""
+
+
+class LocalRun:
+    """One run, and the commands of its user."""
+
+    def __init__(self, folder: Path, runs: Path) -> None:
+        """Prepare.
+
+        Args:
+            folder: for the program and what it prints.
+            runs: where the folders of the runs are.
+        """
+        self.folder, self.runs = folder, runs
+        self._log, self.end = folder / "log", folder / "end"
+        self.environment = {
+            **os.environ,
+            BASE_VARIABLE: str(runs),
+            _MARK: str(folder),
+            "CHECKPOINTS": str(folder / "checkpoints"),
+            "END": str(self.end),
+        }
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def program(self, text: str, name: str = "training.py") -> str:
+        """Write a training program."""
+        path = self.folder / name
+        path.write_text(text)
+        return str(path)
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Begin a run; its output goes to the log."""
+        with self._log.open("ab") as log:
+            process = subprocess.Popen([COMMAND, "run", *arguments], env=self.environment, stdout=log, stderr=log)
+        self.processes.append(process)
+        return process
+
+    def call(self, *arguments: str) -> tuple[int, str]:
+        """Run another command to its end; return its exit code and what it has printed."""
+        ran = subprocess.run(
+            [COMMAND, *arguments], env=self.environment, capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+        return ran.returncode, ran.stderr + ran.stdout
+
+    def log(self) -> str:
+        """Return what all runs have printed."""
+        return self._log.read_text() if self._log.exists() else ""
+
+    def numbers(self, pattern: str) -> list[int]:
+        """Return the number of each match in the log."""
+        return [int(number) for number in re.findall(pattern, self.log())]
+
+    def wait_for_line(self, pattern: str) -> None:
+        """Wait until something is printed."""
+        wait_until(f"a line {pattern!r}", lambda: re.search(pattern, self.log()), seconds=SECONDS, explain=self.log)
+
+    def wait_for_end(self, process: subprocess.Popen[bytes]) -> int:
+        """Wait for the end of a run and return its exit code."""
+        wait_until("the end of the run", lambda: process.poll() is not None, seconds=SECONDS, explain=self.log)
+        return process.returncode
+
+    def part(self, process: subprocess.Popen[bytes], module: str) -> list[psutil.Process]:
+        """Return the processes of a run that run this module: masters or agents."""
+        return [child for child in psutil.Process(process.pid).children() if module in child.cmdline()]
+
+    def left(self) -> list[str]:
+        """Return the commands of all processes that a run of this test has begun, and folders of runs."""
+        found = [" ".join(process.cmdline()) for process in psutil.process_iter() if self._is_ours(process)]
+        return found + [path.name for path in self.runs.glob("[a-z]*")]
+
+    def wait_until_nothing_is_left(self) -> None:
+        """Wait until neither processes nor folders of runs are left."""
+        wait_until("nothing is left", self.left, lambda left: not left, seconds=SECONDS, explain=self.log)
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        try:
+            return process.environ().get(_MARK) == str(self.folder)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            return False
+
+
+@contextmanager
+def local_run(folder: Path, runs: Path) -> Iterator[LocalRun]:
+    """Yield what begins runs; those that still run at the end are killed."""
+    run = LocalRun(folder, runs)
+    try:
+        yield run
+    finally:
+        for process in run.processes:
+            process.kill()  # the guard ends the rest
+            process.wait()
+        run.wait_until_nothing_is_left()
+
+
+def size_and_step(log: str) -> Sequence[tuple[int, int]]:
+    """Return the size of each world in which rank 0 has begun, and its first step."""
+    return [(int(size), int(step)) for size, step in re.findall(r"\[0\] round \d+ size (\d+) from step (\d+)", log)]

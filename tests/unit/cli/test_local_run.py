@@ -1,0 +1,235 @@
+"""A run on this machine: its sizes, what becomes of its workers, their environment, its folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.frameworks.peer import meeting_port
+from elasticjob_cli.run.environment import Run, agent_environment, meeting_ports, own_gpus, worker_address
+from elasticjob_cli.run.folder import RunInfo, check_name, claimed, find, name_from_command, runs, write_info
+from elasticjob_cli.run.output import coloured_rank
+from elasticjob_cli.run.sizes import Bounds, initial_size, resized
+from elasticjob_cli.run.workers import Drain, Finish, Start, Workers, ended, scale, stop
+from elasticjob_client.errors import ClientError
+from elasticjob_client.scaling import parse_size
+from elasticjob_operator.core.manifests.pods import agent_variables
+
+RUN = Run(
+    name="digits",
+    uid="run-digits",
+    framework="pytorch",
+    command=["python", "train.py"],
+    subnet="127.7.7",
+    marker="elasticjob-run/1",
+    token="t",
+    authority="a",
+    certificate="c",
+    key="k",
+    least=1,
+    most=4,
+    restart_limit=3,
+)
+
+
+def begun(size: int) -> Workers:
+    return scale(Workers(), size)[0]
+
+
+@pytest.mark.parametrize(
+    ("number", "workers", "size", "bounds"),
+    [
+        (None, None, 1, Bounds(1, 128)),
+        (2, None, 2, Bounds(1, 128)),
+        (None, "1:4", 4, Bounds(1, 4)),
+        (2, "1:4", 2, Bounds(1, 4)),
+    ],
+)
+def test_a_run_begins_with_the_number_given_else_with_the_most_there_may_be(
+    number: int | None, workers: str | None, size: int, bounds: Bounds
+) -> None:
+    assert initial_size(number, workers) == (size, bounds)
+
+
+@pytest.mark.parametrize(
+    ("number", "workers", "said"),
+    [
+        (0, None, "-n 0 is not between 1 and 128"),
+        (5, "1:4", "-n 5 is not between 1 and 4"),
+        (None, "4:1", "--workers 4:1: not 1 <= fewest <= most <= 128"),
+        (None, "1:129", "not 1 <= fewest <= most <= 128"),
+        (None, "4", "give the fewest and the most, such as 1:4"),
+    ],
+)
+def test_a_size_out_of_bounds_is_refused_with_its_value_and_the_bound(
+    number: int | None, workers: str | None, said: str
+) -> None:
+    with pytest.raises(ClientError, match=said.replace("(", r"\(")):
+        initial_size(number, workers)
+
+
+def test_sizes_are_those_of_the_command_scale() -> None:
+    present, bounds = ["digits-worker-0", "digits-worker-1"], Bounds(1, 3)
+    assert [resized(parse_size(text, role="worker"), present, bounds) for text in ("3", "+1", "-1")] == [3, 3, 1]
+    for text in ("4", "+2", "-2", "0"):
+        with pytest.raises(ClientError, match=r"this run may have 1 to 3 \(--workers MIN:MAX"):
+            resized(parse_size(text, role="worker"), present, bounds)
+
+
+def test_the_lowest_free_indices_join_and_the_highest_leave_unless_others_are_named() -> None:
+    workers, actions = scale(begun(2), 4)
+    assert actions == (Start(2, 0), Start(3, 0))
+    workers, actions = scale(workers, 3, leaving=[1])
+    assert actions == (Drain(1),)
+    assert scale(workers, 2)[1] == (Drain(3),)
+    workers, _ = ended(workers, 1, names.EXIT_DRAINED)
+    assert scale(workers, 4)[1] == (Start(1, 1),), "the name of the one that has left is not used again"
+
+
+def test_an_index_whose_worker_still_leaves_is_not_free() -> None:
+    workers, _ = scale(begun(2), 1)
+    assert scale(workers, 2)[1] == (Start(2, 0),)
+
+
+def test_a_run_has_succeeded_when_all_of_its_workers_have() -> None:
+    workers, actions = ended(begun(2), 0, 0)
+    assert actions == ()
+    assert ended(workers, 1, 0)[1] == (Finish(succeeded=True),)
+
+
+@pytest.mark.parametrize("code", [1, 126, 127, 137])
+def test_an_agent_that_ends_with_the_code_of_its_process_ends_the_run(code: int) -> None:
+    (finish,) = ended(begun(2), 1, code)[1]
+    assert isinstance(finish, Finish)
+    assert not finish.succeeded
+    assert finish.why.startswith("worker 1 has failed: ")
+
+
+@pytest.mark.parametrize("code", [-9, -15, names.EXIT_DRAINED])
+def test_a_worker_whose_agent_is_killed_is_replaced_as_often_as_allowed(code: int) -> None:
+    workers = begun(1)
+    for restart in range(1, 4):
+        workers, actions = ended(workers, 0, code)
+        assert actions == (Start(0, restart),)
+    assert [type(action) for action in ended(workers, 0, code)[1]] == [Finish]
+
+
+def test_a_run_that_is_stopped_drains_all_starts_none_and_has_not_succeeded() -> None:
+    workers, actions = stop(begun(2))
+    assert actions == (Drain(0), Drain(1))
+    workers, actions = ended(workers, 0, -9)
+    assert actions == ()
+    assert ended(workers, 1, 0)[1] == (Finish(succeeded=False),)
+
+
+def test_an_agent_is_told_all_that_an_agent_in_a_pod_is_told() -> None:
+    template = {"spec": {"containers": [{"name": "train", "command": ["python"]}]}}
+    spec = {"framework": "pytorch", "replicaSpecs": {"worker": {"template": template}}}
+    job = msgspec.convert({"metadata": {"name": "digits", "namespace": "n", "uid": "u"}, "spec": spec}, ElasticJob)
+    in_a_pod = {each["name"]: each.get("value") for each in agent_variables(job, "worker", 2, 1, {"name": "train"})}
+    here = agent_environment(RUN, 2, 1, {}, last_words="/words", gpus=[])
+    assert in_a_pod.keys() - here.keys() == {names.ENV_NODE_NAME}
+    same = (names.ENV_ROLE, names.ENV_INDEX, names.ENV_INCARNATION, names.ENV_FRAMEWORK, names.ENV_DRAIN_SECONDS)
+    assert [here[name] for name in same] == [in_a_pod[name] for name in same]
+    assert here[names.ENV_POD_NAME] == "digits-worker-2-1"
+    assert here[names.ENV_POD_IP] == worker_address("127.7.7", 2)
+
+
+def test_what_a_run_around_this_one_has_set_is_not_passed_on_and_all_else_is() -> None:
+    outer = {names.ENV_RANK: "7", names.ENV_SOCKET: "/outer", "PATH": "/bin", "PYTHONUNBUFFERED": ""}
+    here = agent_environment(RUN, 0, 0, outer, last_words="/words", gpus=[])
+    assert {names.ENV_RANK, names.ENV_SOCKET}.isdisjoint(here)
+    assert (here["PATH"], here["PYTHONUNBUFFERED"]) == ("/bin", "")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "most", "shares"),
+    [
+        (["0", "1", "2", "3"], 4, [["0"], ["1"], ["2"], ["3"]]),
+        (["4", "5", "6", "7"], 2, [["4", "5"], ["6", "7"]]),
+        (["0", "1"], 4, [["0"], ["1"], ["0"], ["1"]]),
+        (["0", "1", "2"], 1, [["0", "1", "2"]]),
+    ],
+)
+def test_gpus_are_divided_by_the_most_workers_there_may_be(gpus: list[str], most: int, shares: list[list[str]]) -> None:
+    assert [own_gpus(gpus, index, most) for index in range(len(shares))] == shares
+
+
+def test_workers_are_shown_their_gpus_only() -> None:
+    here = agent_environment(RUN, 1, 0, {"CUDA_VISIBLE_DEVICES": "2,3"}, last_words="/words", gpus=["2", "3"])
+    assert here["CUDA_VISIBLE_DEVICES"] == "3"
+
+
+def test_the_ports_at_which_workers_meet_are_those_of_the_framework() -> None:
+    assert meeting_ports("pytorch", "127.7.7", 1) == {meeting_port("127.7.7.10", 29500)}
+    assert meeting_ports("custom", "127.7.7", 4) == set()
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["python", "train.py", "--lr", "1"], "train"),
+        (["/some/Fine_Tune.py"], "fine-tune"),
+        (["python", "-m", "examples.digits.train"], "train"),
+        (["/bin/sh", "-c", "true"], "sh"),
+        (["./123"], "run"),
+    ],
+)
+def test_a_run_has_the_name_of_its_script(command: list[str], name: str) -> None:
+    assert name_from_command(command) == name
+    assert check_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "A", "1a", "a/b", "a-", "a" * 41, ".."])
+def test_a_name_that_is_no_label_is_refused(name: str) -> None:
+    with pytest.raises(ClientError, match="at most 40 lower-case letters"):
+        check_name(name)
+
+
+def test_a_folder_is_found_while_it_is_held_and_removed_by_the_next_run_if_its_holders_were_killed(
+    tmp_path: Path,
+) -> None:
+    base = tmp_path / "runs"
+    info = RunInfo("train", 1, 0.0, [], "jax", "127.1.1.1:1", "t", "a")
+    with claimed(base, "train", exact=False) as first:
+        write_info(first.folder, info)
+        assert find(base, "train") == info
+        assert (first.folder.stat().st_mode & 0o777, (first.folder / "run.json").stat().st_mode & 0o777) == (
+            0o700,
+            0o600,
+        )
+        with claimed(base, "train", exact=False) as second:
+            assert second.name == "train-2"
+        with pytest.raises(ClientError, match="there is a run train already"), claimed(base, "train", exact=True):
+            pass
+    assert (find(base, "train"), runs(base)) == (None, [])
+    with claimed(base, "train", exact=True) as again:
+        assert not (again.folder / "run.json").exists()
+        assert not (base / "train-2").exists()
+
+
+def test_a_folder_that_others_can_enter_is_not_used(tmp_path: Path) -> None:
+    base = tmp_path / "runs"
+    base.mkdir()
+    base.chmod(0o755)
+    with pytest.raises(ClientError, match="not a folder of yours"), claimed(base, "train", exact=False):
+        pass
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(ClientError, match="not a folder of yours"), claimed(tmp_path / "link", "train", exact=False):
+        pass
+    assert runs(base) == []
+
+
+def test_a_folder_too_long_for_a_socket_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ClientError, match="too long"), claimed(tmp_path / ("x" * 100), "train", exact=False):
+        pass
+
+
+def test_only_the_rank_in_front_of_a_line_is_coloured() -> None:
+    assert coloured_rank(b"[0] a [1] b") == b"\x1b[36m[0] \x1b[0ma [1] b"
+    assert coloured_rank(b"a [1] b") == b"a [1] b"
+    assert os.linesep not in coloured_rank(b"[12] x").decode()
