@@ -115,8 +115,7 @@ def test_runs_of_the_same_script_at_the_same_time_have_names_of_their_own_and_en
     first, second = run.start("-n", "1", script), run.start("-n", "1", script)
     wait_until("both train", lambda: len(run.numbers(r"round (\d+) size 1")) == 2, explain=run.log)
     assert run.call("stop", "training-2", "--wait")[0] == 0, run.log()
-    codes = {first.poll(), second.poll()}
-    assert codes == {None, 1}, run.log()
+    wait_until("one has ended", lambda: {first.poll(), second.poll()}, lambda codes: codes == {None, 1})
     assert run.wait_for_end(run.start("--name", "training", script)) == 1
     assert "there is a run training already" in run.log()
     run.end.touch()

@@ -61,3 +61,9 @@ async def test_a_port_that_is_in_use_is_named(option: str) -> None:
         config = load((*ALONE, "--grpc-port=0", "--http-port=0", f"{option}={port}"), {})
         with pytest.raises(CannotListen, match=f"cannot listen on 127.0.0.1:{port}: "):
             await serve(config, asyncio.Event())
+
+
+def test_a_masters_size_comes_from_its_input_only_without_kubernetes() -> None:
+    assert load([*ALONE, "--sizes-from-stdin"], {}).sizes_from_stdin
+    with pytest.raises(ConfigError, match="--sizes-from-stdin is only possible with --standalone"):
+        load(["--sizes-from-stdin"], {})
