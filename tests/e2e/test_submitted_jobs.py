@@ -91,6 +91,7 @@ def samples(history: object) -> list[dict[str, float]]:
     return found
 
 
+@pytest.mark.embedded_only("the function comes from this machine's Python, and an image may have another")
 async def test_a_function_runs_in_each_worker_and_its_error_is_the_pods_last_word(sandbox: Sandbox) -> None:
     access = {"namespace": sandbox.namespace, "kubeconfig": sandbox.cluster.kubeconfig}
     async with AsyncClient(**access) as client:  # type: ignore[arg-type]
