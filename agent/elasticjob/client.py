@@ -16,6 +16,7 @@ try:
         NoSuchObject,
         NotInTime,
     )
+    from elasticjob_client.logs import LogLine
 except ModuleNotFoundError as error:
     raise ImportError(
         f"elasticjob.client needs {error.name}, which is not installed: pip install 'elasticjob[client]'"
@@ -29,6 +30,7 @@ __all__ = [
     "Invalid",
     "Job",
     "JobEnded",
+    "LogLine",
     "MasterUnavailable",
     "MasterUnreachable",
     "NoSuchObject",

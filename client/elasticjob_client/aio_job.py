@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from typing import Self
 
 from elasticjob_api import names
@@ -13,9 +14,12 @@ from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_client import jobs, related
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import NotInTime
+from elasticjob_client.job_logs import job_logs
 from elasticjob_client.job_page import job_html, job_text
 from elasticjob_client.jobs import read
+from elasticjob_client.logs import LogLine, LogOptions
 from elasticjob_client.master_queries import open_master
+from elasticjob_client.members import Choice
 from elasticjob_client.milestones import wait_for
 from elasticjob_client.records import Records, history_records
 from elasticjob_client.related import Event
@@ -116,6 +120,32 @@ class AsyncJob:
     async def delete(self) -> None:
         """Delete it with all that is its own."""
         await jobs.delete_job(await self._cluster(), self.name)
+
+    async def logs(
+        self,
+        *,
+        follow: bool = False,
+        ranks: Sequence[int] = (),
+        role: str | None = None,
+        every: bool = False,
+        tail: int | None = None,
+    ) -> AsyncGenerator[LogLine, None]:
+        """Yield the lines that members write; by default the one with rank 0.
+
+        Args:
+            follow: go on, also with members that come, until the job has ended.
+            ranks: of these members.
+            role: of this role's members; `master` is the job's master.
+            every: of all members.
+            tail: begin with so many of the last lines; None: all.
+
+        Raises:
+            ClientError: there is no such member, or its log cannot be read.
+        """
+        choice, options = Choice(ranks, role, every), LogOptions(tail)
+        async with aclosing(job_logs(await self._cluster(), self.name, choice, options, follow=follow)) as lines:
+            async for line in lines:
+                yield line
 
     async def plans(self) -> list[ScalePlan]:
         """Return its ScalePlans, the oldest first: who wanted which size, and what came of it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import Self
@@ -17,6 +17,7 @@ from elasticjob_client.aio_job import AsyncJob
 from elasticjob_client.blocking import LoopThread
 from elasticjob_client.errors import ClientError
 from elasticjob_client.job_page import job_html, job_text
+from elasticjob_client.logs import LogLine
 from elasticjob_client.records import Records
 from elasticjob_client.related import Event
 
@@ -192,6 +193,18 @@ class Job:
     def delete(self) -> None:
         """Delete it with all that is its own."""
         self._loop.run(self._job.delete())
+
+    def logs(
+        self,
+        *,
+        follow: bool = False,
+        ranks: Sequence[int] = (),
+        role: str | None = None,
+        every: bool = False,
+        tail: int | None = None,
+    ) -> Generator[LogLine, None, None]:
+        """Yield the lines that members write; by default the one with rank 0. See `AsyncJob.logs`."""
+        return self._loop.iterate(self._job.logs(follow=follow, ranks=ranks, role=role, every=every, tail=tail))
 
     def plans(self) -> list[ScalePlan]:
         """Return its ScalePlans, the oldest first: who wanted which size, and what came of it."""

@@ -59,7 +59,7 @@ async def wait_for(cluster: Cluster, name: str, milestone: str, *, seconds: floa
         if reached(job):
             return job
         if job.status.phase in ENDED:
-            message = f": {job.status.message}" if job.status.message else ""
+            message = f": {' '.join(job.status.message.split())}" if job.status.message else ""
             raise JobEnded(f"job {cluster.namespace}/{name} has ended, as {job.status.phase}{message}")
         return None
 

@@ -80,5 +80,11 @@ NEEDS = (
         ),
         "edit",
     ),
-    Need("query", (Right("get", SECRETS),), "edit"),
+    Need("logs", (Right("get", PODS, "log"),), "view"),
+    Need("exec", (Right("create", PODS, "exec"), Right("get", PODS, "exec")), "edit"),
+    Need(
+        "query",
+        (Right("get", SECRETS), Right("create", PODS, "portforward"), Right("get", PODS, "portforward")),
+        "edit",
+    ),
 )

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from elasticjob.client import AsyncClient, Client, ClientError, JobEnded, NoSuchObject
 from elasticjob_client.cluster import Cluster as Session
 from elasticjob_client.functions import pack, training
 from elasticjob_client.manifests import Training
+from elasticjob_client.starter import starter
 from elasticjob_client.submission import of_files, submit
 from elasticjob_kube.resources import CONFIG_MAPS
 
@@ -26,6 +29,7 @@ SCRIPT = """\
 import pathlib, sys, time
 import elasticjob
 folder = pathlib.Path(sys.argv[1])
+print("rank", elasticjob.world().rank, "of", elasticjob.world().size, flush=True)
 step = 0
 while not (folder / "finish").exists():
     step += 1
@@ -61,11 +65,14 @@ def test_a_script_is_submitted_scaled_by_python_and_ends_and_its_history_is_told
     sandbox: Sandbox, client: Client, tmp_path: Path
 ) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    access = [f"--kubeconfig={sandbox.cluster.kubeconfig}", f"--namespace={sandbox.namespace}"]
-    options = [f"--image={images.TRAINER}", "--workers=2:4", "-o", "name", "--", str(tmp_path)]
-    command: list[str | Path] = [COMMAND, "submit", *access, str(tmp_path / "train.py"), *options]
-    submitted = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    job = client.get(submitted.strip().rpartition("/")[2])
+    options = [f"--image={images.TRAINER}", "--workers=2:4", "--follow", "--", str(tmp_path)]
+    command: list[str | Path] = [COMMAND, "submit", *access(sandbox), str(tmp_path / "train.py"), *options]
+    with (tmp_path / "out").open("w") as out:
+        following = subprocess.Popen(command, stdout=out)
+    submitted = r"job (train-\w+) is submitted; elasticjob logs -f train-\w+ follows it\n"
+    match = wait_until("the job's name", lambda: re.match(submitted, (tmp_path / "out").read_text()))
+    assert match is not None
+    job = client.get(match[1])
     assert job.wait("running", timeout=60).wait("step=5", timeout=60).phase == "Running"
     assert (job.last_seen.status.workers, job.last_seen.spec.replica_specs["worker"].max_replicas) == ("2/2", 4)
     plan = job.scale(3, wait=True, timeout=60)
@@ -75,14 +82,44 @@ def test_a_script_is_submitted_scaled_by_python_and_ends_and_its_history_is_told
     wait_until("a sample of three", lambda: any(each["world_size"] == 3 for each in samples(job.history())))
     assert [each.name for each in client.list(phase="running")] == [job.name]
     assert "ScalingSucceeded" in {event.reason for event in job.events()}
+    said = {(line.role, line.text) for line in job.logs(every=True)}
+    assert {("worker", f"rank {rank} of 3") for rank in range(3)} <= said
     (tmp_path / "finish").touch()
     assert job.wait(timeout=60).phase == "Succeeded"
+    assert following.wait(60) == 0
+    assert "] rank 0 of 3\n" in (tmp_path / "out").read_text()
     with pytest.raises(JobEnded):
         job.suspend()
     assert "Succeeded" in job._repr_html_()
     job.delete()
     with pytest.raises(NoSuchObject):
         job.refresh()
+
+
+@pytest.mark.thorough
+def test_who_follows_a_job_that_fails_sees_its_words_and_ends_as_it_does(sandbox: Sandbox, tmp_path: Path) -> None:
+    job = yaml.safe_load(starter("custom", name="fails", image=images.TRAINER))
+    worker = job["spec"]["replicaSpecs"]["worker"] | {"replicas": 1, "restartLimit": 0}
+    container = worker["template"]["spec"]["containers"][0]
+    container["command"] = [
+        "python",
+        "-c",
+        "import time; print('no luck', flush=True); time.sleep(2); raise SystemExit(9)",
+    ]
+    container["resources"] = {}
+    job["spec"]["replicaSpecs"]["worker"] = worker
+    command: list[str | Path] = [COMMAND, "submit", *access(sandbox), "-", "--follow"]
+    done = subprocess.run(command, input=yaml.safe_dump(job), capture_output=True, text=True, timeout=90, check=False)
+    assert done.returncode == 3
+    assert "] no luck\n" in done.stdout
+    assert done.stderr.splitlines()[-1].startswith(
+        f"error: job {sandbox.namespace}/fails has ended, as Failed: worker 0"
+    )
+
+
+def access(sandbox: Sandbox) -> list[str]:
+    """Return the options that name the cluster and the namespace."""
+    return [f"--kubeconfig={sandbox.cluster.kubeconfig}", f"--namespace={sandbox.namespace}"]
 
 
 def samples(history: object) -> list[dict[str, float]]:
@@ -93,12 +130,13 @@ def samples(history: object) -> list[dict[str, float]]:
 
 @pytest.mark.embedded_only("the function comes from this machine's Python, and an image may have another")
 async def test_a_function_runs_in_each_worker_and_its_error_is_the_pods_last_word(sandbox: Sandbox) -> None:
-    access = {"namespace": sandbox.namespace, "kubeconfig": sandbox.cluster.kubeconfig}
-    async with AsyncClient(**access) as client:  # type: ignore[arg-type]
+    async with AsyncClient(namespace=sandbox.namespace, kubeconfig=sandbox.cluster.kubeconfig) as client:
         good = await client.train(count, fn_args=(20, False), image=images.TRAINER, workers=2, name="good")
         bad = await client.train(count, fn_args=(1, True), image=images.TRAINER, name="bad")
+        followed = [line.text async for line in good.logs(follow=True, every=True)]
+        assert {"rank 0 of 2, of the module", "rank 1 of 2, of the module"} <= set(followed)
         await good.wait(timeout=90)
-        with Client(**access) as twin:  # type: ignore[arg-type]
+        with Client(namespace=sandbox.namespace, kubeconfig=sandbox.cluster.kubeconfig) as twin:
             assert twin.get("good").phase == "Succeeded", "a client without a loop works where one runs"
 
         async def last_words() -> str:

@@ -53,7 +53,7 @@ def logs(
         choice = Choice(parse_ranks(rank) if rank is not None else (), role, every)
         seconds = None if since is None else parse_duration(since)
         options = LogOptions(tail, seconds, previous, timestamps)
-        await (_follow if follow else _show)(cluster, job, choice, options)
+        await (follow_logs if follow else _show)(cluster, job, choice, options)
 
     try:
         run(Access(kubeconfig, context, namespace), work)
@@ -76,7 +76,8 @@ async def _show(cluster: Cluster, name: str, choice: Choice, options: LogOptions
                 write(log_line(pod, ranks, line))
 
 
-async def _follow(cluster: Cluster, name: str, choice: Choice, options: LogOptions) -> None:
+async def follow_logs(cluster: Cluster, name: str, choice: Choice, options: LogOptions) -> None:
+    """Print the logs of those that are meant until the job has ended. Raises `ClientError`."""
     follower = LogFollower(
         cluster, await get_job(cluster, name), choice, options, lambda text: typer.echo(text, err=True)
     )

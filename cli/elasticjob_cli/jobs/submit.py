@@ -12,11 +12,15 @@ import yaml
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError
+from elasticjob_client.logs import LogOptions
 from elasticjob_client.manifests import Training, Workers, parse_env, parse_workers
+from elasticjob_client.members import Choice
+from elasticjob_client.milestones import wait_for
 from elasticjob_client.submission import Submission, in_namespace_of, of_job_file, of_script, read_job_file
 from elasticjob_client.submission import submit as create
 from elasticjob_kube.resources import ELASTIC_JOBS
 
+from elasticjob_cli.jobs.logs import follow_logs
 from elasticjob_cli.jobs.options import Context, Kubeconfig, Namespace, reported, run
 
 Json = dict[str, Any]
@@ -53,13 +57,15 @@ def submit(
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; may be given more than once.")] = None,
     dry_run: Annotated[DryRun | None, typer.Option(help="Create nothing; server: it checks the job.")] = None,
     output: Annotated[Format | None, typer.Option("--output", "-o", help="Print the job, or its name.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow rank 0, and end as the job does.")] = False,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Create a job from a job file or a Python script.
 
-    A script of at most 768 KiB goes with the job; what it imports is in the image.
+    A script of at most 768 KiB goes with the job; what it imports is in the image. With --follow, exit code 3: the job
+    has failed; Ctrl-C leaves it running.
     """
     given = {
         "--image": image,
@@ -91,13 +97,23 @@ def submit(
         _print(submission, submission.manifests(), output, dry_run)
         return
 
-    async def work(cluster: Cluster) -> Json:
+    async def work(cluster: Cluster) -> None:
         where = in_namespace_of(cluster, submission, chosen=namespace)
-        return await create(where, submission, dry_run=dry_run is not None)
+        made = await create(where, submission, dry_run=dry_run is not None)
+        made["metadata"].pop("managedFields", None)
+        _print(submission, [made], output, dry_run)
+        if follow and dry_run is None:
+            sys.stdout.flush()
+            await _follow(where, made["metadata"]["name"])
 
-    made = run(Access(kubeconfig, context, namespace), work)
-    made["metadata"].pop("managedFields", None)
-    _print(submission, [made], output, dry_run)
+    run(Access(kubeconfig, context, namespace), work)
+
+
+async def _follow(cluster: Cluster, name: str) -> None:
+    """Print what the member with rank 0 writes until the job has ended. Raises `JobEnded` if it has not succeeded."""
+    await follow_logs(cluster, name, Choice(), LogOptions())
+    await wait_for(cluster, name, "succeeded")
+    typer.echo(f"job {name} is Succeeded", err=True)
 
 
 def _needed(image: str | None) -> str:
@@ -126,4 +142,4 @@ def _print(submission: Submission, made: list[Json], output: Format | None, dry_
         by = "the API server takes it" if dry_run is DryRun.SERVER else "not shown to the API server"
         typer.echo(f"job {name} would be created ({by})")
     else:
-        typer.echo(f"job {name} is submitted; elasticjob wait {name} waits for its end")
+        typer.echo(f"job {name} is submitted; elasticjob logs -f {name} follows it")
