@@ -28,8 +28,9 @@ def test_a_commands_help_begins_with_the_line_of_the_list(name: str) -> None:
 
 def test_the_list_fits_a_terminal_of_80_columns() -> None:
     shown = CliRunner().invoke(command_line([]), ["--help"], env={"COLUMNS": "80"}).output
+    width = max(map(len, COMMANDS | GROUPS))
     for name, (_, line) in (COMMANDS | GROUPS).items():
-        assert f"  {name:8}  {line}\n" in shown
+        assert f"  {name:{width}}  {line}\n" in shown
 
 
 def test_a_command_that_does_not_exist_is_a_usage_error() -> None:
