@@ -22,6 +22,7 @@ COMMANDS = {
     "list": ("jobs.listing:list_", "List jobs with their phase, workers, step and rate."),
     "describe": ("jobs.listing:describe", "Show a job on a page: roles, pods, plans, failures, events."),
     "logs": ("jobs.logs:logs", "Show what a job's members write, by rank; -f follows them."),
+    "top": ("jobs.top:top", "Show live how jobs are doing: progress, rate, members."),
     "exec": ("jobs.exec:exec_", "Run a command in the container of a job's member."),
     "dashboard": ("jobs.dashboard:dashboard", "Show a job's dashboard in the browser."),
     "query": ("query.command:query", "Ask a job's master: world, members, shards, auto-scaling."),

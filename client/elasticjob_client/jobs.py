@@ -9,7 +9,7 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_kube.resources import ELASTIC_JOBS
 
 from elasticjob_client.cluster import Cluster, ask
-from elasticjob_client.errors import ClientError, JobEnded
+from elasticjob_client.errors import ClientError, JobEnded, NoSuchObject
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -31,6 +31,14 @@ async def get_job(cluster: Cluster, name: str) -> ElasticJob:
     """Return a job. Raises `NoSuchObject`, `ClientError`."""
     kube, namespace = cluster.kube, cluster.namespace
     return read(await ask(cluster, ELASTIC_JOBS, name, lambda: kube.get(ELASTIC_JOBS, namespace, name)), ElasticJob)
+
+
+async def has_ended(cluster: Cluster, name: str) -> bool:
+    """Return whether a job has ended, or is deleted. Raises `ClientError`."""
+    try:
+        return (await get_job(cluster, name)).status.phase in ENDED
+    except NoSuchObject:
+        return True
 
 
 async def list_jobs(cluster: Cluster, *, all_namespaces: bool = False, phase: str | None = None) -> list[Json]:

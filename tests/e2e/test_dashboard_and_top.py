@@ -80,3 +80,20 @@ async def test_a_master_is_asked_through_its_pod(sandbox: Sandbox, steps: None) 
         async with endpoint.channel() as channel:
             found = await Master(endpoint, channel, "digits").snapshot()
     assert (found.status.job_name, [member.pod_name for member in found.members]) == ("digits", ["digits-worker-0"])
+
+
+def test_top_shows_a_job_and_all_jobs_once_where_there_is_no_terminal(sandbox: Sandbox, steps: None) -> None:
+    def top(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command(sandbox, "top", *arguments), capture_output=True, text=True, timeout=100, check=False
+        )
+
+    one = top("digits")
+    assert (one.returncode, one.stderr) == (0, "")
+    assert one.stdout.startswith(f"{sandbox.namespace}/digits  Training, world of 1\n")
+    assert one.stdout.splitlines()[-1].split()[:3] == ["0", "worker-0", "Training"]
+    every = top("--once")
+    assert every.stdout.splitlines()[1].split()[:2] == ["digits", "Running"]
+    none = top("nobody")
+    assert none.returncode == 1
+    assert none.stderr.count("\n") == 1
