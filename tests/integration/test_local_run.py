@@ -67,6 +67,7 @@ def test_a_killed_worker_and_a_killed_master_are_replaced_and_the_training_succe
 def test_ctrl_c_lets_the_workers_save_and_leaves_nothing(run: LocalRun) -> None:
     process = run.start("-n", "2", run.program(TRAINING))
     run.wait_for_line(r"\[1\] round 1 size 2")
+    assert run.call("query", "training", "--namespace=any")[0] == 1, "a cluster is meant, and there is none"
     process.send_signal(signal.SIGINT)
     assert run.wait_for_end(process) == 130, run.log()
     assert run.left() == []

@@ -64,6 +64,7 @@ class LocalRun:
             **os.environ,
             BASE_VARIABLE: str(runs),
             _MARK: str(folder),
+            "KUBECONFIG": str(folder / "none"),
             "CHECKPOINTS": str(folder / "checkpoints"),
             "END": str(self.end),
         }

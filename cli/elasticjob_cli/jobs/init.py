@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_client.errors import ClientError
 from elasticjob_client.starter import IMAGE, starter
 
-from elasticjob_cli.jobs.options import reported
-
-Framework = StrEnum("Framework", {name: name for name in FRAMEWORKS})  # type: ignore[misc]
+from elasticjob_cli.jobs.options import Framework, reported
 
 
 def init(

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
+from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_client.cluster import Access, Cluster, open_cluster
 from elasticjob_client.errors import ClientError, JobEnded, NotInTime
 
 T = TypeVar("T")
+Framework = StrEnum("Framework", {name: name for name in FRAMEWORKS})  # type: ignore[misc]
 Job = Annotated[str, typer.Argument(help="Name of the ElasticJob.", metavar="JOB")]
 Namespace = Annotated[
     str | None, typer.Option("--namespace", "-n", help="Namespace of the job; default: the context's.")

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 import yaml
-from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.logs import LogOptions
@@ -21,11 +20,10 @@ from elasticjob_client.submission import submit as create
 from elasticjob_kube.resources import ELASTIC_JOBS
 
 from elasticjob_cli.jobs.logs import follow_logs
-from elasticjob_cli.jobs.options import Context, Kubeconfig, Namespace, reported, run
+from elasticjob_cli.jobs.options import Context, Framework, Kubeconfig, Namespace, reported, run
 
 Json = dict[str, Any]
 _SCRIPT = ".py"
-Framework = StrEnum("Framework", {name: name for name in FRAMEWORKS})  # type: ignore[misc]
 
 
 class DryRun(StrEnum):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from elasticjob_api.frameworks import FRAMEWORKS
-from elasticjob_client.errors import ClientError
 
+from elasticjob_cli.jobs.options import Framework, reported
 from elasticjob_cli.run.launch import Wanted, launch
 from elasticjob_cli.run.sizes import initial_size
 
@@ -17,15 +16,15 @@ def run(
         list[str], typer.Argument(help="The training command; a file.py is run by this Python.", metavar="COMMAND...")
     ],
     number: Annotated[
-        int | None, typer.Option("-n", help="Workers to begin with; default: the most of --workers, else 1.")
+        int | None, typer.Option("-n", help="Workers to begin with; default: the fewest of --workers, else 1.")
     ] = None,
     workers: Annotated[
         str | None,
-        typer.Option(help="The fewest and the most that there may be, as 1:4.", metavar="MIN:MAX"),
+        typer.Option(help="Workers (4), or the fewest and the most (1:4).", metavar="N|MIN:MAX"),
     ] = None,
     framework: Annotated[
-        str, typer.Option(help=f"Whose variables the workers get: {', '.join(sorted(FRAMEWORKS))}.")
-    ] = "custom",
+        Framework | None, typer.Option(help="Whose variables the workers get; default: custom.")
+    ] = None,
     name: Annotated[
         str | None, typer.Option(help="For the other commands, such as scale; default: the script's.")
     ] = None,
@@ -38,10 +37,8 @@ def run(
     Master and workers are processes here. `elasticjob scale NAME 4` in another terminal changes their number while they
     train. Ctrl-C lets them save, and once more kills them. Exit code 0: the training has succeeded.
     """
-    try:
+    with reported():
         size, bounds = initial_size(number, workers)
-        code = launch(Wanted(command, size, bounds, framework=framework, name=name, restart_limit=restart_limit))
-    except ClientError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from error
+        chosen = framework.value if framework else "custom"
+        code = launch(Wanted(command, size, bounds, framework=chosen, name=name, restart_limit=restart_limit))
     raise typer.Exit(code)

@@ -17,7 +17,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from elasticjob_api import names
-from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_client.errors import ClientError
 
 from elasticjob_cli.run import environment, guard
@@ -54,9 +53,6 @@ class Wanted:
 
 def launch(wanted: Wanted) -> int:
     """Run to the end, and return the exit code. Raises `ClientError` if it cannot begin."""
-    if wanted.framework not in FRAMEWORKS:
-        known = ", ".join(sorted(FRAMEWORKS))
-        raise ClientError(f"--framework {wanted.framework[:40]!r} is not known; there are {known}")
     if missing := [package for package in _MASTERS_PACKAGES if find_spec(package) is None]:
         raise ClientError(
             f"the master's packages are not installed ({', '.join(missing)}): pip install 'elasticjob[cli,master]'"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from elasticjob_client.errors import ClientError
+from elasticjob_client.manifests import Workers, parse_workers
 from elasticjob_client.scaling import SizeChange
 
 MOST_WORKERS = 128
 """Of one run: more processes than a machine has use for, and each has an address of its own in the run's subnet."""
-_RANGE = re.compile(r"([0-9]{1,4}):([0-9]{1,4})")
 
 
 @dataclass(frozen=True)
@@ -25,21 +24,24 @@ class Bounds:
 def initial_size(number: int | None, workers: str | None) -> tuple[int, Bounds]:
     """Return how many workers a run begins with, and its bounds.
 
-    Without a number it begins with the most that it may have: on one machine they can all be had at once.
-
     Args:
         number: of `-n`; None: not given.
-        workers: of `--workers`, such as `1:4`; None: any number from 1.
+        workers: of `--workers`, as `elasticjob submit` has it: `4`, or `1:4`, which begins with 1 unless `number` says
+            otherwise; None: not given.
 
     Raises:
-        ClientError: a number is out of bounds, or the text is no range.
+        ClientError: a number is out of bounds, or the text says no numbers.
     """
-    bounds = Bounds(1, MOST_WORKERS) if workers is None else _bounds(workers)
-    if number is None:
-        return (1 if workers is None else bounds.most), bounds
-    if not bounds.least <= number <= bounds.most:
-        raise ClientError(f"-n {number} is not between {bounds.least} and {bounds.most}")
-    return number, bounds
+    given = parse_workers(workers) if workers is not None else Workers(1)
+    if number is not None and workers is not None and given.most is None:
+        raise ClientError(f"-n {number} and --workers {workers}: give one of them, or bounds such as --workers 1:4")
+    bounds = Bounds(given.least or 1, given.most or MOST_WORKERS)
+    size = given.replicas if number is None else number
+    if bounds.most > MOST_WORKERS:
+        raise ClientError(f"--workers {workers}: one machine has at most {MOST_WORKERS}")
+    if not bounds.least <= size <= bounds.most:
+        raise ClientError(f"{size} workers: not between {bounds.least} and {bounds.most}")
+    return size, bounds
 
 
 def resized(change: SizeChange, present: Collection[str], bounds: Bounds) -> int:
@@ -64,13 +66,3 @@ def resized(change: SizeChange, present: Collection[str], bounds: Bounds) -> int
             f"{size} workers: this run may have {bounds.least} to {bounds.most} (--workers MIN:MAX of `elasticjob run`)"
         )
     return size
-
-
-def _bounds(text: str) -> Bounds:
-    match = _RANGE.fullmatch(text)
-    if match is None:
-        raise ClientError(f"--workers {text[:40]!r}: give the fewest and the most, such as 1:4")
-    least, most = int(match[1]), int(match[2])
-    if not 1 <= least <= most <= MOST_WORKERS:
-        raise ClientError(f"--workers {text}: not 1 <= fewest <= most <= {MOST_WORKERS}")
-    return Bounds(least, most)

@@ -56,7 +56,8 @@ class Supervisor:
         """Run it to its end with so many workers at first; return the exit code of the command."""
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
-            loop.add_signal_handler(number, self._interrupted, number)
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+                loop.add_signal_handler(number, self._interrupted, number)
         server = await control.serve(self._folder, self._answer)
         try:
             self._size = size
