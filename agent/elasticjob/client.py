@@ -6,7 +6,7 @@ It needs more than a worker does, so it is an extra: `pip install 'elasticjob[cl
 try:
     from elasticjob_client.aio import AsyncClient
     from elasticjob_client.aio_job import AsyncJob
-    from elasticjob_client.client import Client, Job
+    from elasticjob_client.client import Client, Dashboard, Job
     from elasticjob_client.errors import (
         ClientError,
         Invalid,
@@ -27,6 +27,7 @@ __all__ = [
     "AsyncJob",
     "Client",
     "ClientError",
+    "Dashboard",
     "Invalid",
     "Job",
     "JobEnded",

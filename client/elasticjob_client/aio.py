@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from elasticjob_api.elasticjob import ElasticJob
 
@@ -20,6 +20,8 @@ from elasticjob_client.jobs import get_job, list_jobs, read
 from elasticjob_client.manifests import Training, Workers
 from elasticjob_client.milestones import parse_phase
 from elasticjob_client.submission import Submission
+
+T = TypeVar("T")
 
 
 class AsyncClient:
@@ -114,6 +116,13 @@ class AsyncClient:
         chosen = None if phase is None else parse_phase(phase)
         found = await list_jobs(await self._connected(), all_namespaces=all_namespaces, phase=chosen)
         return [AsyncJob(self._connected, read(job, ElasticJob)) for job in found]
+
+    async def keep(self, opened: AbstractAsyncContextManager[T]) -> tuple[T, AsyncExitStack]:
+        """Enter a context that ends with this client, or when the stack that is returned is closed."""
+        stack = AsyncExitStack()
+        entered = await stack.enter_async_context(opened)
+        self._stack.push_async_callback(stack.aclose)
+        return entered, stack
 
     async def close(self) -> None:
         """End the connection; the next call makes another one."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from typing import Self
 
 from elasticjob_api import names
@@ -13,6 +13,7 @@ from elasticjob_api.scaleplan import ScalePlan
 
 from elasticjob_client import jobs, related
 from elasticjob_client.cluster import Cluster
+from elasticjob_client.dashboard import PATHS, MasterSource, serve_dashboard
 from elasticjob_client.errors import NotInTime
 from elasticjob_client.job_logs import job_logs
 from elasticjob_client.job_page import job_html, job_text
@@ -167,6 +168,23 @@ class AsyncJob:
         """
         async with open_master(await self._cluster(), self.name) as master:
             return history_records(await master.get("History"))
+
+    @asynccontextmanager
+    async def dashboard(self, *, port: int = 0) -> AsyncIterator[str]:
+        """Serve the job's dashboard at a port of this machine until the block ends; yields its URL.
+
+        Args:
+            port: of 127.0.0.1; 0: one that is free.
+
+        Raises:
+            MasterUnavailable: the job has no master now.
+            MasterUnreachable: it does not answer.
+            ClientError: the port is taken.
+        """
+        async with MasterSource(await self._cluster(), self.name) as source:
+            await source.get(PATHS[0])  # so that what is wrong is said now
+            async with serve_dashboard(source, port=port) as url:
+                yield url
 
     def __repr__(self) -> str:
         return job_text(type(self).__name__, self.last_seen)

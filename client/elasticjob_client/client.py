@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from os import PathLike
 from types import TracebackType
 from typing import Self
@@ -113,6 +114,10 @@ class Client:
         """End the connection, also that of its jobs."""
         self._close()
 
+    def _serve(self, opened: AbstractAsyncContextManager[str]) -> Dashboard:
+        url, stack = self._loop.run(self._client.keep(opened))
+        return Dashboard(url, lambda: self._loop.run(stack.aclose()))
+
     def __enter__(self) -> Self:
         return self
 
@@ -218,6 +223,13 @@ class Job:
         """Return the throughput over time: a DataFrame or a list of records; see `AsyncJob.history`."""
         return self._loop.run(self._job.history())
 
+    def dashboard(self, *, port: int = 0) -> Dashboard:
+        """Serve the job's dashboard at a port of this machine until it is closed, or the client is.
+
+        Raises as `AsyncJob.dashboard` does.
+        """
+        return self._client._serve(self._job.dashboard(port=port))
+
     def __repr__(self) -> str:
         return job_text("Job", self.last_seen)
 
@@ -227,3 +239,34 @@ class Job:
         except ClientError as error:
             return job_html(self.last_seen, note=str(error))
         return job_html(self.last_seen)
+
+
+class Dashboard:
+    """A job's dashboard, served at a port of this machine. A notebook shows a link to it.
+
+    Attributes:
+        url: of the page.
+    """
+
+    def __init__(self, url: str, close: Callable[[], None]) -> None:
+        """Made by `Job.dashboard`."""
+        self.url = url
+        self._end = close
+
+    def close(self) -> None:
+        """Serve it no longer."""
+        self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Dashboard {self.url}>"
+
+    def _repr_html_(self) -> str:
+        return f"<a href='{self.url}' target='_blank'>{self.url}</a>"

@@ -20,6 +20,11 @@ def as_frame(records: Iterable[Mapping[str, Any]]) -> Records:
 
 
 def history_records(history: Any) -> Records:
-    """Return the samples of a master's `History`."""
-    fields = [field.name for field in history.DESCRIPTOR.fields_by_name["samples"].message_type.fields]
-    return as_frame({name: getattr(sample, name) for name in fields} for sample in history.samples)
+    """Return the samples of a master's `History`; each metric is a field, `metric.NAME` where a sample has NAME."""
+    return as_frame(map(_record, history.samples))
+
+
+def _record(sample: Any) -> dict[str, Any]:
+    fields = {field.name: getattr(sample, field.name) for field in sample.DESCRIPTOR.fields}
+    metrics = dict(fields.pop("metrics", {}))  # masters of an earlier version have none
+    return fields | {f"metric.{name}" if name in fields else name: value for name, value in metrics.items()}

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,6 +81,10 @@ def test_a_script_is_submitted_scaled_by_python_and_ends_and_its_history_is_told
     with pytest.raises(ClientError, match="maxReplicas 4"):
         job.scale("+5", wait=True, timeout=60)
     wait_until("a sample of three", lambda: any(each["world_size"] == 3 for each in samples(job.history())))
+    with job.dashboard() as dashboard, urllib.request.urlopen(dashboard.url, timeout=20) as answer:
+        assert b"<title>" in answer.read()
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(dashboard.url, timeout=20)
     assert [each.name for each in client.list(phase="running")] == [job.name]
     assert "ScalingSucceeded" in {event.reason for event in job.events()}
     said = {(line.role, line.text) for line in job.logs(every=True)}
