@@ -72,7 +72,7 @@ def demo(
                 checkpoints.remove()
         timeline.summary()
         if kept:
-            _print_examples(cluster)
+            _print_examples(cluster, source)
 
 
 def _start(directory: Path, timeline: Timeline) -> Cluster:
@@ -129,15 +129,23 @@ def _start_operator(cluster: Cluster) -> None:
     daemons.start(_OPERATOR, [sys.executable, "-m", "elasticjob_operator.main"], state=cluster.state, environ=environ)
 
 
-def _print_examples(cluster: Cluster) -> None:
-    examples = [
-        f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}",
-        f"export PATH={shlex.quote(str(cluster.bin))}:{shlex.quote(str(Path(sys.executable).parent))}:$PATH",
-        "kubectl get ej,sp,scalein,scaleout",
-        "kubectl delete ej digits && kubectl apply -f examples/digits.yaml && kubectl get ej -w",
-        "kubectl scale ej/digits --replicas=4",
-        "elasticjob query digits",
-        "kubectl logs -f digits-worker-0",
-        f"elasticjob dev down --state {shlex.quote(str(cluster.state))}",
+def what_to_try(kubeconfig: Path, programs: Path, source: Path, job: str = JOB) -> list[str]:
+    """Return commands that work after the demo, one after the other: its job has ended and is run once more."""
+    return [
+        f"export KUBECONFIG={shlex.quote(str(kubeconfig))}",
+        f"export PATH={shlex.quote(str(programs))}:{shlex.quote(str(Path(sys.executable).parent))}:$PATH",
+        f"elasticjob describe {job}",
+        f"elasticjob delete {job}",
+        f"elasticjob submit {shlex.quote(str(source.absolute() / 'examples' / 'digits.yaml'))}",
+        f"elasticjob wait {job} --for=step=10",
+        f"elasticjob scale {job} 4 --wait",
+        f"elasticjob logs {job} --all --tail 3",
+        f"elasticjob top {job}",
+        "kubectl get elasticjobs,scaleplans,pods",
     ]
-    typer.echo("\nThe cluster is up. Try:\n  " + "\n  ".join(examples))
+
+
+def _print_examples(cluster: Cluster, source: Path) -> None:
+    down = f"elasticjob dev down --state {shlex.quote(str(cluster.state))}"
+    lines = [*what_to_try(cluster.kubeconfig, cluster.bin, source), down]
+    typer.echo("\nThe cluster is up. Try:\n  " + "\n  ".join(lines))
