@@ -6,6 +6,7 @@ are missing, as a worker needs few of them, it says which extra has them.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Collection
@@ -74,8 +75,12 @@ def command_line(called: Collection[str]) -> typer.Typer:
 def main() -> None:
     """Run the command that the arguments name."""
     completing = any(name.endswith("_COMPLETE") for name in os.environ)
+    if completing:
+        logging.disable()  # it would be written in the middle of the user's line
+    # What is completed is in the one variable in bash, in the other one in other shells.
+    words = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
     try:
-        command_line([*COMMANDS, *GROUPS] if completing else sys.argv[1:2])()
+        command_line((words.split() if completing else sys.argv)[1:2])()
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if not package or package.startswith("elasticjob"):

@@ -19,6 +19,7 @@ from elasticjob_client.execution import STDERR, Execution, execute
 from elasticjob_client.jobs import get_job
 from elasticjob_client.members import Choice, JobPod, chosen_pods
 
+from elasticjob_cli.jobs.completion import complete_pod, complete_role
 from elasticjob_cli.jobs.options import Context, Job, Kubeconfig, Namespace, run
 
 _CHUNK = 1 << 15
@@ -28,8 +29,12 @@ def exec_(
     job: Job,
     command: Annotated[list[str], typer.Argument(help="Program and arguments, after --.", metavar="-- COMMAND")],
     rank: Annotated[int | None, typer.Option(help="Of the member; default: 0.", min=0)] = None,
-    pod: Annotated[str | None, typer.Option(help="Of the job's pods, in place of a rank.")] = None,
-    role: Annotated[str | None, typer.Option(help="Role of the member; master is the job's master.")] = None,
+    pod: Annotated[
+        str | None, typer.Option(help="Of the job's pods, in place of a rank.", autocompletion=complete_pod)
+    ] = None,
+    role: Annotated[
+        str | None, typer.Option(help="Role of the member; master is the job's master.", autocompletion=complete_role)
+    ] = None,
     stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Send it this input; on a terminal: always.")] = False,
     terminal: Annotated[
         bool | None, typer.Option("--tty/--no-tty", "-t/-T", help="Give it a terminal; default: where this is one.")

@@ -17,6 +17,7 @@ from elasticjob_client.logs import LogLine, LogOptions, log_line, parse_duration
 from elasticjob_client.logs_follow import LogFollower
 from elasticjob_client.members import Choice, chosen_pods, parse_ranks
 
+from elasticjob_cli.jobs.completion import complete_role
 from elasticjob_cli.jobs.options import Context, Job, Kubeconfig, Namespace, run
 
 _COLORS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
@@ -29,7 +30,10 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
     rank: Annotated[str | None, typer.Option(help="Ranks, such as 0 or 0,3.", metavar="RANKS")] = None,
     every: Annotated[bool, typer.Option("--all", help="Of all members.")] = False,
-    role: Annotated[str | None, typer.Option(help="Of this role's members; master is the job's master.")] = None,
+    role: Annotated[
+        str | None,
+        typer.Option(help="Of this role's members; master is the job's master.", autocompletion=complete_role),
+    ] = None,
     previous: Annotated[
         bool, typer.Option("--previous", "-p", help="Of the container before, in the same pod.")
     ] = False,

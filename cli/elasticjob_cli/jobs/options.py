@@ -14,9 +14,11 @@ from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_client.cluster import Access, Cluster, open_cluster
 from elasticjob_client.errors import ClientError, JobEnded, NotInTime
 
+from elasticjob_cli.jobs.completion import complete_job, complete_role
+
 T = TypeVar("T")
 Framework = StrEnum("Framework", {name: name for name in FRAMEWORKS})  # type: ignore[misc]
-Job = Annotated[str, typer.Argument(help="Name of the ElasticJob.", metavar="JOB")]
+Job = Annotated[str, typer.Argument(help="Name of the ElasticJob.", metavar="JOB", autocompletion=complete_job)]
 Namespace = Annotated[
     str | None, typer.Option("--namespace", "-n", help="Namespace of the job; default: the context's.")
 ]
@@ -24,7 +26,7 @@ Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig; de
 Kubeconfig = Annotated[Path | None, typer.Option(help="Kubeconfig file; default: $KUBECONFIG.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is done.")]
 Timeout = Annotated[float | None, typer.Option(help="Seconds to wait at most; default: no bound.", min=0.0)]
-Role = Annotated[str, typer.Option(help="The role that is meant.")]
+Role = Annotated[str, typer.Option(help="The role that is meant.", autocompletion=complete_role)]
 EXIT_JOB_ENDED = 3
 EXIT_NOT_IN_TIME = 4
 

@@ -10,6 +10,7 @@ from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.scaling import ScaleRequest, SizeChange, parse_size, request_size, wait_for_end
 
+from elasticjob_cli.jobs.completion import complete_pod
 from elasticjob_cli.jobs.options import Context, Job, Kubeconfig, Namespace, Role, Timeout, Wait, reported, run
 from elasticjob_cli.run.lookup import local_run
 
@@ -19,7 +20,10 @@ def scale(
     size: Annotated[
         str | None, typer.Argument(help="The new size (8), or how many more (+2) or less (-1).", metavar="SIZE")
     ] = None,
-    remove: Annotated[list[str] | None, typer.Option(help="A pod to remove; may be given more than once.")] = None,
+    remove: Annotated[
+        list[str] | None,
+        typer.Option(help="A pod to remove; may be given more than once.", autocompletion=complete_pod),
+    ] = None,
     role: Role = names.ROLE_WORKER,
     wait: Wait = False,
     timeout: Timeout = None,

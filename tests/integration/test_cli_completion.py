@@ -1,0 +1,62 @@
+"""What the shell completes, with the API server as it is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from elasticjob_api import names
+from elasticjob_kube.resources import ELASTIC_JOBS, PODS
+from elasticjob_kube.session import Kube
+from elasticjob_localcluster.cluster import Cluster
+
+from tests.support.operator_process import Json, job
+
+COMMAND = Path(sys.executable).with_name("elasticjob")
+
+
+def completed(line: str, kubeconfig: Path) -> list[str]:
+    """Return what bash is told when the user has written this line, and presses the tabulator key."""
+    asked = {
+        "_ELASTICJOB_COMPLETE": "complete_bash",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(line.split(" ")) - 1),
+        "KUBECONFIG": str(kubeconfig),
+    }
+    done = subprocess.run([COMMAND], env=os.environ | asked, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""
+    return sorted(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("elasticjob scale -n {} ", ["alpha", "job"]),
+        ("elasticjob describe -n {} a", ["alpha"]),
+        ("elasticjob scale -n {} job 3 --role w", ["worker"]),
+        ("elasticjob scale -n {} job --remove job-", ["job-worker-0"]),
+        ("elasticjob exec -n {} job --pod job-w", ["job-worker-0"]),
+        ("elasticjob logs -n {} nothing --role ", []),
+        ("elasticjob res", ["resume"]),
+    ],
+)
+async def test_names_of_jobs_roles_and_pods_are_completed(
+    cluster: Cluster, kube: Kube, namespace: str, line: str, found: list[str]
+) -> None:
+    await kube.create(ELASTIC_JOBS, namespace, job("alpha"))
+    created = await kube.create(ELASTIC_JOBS, namespace, job("job"))
+    await kube.create(PODS, namespace, pod(created["metadata"]["uid"]))
+    assert completed(line.format(namespace), cluster.kubeconfig) == found
+
+
+def test_without_a_cluster_nothing_is_completed_and_nothing_is_said(tmp_path: Path) -> None:
+    assert completed("elasticjob describe ", tmp_path / "none") == []
+
+
+def pod(uid: str) -> Json:
+    labels = {names.LABEL_JOB_UID: uid, names.LABEL_ROLE: "worker", names.LABEL_INDEX: "0"}
+    containers = [{"name": "train", "image": "train:1"}]
+    return {"metadata": {"name": "job-worker-0", "labels": labels}, "spec": {"containers": containers}}
