@@ -140,6 +140,7 @@ def what_to_try(kubeconfig: Path, programs: Path, source: Path, job: str = JOB) 
         f"elasticjob wait {job} --for=step=10",
         f"elasticjob scale {job} 4 --wait",
         f"elasticjob logs {job} --all --tail 3",
+        f"elasticjob top {job}",
         "kubectl get elasticjobs,scaleplans,pods",
     ]
 
