@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from elasticjob_api import names
+from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_client.errors import ClientError
 
 from elasticjob_cli.run import environment, guard
@@ -53,6 +54,7 @@ class Wanted:
 
 def launch(wanted: Wanted) -> int:
     """Run to the end, and return the exit code. Raises `ClientError` if it cannot begin."""
+    check_machine(sys.platform, wanted.framework)
     if missing := [package for package in _MASTERS_PACKAGES if find_spec(package) is None]:
         raise ClientError(
             f"the master's packages are not installed ({', '.join(missing)}): pip install 'elasticjob[cli,master]'"
@@ -62,6 +64,17 @@ def launch(wanted: Wanted) -> int:
         run = _describe(wanted, claim)
         with _guarded(run, claim):
             return _supervise(run, claim, wanted)
+
+
+def check_machine(platform: str, framework: str) -> None:
+    """Check that workers alone, on this kind of machine, can train. Raises `ClientError`."""
+    if platform != "linux":
+        raise ClientError(f"elasticjob run needs Linux, as it uses its addresses and process control; not {platform}")
+    others = [" or ".join(group) for group in FRAMEWORKS[framework].required if names.ROLE_WORKER not in group]
+    if others:
+        raise ClientError(
+            f"--framework {framework} needs {' and '.join(others)} beside the workers, which a run here has not"
+        )
 
 
 def _describe(wanted: Wanted, claim: Claim) -> Run:

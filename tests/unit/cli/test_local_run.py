@@ -13,6 +13,7 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.frameworks.peer import meeting_port
 from elasticjob_cli.run.environment import Run, agent_environment, meeting_ports, own_gpus, worker_address
 from elasticjob_cli.run.folder import RunInfo, check_name, claimed, find, name_from_command, runs, write_info
+from elasticjob_cli.run.launch import check_machine
 from elasticjob_cli.run.output import coloured_rank
 from elasticjob_cli.run.sizes import Bounds, initial_size, resized
 from elasticjob_cli.run.workers import Drain, Finish, Start, Workers, ended, scale, stop
@@ -231,6 +232,14 @@ def test_a_folder_that_others_can_enter_is_not_used(tmp_path: Path) -> None:
 def test_a_folder_too_long_for_a_socket_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ClientError, match="too long"), claimed(tmp_path / ("x" * 100), "train", exact=False):
         pass
+
+
+def test_a_run_that_cannot_train_is_refused() -> None:
+    check_machine("linux", "tensorflow")
+    with pytest.raises(ClientError, match="--framework mxnet needs scheduler and server beside the workers"):
+        check_machine("linux", "mxnet")
+    with pytest.raises(ClientError, match="needs Linux"):
+        check_machine("darwin", "jax")
 
 
 def test_only_the_rank_in_front_of_a_line_is_coloured() -> None:
