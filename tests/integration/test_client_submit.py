@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import operator
 import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 import yaml
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_client.cluster import Access
@@ -19,19 +23,29 @@ from elasticjob_client.cluster import Cluster as Session
 from elasticjob_client.diagnosis import POLICIES, Finding, diagnose
 from elasticjob_client.errors import ClientError, Invalid
 from elasticjob_client.manifests import Training, script_command
+from elasticjob_client.rights import NEEDS
 from elasticjob_client.starter import OPTION, starter
 from elasticjob_client.submission import of_files, of_job_file, submit
-from elasticjob_kube.errors import Refused
-from elasticjob_kube.resources import CONFIG_MAPS, ELASTIC_JOBS, LEASES, SERVICE_ACCOUNTS, Resource
+from elasticjob_kube.errors import AlreadyExists, NotFound, Refused
+from elasticjob_kube.resources import (
+    CONFIG_MAPS,
+    ELASTIC_JOBS,
+    LEASES,
+    ROLE_BINDINGS,
+    SERVICE_ACCOUNTS,
+    Resource,
+)
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.conftest import REPOSITORY
+from tests.support.deploy_tools import manifests
 from tests.support.service_accounts import kubeconfig_of
 from tests.support.wait import until
 
 COMMAND = Path(sys.executable).with_name("elasticjob")
+CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
 SCRIPT = {"train.py": b"print('trained')\n"}
 _OPTION_LINE = re.compile(rf"^( *){OPTION}(?! \S)(.*)$", re.MULTILINE)
 
@@ -181,6 +195,7 @@ def states(found: list[Finding]) -> dict[str, str]:
     return worst
 
 
+@pytest.mark.usefixtures("documented")
 async def test_the_doctor_finds_all_but_an_operator_and_then_that_too(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -205,12 +220,26 @@ async def test_the_doctor_finds_all_but_an_operator_and_then_that_too(
     assert {finding["state"] for finding in json.loads(out)} == {"Good"}
 
 
+@pytest_asyncio.fixture
+async def documented(kube: Kube) -> None:
+    """Wait until the API server documents the definitions, some moments after it serves them."""
+    document = "/openapi/v3/apis/elasticjob.dev/v1alpha1"
+
+    async def served() -> bool:
+        with suppress(NotFound):
+            return b"ElasticJob" in await kube.request("GET", document)
+        return False
+
+    await until("the documentation of the definitions", served)
+
+
 async def operator_finding(access: Access) -> Finding:
     assert access.namespace is not None
     found = await diagnose(access, operator_namespace=access.namespace)
     return next(finding for finding in found if finding.check == "operator")
 
 
+@pytest.mark.usefixtures("documented")
 async def test_the_doctor_of_a_user_with_few_rights_says_which_are_missing(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -226,6 +255,30 @@ async def test_the_doctor_of_a_user_with_few_rights_says_which_are_missing(
     rights = [finding for finding in found if finding.check == "rights"]
     assert "submit: you may not create elasticjobs, create configmaps" in rights[1].message
     assert "ClusterRole edit" in rights[1].remedy
+
+
+async def test_the_role_that_the_doctor_names_has_the_rights_that_were_missing(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    for role in (
+        each for each in manifests("base") if each["metadata"]["name"] in ("elasticjob-viewer", "elasticjob-editor")
+    ):
+        with suppress(AlreadyExists):
+            await kube.create(CLUSTER_ROLES, None, role)
+    await kube.create(SERVICE_ACCOUNTS, namespace, {"metadata": {"name": "somebody"}})
+    own = await kubeconfig_of("somebody", cluster, kube, namespace, tmp_path)
+    for bound in ("view", "edit"):
+        subject = {"kind": "ServiceAccount", "name": "somebody", "namespace": namespace}
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": bound}
+        body = {"metadata": {"name": bound}, "roleRef": reference, "subjects": [subject]}
+        await kube.create(ROLE_BINDINGS, namespace, body)
+        expected = {need.commands: "Good" if bound in (need.role, "edit") else "Bad" for need in NEEDS}
+
+        async def states_of_rights() -> dict[str, str]:
+            found = await diagnose(Access(own, None, namespace))
+            return {each.message.partition(":")[0]: each.state for each in found if each.check == "rights"}
+
+        await until(f"the rights of {bound}", states_of_rights, partial(operator.eq, expected))
 
 
 async def test_the_doctor_says_what_is_wrong_with_kubeconfig_and_server(cluster: Cluster, tmp_path: Path) -> None:
