@@ -142,9 +142,16 @@ def master_pod(job: str, incarnation: int) -> str:
     return master_service(job) if incarnation == 0 else f"{master_service(job)}-{incarnation}"
 
 
-def query_secret(job: str) -> str:
-    """Return the name of the Secret with which the job can be queried, and not joined: for viewers."""
+def query_config_map(job: str) -> str:
+    """Return the name of the ConfigMap for viewers: what a job is queried with, and at its end the last answers.
+
+    Operators of earlier versions make a Secret of this name instead.
+    """
     return f"{job}-query"
+
+
+REPORT_KEY = "report.json.gz"
+"""The key in it under which the master keeps its last answers; the others are those of the Secret."""
 
 
 def state_config_map(job: str) -> str:

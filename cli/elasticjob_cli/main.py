@@ -34,6 +34,7 @@ COMMANDS = {
     "delete": ("jobs.lifecycle:delete", "Delete a job and its pods."),
     "wait": ("jobs.lifecycle:wait", "Wait until a job has reached a phase or a step."),
     "plans": ("jobs.listing:plans", "List a job's ScalePlans: who wanted what, what came of it."),
+    "history": ("jobs.history:history", "Show the course of a training: events, rate, metrics."),
     "events": ("jobs.listing:events", "List what has happened to a job and its pods."),
     "doctor": ("jobs.doctor:doctor", "Say what is missing for these commands, and what to do."),
     "convert": ("convert.command:convert", "Convert the job files of other operators."),

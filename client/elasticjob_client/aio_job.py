@@ -19,11 +19,11 @@ from elasticjob_client.job_logs import job_logs
 from elasticjob_client.job_page import job_html, job_text
 from elasticjob_client.jobs import read
 from elasticjob_client.logs import LogLine, LogOptions
-from elasticjob_client.master_queries import open_master
 from elasticjob_client.members import Choice
 from elasticjob_client.milestones import wait_for
 from elasticjob_client.records import Records, history_records
 from elasticjob_client.related import Event
+from elasticjob_client.report import open_master_or_report
 from elasticjob_client.scaling import SizeChange, parse_size, request_size, wait_for_end
 
 
@@ -160,13 +160,14 @@ class AsyncJob:
     async def history(self) -> Records:
         """Return the throughput over time: a pandas DataFrame where pandas is installed, else a list of records.
 
-        Each sample has `time` (seconds since the epoch), `round`, `world_size`, `step` and `samples_per_second`.
+        Each sample has `time` (seconds since the epoch), `round`, `world_size`, `step`, `samples_per_second` and the
+        metrics, such as `loss`. Of a job without a master, as after its end, it is what its master has stored.
 
         Raises:
-            MasterUnavailable: the job has no master now.
-            MasterUnreachable: it does not answer.
+            MasterUnavailable: the job has no master now, and nothing is stored.
+            MasterUnreachable: it does not answer, and nothing is stored.
         """
-        async with open_master(await self._cluster(), self.name) as master:
+        async with open_master_or_report(await self._cluster(), self.name) as master:
             return history_records(await master.get("History"))
 
     @asynccontextmanager

@@ -1,6 +1,7 @@
-"""A job's master as a user reaches it: address from the job's status, token and authority from a Secret.
+"""A job's master as a user reaches it: address from the job's status, token and authority from a ConfigMap.
 
-The token that reads is enough. Where there is none, or an earlier master does not know it, the job's own token is used.
+The token that reads is enough, and whoever may see the job may read it. A job of an earlier operator has it in a
+Secret, and a master of an earlier version wants the job's own.
 """
 
 from __future__ import annotations
@@ -12,11 +13,10 @@ from dataclasses import dataclass
 
 import grpc.aio
 from elasticjob_api import names
-from elasticjob_kube.resources import SECRETS
-from elasticjob_kube.session import Json
+from elasticjob_kube.resources import CONFIG_MAPS, SECRETS
 
 from elasticjob_client.cluster import Cluster, ask
-from elasticjob_client.errors import ClientError, MasterUnavailable
+from elasticjob_client.errors import ClientError, MasterUnavailable, NoSuchObject
 from elasticjob_client.jobs import ENDED, get_job
 
 
@@ -59,14 +59,14 @@ async def find_master(
     """Find out how to reach the master of a job.
 
     Args:
-        cluster: its user may get the job and the Secret.
+        cluster: its user may get the job and its ConfigMap for viewers.
         job: its name.
         address: `host:port` to use in place of the one in the job's status, for instance a forwarded port.
         own_token: use the job's own token, with which it can also be joined.
 
     Raises:
         MasterUnavailable: the job has no master now.
-        NoSuchObject: there is no such job, or its Secret is not there yet.
+        NoSuchObject: there is no such job, or its token is not there yet.
         ClientError: the user may not read one of them, or the API server does not answer.
     """
     found = await get_job(cluster, job)
@@ -76,23 +76,29 @@ async def find_master(
     address = address or found.status.master_address
     if not address:
         raise MasterUnavailable(f"{where} has no master yet (phase {found.status.phase or 'Pending'})")
-    secret = await _secret(cluster, job, own_token=own_token)
-    token, authority = (base64.b64decode(secret["data"][key]) for key in (names.SECRET_TOKEN, names.SECRET_CA))
-    return MasterEndpoint(address=address, token=token.decode(), authority=authority)
+    token, authority = await _credentials(cluster, job, own_token=own_token)
+    return MasterEndpoint(address=address, token=token, authority=authority.encode())
 
 
-async def _secret(cluster: Cluster, job: str, *, own_token: bool) -> Json:
-    """Return the Secret that reads; where there is none, or the user may not read it, the job's own."""
-
-    async def read(name: str) -> Json:
-        return await ask(cluster, SECRETS, name, lambda: cluster.kube.get(SECRETS, cluster.namespace, name))
-
+async def _credentials(cluster: Cluster, job: str, *, own_token: bool) -> tuple[str, str]:
+    """Return the token that reads and the authority; where there is none, the job's own token."""
     if own_token:
-        return await read(names.master_service(job))
+        return await _of_secret(cluster, names.master_service(job))
+    name = names.query_config_map(job)
     try:
-        return await read(names.query_secret(job))
+        found = await ask(cluster, CONFIG_MAPS, name, lambda: cluster.kube.get(CONFIG_MAPS, cluster.namespace, name))
+        if names.SECRET_TOKEN in (data := found.get("data") or {}):
+            return data[names.SECRET_TOKEN], data.get(names.SECRET_CA, "")
+        raise NoSuchObject(f"ConfigMap {cluster.namespace}/{name} has no token")
     except ClientError as problem:
-        with suppress(ClientError):
-            return await read(names.master_service(job))
-        need = f"asking a job's master needs `get` on Secret {names.query_secret(job)}, which has the token that reads"
+        for secret in (name, names.master_service(job)):  # of an earlier operator
+            with suppress(ClientError):
+                return await _of_secret(cluster, secret)
+        need = f"asking a job's master needs `get` on ConfigMap {name}, which has the token that reads"
         raise type(problem)(f"{problem}; {need}") from problem
+
+
+async def _of_secret(cluster: Cluster, name: str) -> tuple[str, str]:
+    found = await ask(cluster, SECRETS, name, lambda: cluster.kube.get(SECRETS, cluster.namespace, name))
+    token, authority = (base64.b64decode(found["data"][key]).decode() for key in (names.SECRET_TOKEN, names.SECRET_CA))
+    return token, authority

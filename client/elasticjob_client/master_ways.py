@@ -11,7 +11,7 @@ from elasticjob_api import names
 from elasticjob_kube.access import uses_service_account
 
 from elasticjob_client.cluster import Cluster
-from elasticjob_client.errors import MasterUnreachable
+from elasticjob_client.errors import ClientError, MasterUnreachable
 from elasticjob_client.forwarding import Forwarding, forward
 from elasticjob_client.jobs import get_job
 from elasticjob_client.master import MasterEndpoint
@@ -36,10 +36,15 @@ async def forward_to_master(cluster: Cluster, job: str, port: int) -> AsyncItera
     """Forward a port of the pod of a job's master.
 
     Raises:
-        MasterUnreachable: it has no pod that runs.
-        ClientError: job or pods cannot be read, or pods cannot be forwarded to.
+        MasterUnreachable: it has no pod that runs, or the user may not list pods.
+        ClientError: the job cannot be read, or pods cannot be forwarded to.
     """
-    for pod in await pods_of(cluster, await get_job(cluster, job)):
+    found = await get_job(cluster, job)
+    try:
+        pods = await pods_of(cluster, found)
+    except ClientError as error:
+        raise MasterUnreachable(f"the pod of the master of {cluster.namespace}/{job} is not known: {error}") from error
+    for pod in pods:
         metadata = pod["metadata"]
         is_master = metadata["labels"].get(names.LABEL_ROLE) == names.ROLE_MASTER
         if is_master and pod["status"].get("phase") == "Running" and not metadata.get("deletionTimestamp"):

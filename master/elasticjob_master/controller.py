@@ -13,12 +13,14 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.frameworks import FRAMEWORKS, Framework, framework_of
 from elasticjob_api.health import Health
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_shards import LeasesOfRound, Ledgers
 
 from elasticjob_master.agent_streams import AgentStreams, Send
+from elasticjob_master.core.accounting import Accounting
 from elasticjob_master.core.history import History
 from elasticjob_master.core.progress import Progress, Report
 from elasticjob_master.core.rendezvous import node_check
@@ -31,7 +33,7 @@ from elasticjob_master.core.scale_plans import ScalePlans
 from elasticjob_master.core.sync.barrier import Barriers
 from elasticjob_master.core.sync.key_value import KeyValueStore
 from elasticjob_master.decision_timer import DecisionTimer
-from elasticjob_master.monitors import history_recorder
+from elasticjob_master.monitors import accountant, history_recorder
 from elasticjob_master.monitors.findings import NewEvent
 from elasticjob_master.monitors.health import HealthMonitor
 from elasticjob_master.monitors.history_recorder import HistoryRecorder
@@ -48,6 +50,9 @@ class Controller:
     Attributes:
         master_starts: how many masters of this job there have been, with this one.
         heartbeats: received by this master.
+        suspended: whether the job is to be suspended.
+        gpus: of a member, by role.
+        job_status: the status of the ElasticJob as last seen.
         on_change: is called when something that must be stored has changed.
         on_store_needed: is called when something waits for a write of the state.
         on_decided: is called after each decision.
@@ -67,6 +72,7 @@ class Controller:
         self.keyvalue = KeyValueStore()
         self.barriers = Barriers()
         self.history = History()
+        self.accounting = Accounting()
         self.health = Health()
         self.plans = ScalePlans()
         self.health_monitor = HealthMonitor()
@@ -78,6 +84,9 @@ class Controller:
         self.hosts = PublishedHosts(names.ROLE_WORKER if self.framework.roles else None)
         self.master_starts = 1
         self.heartbeats = 0
+        self.suspended = False
+        self.gpus: Mapping[str, int] = {}
+        self.job_status = ElasticJobStatus()
         self.on_change: Callable[[], None] = lambda: None
         self.on_store_needed: Callable[[], None] = lambda: None
         self.on_new_round: Callable[[], None] = lambda: None
@@ -306,7 +315,16 @@ class Controller:
             self.rendezvous.restart_training()
         sample = self.history_recorder.tick(self, now, wall=wall)
         if sample is not None:
-            self.history.add_sample(sample)
+            self.history.add_sample(sample, self.progress.metrics)
+        moment = accountant.moment(self, stalled_since=self.health_monitor.stalled_since)
+        self.accounting.advance(now, wall, moment, lambda: accountant.held(self))
+
+    def record_end(self) -> None:
+        """This master ends: record how far the training is, which may be its end."""
+        if self.rendezvous.round:
+            last = history_recorder.sample(self, self.now(), wall=time.time())
+            self.history.add_sample(last, self.progress.metrics)
+            self.changed()
 
     # --- decisions ---------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from elasticjob_master.persistence import snapshot
 from elasticjob_master.persistence.config_map import ConfigMapStore
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import CredentialsRefused, FileStore, NoStore, Store, StoreFailed, TakenOver
+from elasticjob_master.server.answers import stored_answers
 from elasticjob_master.server.connection_guard import ConnectionGuard
 from elasticjob_master.server.grpc_server import CannotListen, GrpcServer
 from elasticjob_master.server.http_server import HttpServer
@@ -51,7 +52,9 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
         if not config.standalone:
             from elasticjob_master.cluster.kubernetes_job import open_job
 
-            job = await stack.enter_async_context(open_job(config, controller))
+            job = await stack.enter_async_context(
+                open_job(config, controller, lambda: stored_answers(controller, config))
+            )
             if config.state_file is None:
                 store = ConfigMapStore(job.kube, config.namespace, names.state_config_map(config.job_name))
         state_writer = StateWriter(
@@ -86,8 +89,9 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
         if config.sizes_from_stdin:
             work.append(sizes_from_stdin.follow(controller))
         await _until(stop, work)
+        controller.record_end()
         if job is not None:
-            await job.write_final_progress()  # a master that was taken over raises before this
+            await job.write_final()  # a master that was taken over raises before this
 
 
 async def _until(stop: asyncio.Event, work: list[Awaitable[object]]) -> None:

@@ -80,7 +80,7 @@ async def ensure_infrastructure(
         raise Refused(422, "Invalid", f"spec.master.resources: {error}") from error
     # For a new job, creating without a read saves a round trip each. Any other job has all this: it is only read.
     ensure = _Ensure(kube, job, record if record is not None else InfrastructureRecord(), is_new)
-    work: list[Callable[[], Awaitable[EmitEvent | None]]] = [partial(ensure.secrets, part, has_pods=has_pods)]
+    work: list[Callable[[], Awaitable[EmitEvent | None]]] = [partial(ensure.tokens, part, has_pods=has_pods)]
     for manifest in manifests:
         if part == "All" or (manifest["kind"] in _FIRST_KINDS) == (part == "First"):
             work.append(partial(ensure.object, manifest))
@@ -104,13 +104,13 @@ class _Ensure:
     record: InfrastructureRecord
     is_new: bool
 
-    async def secrets(self, part: Literal["First", "Rest", "All"], *, has_pods: bool) -> EmitEvent | None:
-        """Create the Secrets that are missing, and have the one that reads follow the other one."""
+    async def tokens(self, part: Literal["First", "Rest", "All"], *, has_pods: bool) -> EmitEvent | None:
+        """Create the Secret if it is missing, and have the token that reads follow the one in it."""
         event = None if part == "Rest" else await self._secret(has_pods=has_pods)
         if part != "First":
             main = await self._get(SECRETS, names.master_service(self.job.metadata.name))
             self._check_owner(SECRETS, main)
-            follows = await self.object(infrastructure.query_secret(self.job, main.get("data") or {}))
+            follows = await self.object(infrastructure.query_config_map(self.job, main.get("data") or {}))
             event = event or follows
         return event
 

@@ -122,8 +122,9 @@ class InfrastructureWatch:
         record = self._store.infrastructure(job)
         if record.ensured_for is None:
             return  # it is going to be ensured anyway
-        needed = [(SECRETS, names.master_service(job.metadata.name)), (SECRETS, names.query_secret(job.metadata.name))]
-        needed.append((CONFIG_MAPS, names.state_config_map(job.metadata.name)))
+        name = job.metadata.name
+        needed = [(SECRETS, names.master_service(name))]
+        needed += [(CONFIG_MAPS, each) for each in (names.query_config_map(name), names.state_config_map(name))]
         needed += [key for key in record.objects if key[0] in POD_GROUPS]
         for resource, name in needed:
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.e2e import counting_training
 from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.scaling_jobs import job
@@ -93,6 +95,27 @@ def test_a_job_is_watched_scaled_suspended_resumed_and_stopped_by_the_command_li
     assert "Stopped" in user.out("events", "digits")
     user.out("delete", "digits")
     assert user.run("describe", "digits").code == 1
+
+
+def test_a_job_that_has_ended_still_answers(sandbox: Sandbox, folder: Path) -> None:
+    user = CommandLineUser(sandbox)
+    source = Path(counting_training.__file__).read_text()
+    sandbox.apply(job("digits", folder, command=["python", "-c", source, "60"]))
+    user.out("wait", "digits", "--for=succeeded", "--timeout=100")
+
+    def answers() -> Ran | None:
+        ran = user.run("query", "digits", "report")
+        return ran if ran.code == 0 and "60/60" in ran.out else None
+
+    report = KubectlUser(sandbox, "digits", folder).until("the answers of the master's end", answers)
+    assert report.err.startswith(f"job {sandbox.namespace}/digits has ended, as Succeeded")
+    assert re.search(r"Goodput +[1-9][0-9]? % of [0-9]+s was training", report.out)
+    history = user.run("history", "digits").out
+    assert "WorldFormed" in history
+    assert "loss 0.0" in history
+    assert "digits-worker-0" in user.run("query", "digits", "members").out
+    assert user.run("query", "digits", "plans").code == 0
+    assert "Goodput" in user.out("describe", "digits")
 
 
 def test_what_cannot_be_done_is_one_line_with_the_remedy_and_no_traceback(sandbox: Sandbox) -> None:

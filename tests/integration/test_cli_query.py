@@ -14,14 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import grpc.aio
+import msgspec
 import pytest
 from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.query_token import query_token
 from elasticjob_api.v1 import agent_pb2, agent_pb2_grpc, shards_pb2, shards_pb2_grpc
-from elasticjob_kube.resources import ELASTIC_JOBS, ROLE_BINDINGS, ROLES, SECRETS, SERVICE_ACCOUNTS
+from elasticjob_kube.resources import CONFIG_MAPS, ELASTIC_JOBS, ROLE_BINDINGS, ROLES, SECRETS, SERVICE_ACCOUNTS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 from elasticjob_operator.certificates import new_job_secrets
+from elasticjob_operator.core.manifests.infrastructure import query_config_map
 
 from tests.support.service_accounts import kubeconfig_of
 
@@ -57,6 +60,13 @@ async def secrets(kube: Kube, job: str) -> dict[str, bytes]:
     body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": names.master_service(JOB)}, "data": data}
     await kube.create(SECRETS, job, body)
     return made
+
+
+async def make_readable(kube: Kube, job: str, secrets: dict[str, bytes]) -> None:
+    """Create the ConfigMap for viewers, as the operator does."""
+    found = msgspec.convert(await kube.get(ELASTIC_JOBS, job, JOB), ElasticJob)
+    data = {key: base64.b64encode(value).decode() for key, value in secrets.items()}
+    await kube.create(CONFIG_MAPS, job, query_config_map(found, data))
 
 
 async def set_job_status(kube: Kube, namespace: str, **status: Any) -> None:
@@ -114,6 +124,8 @@ async def test_a_running_job_is_shown_with_its_members_and_shards(
     kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
 ) -> None:
     port = free_port()
+    await make_readable(kube, job, secrets)
+    await kube.delete(SECRETS, job, names.master_service(JOB))
     await set_job_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{port}")
     async with running_master(job, secrets, port) as channel:
         await one_member(channel, secrets)
@@ -129,19 +141,19 @@ async def test_a_running_job_is_shown_with_its_members_and_shards(
         assert (found["autoscaling"]["enabled"], found["autoscaling"]["sizes"]) == (False, [])
 
 
-async def test_the_secret_that_reads_is_enough_and_a_master_that_does_not_know_it_is_asked_with_the_jobs_own(
+async def test_an_earlier_operators_secret_is_enough_and_a_master_that_does_not_know_it_is_asked_with_the_jobs_own(
     kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
 ) -> None:
     port = free_port()
     await set_job_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{port}")
     token = query_token(secrets[names.SECRET_TOKEN].decode()).encode()
-    own: dict[str, Any] = {"metadata": {"name": names.query_secret(JOB)}}
+    own: dict[str, Any] = {"metadata": {"name": names.query_config_map(JOB)}}
     for text in (b"of a later version", token):
         parts = {names.SECRET_TOKEN: text, names.SECRET_CA: secrets[names.SECRET_CA]}
         own["data"] = {key: base64.b64encode(part).decode() for key, part in parts.items()}
         if text == token:
             await kube.delete(SECRETS, job, names.master_service(JOB))
-            await kube.patch(SECRETS, job, names.query_secret(JOB), {"data": own["data"]})
+            await kube.patch(SECRETS, job, names.query_config_map(JOB), {"data": own["data"]})
         else:
             await kube.create(SECRETS, job, own)
         async with running_master(job, secrets, port) as channel:
@@ -269,7 +281,8 @@ async def test_a_finished_job_has_no_master(kube: Kube, cluster: Cluster, job: s
     await set_job_status(kube, job, phase="Failed")
     code, _, errors = await query(cluster, JOB, "-n", job)
     assert code == 1
-    assert "is Failed; a finished job has no master" in errors
+    assert "is Failed; a finished job has no master; nothing is stored of it" in errors
+    assert "was of an earlier version" in errors
 
 
 async def test_a_new_job_has_no_master_yet(cluster: Cluster, job: str) -> None:
@@ -278,7 +291,7 @@ async def test_a_new_job_has_no_master_yet(cluster: Cluster, job: str) -> None:
     assert "has no master yet" in errors
 
 
-async def test_who_may_not_read_the_secret_is_shown_an_error(
+async def test_who_may_not_read_the_token_is_shown_an_error(
     kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes], tmp_path: Path
 ) -> None:
     await set_job_status(kube, job, phase="Running", masterAddress="127.0.0.1:1")
@@ -293,8 +306,8 @@ async def test_who_may_not_read_the_secret_is_shown_an_error(
 
     code, _, errors = await query(cluster, JOB, "-n", job, f"--kubeconfig={kubeconfig}")
     assert code == 1
-    assert f'secrets "{JOB}-query" is forbidden' in errors
-    assert f"needs `get` on Secret {JOB}-query" in errors
+    assert f'configmaps "{JOB}-query" is forbidden' in errors
+    assert f"needs `get` on ConfigMap {JOB}-query" in errors
 
 
 async def test_a_missing_kubeconfig_is_named(cluster: Cluster, tmp_path: Path) -> None:

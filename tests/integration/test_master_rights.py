@@ -50,6 +50,7 @@ from tools.policies import policies
 JOB, OTHER = "mine", "theirs"
 DOCS = Path(__file__).parents[2] / "docs" / "security.md"
 PROFILE, OTHERS_PROFILE = names.profile_config_map(JOB), names.profile_config_map(OTHER)
+VIEWED, OTHERS_VIEWED = names.query_config_map(JOB), names.query_config_map(OTHER)
 STATE, OTHERS_STATE = names.state_config_map(JOB), names.state_config_map(OTHER)
 
 
@@ -115,6 +116,7 @@ async def test_a_master_can_do_what_it_needs(rights: Rights) -> None:
     assert applied["status"]["progress"]["step"] == 1
     await kube.get(CONFIG_MAPS, namespace, STATE)
     await kube.patch(CONFIG_MAPS, namespace, STATE, {"binaryData": {"state": "AAAA"}})
+    await kube.patch(CONFIG_MAPS, namespace, VIEWED, {"binaryData": {names.REPORT_KEY: "AAAA"}})
     await kube.get(CONFIG_MAPS, namespace, PROFILE)
     await kube.patch(CONFIG_MAPS, namespace, PROFILE, {"data": {names.PROFILE_KEY: ""}})
     await kube.create(SCALE_PLANS, namespace, _plan(JOB, "mine-auto-1"))
@@ -178,6 +180,9 @@ ATTEMPTS = (
     Attempt("create a Secret", "POST", SECRETS),
     Attempt("read another job's state", "GET", CONFIG_MAPS, OTHERS_STATE),
     Attempt("write another job's state", "PATCH", CONFIG_MAPS, OTHERS_STATE),
+    Attempt("read what viewers see", "GET", CONFIG_MAPS, VIEWED),
+    Attempt("replace what viewers see", "PUT", CONFIG_MAPS, VIEWED),
+    Attempt("write what viewers of another job see", "PATCH", CONFIG_MAPS, OTHERS_VIEWED),
     Attempt("read another profile", "GET", CONFIG_MAPS, OTHERS_PROFILE),
     Attempt("write another profile", "PATCH", CONFIG_MAPS, OTHERS_PROFILE),
     Attempt("replace its own profile", "PUT", CONFIG_MAPS, PROFILE),

@@ -87,6 +87,12 @@ def role() -> dict[str, Any]:
                 "verbs": ["get", "patch", "update"],
                 "resourceNames": [names.state_config_map(JOB)],
             },
+            {
+                "apiGroups": [""],
+                "resources": ["configmaps"],
+                "verbs": ["patch"],
+                "resourceNames": [names.query_config_map(JOB)],
+            },
         ],
     }
 

@@ -244,6 +244,36 @@ class GetWorldRequest(_message.Message):
 Global___GetWorldRequest: _TypeAlias = GetWorldRequest  # noqa: Y015
 
 @_typing.final
+class GetReportRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetReportRequest: _TypeAlias = GetReportRequest  # noqa: Y015
+
+@_typing.final
+class WatchReportRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchReportRequest: _TypeAlias = WatchReportRequest  # noqa: Y015
+
+@_typing.final
 class JobStatus(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -319,6 +349,7 @@ class Progress(_message.Message):
     STEPS_PER_SECOND_FIELD_NUMBER: _builtins.int
     STALLED_SINCE_FIELD_NUMBER: _builtins.int
     STRAGGLERS_FIELD_NUMBER: _builtins.int
+    WHY_NOT_REPLACED_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     total_steps: _builtins.int
     samples_per_second: _builtins.float
@@ -332,6 +363,8 @@ class Progress(_message.Message):
     """Time since which no member has finished a step although members are alive, in seconds since the epoch; 0: the
     training is not stalled.
     """
+    why_not_replaced: _builtins.str
+    """Why stragglers are not replaced, if they are to be."""
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
@@ -350,10 +383,11 @@ class Progress(_message.Message):
         steps_per_second: _builtins.float = ...,
         stalled_since: _builtins.float = ...,
         stragglers: _abc.Iterable[_builtins.str] | None = ...,
+        why_not_replaced: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["eta_seconds", b"eta_seconds", "last_report_time", b"last_report_time", "metrics", b"metrics", "samples_per_second", b"samples_per_second", "stalled_since", b"stalled_since", "step", b"step", "steps_per_second", b"steps_per_second", "stragglers", b"stragglers", "total_steps", b"total_steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["eta_seconds", b"eta_seconds", "last_report_time", b"last_report_time", "metrics", b"metrics", "samples_per_second", b"samples_per_second", "stalled_since", b"stalled_since", "step", b"step", "steps_per_second", b"steps_per_second", "stragglers", b"stragglers", "total_steps", b"total_steps", "why_not_replaced", b"why_not_replaced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -389,17 +423,42 @@ Global___History: _TypeAlias = History  # noqa: Y015
 class Sample(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class MetricsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TIME_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     WORLD_SIZE_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     SAMPLES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
     time: _builtins.float
     """Seconds since the epoch."""
     round: _builtins.int
     world_size: _builtins.int
     step: _builtins.int
     samples_per_second: _builtins.float
+    @_builtins.property
+    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """The last value of each of the first 8 metrics that were reported; those without one are left out."""
+
     def __init__(
         self,
         *,
@@ -408,10 +467,11 @@ class Sample(_message.Message):
         world_size: _builtins.int = ...,
         step: _builtins.int = ...,
         samples_per_second: _builtins.float = ...,
+        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["round", b"round", "samples_per_second", b"samples_per_second", "step", b"step", "time", b"time", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["metrics", b"metrics", "round", b"round", "samples_per_second", b"samples_per_second", "step", b"step", "time", b"time", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -718,3 +778,326 @@ class RoleUse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RoleUse: _TypeAlias = RoleUse  # noqa: Y015
+
+@_typing.final
+class Report(_message.Message):
+    """Report sums up a job's training over all its masters and tries. It is what `elasticjob query JOB report` shows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MetricsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    BEGAN_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    TOTAL_STEPS_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    MEAN_SAMPLES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    GOODPUT_FIELD_NUMBER: _builtins.int
+    MEMBER_HOURS_FIELD_NUMBER: _builtins.int
+    CPU_HOURS_FIELD_NUMBER: _builtins.int
+    GPU_HOURS_FIELD_NUMBER: _builtins.int
+    WORLDS_FIELD_NUMBER: _builtins.int
+    MASTERS_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
+    began: _builtins.float
+    """When the first master of the job began, in seconds since the epoch."""
+    step: _builtins.int
+    """Of the training: the last step of the present world, and the samples of all worlds, also of steps that were repeated."""
+    total_steps: _builtins.int
+    samples: _builtins.float
+    mean_samples_per_second: _builtins.float
+    """Samples of a second of training."""
+    goodput: _builtins.float
+    """The part of the time that was training; negative: not known, because no step was reported. Time in which the job was
+    suspended does not count.
+    """
+    member_hours: _builtins.float
+    """Hours of members, of the CPUs that they have used, and of the GPUs that they had, used or not."""
+    cpu_hours: _builtins.float
+    gpu_hours: _builtins.float
+    worlds: _builtins.int
+    """Worlds that were formed."""
+    masters: _builtins.int
+    """Masters that there were."""
+    @_builtins.property
+    def outcome(self) -> Global___Outcome: ...
+    @_builtins.property
+    def time(self) -> Global___TimeSpent:
+        """What the time was spent on, in seconds."""
+
+    @_builtins.property
+    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """The last value of each metric."""
+
+    def __init__(
+        self,
+        *,
+        outcome: Global___Outcome | None = ...,
+        began: _builtins.float = ...,
+        step: _builtins.int = ...,
+        total_steps: _builtins.int = ...,
+        samples: _builtins.float = ...,
+        mean_samples_per_second: _builtins.float = ...,
+        time: Global___TimeSpent | None = ...,
+        goodput: _builtins.float = ...,
+        member_hours: _builtins.float = ...,
+        cpu_hours: _builtins.float = ...,
+        gpu_hours: _builtins.float = ...,
+        worlds: _builtins.int = ...,
+        masters: _builtins.int = ...,
+        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome", "time", b"time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["began", b"began", "cpu_hours", b"cpu_hours", "goodput", b"goodput", "gpu_hours", b"gpu_hours", "masters", b"masters", "mean_samples_per_second", b"mean_samples_per_second", "member_hours", b"member_hours", "metrics", b"metrics", "outcome", b"outcome", "samples", b"samples", "step", b"step", "time", b"time", "total_steps", b"total_steps", "worlds", b"worlds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Report: _TypeAlias = Report  # noqa: Y015
+
+@_typing.final
+class TimeSpent(_message.Message):
+    """TimeSpent is what a job's time was spent on, in seconds. Nothing counts after the training has finished."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WAITING_FIELD_NUMBER: _builtins.int
+    STARTING_FIELD_NUMBER: _builtins.int
+    TRAINING_FIELD_NUMBER: _builtins.int
+    STALLED_FIELD_NUMBER: _builtins.int
+    WITHOUT_MASTER_FIELD_NUMBER: _builtins.int
+    SUSPENDED_FIELD_NUMBER: _builtins.int
+    waiting: _builtins.float
+    """Without a world, because there were too few members."""
+    starting: _builtins.float
+    """A world was formed or changed, and had not finished its first step: starts of processes and compilation count here."""
+    training: _builtins.float
+    stalled: _builtins.float
+    """Members were alive and finished no step."""
+    without_master: _builtins.float
+    """No master ran, and the world did not train on meanwhile."""
+    suspended: _builtins.float
+    def __init__(
+        self,
+        *,
+        waiting: _builtins.float = ...,
+        starting: _builtins.float = ...,
+        training: _builtins.float = ...,
+        stalled: _builtins.float = ...,
+        without_master: _builtins.float = ...,
+        suspended: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["stalled", b"stalled", "starting", b"starting", "suspended", b"suspended", "training", b"training", "waiting", b"waiting", "without_master", b"without_master"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TimeSpent: _TypeAlias = TimeSpent  # noqa: Y015
+
+@_typing.final
+class Outcome(_message.Message):
+    """Outcome is what the ElasticJob's status says about its end, or its present phase."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PHASE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    COMPLETED_FIELD_NUMBER: _builtins.int
+    RESTARTS_FIELD_NUMBER: _builtins.int
+    UNCOUNTED_RESTARTS_FIELD_NUMBER: _builtins.int
+    RETRIES_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    phase: _builtins.str
+    message: _builtins.str
+    completed: _builtins.float
+    """When it ended, in seconds since the epoch; 0: it has not."""
+    restarts: _builtins.int
+    uncounted_restarts: _builtins.int
+    retries: _builtins.int
+    """How often the whole job has begun anew."""
+    @_builtins.property
+    def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___PodFailure]:
+        """The last pods that have failed, the newest first."""
+
+    def __init__(
+        self,
+        *,
+        phase: _builtins.str = ...,
+        message: _builtins.str = ...,
+        completed: _builtins.float = ...,
+        restarts: _builtins.int = ...,
+        uncounted_restarts: _builtins.int = ...,
+        retries: _builtins.int = ...,
+        failures: _abc.Iterable[Global___PodFailure] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["completed", b"completed", "failures", b"failures", "message", b"message", "phase", b"phase", "restarts", b"restarts", "retries", b"retries", "uncounted_restarts", b"uncounted_restarts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
+
+@_typing.final
+class PodFailure(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_FIELD_NUMBER: _builtins.int
+    POD_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    time: _builtins.float
+    """Seconds since the epoch; 0: not known."""
+    pod: _builtins.str
+    reason: _builtins.str
+    message: _builtins.str
+    action: _builtins.str
+    """What was done."""
+    def __init__(
+        self,
+        *,
+        time: _builtins.float = ...,
+        pod: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        message: _builtins.str = ...,
+        action: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "message", b"message", "pod", b"pod", "reason", b"reason", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PodFailure: _TypeAlias = PodFailure  # noqa: Y015
+
+@_typing.final
+class StoredAnswers(_message.Message):
+    """StoredAnswers is what a master has last answered. It is stored for the time after its end, compressed, in the
+    ConfigMap <job>-query.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class RanksEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class MemberCountsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    JOB_UID_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    RANKS_FIELD_NUMBER: _builtins.int
+    MEMBER_COUNTS_FIELD_NUMBER: _builtins.int
+    HISTORY_FIELD_NUMBER: _builtins.int
+    PLANS_FIELD_NUMBER: _builtins.int
+    AUTOSCALING_FIELD_NUMBER: _builtins.int
+    REPORT_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    job_uid: _builtins.str
+    """UID of the ElasticJob."""
+    time: _builtins.float
+    """When it was written, in seconds since the epoch."""
+    @_builtins.property
+    def status(self) -> Global___JobStatus: ...
+    @_builtins.property
+    def members(self) -> Global___MemberList:
+        """The first ones by role and index, as many as there is room for, and the ranks of those by the pod's UID."""
+
+    @_builtins.property
+    def ranks(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
+    @_builtins.property
+    def member_counts(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """All members, by their state in lower case."""
+
+    @_builtins.property
+    def history(self) -> Global___History: ...
+    @_builtins.property
+    def plans(self) -> Global___PlanList: ...
+    @_builtins.property
+    def autoscaling(self) -> Global___Autoscaling: ...
+    @_builtins.property
+    def report(self) -> Global___Report: ...
+    @_builtins.property
+    def left_out(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What had to be left out."""
+
+    def __init__(
+        self,
+        *,
+        job_uid: _builtins.str = ...,
+        time: _builtins.float = ...,
+        status: Global___JobStatus | None = ...,
+        members: Global___MemberList | None = ...,
+        ranks: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        member_counts: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        history: Global___History | None = ...,
+        plans: Global___PlanList | None = ...,
+        autoscaling: Global___Autoscaling | None = ...,
+        report: Global___Report | None = ...,
+        left_out: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["autoscaling", b"autoscaling", "history", b"history", "members", b"members", "plans", b"plans", "report", b"report", "status", b"status"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["autoscaling", b"autoscaling", "history", b"history", "job_uid", b"job_uid", "left_out", b"left_out", "member_counts", b"member_counts", "members", b"members", "plans", b"plans", "ranks", b"ranks", "report", b"report", "status", b"status", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoredAnswers: _TypeAlias = StoredAnswers  # noqa: Y015

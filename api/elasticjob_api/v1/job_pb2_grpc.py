@@ -101,6 +101,16 @@ class JobServiceStub:
                 request_serializer=elasticjob__api_dot_v1_dot_job__pb2.GetWorldRequest.SerializeToString,
                 response_deserializer=elasticjob__api_dot_v1_dot_agent__pb2.World.FromString,
                 _registered_method=True)
+        self.GetReport = channel.unary_unary(
+                '/elasticjob.v1.JobService/GetReport',
+                request_serializer=elasticjob__api_dot_v1_dot_job__pb2.GetReportRequest.SerializeToString,
+                response_deserializer=elasticjob__api_dot_v1_dot_job__pb2.Report.FromString,
+                _registered_method=True)
+        self.WatchReport = channel.unary_stream(
+                '/elasticjob.v1.JobService/WatchReport',
+                request_serializer=elasticjob__api_dot_v1_dot_job__pb2.WatchReportRequest.SerializeToString,
+                response_deserializer=elasticjob__api_dot_v1_dot_job__pb2.Report.FromString,
+                _registered_method=True)
 
 
 class JobServiceServicer:
@@ -191,6 +201,19 @@ class JobServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetReport(self, request, context):
+        """GetReport sums up the training from its beginning up to now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchReport(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_JobServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -258,6 +281,16 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.GetWorld,
                     request_deserializer=elasticjob__api_dot_v1_dot_job__pb2.GetWorldRequest.FromString,
                     response_serializer=elasticjob__api_dot_v1_dot_agent__pb2.World.SerializeToString,
+            ),
+            'GetReport': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetReport,
+                    request_deserializer=elasticjob__api_dot_v1_dot_job__pb2.GetReportRequest.FromString,
+                    response_serializer=elasticjob__api_dot_v1_dot_job__pb2.Report.SerializeToString,
+            ),
+            'WatchReport': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchReport,
+                    request_deserializer=elasticjob__api_dot_v1_dot_job__pb2.WatchReportRequest.FromString,
+                    response_serializer=elasticjob__api_dot_v1_dot_job__pb2.Report.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -612,6 +645,60 @@ class JobService:
             '/elasticjob.v1.JobService/GetWorld',
             elasticjob__api_dot_v1_dot_job__pb2.GetWorldRequest.SerializeToString,
             elasticjob__api_dot_v1_dot_agent__pb2.World.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetReport(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/elasticjob.v1.JobService/GetReport',
+            elasticjob__api_dot_v1_dot_job__pb2.GetReportRequest.SerializeToString,
+            elasticjob__api_dot_v1_dot_job__pb2.Report.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchReport(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/elasticjob.v1.JobService/WatchReport',
+            elasticjob__api_dot_v1_dot_job__pb2.WatchReportRequest.SerializeToString,
+            elasticjob__api_dot_v1_dot_job__pb2.Report.FromString,
             options,
             channel_credentials,
             insecure,

@@ -55,6 +55,9 @@ class JobServiceStub:
     """GetAutoscaling says what the auto-scaler knows and does; of a job without a role to scale nothing."""
     WatchAutoscaling: _grpc.UnaryStreamMultiCallable[_job_pb2.WatchAutoscalingRequest, _job_pb2.Autoscaling]
     GetWorld: _grpc.UnaryUnaryMultiCallable[_job_pb2.GetWorldRequest, _agent_pb2.World]
+    GetReport: _grpc.UnaryUnaryMultiCallable[_job_pb2.GetReportRequest, _job_pb2.Report]
+    """GetReport sums up the training from its beginning up to now."""
+    WatchReport: _grpc.UnaryStreamMultiCallable[_job_pb2.WatchReportRequest, _job_pb2.Report]
 
 @_typing.type_check_only
 class JobServiceAsyncStub(JobServiceStub):
@@ -82,6 +85,9 @@ class JobServiceAsyncStub(JobServiceStub):
     """GetAutoscaling says what the auto-scaler knows and does; of a job without a role to scale nothing."""
     WatchAutoscaling: _aio.UnaryStreamMultiCallable[_job_pb2.WatchAutoscalingRequest, _job_pb2.Autoscaling]  # type: ignore[assignment]
     GetWorld: _aio.UnaryUnaryMultiCallable[_job_pb2.GetWorldRequest, _agent_pb2.World]  # type: ignore[assignment]
+    GetReport: _aio.UnaryUnaryMultiCallable[_job_pb2.GetReportRequest, _job_pb2.Report]  # type: ignore[assignment]
+    """GetReport sums up the training from its beginning up to now."""
+    WatchReport: _aio.UnaryStreamMultiCallable[_job_pb2.WatchReportRequest, _job_pb2.Report]  # type: ignore[assignment]
 
 class JobServiceServicer(metaclass=_abc_1.ABCMeta):
     """Queries about a running job."""
@@ -184,5 +190,20 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _job_pb2.GetWorldRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.World, _abc.Awaitable[_agent_pb2.World]]: ...
+
+    @_abc_1.abstractmethod
+    def GetReport(
+        self,
+        request: _job_pb2.GetReportRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_job_pb2.Report, _abc.Awaitable[_job_pb2.Report]]:
+        """GetReport sums up the training from its beginning up to now."""
+
+    @_abc_1.abstractmethod
+    def WatchReport(
+        self,
+        request: _job_pb2.WatchReportRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_job_pb2.Report], _abc.AsyncIterator[_job_pb2.Report]]: ...
 
 def add_JobServiceServicer_to_server(servicer: JobServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -7,6 +7,7 @@ from typing import Any
 
 from elasticjob_api.elasticjob import ElasticJob, Failure
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
+from elasticjob_api.v1.job_pb2 import Report
 from elasticjob_client.related import Event
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -14,6 +15,7 @@ from rich.text import Text
 
 from elasticjob_cli.jobs.tables import events_table, format_age
 from elasticjob_cli.query.formatting import UNKNOWN, format_duration, key_value_table, plain_table
+from elasticjob_cli.query.report import summary
 
 Json = dict[str, Any]
 _EVENTS = 20
@@ -21,10 +23,15 @@ _UNSCHEDULABLE = "PodScheduled"
 
 
 def describe(
-    job: ElasticJob, pods: Sequence[Json], plans: Iterable[ScalePlan], events: Sequence[Event], now: float
+    job: ElasticJob,
+    pods: Sequence[Json],
+    plans: Iterable[ScalePlan],
+    events: Sequence[Event],
+    now: float,
+    report: Report | None = None,
 ) -> RenderableType:
-    """Return the page; of the events the last ones."""
-    parts: list[RenderableType] = [_summary(job, now)]
+    """Return the page; of the events the last ones. `report`: what the job's master has last stored."""
+    parts: list[RenderableType] = [_summary(job, now, report)]
     for title, table in (
         ("Roles", _roles(job)),
         ("Pods", _pods(pods, now)),
@@ -58,7 +65,7 @@ def _joined(reason: str | None, message: str | None) -> str:
     return " ".join(": ".join(filter(None, (reason, message))).split())
 
 
-def _summary(job: ElasticJob, now: float) -> Table:
+def _summary(job: ElasticJob, now: float, report: Report | None) -> Table:
     status, progress = job.status, job.status.progress
     rows = [
         ("Job", f"{job.metadata.namespace}/{job.metadata.name}"),
@@ -75,6 +82,8 @@ def _summary(job: ElasticJob, now: float) -> Table:
         if progress.stragglers:
             rows.append(("Stragglers", ", ".join(progress.stragglers)))
     rows.append(("Restarts", f"{status.restarts}, and {status.uncounted_restarts} that are nobody's fault"))
+    if report is not None:
+        rows += summary(report)
     return key_value_table(rows)
 
 

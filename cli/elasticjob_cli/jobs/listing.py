@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import time
 from asyncio import gather
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.scaleplan import ScalePlan
+from elasticjob_api.v1.job_pb2 import Report
 from elasticjob_client.cluster import Access, Cluster
+from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs import Json, get_job, list_jobs
 from elasticjob_client.milestones import parse_phase
 from elasticjob_client.related import Event, events_of, plans_of, pods_of
+from elasticjob_client.report import stored_answers
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
 from rich.console import RenderableType
 
@@ -94,7 +98,16 @@ def describe(job: Job, namespace: Namespace = None, context: Context = None, kub
 
     async def work(cluster: Cluster) -> RenderableType:
         found = await get_job(cluster, job)
-        pods, plans, said = await gather(pods_of(cluster, found), plans_of(cluster, found), events_of(cluster, found))
-        return page(found, pods, readable(plans, ScalePlan), said, time.time())
+        pods, plans, said, report = await gather(
+            pods_of(cluster, found), plans_of(cluster, found), events_of(cluster, found), _report(cluster, found)
+        )
+        return page(found, pods, readable(plans, ScalePlan), said, time.time(), report)
 
     console().print(run(Access(kubeconfig, context, namespace), work))
+
+
+async def _report(cluster: Cluster, job: ElasticJob) -> Report | None:
+    """Return what a job's master has last stored; without it the page is the same but for some lines."""
+    with suppress(ClientError):
+        return (await stored_answers(cluster, job)).report
+    return None

@@ -34,8 +34,11 @@ TABLES = (Output.TABLE, Output.WIDE)
 
 
 def console() -> Console:
-    """Return a console of the terminal's width, or one that is wide enough for what reads its lines."""
-    return Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
+    """Return a console of the terminal's width, or one that is wide enough for what reads its lines.
+
+    Brackets in names and messages are printed as they are: what others write styles nothing, and is no error.
+    """
+    return Console(markup=False) if sys.stdout.isatty() else Console(markup=False, width=_PIPE_WIDTH)
 
 
 def readable(found: Sequence[Json], as_type: type[T]) -> Iterator[T]:

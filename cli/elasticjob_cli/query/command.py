@@ -6,16 +6,18 @@ The status in Kubernetes is a summary a few seconds old; only the master has mem
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 from elasticjob_client.cluster import Access
-from elasticjob_client.errors import ClientError, MasterUnavailable, NoSuchObject
-from elasticjob_client.master_queries import JobSnapshot, Master, open_master
+from elasticjob_client.errors import ClientError, MasterUnavailable, MasterUnreachable, NoSuchObject
+from elasticjob_client.master_queries import JobSnapshot, Master
+from elasticjob_client.report import StoredMaster, open_master_or_report
 from rich.console import RenderableType
 from rich.live import Live
 
@@ -26,7 +28,8 @@ from elasticjob_cli.query.job_view import as_json, as_text
 from elasticjob_cli.query.topics import TOPIC_QUERIES, Topic
 from elasticjob_cli.run.lookup import local_run
 
-Connect = Callable[[], AbstractAsyncContextManager[Master]]
+T = TypeVar("T")
+Connect = Callable[[], AbstractAsyncContextManager[Master | StoredMaster]]
 _RECONNECT_SECONDS = 1.0
 
 
@@ -69,22 +72,33 @@ def query(
 ) -> None:
     """Ask a job's master: world, members, shards, auto-scaling.
 
-    It knows more, and sooner, than the status in Kubernetes. A topic shows one of these in detail.
+    It knows more, and sooner, than the status in Kubernetes. A topic shows one of these in detail. Of a job that has
+    ended, or is suspended, it shows what its master has last said.
     """
     question, show = _Question(topic, output), _watch if watch else _show
+    access = Access(kubeconfig, context, namespace)
+    ask_master(job, access, lambda connect: show(connect, question), address=address)
+
+
+def ask_master(job: str, access: Access, work: Callable[[Connect], Awaitable[T]], *, address: str | None = None) -> T:
+    """Do something with a job's master, or with what it has stored; an error is one line, and an exit code."""
     with reported():
-        local = local_run(job, address, namespace, context, kubeconfig)
+        local = local_run(job, address, access.namespace, access.context, access.kubeconfig)
         if local is not None:
             from elasticjob_cli.run.local import open_run_master
 
-            asyncio.run(show(lambda: open_run_master(local), question))
-            return
-    access = Access(kubeconfig, context, namespace)
-    run(access, lambda cluster: show(lambda: open_master(cluster, job, address=address), question))
+            return asyncio.run(_awaited(work(lambda: open_run_master(local))))
+    return run(access, lambda cluster: work(lambda: open_master_or_report(cluster, job, address=address)))
+
+
+async def _awaited(work: Awaitable[T]) -> T:
+    return await work
 
 
 async def _show(connect: Connect, question: _Question) -> None:
     async with connect() as master:
+        if isinstance(master, StoredMaster):
+            typer.echo(master.why, err=True)
         if question.topic is Topic.STATUS:
             _print(_status_answer(await master.snapshot()), question.output)
             return
@@ -100,7 +114,7 @@ def _status_answer(snapshot: JobSnapshot) -> _Answer:
 async def _watch(connect: Connect, question: _Question) -> None:
     """Show every change until the job has ended; reconnect when the master was relaunched."""
     screen = console()
-    answered = False
+    answered, shown_at = False, 0.0
     incremental = question.topic in TOPIC_QUERIES and TOPIC_QUERIES[question.topic].incremental
     redraw = screen.is_terminal and question.output is Output.TABLE and not incremental
     with Live(console=screen, auto_refresh=False) if redraw else nullcontext() as live:
@@ -110,12 +124,22 @@ async def _watch(connect: Connect, question: _Question) -> None:
                     connect() as master,
                     aclosing(_answers(master, question.topic)) as answers,
                 ):
+                    if isinstance(master, StoredMaster):
+                        is_new = master.answers.time > shown_at
+                        if is_new or master.is_last:
+                            typer.echo(master.why, err=True)
+                        if not is_new or (answered and incremental):
+                            if master.is_last:
+                                return
+                            raise MasterUnreachable(master.why)
                     async for answer in answers:
-                        answered = True
+                        answered, shown_at = True, time.time()
                         if live is not None:
                             live.update(answer.text, refresh=True)
                         else:
                             _print(answer, question.output)
+                if isinstance(master, StoredMaster) and master.is_last:
+                    return
             except (MasterUnavailable, NoSuchObject) as error:
                 if not answered:
                     raise
@@ -127,7 +151,7 @@ async def _watch(connect: Connect, question: _Question) -> None:
             await asyncio.sleep(_RECONNECT_SECONDS)
 
 
-async def _answers(master: Master, topic: Topic) -> AsyncGenerator[_Answer, None]:
+async def _answers(master: Master | StoredMaster, topic: Topic) -> AsyncGenerator[_Answer, None]:
     """Yield what the master says at each change, until it ends."""
     name = "Status" if topic is Topic.STATUS else TOPIC_QUERIES[topic].name
     async with aclosing(master.watch(name)) as said:

@@ -1,4 +1,4 @@
-"""The topics of `elasticjob query` besides the job's status: members, progress, history, plans and auto-scaling."""
+"""The topics of `elasticjob query` besides the job's status, such as members, progress and history."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from elasticjob_cli.query.formatting import (
     key_value_table,
     plain_table,
 )
+from elasticjob_cli.query.report import render_history, render_report
 
 
 class Topic(StrEnum):
@@ -35,6 +36,7 @@ class Topic(StrEnum):
     HISTORY = "history"
     PLANS = "plans"
     AUTOSCALING = "autoscaling"
+    REPORT = "report"
 
 
 @dataclass(frozen=True)
@@ -95,15 +97,6 @@ def render_progress(answer: job_pb2.Progress) -> RenderableType:
     return key_value_table(lines)
 
 
-def render_history(answer: job_pb2.History) -> RenderableType:
-    """Return a line per sample and event, in the order of their times."""
-    lines = [(event.time, event.reason, event.message) for event in answer.events]
-    for each in answer.samples:
-        rate = f"{each.samples_per_second:.5g} samples/s"
-        lines.append((each.time, "", f"round {each.round}, world of {each.world_size}, step {each.step}, {rate}"))
-    return Text("\n".join(f"{format_timestamp(time)}  {reason:18}  {text}" for time, reason, text in sorted(lines)))
-
-
 def render_plans(answer: job_pb2.PlanList) -> RenderableType:
     """Return a row per plan."""
     rows = plain_table("CREATED", "NAME", "SOURCE", "PHASE", "COMPLETED", "REASON", "MESSAGE")
@@ -121,4 +114,5 @@ TOPIC_QUERIES = {
     Topic.HISTORY: TopicQuery("History", render_history, incremental=True),
     Topic.PLANS: TopicQuery("Plans", render_plans),
     Topic.AUTOSCALING: TopicQuery("Autoscaling", render_autoscaling),
+    Topic.REPORT: TopicQuery("Report", render_report),
 }

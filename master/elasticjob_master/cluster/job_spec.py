@@ -6,12 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
+from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec, ReplicaStatus
+from elasticjob_api.gpus import VISIBLE_DEVICES
 from elasticjob_api.indices import parse_indices, read_indices
+from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.roles import kept_roles, notified_roles
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.times import parse_time
 
+from elasticjob_master.core.autoscale.container_resources import pod_requests
 from elasticjob_master.core.rendezvous.rules import RoleSize
 from elasticjob_master.script_order import ScriptOrder
 
@@ -56,6 +59,17 @@ def domains(job: ElasticJob) -> dict[tuple[str, int], str]:
         for domain, indices in status.topology_domains.items()
         for index in parse_indices(indices)
     }
+
+
+def gpus(job: ElasticJob) -> dict[str, int]:
+    """Return the GPUs of a member by role, for roles that have some: as written, or as plans have changed them."""
+    found = {}
+    for role, spec in job.spec.replica_specs.items():
+        status = job.status.replica_statuses.get(role, ReplicaStatus())
+        has = {**pod_requests(spec.template), **{name: parse_quantity(each) for name, each in status.resources.items()}}
+        if number := int(sum(has.get(resource, 0) for resource in VISIBLE_DEVICES)):
+            found[role] = number
+    return found
 
 
 def drain_seconds(job: ElasticJob, role: str) -> float:

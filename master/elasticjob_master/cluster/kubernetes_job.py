@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -15,6 +15,7 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.ownership import may_be_of_job
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
+from elasticjob_api.v1.job_pb2 import StoredAnswers
 from elasticjob_kube.errors import AlreadyExists, KubeError
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
@@ -23,6 +24,7 @@ from elasticjob_kube.session import Kube, connect
 from elasticjob_master.cluster import auto_plans, job_spec, scaling_spec
 from elasticjob_master.cluster.profile_keeper import ProfileKeeper
 from elasticjob_master.cluster.progress_writer import ProgressWriter
+from elasticjob_master.cluster.report_writer import ReportWriter
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.autoscale.decision import ScalingDecision
@@ -33,16 +35,20 @@ _RETRY_SECONDS = 5.0
 
 
 @asynccontextmanager
-async def open_job(config: Config, controller: Controller) -> AsyncIterator[KubernetesJob]:
-    """Connect to the API server as the pod may."""
+async def open_job(
+    config: Config, controller: Controller, answers: Callable[[], StoredAnswers]
+) -> AsyncIterator[KubernetesJob]:
+    """Connect to the API server as the pod may; `answers` are stored for the time without a master."""
     async with connect(user_agent=f"{names.MASTER}/{config.job_name}", connections=8) as kube:
-        yield KubernetesJob(kube, config, controller)
+        yield KubernetesJob(kube, config, controller, answers)
 
 
 class KubernetesJob:
     """The ElasticJob of this master, and its plans."""
 
-    def __init__(self, kube: Kube, config: Config, controller: Controller) -> None:
+    def __init__(
+        self, kube: Kube, config: Config, controller: Controller, answers: Callable[[], StoredAnswers]
+    ) -> None:
         self.kube = kube
         self._config = config
         self._controller = controller
@@ -51,6 +57,7 @@ class KubernetesJob:
         self._decisions: asyncio.Queue[tuple[str, ScalingDecision]] = asyncio.Queue()
         self._progress = ProgressWriter(kube, config, controller)
         self._profile = ProfileKeeper(kube, config, controller.scaling)
+        self._report = ReportWriter(kube, config, controller, answers)
         self._jobs = Informer(
             kube,
             ELASTIC_JOBS,
@@ -69,12 +76,15 @@ class KubernetesJob:
             self._plans.run(),
             self._progress.run(),
             self._profile.run(),
+            self._report.run(),
             self._create_plans(),
         ]
 
-    async def write_final_progress(self) -> None:
-        """Write the progress as it is at the end, and what later jobs may learn from this one."""
-        await asyncio.gather(self._progress.write_final_progress(), self._profile.write_final())
+    async def write_final(self) -> None:
+        """Write the progress and the answers as they are at the end, and what later jobs may learn from this one."""
+        await asyncio.gather(
+            self._progress.write_final_progress(), self._profile.write_final(), self._report.write_final()
+        )
 
     # --- watching ----------------------------------------------------------------------------------------------------
 
@@ -83,6 +93,9 @@ class KubernetesJob:
             return  # the operator ends this pod; agents need nothing from here any more
         self._job = after
         self._profile.profile = after.profile
+        self._controller.job_status = after.status
+        self._controller.suspended = after.spec.run_policy.suspend
+        self._controller.gpus = job_spec.gpus(after)
         self._controller.resize(
             job_spec.sizes(after, known=self._controller.rendezvous.sizes or {}),
             domains=job_spec.domains(after),

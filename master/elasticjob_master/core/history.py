@@ -8,13 +8,17 @@ first, so that a thousand registrations do not displace the only stall.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from types import MappingProxyType
 from typing import NamedTuple
 
 SAMPLE_SECONDS = 5.0
 """Time between two samples while anything changes."""
 MOST_SAMPLES = 240
 MOST_EVENTS = 200
+MOST_SERIES = 8
+"""Metrics that are recorded with the samples: those that were reported first."""
 LONGEST_REASON = 40
 LONGEST_MESSAGE = 200
 """In bytes; bounded because the events are stored with the master's state."""
@@ -57,6 +61,10 @@ class History:
         self.event_totals: Counter[str] = Counter()
         """The number of events by reason since the start of this master."""
         self._samples: list[Sample] = []
+        self._metrics: dict[int, dict[str, float]] = {}
+        """By the number of the sample with which they were taken."""
+        self._series: dict[str, None] = {}
+        """The names of the metrics that are recorded, in their order."""
         self._events: dict[str, deque[Event]] = {}
         self._event_count = 0
 
@@ -85,13 +93,21 @@ class History:
             if not self._events[most]:
                 del self._events[most]
 
-    def add_sample(self, sample: Sample) -> None:
-        """Add a sample, unless it has the same values as the last one; it gets its number here."""
+    def add_sample(self, sample: Sample, metrics: Mapping[str, float] = MappingProxyType({})) -> None:
+        """Add a sample, unless it has the same values as the last one; it gets its number here.
+
+        Args:
+            sample: see there.
+            metrics: the last value of each metric; those beyond `MOST_SERIES` are left out.
+        """
         new = sample._replace(number=self.number + 1)
         if self._samples and new.same_values_as(self._samples[-1]):
             return
         self.number += 1
         self._samples.append(new)
+        self._series |= dict.fromkeys(islice((name for name in metrics if name not in self._series), self._room()))
+        if taken := {name: float(f"{metrics[name]:.5g}") for name in self._series if name in metrics}:
+            self._metrics[new.number] = taken
         if len(self._samples) > MOST_SAMPLES:
             self._thin_out()
 
@@ -104,14 +120,34 @@ class History:
         """Return the samples with a higher number."""
         return [sample for sample in self._samples if sample.number > after]
 
+    def metrics(self, number: int) -> Mapping[str, float]:
+        """Return the metrics that were taken with the sample of this number."""
+        return self._metrics.get(number, {})
+
+    def series(self) -> dict[str, list[float | None]]:
+        """Return by metric its values, one for each sample; None: it had none."""
+        return {name: [self.metrics(each.number).get(name) for each in self._samples] for name in self._series}
+
     def events(self, after: int = 0) -> list[Event]:
         """Return the events with a higher number."""
         found = [event for events in self._events.values() for event in events if event.number > after]
         return sorted(found, key=lambda event: event.number)
 
-    def restore(self, samples: Iterable[Sample], events: Iterable[Event]) -> None:
+    def restore(
+        self,
+        samples: Iterable[Sample],
+        events: Iterable[Event],
+        series: Mapping[str, Sequence[float | None]] = MappingProxyType({}),
+    ) -> None:
         """Restore the history of an earlier master, whose bounds may have been larger."""
-        self._samples = list(samples)[-MOST_SAMPLES:]
+        numbered = list(samples)
+        self._samples = numbered[-MOST_SAMPLES:]
+        self._series = dict.fromkeys(islice(series, MOST_SERIES))
+        self._metrics = {}
+        for name in self._series:
+            for sample, value in zip(numbered, series[name], strict=False):
+                if value is not None:
+                    self._metrics.setdefault(sample.number, {})[name] = value
         latest = list(events)[-MOST_EVENTS:]
         self._events, self._event_count = {}, len(latest)
         for event in latest:
@@ -126,7 +162,11 @@ class History:
             age = now - samples[position].time
             return (samples[position + 1].time - samples[position - 1].time) / max(age, SAMPLE_SECONDS)
 
-        del samples[min(range(1, len(samples) - 1), key=relative_gap)]
+        dropped = samples.pop(min(range(1, len(samples) - 1), key=relative_gap))
+        self._metrics.pop(dropped.number, None)
+
+    def _room(self) -> int:
+        return MOST_SERIES - len(self._series)
 
 
 def _line(text: str, longest: int) -> str:

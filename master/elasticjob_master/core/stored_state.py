@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec.structs import replace
 
+from elasticjob_master.core.accounting import StoredAccounting
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 from elasticjob_master.core.history import Event, Sample
 from elasticjob_master.core.progress import StoredProgress
@@ -101,6 +102,8 @@ class StoredState(msgspec.Struct, frozen=True):
     keyvalue: StoredKeyValue = StoredKeyValue()
     unfit: list[tuple[str, int, str, str]] = []
     replacements: ReplacementMemory = ReplacementMemory()
+    series: dict[str, list[float | None]] = {}
+    accounting: StoredAccounting = StoredAccounting()
 
 
 class _Versioned(msgspec.Struct):
@@ -155,7 +158,7 @@ def encode_within(state: StoredState, largest: int | None) -> EncodedState:
 
 
 _DISPENSABLE: tuple[tuple[str, Callable[[StoredState], StoredState]], ...] = (
-    ("samples", lambda state: replace(state, samples=[])),
+    ("samples", lambda state: replace(state, samples=[], series={})),
     ("events", lambda state: replace(state, events=[])),
     ("metrics", lambda state: replace(state, progress=replace(state.progress, metrics={}))),
 )

@@ -21,18 +21,23 @@ class HistoryRecorder:
 
     def tick(self, job: JobView, now: float, *, wall: float) -> Sample | None:
         """Return a sample, not numbered yet, if it is time for one; before the first world there is none."""
-        rendezvous = job.rendezvous
-        if now < self._sample_due or not rendezvous.round:
+        if now < self._sample_due or not job.rendezvous.round:
             return None
         self._sample_due = now + SAMPLE_SECONDS
-        return Sample(
-            number=0,
-            time=round(wall, 1),
-            round=rendezvous.round,
-            world_size=len(rendezvous.world),
-            step=job.progress.step,
-            samples_per_second=float(f"{job.progress.samples_per_second(now):.4g}"),
-        )
+        return sample(job, now, wall=wall)
+
+
+def sample(job: JobView, now: float, *, wall: float) -> Sample:
+    """Return a sample of now, not numbered yet."""
+    rendezvous = job.rendezvous
+    return Sample(
+        number=0,
+        time=round(wall, 1),
+        round=rendezvous.round,
+        world_size=len(rendezvous.world),
+        step=job.progress.step,
+        samples_per_second=float(f"{job.progress.samples_per_second(now):.4g}"),
+    )
 
 
 def decided(

@@ -75,6 +75,10 @@ class ProgressView(Protocol):
     def samples(self) -> float:
         """Samples trained so far."""
 
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """The last value of each metric, the one that was reported first before the others."""
+
     def reporter_count(self) -> int:
         """Return how many members have reported in this round."""
 
@@ -117,3 +121,11 @@ class JobView(Protocol):
     @property
     def health(self) -> Health:
         """`spec.health` of the job."""
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the job is to be suspended."""
+
+    @property
+    def gpus(self) -> Mapping[str, int]:
+        """The GPUs of a member, by role."""

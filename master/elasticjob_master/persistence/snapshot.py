@@ -44,6 +44,8 @@ def take(controller: Controller, *, job_uid: str) -> StoredState:
         ),
         unfit=[(*place, *found) for place, found in rendezvous.unfit.items()],
         replacements=controller.scaling.replacer.memory,
+        series=controller.history.series(),
+        accounting=controller.accounting.stored(),
     )
 
 
@@ -80,7 +82,8 @@ def restore(controller: Controller, state: StoredState) -> None:
     controller.scaling.autoscaler.restore(state.memory)
     controller.scaling.replacer.restore(state.replacements)
     controller.plans.restore(state.plans_emitted)
-    controller.history.restore(state.samples, state.events)
+    controller.history.restore(state.samples, state.events, state.series)
+    controller.accounting.restore(state.accounting)
     controller.continue_after(state.master_starts)
 
 

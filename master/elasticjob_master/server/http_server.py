@@ -14,14 +14,15 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 from elasticjob_api import names
+from elasticjob_api.dashboard import Page, page_data
 from yarl import URL
 
 from elasticjob_master.config import Config, Tls
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.connection_limits import Peer
 from elasticjob_master.persistence.state_writer import StateWriter
-from elasticjob_master.server import dashboard
 from elasticjob_master.server.access import Access, Tokens
+from elasticjob_master.server.answers import stored_answers
 from elasticjob_master.server.connection_guard import KindOf, normalized
 from elasticjob_master.server.grpc_server import CannotListen
 from elasticjob_master.server.metrics import Metrics
@@ -46,7 +47,7 @@ class HttpServer:
         self._metrics = metrics
         self._config = config
         self._tokens = Tokens(config.token)
-        self._page = dashboard.Page()
+        self._page = Page()
         self._listening: asyncio.Server | None = None
         application = web.Application(client_max_size=64 * 1024, middlewares=[self._wait_for_state])
         application.router.add_get("/", self._dashboard)
@@ -117,7 +118,7 @@ class HttpServer:
 
     async def _status(self, request: web.Request) -> web.Response:
         self._check_token(request)
-        body = dashboard.status(self._controller, self._config)
+        body = page_data(stored_answers(self._controller, self._config))
         return web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
 
     def _check_token(self, request: web.Request) -> None:

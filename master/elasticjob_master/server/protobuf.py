@@ -14,7 +14,7 @@ from elasticjob_api.v1 import job_pb2 as job
 from elasticjob_api.v1 import shards_pb2 as shards
 from elasticjob_shards import LeasesOfRound, Ledger
 
-from elasticjob_master.core.history import Event, Sample
+from elasticjob_master.core.history import History
 from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.host_discovery import HostList
 from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
@@ -145,8 +145,8 @@ def ledger(source: Ledger) -> shards.Ledger:
     )
 
 
-def history(samples: Iterable[Sample], events: Iterable[Event]) -> job.History:
-    """Return what has happened."""
+def history(source: History, after: int = 0) -> job.History:
+    """Return what has happened; `after`: only what has a higher number."""
     return job.History(
         samples=[
             job.Sample(
@@ -155,10 +155,11 @@ def history(samples: Iterable[Sample], events: Iterable[Event]) -> job.History:
                 world_size=each.world_size,
                 step=each.step,
                 samples_per_second=each.samples_per_second,
+                metrics=source.metrics(each.number),
             )
-            for each in samples
+            for each in source.samples(after)
         ],
-        events=[job.Event(time=each.time, reason=each.reason, message=each.text()) for each in events],
+        events=[job.Event(time=each.time, reason=each.reason, message=each.text()) for each in source.events(after)],
     )
 
 

@@ -11,7 +11,7 @@ def main() -> None:
     total = int(sys.argv[1])
     for step in range(1, total + 1):
         time.sleep(0.05)
-        elasticjob.report_step(step, total=total, samples=1)
+        elasticjob.report_step(step, total=total, samples=1, metrics={"loss": 1 / step})
         if elasticjob.should_stop():
             print(f"saved at step {step}", flush=True)
             elasticjob.confirm_stop()

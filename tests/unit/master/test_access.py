@@ -25,4 +25,4 @@ def test_the_token_that_reads_differs_for_every_job() -> None:
 def test_nothing_that_reads_changes_anything() -> None:
     for path in (*READING, *OPEN_TO_ALL):
         assert not path.rpartition("/")[2].startswith(CHANGES), path
-    assert len([path for path in READING if "JobService" in path]) == 13
+    assert len([path for path in READING if "JobService" in path]) == 15

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from elasticjob_api.dashboard import Page, page_data
 from elasticjob_api.v1 import job_pb2
 from elasticjob_master import scaling_control
 from elasticjob_master.config import Config
@@ -26,8 +27,8 @@ from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
 from elasticjob_master.core.stored_state import EncodedState
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import NoStore
+from elasticjob_master.server.answers import stored_answers
 from elasticjob_master.server.autoscaling import autoscaling
-from elasticjob_master.server.dashboard import Page, status
 from elasticjob_master.server.metrics import CallCounts, Metrics
 from msgspec.structs import replace as replaced
 
@@ -366,8 +367,8 @@ def test_the_metrics_say_how_far_the_search_is() -> None:
 
 def shown(job: Job) -> Any:
     """Return what the dashboard reads."""
-    config = cast("Config", SimpleNamespace(namespace="n", job_name="j"))
-    return json.loads(status(job.controller, config))
+    config = cast("Config", SimpleNamespace(namespace="n", job_name="j", job_uid="u", standalone=False))
+    return json.loads(page_data(stored_answers(job.controller, config)))
 
 
 def autoscaling_metrics(job: Job) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from itertools import pairwise
@@ -12,6 +13,7 @@ from elasticjob_master.core.history import (
     LONGEST_MESSAGE,
     MOST_EVENTS,
     MOST_SAMPLES,
+    MOST_SERIES,
     SAMPLE_SECONDS,
     Event,
     History,
@@ -110,11 +112,13 @@ def test_what_is_kept_fits_into_the_stored_state_even_at_its_largest() -> None:
     history = History()
     for number in range(2 * MOST_EVENTS):
         history.add_event(f"{number % 7}" * 40, f"{number}" + '"' * 400, 1.7e9 + number / 3)
-    sampled(history, [1.7e9 + number / 3 for number in range(2 * MOST_SAMPLES)])
-    state = StoredState(samples=history.samples(), events=history.events())
+    for number in range(2 * MOST_SAMPLES):
+        metrics = {f"{name}" * 64: -math.pi * 10.0 ** (number % 300) for name in range(MOST_SERIES)}
+        history.add_sample(Sample(0, 1.7e9 + number / 3, 1, 2, number, float(number)), metrics)
+    state = StoredState(samples=history.samples(), events=history.events(), series=history.series())
     empty = len(encode(StoredState()))
     assert len(encode(state)) - empty < MOST_BYTES
-    worst = sum(len(str(tuple(each))) for each in (*state.samples, *state.events))
+    worst = sum(len(str(tuple(each))) for each in (*state.samples, *state.events)) + len(str(state.series))
     assert worst < MOST_BYTES, "also if it cannot be compressed"
 
 
@@ -140,3 +144,35 @@ def test_the_document_names_every_reason_the_code_gives() -> None:
         given |= set(re.findall(r"(?:\brecord_event|\b_event|\bNewEvent)\(\s*\"([A-Z]\w+)\"", file.read_text()))
     table = (root / "docs" / "queries.md").read_text().split("| Reason | When |")[1]
     assert set(re.findall(r"`([A-Z]\w+)`", table)) == given
+
+
+def test_metrics_are_recorded_with_the_samples_and_go_with_them() -> None:
+    history = History()
+    for step in range(3 * MOST_SAMPLES):
+        metrics = {"loss": 1 / (step + 1)} | ({"accuracy": step / 7} if step >= 5 else {})
+        history.add_sample(Sample(0, 5.0 * step, 1, 2, step, 1.0), metrics)
+    series = history.series()
+    assert list(series) == ["loss", "accuracy"]
+    for sample, loss, accuracy in zip(history.samples(), series["loss"], series["accuracy"], strict=True):
+        assert loss == float(f"{1 / (sample.step + 1):.5g}") == history.metrics(sample.number)["loss"]
+        assert accuracy == (None if sample.step < 5 else float(f"{sample.step / 7:.5g}"))
+    again = History()
+    again.restore(history.samples(), history.events(), series)
+    assert (again.series(), again.samples()) == (series, history.samples())
+    assert len(history._metrics) == MOST_SAMPLES, "what is dropped is forgotten"
+
+
+def test_the_metrics_that_were_reported_first_are_recorded_and_no_more() -> None:
+    history = History()
+    history.add_sample(Sample(0, 0.0, 1, 1, 1, 1.0), {"loss": 1.0})
+    for step in range(2, 40):
+        metrics = {f"metric {number}": float(step) for number in range(64)} | {"loss": 1.0}
+        history.add_sample(Sample(0, float(step), 1, 1, step, 1.0), metrics)
+    names = ["loss", *(f"metric {number}" for number in range(MOST_SERIES - 1))]
+    assert list(history.series()) == names
+    again = History()
+    again.restore(history.samples(), [], history.series())
+    again.add_sample(Sample(0, 99.0, 1, 1, 99, 1.0), {"new": 1.0, "loss": 2.0})
+    assert list(again.series()) == names
+    again.restore(history.samples(), [], {f"of a later master {number}": [1.0] for number in range(99)})
+    assert len(again.series()) == MOST_SERIES

@@ -13,6 +13,7 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.query_token import query_token
 from elasticjob_kube.errors import NotFound, Refused
 from elasticjob_kube.resources import (
+    CONFIG_MAPS,
     COSCHEDULING_POD_GROUPS,
     ELASTIC_JOBS,
     PODS,
@@ -376,27 +377,32 @@ def test_nothing_but_what_the_manifests_depend_on_makes_them_checked_again() -> 
     assert infrastructure.manifest_inputs(job(body)) != before
 
 
-async def test_the_secret_that_reads_follows_the_jobs_own_and_is_made_for_older_jobs() -> None:
+async def test_the_token_that_reads_follows_the_jobs_own_and_is_made_for_older_jobs() -> None:
     cluster = Cluster()
     await cluster.start()
-    own, reading = names.master_service(JOB), names.query_secret(JOB)
+    own, reading = names.master_service(JOB), names.query_config_map(JOB)
 
-    def content(name: str) -> dict[str, str]:
-        data = cluster.kube.objects[SECRETS, name]["data"]
+    def content() -> dict[str, str]:
+        data = cluster.kube.objects[SECRETS, own]["data"]
         return {key: base64.b64decode(value).decode() for key, value in data.items()}
 
+    def readable() -> Any:
+        return cluster.kube.objects[CONFIG_MAPS, reading]["data"]
+
     def follows() -> bool:
-        token, authority = query_token(content(own)[names.SECRET_TOKEN]), content(own)[names.SECRET_CA]
-        return content(reading) == {names.SECRET_TOKEN: token, names.SECRET_CA: authority}
+        token, authority = query_token(content()[names.SECRET_TOKEN]), content()[names.SECRET_CA]
+        return bool(readable() == {names.SECRET_TOKEN: token, names.SECRET_CA: authority})
 
     assert follows()
-    assert content(reading)[names.SECRET_TOKEN] not in content(own).values()
-    first = content(own)
-    del cluster.kube.objects[SECRETS, reading]  # as of a job that an earlier operator has made
+    assert readable()[names.SECRET_TOKEN] not in content().values()
+    first = content()
+    del cluster.kube.objects[CONFIG_MAPS, reading]  # as of a job that an earlier operator has made
     await _again(cluster)
     assert follows()
-    assert content(own) == first
+    assert content() == first
+    await cluster.kube.patch(CONFIG_MAPS, NAMESPACE, reading, {"binaryData": {names.REPORT_KEY: "AAAA"}})
     del cluster.kube.objects[SECRETS, own]
     await _again(cluster)
-    assert content(own) != first
+    assert content() != first
     assert follows()
+    assert cluster.kube.objects[CONFIG_MAPS, reading]["binaryData"] == {names.REPORT_KEY: "AAAA"}, "the master's"

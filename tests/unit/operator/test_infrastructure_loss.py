@@ -151,7 +151,7 @@ async def test_a_lost_secret_is_restored_as_it_was_while_pods_have_its_contents(
     ("resource", "name"),
     [
         (SECRETS, MASTER),
-        (SECRETS, names.query_secret(JOB)),
+        (CONFIG_MAPS, names.query_config_map(JOB)),
         (CONFIG_MAPS, names.state_config_map(JOB)),
         (VOLCANO_POD_GROUPS, JOB),
     ],

@@ -7,7 +7,6 @@ new; a slow reader misses values in between and delays nobody.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
@@ -19,18 +18,11 @@ from elasticjob_api.v1.job_pb2_grpc import JobServiceServicer
 
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
-from elasticjob_master.server import protobuf
-from elasticjob_master.server.autoscaling import autoscaling
+from elasticjob_master.server import answers, protobuf
 
 MOST_WATCHES = 256
 _WATCH_SECONDS = 1.0
 _SHARED_SECONDS = 0.5
-_PHASES = {
-    "waiting": pb.JOB_PHASE_WAITING,
-    "training": pb.JOB_PHASE_TRAINING,
-    "reforming": pb.JOB_PHASE_REFORMING,
-    "finishing": pb.JOB_PHASE_FINISHING,
-}
 T = TypeVar("T")
 
 
@@ -54,44 +46,44 @@ class _Shared(Generic[T]):
 
 
 class JobService(JobServiceServicer):
-    """Status, members, world, progress, history, plans and auto-scaling."""
+    """Status, members, world, progress, history, plans, auto-scaling and report."""
 
     def __init__(self, controller: Controller, config: Config) -> None:
         self._controller = controller
         self._config = config
         self._ending = asyncio.Event()
         self._watches = 0
-        self._shared_status = _Shared(self._status)
-        self._shared_members = _Shared(self._members)
-        self._shared_progress = _Shared(self._progress)
-        self._shared_plans = _Shared(self._plans)
-        self._shared_autoscaling = _Shared(self._autoscaling)
+        self._shared_status = _Shared(lambda: answers.status(controller, config))
+        self._shared_members = _Shared(lambda: answers.members(controller))
+        self._shared_progress = _Shared(lambda: answers.progress(controller))
+        self._shared_plans = _Shared(lambda: answers.plans(controller))
+        self._shared_autoscaling = _Shared(lambda: answers.autoscaling(controller))
+        self._shared_report = _Shared(lambda: answers.report(controller, config))
 
     def end_watches(self) -> None:
         """Send the last values to those who watch, and end their watches: the master itself is about to end."""
         self._ending.set()
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.JobStatus:  # noqa: D102
-        return self._status()
+        return answers.status(self._controller, self._config)
 
     async def WatchStatus(self, request: pb.WatchStatusRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
         await self._watch(context, self._shared_status.get)
 
     async def GetMembers(self, request: pb.GetMembersRequest, context: Any) -> pb.MemberList:  # noqa: D102
-        return self._members()
+        return answers.members(self._controller)
 
     async def WatchMembers(self, request: pb.WatchMembersRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
         await self._watch(context, self._shared_members.get)
 
     async def GetProgress(self, request: pb.GetProgressRequest, context: Any) -> pb.Progress:  # noqa: D102
-        return self._progress()
+        return answers.progress(self._controller)
 
     async def WatchProgress(self, request: pb.WatchProgressRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
         await self._watch(context, self._shared_progress.get)
 
     async def GetHistory(self, request: pb.GetHistoryRequest, context: Any) -> pb.History:  # noqa: D102
-        history = self._controller.history
-        return protobuf.history(history.samples(), history.events())
+        return protobuf.history(self._controller.history)
 
     async def WatchHistory(self, request: pb.WatchHistoryRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
         last_number = -1
@@ -100,26 +92,30 @@ class JobService(JobServiceServicer):
             nonlocal last_number
             history, before = self._controller.history, last_number
             last_number = history.number
-            return protobuf.history(history.samples(before), history.events(before)) if last_number != before else None
+            return protobuf.history(history, before) if last_number != before else None
 
         await self._watch(context, new_history)
 
     async def GetPlans(self, request: pb.GetPlansRequest, context: Any) -> pb.PlanList:  # noqa: D102
-        return self._plans()
+        return answers.plans(self._controller)
 
     async def WatchPlans(self, request: pb.WatchPlansRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
         await self._watch(context, self._shared_plans.get)
 
     async def GetAutoscaling(self, request: pb.GetAutoscalingRequest, context: Any) -> pb.Autoscaling:  # noqa: D102
-        return self._autoscaling()
+        return answers.autoscaling(self._controller)
 
     async def WatchAutoscaling(self, request: pb.WatchAutoscalingRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
         await self._watch(context, self._shared_autoscaling.get)
 
     async def GetWorld(self, request: pb.GetWorldRequest, context: Any) -> agent_pb2.World:  # noqa: D102
-        rendezvous = self._controller.rendezvous
-        present = [m for m in map(self._controller.members.get, rendezvous.world) if m is not None]
-        return agent_pb2.World(round=rendezvous.round, members=map(protobuf.member, present))
+        return answers.world(self._controller)
+
+    async def GetReport(self, request: pb.GetReportRequest, context: Any) -> pb.Report:  # noqa: D102
+        return answers.report(self._controller, self._config)
+
+    async def WatchReport(self, request: pb.WatchReportRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
+        await self._watch(context, self._shared_report.get)
 
     async def _watch(self, context: Any, current: Callable[[bool], object | None]) -> None:
         """Write the message: at once, then when it is new at most once a second, and the last one when the master ends.
@@ -146,43 +142,3 @@ class JobService(JobServiceServicer):
                     await asyncio.wait_for(self._ending.wait(), _WATCH_SECONDS)
         finally:
             self._watches -= 1
-
-    def _status(self) -> pb.JobStatus:
-        controller = self._controller
-        rendezvous = controller.rendezvous
-        return pb.JobStatus(
-            namespace=self._config.namespace,
-            job_name=self._config.job_name,
-            phase=_PHASES[controller.phase],
-            round=rendezvous.round,
-            world_size=len(rendezvous.world),
-            progress=self._progress(),
-            datasets=map(protobuf.ledger, controller.ledgers),
-            master_starts=controller.master_starts,
-        )
-
-    def _progress(self) -> pb.Progress:
-        controller, progress = self._controller, self._controller.progress
-        now = controller.now()
-        eta = progress.eta_seconds(now)
-        return pb.Progress(
-            step=progress.step,
-            total_steps=progress.total_steps,
-            samples_per_second=progress.samples_per_second(now),
-            eta_seconds=-1.0 if eta is None else eta,
-            last_report_time=progress.reported_at or 0.0,
-            metrics=progress.metrics,
-            steps_per_second=progress.steps_per_second(now),
-            stalled_since=controller.health_monitor.stalled_since or 0.0,
-            stragglers=controller.health_monitor.stragglers,
-        )
-
-    def _members(self) -> pb.MemberList:
-        return pb.MemberList(members=map(protobuf.member, self._controller.members))
-
-    def _plans(self) -> pb.PlanList:
-        return pb.PlanList(plans=map(protobuf.plan, self._controller.plans.summaries()))
-
-    def _autoscaling(self) -> pb.Autoscaling:
-        controller = self._controller
-        return autoscaling(controller.scaling, controller, controller.now(), wall=time.time())

@@ -95,19 +95,23 @@ def secret(job: ElasticJob, content: Mapping[str, bytes]) -> Json:
 
     Nobody can change it: running pods keep what they were started with, and would refuse the pods that come later.
     """
-    return {**_secret(job, names.master_service(job.metadata.name), content), "immutable": True}
-
-
-def query_secret(job: ElasticJob, data: Mapping[str, str]) -> Json:
-    """Return the manifest of the Secret that reads; `data` is that of the job's Secret, as it is stored."""
-    token, authority = (base64.b64decode(data.get(key, "")) for key in (names.SECRET_TOKEN, names.SECRET_CA))
-    readable = {names.SECRET_TOKEN: query_token(token.decode()).encode(), names.SECRET_CA: authority}
-    return _secret(job, names.query_secret(job.metadata.name), readable)
-
-
-def _secret(job: ElasticJob, name: str, content: Mapping[str, bytes]) -> Json:
     data = {key: base64.b64encode(value).decode() for key, value in content.items()}
-    return _object(job, "v1", "Secret", name, type="Opaque", data=data)
+    name = names.master_service(job.metadata.name)
+    return _object(job, "v1", "Secret", name, type="Opaque", data=data, immutable=True)
+
+
+def query_config_map(job: ElasticJob, data: Mapping[str, str]) -> Json:
+    """Return the manifest of the ConfigMap for viewers, to which the master adds its last answers.
+
+    It is no Secret, so that whoever may see the job may read it: what its token opens is the job as viewers see it.
+
+    Args:
+        job: the job.
+        data: of the job's Secret, as it is stored.
+    """
+    token, authority = (base64.b64decode(data.get(key, "")).decode() for key in (names.SECRET_TOKEN, names.SECRET_CA))
+    readable = {names.SECRET_TOKEN: query_token(token), names.SECRET_CA: authority}
+    return _object(job, "v1", "ConfigMap", names.query_config_map(job.metadata.name), data=readable)
 
 
 def belongs_to(existing: Mapping[str, Any], job: ElasticJob) -> bool:
@@ -191,6 +195,12 @@ def _rules(job: ElasticJob) -> list[Json]:
             "resources": ["configmaps"],
             "resourceNames": [names.state_config_map(name)],
             "verbs": ["get", "patch", "update"],
+        },
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": [names.query_config_map(name)],
+            "verbs": ["patch"],
         },
     ]
     if job.profile is not None:

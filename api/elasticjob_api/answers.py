@@ -1,0 +1,168 @@
+"""The last answers of a job's master, as they are stored for the time after its end: how they are packed and read.
+
+The master writes them, into a ConfigMap that other programs may write as well. So who reads them takes a bounded number
+of bytes, and nothing that cannot be shown.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import zlib
+from collections.abc import Callable
+
+from google.protobuf import json_format
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from elasticjob_api.elasticjob import ElasticJobStatus
+from elasticjob_api.times import time_or_none
+from elasticjob_api.v1 import job_pb2 as pb
+
+MOST_BYTES = 256 * 1024
+"""Of the packed answers, in the ConfigMap."""
+MOST_TEXT = 4 * 1024 * 1024
+"""Of the JSON in it."""
+MOST_MEMBERS = 500
+"""How many members are listed; all are counted."""
+_MOST_NAMES = 100
+_LONGEST_TEXT = 300
+"""Characters of a message or a reason."""
+_TIMES = frozenset(
+    {"time", "began", "created", "completed", "decided", "measured"}
+    | {"last_report_time", "stalled_since", "retry_time", "resources_retry_time"}
+)
+"""The fields that are seconds since the epoch."""
+_LAST_SECOND = 253_402_300_799.0
+"""Of the year 9999, after which no calendar goes."""
+_DEPTH = 16
+
+
+class UnreadableAnswers(Exception):
+    """The stored bytes are not answers of a master; the message says why."""
+
+
+def pack(answers: pb.StoredAnswers, *, most_bytes: int = MOST_BYTES) -> bytes:
+    """Return answers as compressed JSON of a bounded size, if necessary without the least important parts."""
+    packed = pb.StoredAnswers()
+    packed.CopyFrom(answers)
+    _shorten(packed)
+    data = _compressed(packed)
+    for what, leave_out in _DISPENSABLE:
+        if len(data) <= most_bytes:
+            break
+        leave_out(packed)
+        packed.left_out.append(what)
+        data = _compressed(packed)
+    return data
+
+
+def unpack(data: bytes) -> pb.StoredAnswers:
+    """Return the answers that are stored. Raises `UnreadableAnswers`."""
+    if len(data) > MOST_BYTES:
+        raise UnreadableAnswers(f"it has {len(data)} bytes; {MOST_BYTES} is the most that a master writes")
+    answers = pb.StoredAnswers()
+    try:
+        inflater = zlib.decompressobj(wbits=31)
+        text = inflater.decompress(data, MOST_TEXT)
+        if not inflater.eof:
+            raise UnreadableAnswers(f"it is damaged, or longer than the {MOST_TEXT} bytes that a master writes")
+        json_format.Parse(text, answers, ignore_unknown_fields=True, max_recursion_depth=_DEPTH)
+    except (zlib.error, json_format.ParseError, UnicodeDecodeError, RecursionError) as error:
+        raise UnreadableAnswers(f"it is damaged: {error}") from error
+    _make_showable(answers)
+    return answers
+
+
+def outcome(status: ElasticJobStatus) -> pb.Outcome:
+    """Return what a job's status says about its end."""
+    return pb.Outcome(
+        phase=status.phase or "Pending",
+        message=_shortened(status.message),
+        completed=time_or_none(status.completion_time) or 0.0,
+        restarts=status.restarts,
+        uncounted_restarts=status.uncounted_restarts,
+        retries=status.retries,
+        failures=[
+            pb.PodFailure(
+                time=time_or_none(each.finished_at) or 0.0,
+                pod=each.pod,
+                reason=each.reason or (f"exit code {each.exit_code}" if each.exit_code is not None else ""),
+                message=each.message,
+                action=each.action,
+            )
+            for each in status.failures
+        ],
+    )
+
+
+def _compressed(answers: pb.StoredAnswers) -> bytes:
+    return gzip.compress(json_format.MessageToJson(answers, indent=None).encode(), compresslevel=6, mtime=0)
+
+
+def _shorten(answers: pb.StoredAnswers) -> None:
+    """Bound everything whose number or length the training decides."""
+    del answers.status.progress.stragglers[_MOST_NAMES:]
+    for plan in answers.plans.plans:
+        plan.reason, plan.message = _shortened(plan.reason), _shortened(plan.message)
+    for member in answers.members.members:
+        member.check_problem = _shortened(member.check_problem)
+
+
+def _without_metrics(answers: pb.StoredAnswers) -> None:
+    for sample in answers.history.samples:
+        sample.ClearField("metrics")
+
+
+def _without_members(answers: pb.StoredAnswers) -> None:
+    answers.ClearField("members")
+    answers.ClearField("ranks")
+
+
+_DISPENSABLE: tuple[tuple[str, Callable[[pb.StoredAnswers], None]], ...] = (
+    ("members", _without_members),
+    ("metrics over time", _without_metrics),
+    ("events", lambda answers: answers.history.ClearField("events")),
+    ("samples", lambda answers: answers.history.ClearField("samples")),
+)
+"""What is left out first: members are gone anyway, and counted; the report itself stays."""
+
+
+def _make_showable(message: Message) -> None:
+    """Replace what no renderer expects: unknown enum values, endless numbers, characters that move a cursor."""
+    for field, value in message.ListFields():
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            _make_map_showable(value, field.message_type.fields_by_name["value"])
+        elif field.is_repeated:
+            for position, each in enumerate(value):
+                if isinstance(each, Message):
+                    _make_showable(each)
+                else:
+                    value[position] = _showable(each, field)
+        elif isinstance(value, Message):
+            _make_showable(value)
+        else:
+            setattr(message, field.name, _showable(value, field))
+
+
+def _make_map_showable(found: dict[str, object], field: FieldDescriptor) -> None:
+    for key, value in list(found.items()):
+        if not key.isprintable():
+            del found[key]
+        else:
+            found[key] = _showable(value, field)
+
+
+def _showable(value: object, field: FieldDescriptor) -> object:
+    if isinstance(value, str):
+        return "".join(each if each.isprintable() else " " for each in value)
+    if field.enum_type is not None and value not in field.enum_type.values_by_number:
+        return 0
+    if isinstance(value, float):
+        value = value if math.isfinite(value) else 0.0
+        return min(max(value, 0.0), _LAST_SECOND) if field.name in _TIMES else value
+    return value
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"

@@ -1,0 +1,150 @@
+"""A job without a master: what its last master has stored answers in its place, as it was then."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from elasticjob_api import names
+from elasticjob_api.answers import UnreadableAnswers, outcome, unpack
+from elasticjob_api.dashboard import page_data
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.times import format_time
+from elasticjob_api.v1 import agent_pb2, job_pb2
+from elasticjob_kube.resources import CONFIG_MAPS
+
+from elasticjob_client.cluster import Cluster, ask
+from elasticjob_client.errors import ClientError, MasterUnavailable, MasterUnreachable, NoSuchObject
+from elasticjob_client.jobs import ENDED, get_job
+from elasticjob_client.master_queries import JobSnapshot, Master, open_master
+
+_MOST_RANKS = 20_000
+
+
+class NoReport(ClientError):
+    """Nothing is stored of the job, or nothing that can be read."""
+
+
+class StoredMaster:
+    """What a master has last answered, with the calls of `Master`.
+
+    Attributes:
+        answers: all of them.
+        why: why the master itself does not answer, and how old this is, for people.
+        is_last: there is no master now; else there is one, out of reach.
+    """
+
+    def __init__(self, answers: job_pb2.StoredAnswers, why: str, *, is_last: bool) -> None:
+        self.answers = answers
+        self.why = why
+        self.is_last = is_last
+
+    async def get(self, name: str) -> Any:
+        """Return the answer to `Get<name>` of JobService."""
+        answers = self.answers
+        match name:
+            case "World":
+                return _world(answers)
+            case "Progress":
+                return answers.status.progress
+            case _:
+                return getattr(answers, name.lower())
+
+    async def watch(self, name: str) -> AsyncGenerator[Any, None]:
+        """Yield the answer, to which nothing is added any more."""
+        yield await self.get(name)
+
+    async def snapshot(self, status: job_pb2.JobStatus | None = None) -> JobSnapshot:
+        """Return status, members, world and auto-scaling."""
+        answers = self.answers
+        members = tuple(answers.members.members)
+        return JobSnapshot(status or answers.status, members, _world(answers), answers.autoscaling)
+
+
+@asynccontextmanager
+async def open_master_or_report(
+    cluster: Cluster, job: str, *, address: str | None = None
+) -> AsyncIterator[Master | StoredMaster]:
+    """Connect to a job's master; where there is none, or it is out of reach, what it has stored answers.
+
+    Args:
+        cluster: its user may get the job and its ConfigMap for viewers.
+        job: its name.
+        address: `host:port` of the master, which must answer then.
+
+    Raises:
+        MasterUnavailable, MasterUnreachable: as `open_master`, and nothing is stored.
+        ClientError: as `open_master`.
+    """
+    async with AsyncExitStack() as stack:
+        master: Master | StoredMaster
+        try:
+            master = await stack.enter_async_context(open_master(cluster, job, address=address))
+        except (MasterUnavailable, MasterUnreachable) as problem:
+            if address is not None and isinstance(problem, MasterUnreachable):
+                raise
+            master = await _stored_master(cluster, job, problem)
+        yield master
+
+
+async def stored_answers(cluster: Cluster, job: ElasticJob) -> job_pb2.StoredAnswers:
+    """Return the last answers of a job's master, and with them how the job has ended.
+
+    Raises:
+        NoReport: there are none, or they are not of this job.
+        ClientError: the API server does not show them.
+    """
+    name = names.query_config_map(job.metadata.name)
+    try:
+        found = await ask(cluster, CONFIG_MAPS, name, lambda: cluster.kube.get(CONFIG_MAPS, cluster.namespace, name))
+    except NoSuchObject as error:
+        raise NoReport(f"nothing is stored of it: {_EARLIER}") from error
+    packed = (found.get("binaryData") or {}).get(names.REPORT_KEY)
+    if packed is None:
+        raise NoReport(f"nothing is stored of it: no master of it has run for some seconds, or {_EARLIER}")
+    try:
+        answers = unpack(base64.b64decode(packed, validate=True))
+    except (UnreadableAnswers, binascii.Error) as error:
+        raise NoReport(f"what ConfigMap {cluster.namespace}/{name} has of it cannot be read: {error}") from error
+    if answers.job_uid != job.metadata.uid:
+        raise NoReport(f"what ConfigMap {cluster.namespace}/{name} has is of another job")
+    answers.report.outcome.CopyFrom(outcome(job.status))
+    return answers
+
+
+async def stored_dashboard(cluster: Cluster, job: ElasticJob) -> bytes:
+    """Return what the dashboard's page reads from `/status`, of a job without a master. Raises as `stored_answers`."""
+    return page_data(await stored_answers(cluster, job), ended=True)
+
+
+async def _stored_master(cluster: Cluster, job: str, problem: ClientError) -> StoredMaster:
+    """Return what is stored in place of a master that has not answered; if there is nothing, raise the problem."""
+    found = await get_job(cluster, job)
+    try:
+        answers = await stored_answers(cluster, found)
+    except ClientError as none:
+        raise type(problem)(f"{problem}; {none}") from problem
+    why = f"{_why(found, problem)}; this is as of {format_time(answers.time)}"
+    return StoredMaster(answers, why, is_last=isinstance(problem, MasterUnavailable))
+
+
+_EARLIER = "its operator or its master was of an earlier version, which stores nothing"
+
+
+def _why(job: ElasticJob, problem: ClientError) -> str:
+    where = f"job {job.metadata.namespace}/{job.metadata.name}"
+    if job.status.phase in ENDED:
+        message = f": {job.status.message}" if job.status.message else ""
+        return f"{where} has ended, as {job.status.phase}{message}"
+    return str(problem)
+
+
+def _world(answers: job_pb2.StoredAnswers) -> agent_pb2.World:
+    """Return the last world, with those of its members that are listed in their places."""
+    by_rank = {rank: uid for uid, rank in answers.ranks.items() if rank < _MOST_RANKS}
+    size = max(by_rank, default=-1) + 1
+    members = [agent_pb2.Member(pod_uid=by_rank.get(rank, "")) for rank in range(size)]
+    return agent_pb2.World(round=answers.status.round, members=members)

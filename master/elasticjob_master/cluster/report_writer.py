@@ -1,0 +1,91 @@
+"""Keeps the master's last answers in a ConfigMap, so that the job can be queried when it has no master any more.
+
+Nothing waits for it, and training goes on without. A master that is killed leaves answers of the last minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+from collections.abc import Callable
+
+from elasticjob_api import names
+from elasticjob_api.answers import pack
+from elasticjob_api.v1.job_pb2 import StoredAnswers
+from elasticjob_kube.errors import KubeError, NotFound, Refused
+from elasticjob_kube.resources import CONFIG_MAPS
+from elasticjob_kube.session import Kube
+
+from elasticjob_master.config import Config
+from elasticjob_master.controller import Controller
+
+log = logging.getLogger(__name__)
+
+REPORT_SECONDS = 60.0
+"""Between two writes, which the API server keeps until it compacts: for 1,000 jobs 17 a second."""
+_FIRST_SECONDS = 5.0
+_CHECK_SECONDS = 0.5
+_FINAL_SECONDS = 3.0
+
+
+class ReportWriter:
+    """Writes the answers when something has changed: soon after the start and at the end, else from time to time."""
+
+    def __init__(
+        self, kube: Kube, config: Config, controller: Controller, answers: Callable[[], StoredAnswers]
+    ) -> None:
+        self._kube = kube
+        self._config = config
+        self._controller = controller
+        self._answers = answers
+        self._written: object = None
+        self._refused = False
+
+    async def run(self) -> None:
+        """Write as long as the master runs."""
+        due, over = self._controller.now() + _FIRST_SECONDS, self._is_over()
+        while True:
+            now, was_over, over = self._controller.now(), over, self._is_over()
+            if (now >= due or over != was_over) and self._changes() != self._written:
+                due = now + REPORT_SECONDS
+                await self._write()
+            await asyncio.sleep(_CHECK_SECONDS)
+
+    async def write_final(self) -> None:
+        """Write the answers as they are at the end."""
+        try:
+            async with asyncio.timeout(_FINAL_SECONDS):
+                await self._write()
+        except TimeoutError:
+            log.warning("the last answers are not stored: the API server does not answer")
+
+    async def _write(self) -> None:
+        changes, name = self._changes(), names.query_config_map(self._config.job_name)
+        body = {"binaryData": {names.REPORT_KEY: base64.b64encode(pack(self._answers())).decode()}}
+        try:
+            await self._kube.patch(CONFIG_MAPS, self._config.namespace, name, body)
+        except (NotFound, Refused) as error:
+            if not self._refused:
+                log.warning("no answers are stored for the time after the end, as by earlier operators: %s", error)
+            self._refused = True
+        except KubeError as error:
+            log.warning("the answers are not stored for now: %s", error)
+        else:
+            self._written, self._refused = changes, False
+
+    def _is_over(self) -> tuple[bool, str | None]:
+        """Return what is about the end of the training: all that follows may be the end of the master."""
+        controller = self._controller
+        return controller.phase == "finishing", controller.job_status.phase
+
+    def _changes(self) -> object:
+        """Return what changes with everything that is worth a write."""
+        controller = self._controller
+        return (
+            controller.history.number,
+            controller.progress.reported_at,
+            controller.phase,
+            controller.job_status,
+            controller.master_starts,
+        )

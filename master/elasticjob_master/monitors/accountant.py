@@ -1,0 +1,38 @@
+"""What the job does at the moment, and what it holds, as its account needs it."""
+
+from __future__ import annotations
+
+from elasticjob_master.core.accounting import Activity, Held, Moment
+from elasticjob_master.monitors.view import JobView
+
+
+def moment(job: JobView, *, stalled_since: float | None) -> Moment:
+    """Return what the job does; `stalled_since` is in seconds since the epoch."""
+    return Moment(
+        activity=_activity(job, stalled=stalled_since is not None),
+        round=job.rendezvous.round,
+        complete=not job.members.disconnected,
+        stalled_since=stalled_since,
+    )
+
+
+def held(job: JobView) -> Held:
+    """Return the members, the CPU cores that they use, and the GPUs that they have."""
+    cpus = gpus = 0.0
+    for member in job.members:
+        cpus += member.usage.cpu_cores
+        gpus += job.gpus.get(member.identity.role, 0)
+    return Held(len(job.members), cpus, gpus)
+
+
+def _activity(job: JobView, *, stalled: bool) -> Activity:
+    rendezvous = job.rendezvous
+    if rendezvous.phase == "waiting":
+        if rendezvous.finished_at is not None:
+            return "finished"
+        return "suspended" if job.suspended else "waiting"
+    if stalled:
+        return "stalled"
+    # A world trains from its first finished step on: before, its processes start, load and compile.
+    stepped = job.progress.round == rendezvous.round
+    return "training" if stepped and rendezvous.phase != "reforming" else "starting"

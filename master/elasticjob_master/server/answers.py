@@ -1,0 +1,122 @@
+"""What the master answers when it is asked about the job, as messages: by JobService, on the dashboard, and stored."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from elasticjob_api.answers import MOST_MEMBERS, outcome
+from elasticjob_api.dashboard import phase_name
+from elasticjob_api.v1 import agent_pb2
+from elasticjob_api.v1 import job_pb2 as pb
+
+from elasticjob_master.config import Config
+from elasticjob_master.controller import Controller
+from elasticjob_master.server import protobuf
+from elasticjob_master.server.autoscaling import autoscaling as known_to_autoscaler
+
+_PHASES = {phase_name(phase): phase for phase in pb.JobPhase.values()}
+
+
+def status(controller: Controller, config: Config) -> pb.JobStatus:
+    """Return phase, world, progress and data sets."""
+    rendezvous = controller.rendezvous
+    return pb.JobStatus(
+        namespace=config.namespace,
+        job_name=config.job_name,
+        phase=_PHASES[controller.phase],
+        round=rendezvous.round,
+        world_size=len(rendezvous.world),
+        progress=progress(controller),
+        datasets=map(protobuf.ledger, controller.ledgers),
+        master_starts=controller.master_starts,
+    )
+
+
+def progress(controller: Controller) -> pb.Progress:
+    """Return step, rates and what is wrong with the training."""
+    source, now = controller.progress, controller.now()
+    eta = source.eta_seconds(now)
+    return pb.Progress(
+        step=source.step,
+        total_steps=source.total_steps,
+        samples_per_second=source.samples_per_second(now),
+        eta_seconds=-1.0 if eta is None else eta,
+        last_report_time=source.reported_at or 0.0,
+        metrics=source.metrics,
+        steps_per_second=source.steps_per_second(now),
+        stalled_since=controller.health_monitor.stalled_since or 0.0,
+        stragglers=controller.health_monitor.stragglers,
+        why_not_replaced=controller.scaling.replacer.why_not,
+    )
+
+
+def members(controller: Controller) -> pb.MemberList:
+    """Return all members."""
+    return pb.MemberList(members=map(protobuf.member, controller.members))
+
+
+def world(controller: Controller) -> agent_pb2.World:
+    """Return the members that train together, in the order of their ranks."""
+    rendezvous = controller.rendezvous
+    present = [member for member in map(controller.members.get, rendezvous.world) if member is not None]
+    return agent_pb2.World(round=rendezvous.round, members=map(protobuf.member, present))
+
+
+def plans(controller: Controller) -> pb.PlanList:
+    """Return the latest plans."""
+    return pb.PlanList(plans=map(protobuf.plan, controller.plans.summaries()))
+
+
+def autoscaling(controller: Controller) -> pb.Autoscaling:
+    """Return what the auto-scaler knows and does."""
+    return known_to_autoscaler(controller.scaling, controller, controller.now(), wall=time.time())
+
+
+def report(controller: Controller, config: Config) -> pb.Report:
+    """Return the sum of the training up to now."""
+    account, source = controller.accounting, controller.progress
+    training = account.seconds("training")
+    goodput, hours = account.goodput, account.hours
+    return pb.Report(
+        outcome=None if config.standalone else outcome(controller.job_status),
+        began=account.began,
+        step=source.step,
+        total_steps=source.total_steps,
+        samples=source.samples,
+        mean_samples_per_second=source.samples / training if training else 0.0,
+        time=pb.TimeSpent(
+            waiting=account.seconds("waiting"),
+            starting=account.seconds("starting"),
+            training=training,
+            stalled=account.seconds("stalled"),
+            without_master=account.seconds("without_master"),
+            suspended=account.seconds("suspended"),
+        ),
+        goodput=-1.0 if goodput is None else goodput,
+        member_hours=hours.members,
+        cpu_hours=hours.cpus,
+        gpu_hours=hours.gpus,
+        worlds=account.worlds,
+        masters=controller.master_starts,
+        metrics=source.metrics,
+    )
+
+
+def stored_answers(controller: Controller, config: Config) -> pb.StoredAnswers:
+    """Return all of it, of a bounded number of members."""
+    known = sorted(controller.members, key=lambda member: (member.identity.role, member.identity.index))
+    listed = known[:MOST_MEMBERS]
+    ranks = {uid: rank for rank, uid in enumerate(controller.rendezvous.world)}
+    return pb.StoredAnswers(
+        job_uid=config.job_uid,
+        time=time.time(),
+        status=status(controller, config),
+        members=pb.MemberList(members=map(protobuf.member, listed)),
+        ranks={member.uid: ranks[member.uid] for member in listed if member.uid in ranks},
+        member_counts=Counter(member.state for member in known),
+        history=protobuf.history(controller.history),
+        plans=plans(controller),
+        autoscaling=autoscaling(controller),
+        report=report(controller, config),
+    )

@@ -1,0 +1,79 @@
+"""What a training came to, and its course, as people and other programs read them."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from elasticjob_api.v1 import job_pb2
+from elasticjob_cli.query.report import history_csv, render_history, render_report
+from rich.console import Console, RenderableType
+
+
+def lines(shown: RenderableType, *, width: int = 80) -> list[str]:
+    console = Console(width=width, markup=False)
+    with console.capture() as captured:
+        console.print(shown)
+    return [" ".join(line.split()) for line in captured.get().splitlines()]
+
+
+def report() -> job_pb2.Report:
+    found = job_pb2.Report(
+        began=1.7e9, step=480, total_steps=480, samples=9600, mean_samples_per_second=4.0, goodput=0.8,
+        member_hours=1.5, cpu_hours=2.25, gpu_hours=6.0, worlds=3, masters=2, metrics={"loss": 0.125},
+    )  # fmt: skip
+    found.time.training, found.time.starting, found.time.suspended = 2400, 600, 7200
+    found.outcome.phase, found.outcome.message, found.outcome.completed = "Succeeded", "all is trained", 1.7e9 + 4000
+    found.outcome.restarts = 1
+    found.outcome.failures.add(time=1.7e9, pod="digits-worker-1", reason="OOMKilled", action="Restart", message="bye")
+    return found
+
+
+def test_a_report_is_told_with_what_the_time_was_spent_on_and_why_pods_have_failed() -> None:
+    shown = lines(render_report(report()))
+    for line in (
+        "Result Succeeded: all is trained",
+        "Began 2023-11-14T22:13:20Z",
+        "Ended 2023-11-14T23:20:00Z",
+        "Steps 480/480",
+        "Samples 9600, 4 a second of training",
+        "Goodput 80 % of 50m 00s was training",
+        "Hours 1.5 of members, 2.25 of CPUs used, 6 of GPUs",
+        "Restarts 1, and 0 that are nobody's fault",
+        "loss 0.125",
+        "2023-11-14T22:13:20Z digits-worker-1 OOMKilled Restart bye",
+    ):
+        assert line in shown, shown
+    assert "Time 40m 00s training, 10m 00s starting and changing worlds, 2h 00m suspended" in " ".join(shown)
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    shown = lines(render_report(job_pb2.Report(goodput=-1)))
+    for line in ("Result -", "Began -", "Ended -", "Samples -", "Goodput -: no step was reported", "Time -"):
+        assert line in shown, shown
+
+
+def history() -> job_pb2.History:
+    found = job_pb2.History()
+    found.samples.add(time=10, round=1, world_size=2, step=5, samples_per_second=2.5, metrics={"loss": 0.5})
+    found.samples.add(time=30, round=2, world_size=3, step=9, samples_per_second=4, metrics={"loss": 0.25, "step": 7})
+    found.events.add(time=20, reason="WorldFormed", message='round 2, "larger"\x20[bold]')
+    return found
+
+
+def test_a_history_is_in_the_order_of_time_with_the_metrics() -> None:
+    assert lines(render_history(history()), width=200) == [
+        "1970-01-01T00:00:10Z round 1, step 5, world of 2, 2.5 samples/s, loss 0.5",
+        '1970-01-01T00:00:20Z WorldFormed round 2, "larger" [bold]',
+        "1970-01-01T00:00:30Z round 2, step 9, world of 3, 4 samples/s, loss 0.25, step 7",
+    ]
+
+
+def test_a_history_as_csv_has_a_column_per_metric_and_no_two_of_one_name() -> None:
+    text = history_csv(history())
+    assert text.splitlines()[0] == "time,round,worldSize,step,samplesPerSecond,loss,metric.step,event,message"
+    first, event, last = csv.DictReader(io.StringIO(text))
+    assert (first["step"], first["loss"], first["metric.step"], first["event"]) == ("5", "0.5", "", "")
+    assert (event["step"], event["event"], event["message"]) == ("", "WorldFormed", 'round 2, "larger" [bold]')
+    assert (last["step"], last["metric.step"], last["worldSize"]) == ("9", "7.0", "3")
+    assert history_csv(job_pb2.History()).splitlines() == ["time,round,worldSize,step,samplesPerSecond,event,message"]
