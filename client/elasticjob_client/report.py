@@ -10,7 +10,6 @@ from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.answers import UnreadableAnswers, outcome, unpack
-from elasticjob_api.dashboard import page_data
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.times import format_time
 from elasticjob_api.v1 import agent_pb2, job_pb2
@@ -86,7 +85,7 @@ async def open_master_or_report(
         except (MasterUnavailable, MasterUnreachable) as problem:
             if address is not None and isinstance(problem, MasterUnreachable):
                 raise
-            master = await _stored_master(cluster, job, problem)
+            master = await stored_master(cluster, job, problem)
         yield master
 
 
@@ -115,12 +114,7 @@ async def stored_answers(cluster: Cluster, job: ElasticJob) -> job_pb2.StoredAns
     return answers
 
 
-async def stored_dashboard(cluster: Cluster, job: ElasticJob) -> bytes:
-    """Return what the dashboard's page reads from `/status`, of a job without a master. Raises as `stored_answers`."""
-    return page_data(await stored_answers(cluster, job), ended=True)
-
-
-async def _stored_master(cluster: Cluster, job: str, problem: ClientError) -> StoredMaster:
+async def stored_master(cluster: Cluster, job: str, problem: ClientError) -> StoredMaster:
     """Return what is stored in place of a master that has not answered; if there is nothing, raise the problem."""
     found = await get_job(cluster, job)
     try:

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import grpc.aio
 import pytest
 import yaml
@@ -23,9 +24,11 @@ from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import agent_pb2_grpc, job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_client.cluster import Access, open_cluster
+from elasticjob_client.dashboard import MasterSource, serve_dashboard
 from elasticjob_client.jobs import get_job
 from elasticjob_client.master import find_master
-from elasticjob_client.report import NoReport, stored_answers, stored_dashboard
+from elasticjob_client.report import NoReport, stored_answers
+from elasticjob_client.stored_dashboard import MasterOrStored
 from elasticjob_kube.errors import AlreadyExists, Refused
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
@@ -134,8 +137,17 @@ async def test_all_queries_answer_for_a_job_that_has_ended(readable: Setting, cl
     assert report["memberHours"] > 0
     _, output, _ = await elasticjob(cluster, namespace, "describe", JOB)
     assert "Goodput" in output
-    async with open_cluster(Access(cluster.kubeconfig, namespace=namespace)) as session:
-        page = json.loads(await stored_dashboard(session, await get_job(session, JOB)))
+    async with (
+        open_cluster(Access(cluster.kubeconfig, namespace=namespace)) as session,
+        MasterSource(session, JOB) as source,
+        serve_dashboard(MasterOrStored(session, JOB, source)) as url,
+        aiohttp.ClientSession(url) as http,
+    ):
+        async with http.get("/") as answer:
+            assert "script-src 'sha256-" in answer.headers["Content-Security-Policy"]
+            assert "<title>ElasticJob</title>" in await answer.text()
+        async with http.get("/status") as answer:
+            page = await answer.json()
     assert (page["phase"], page["progress"]["step"]) == ("Succeeded", 3)
     assert page["samples"][-1]["metrics"] == {"loss": 0.33333}
     assert page["asOf"]

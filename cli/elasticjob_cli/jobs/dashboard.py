@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.dashboard import MasterSource, serve_dashboard
+from elasticjob_client.stored_dashboard import MasterOrStored
 
 from elasticjob_cli.jobs.options import Context, Job, Kubeconfig, Namespace, run
 
@@ -26,11 +27,12 @@ def dashboard(
     """Show a job's dashboard in the browser.
 
     It is served at a port of this machine, without a certificate or a token, until Ctrl-C. It goes on with the next
-    master when the present one is replaced.
+    master when the present one is replaced, and shows what the last one has stored where there is none.
     """
 
     async def work(cluster: Cluster) -> None:
-        async with MasterSource(cluster, job) as source:
+        async with MasterSource(cluster, job) as master:
+            source = MasterOrStored(cluster, job, master)
             await source.get("/")  # so that what is wrong is said here
             async with serve_dashboard(source, port=port) as url:
                 typer.echo(f"the dashboard of {job} is at {url}; Ctrl-C ends it")
