@@ -25,6 +25,7 @@ from elasticjob_client.records import Records, history_records
 from elasticjob_client.related import Event
 from elasticjob_client.report import open_master_or_report
 from elasticjob_client.scaling import SizeChange, parse_size, request_size, wait_for_end
+from elasticjob_client.stored_dashboard import MasterOrStored
 
 
 class AsyncJob:
@@ -178,11 +179,13 @@ class AsyncJob:
             port: of 127.0.0.1; 0: one that is free.
 
         Raises:
-            MasterUnavailable: the job has no master now.
-            MasterUnreachable: it does not answer.
+            MasterUnavailable: the job has no master now, and nothing is stored.
+            MasterUnreachable: it does not answer, and nothing is stored.
             ClientError: the port is taken.
         """
-        async with MasterSource(await self._cluster(), self.name) as source:
+        cluster = await self._cluster()
+        async with MasterSource(cluster, self.name) as master:
+            source = MasterOrStored(cluster, self.name, master)
             await source.get(PATHS[0])  # so that what is wrong is said now
             async with serve_dashboard(source, port=port) as url:
                 yield url
