@@ -12,17 +12,20 @@ import re
 import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 from elasticjob_client.errors import ClientError
+from elasticjob_localcluster.errors import LocalClusterError
+from elasticjob_localcluster.state_directory import locked
 
 BASE_VARIABLE = "ELASTICJOB_RUNS"
 """Names another folder for the runs of a user."""
 SOCKET = "control"
-_LOCK, _INFO = "lock", "run.json"
+_LOCK, _INFO, _BASE_LOCK = "lock", "run.json", ".lock"
+_LOCK_SECONDS = 30.0
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
 _MOST_SOCKET_CHARACTERS = 107
 _MOST_RUNS = 1000
@@ -103,7 +106,9 @@ def claimed(base: Path, name: str, *, exact: bool) -> Iterator[Claim]:
         ClientError: the folder cannot be made, or a run has that name.
     """
     _make_private(base)
-    with _locked(base / ".lock"):
+    with _locked(base):
+        if not _is_private(base):
+            raise ClientError(f"{base} was replaced by somebody else; set {BASE_VARIABLE} to another folder")
         _sweep(base)
         chosen = name
         for number in range(2, _MOST_RUNS):
@@ -124,6 +129,15 @@ def claimed(base: Path, name: str, *, exact: bool) -> Iterator[Claim]:
         yield Claim(chosen, folder, lock)
     finally:
         os.close(lock)
+
+
+def remove(folder: Path) -> None:
+    """Remove the folder of a run that has ended, and if it was the last one, the folder that they were in."""
+    base = folder.parent
+    shutil.rmtree(folder, ignore_errors=True)
+    with suppress(ClientError), _locked(base):
+        if [path.name for path in base.iterdir()] == [_BASE_LOCK]:
+            shutil.rmtree(base, ignore_errors=True)
 
 
 def write_info(folder: Path, info: RunInfo) -> None:
@@ -192,13 +206,13 @@ def _is_held(folder: Path) -> bool:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    lock = _open_lock(path)
+def _locked(base: Path) -> Iterator[None]:
+    """Be the only one that makes or removes folders."""
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
+        with locked(base / _BASE_LOCK, seconds=_LOCK_SECONDS, on_wait=lambda: None):
+            yield
+    except LocalClusterError as error:
+        raise ClientError(str(error)) from error
 
 
 def _open_lock(path: Path) -> int:

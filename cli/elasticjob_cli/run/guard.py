@@ -6,14 +6,14 @@ is written to the pipe; it is closed when the command ends, also by SIGKILL.
 
 from __future__ import annotations
 
-import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 from elasticjob_localcluster.node.process_tree import kill_marked
 
-from elasticjob_cli.run.folder import Claim
+from elasticjob_cli.run.folder import Claim, remove
 
 
 def start(marker: str, claim: Claim) -> subprocess.Popen[bytes]:
@@ -31,7 +31,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.buffer.read()
     kill_marked(sys.argv[1])
-    shutil.rmtree(sys.argv[2], ignore_errors=True)
+    remove(Path(sys.argv[2]))
 
 
 if __name__ == "__main__":

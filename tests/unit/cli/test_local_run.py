@@ -12,7 +12,7 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.frameworks.peer import meeting_port
 from elasticjob_cli.run.environment import Run, agent_environment, meeting_ports, own_gpus, worker_address
-from elasticjob_cli.run.folder import RunInfo, check_name, claimed, find, name_from_command, runs, write_info
+from elasticjob_cli.run.folder import RunInfo, check_name, claimed, find, name_from_command, remove, runs, write_info
 from elasticjob_cli.run.launch import check_machine
 from elasticjob_cli.run.output import coloured_rank
 from elasticjob_cli.run.sizes import Bounds, initial_size, resized
@@ -215,6 +215,15 @@ def test_a_folder_is_found_while_it_is_held_and_removed_by_the_next_run_if_its_h
     with claimed(base, "train", exact=True) as again:
         assert not (again.folder / "run.json").exists()
         assert not (base / "train-2").exists()
+
+
+def test_the_last_run_removes_the_folder_of_all(tmp_path: Path) -> None:
+    base = tmp_path / "runs"
+    with claimed(base, "train", exact=False) as first, claimed(base, "train", exact=False) as second:
+        remove(first.folder)
+        assert [path.name for path in base.glob("[a-z]*")] == ["train-2"]
+        remove(second.folder)
+        assert not base.exists()
 
 
 def test_a_folder_that_others_can_enter_is_not_used(tmp_path: Path) -> None:
