@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shlex
 import signal
@@ -20,6 +21,8 @@ from elasticjob_localcluster.cluster import Cluster
 from elasticjob_localcluster.errors import LocalClusterError
 from elasticjob_localcluster.progress_display import ProgressDisplay
 from elasticjob_localcluster.state_directory import state_dir
+
+from elasticjob_cli.dev_operator import OPERATOR, apply_definitions, check_source, start_operator
 
 StateOption = Annotated[
     Path | None, typer.Option("--state", metavar="DIR", help="The cluster's directory [$ELASTICJOB_STATE].")
@@ -65,6 +68,12 @@ def up(
         list[str] | None,
         typer.Option(metavar="RESOURCE=QUANTITY", help="What the node has, e.g. cpu=64; may be repeated."),
     ] = None,
+    operator: Annotated[
+        bool, typer.Option("--operator", help="With the definitions of jobs, and the operator as one more process.")
+    ] = False,
+    source: Annotated[
+        Path, typer.Option(metavar="DIR", help="A checkout of the project, for the definitions.")
+    ] = Path(),
     state: StateOption = None,
 ) -> None:
     """Start a Kubernetes cluster on this machine: no root, no containers, programs built on first use.
@@ -74,6 +83,8 @@ def up(
     with reported_errors():
         began, progress = time.monotonic(), ProgressDisplay()
         directory = state or state_dir(os.environ)
+        if operator:
+            check_source(source)
         cluster = clusters.up(
             directory,
             control_plane_only=control_plane_only,
@@ -85,7 +96,10 @@ def up(
             progress.write(f"up in {time.monotonic() - began:.1f} s: https://127.0.0.1:{cluster.port}")
         else:
             progress.write(f"already up: https://127.0.0.1:{cluster.port}")
-        for line in next_steps(Path(sys.executable).parent):
+        if operator:
+            asyncio.run(apply_definitions(cluster, source))
+            start_operator(cluster)
+        for line in with_operator(cluster) if operator else next_steps(Path(sys.executable).parent):
             progress.write(line)
         typer.echo(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}")
         typer.echo(f"export PATH={shlex.quote(str(cluster.bin))}:$PATH")
@@ -98,11 +112,17 @@ def next_steps(programs: Path) -> list[str]:
         programs: where the project's commands are installed.
     """
     return [
-        "It has neither the definitions of jobs nor the operator. With KUBECONFIG and PATH as below, in a checkout:",
+        "It has neither the definitions of jobs nor the operator (--operator brings both). With KUBECONFIG and PATH as "
+        "below, in a checkout:",
         "  kubectl apply -f crds -f policies && kubectl wait --for=condition=Established crd --all",
         f"  {shlex.quote(str(programs / 'elasticjob-operator'))} &",
         "  kubectl apply -f examples/digits.yaml && kubectl get ej -w",
     ]
+
+
+def with_operator(cluster: Cluster) -> list[str]:
+    """Return what to tell whoever has a new cluster with an operator."""
+    return [f"the operator runs; its log is {cluster.log_file(OPERATOR)}", "  elasticjob submit examples/digits.yaml"]
 
 
 def down(

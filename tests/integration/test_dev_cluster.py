@@ -108,6 +108,27 @@ def test_what_a_new_user_is_told_brings_a_job_to_run(state: Path) -> None:
     assert told.returncode == 0, told.stdout + told.stderr
 
 
+def test_with_an_operator_the_cluster_takes_jobs_at_once(state: Path) -> None:
+    for _ in range(2):  # once more: nothing changes
+        answer = dev("up", "--operator", "--source", CHECKOUT, "--state", state)
+        assert answer.returncode == 0, answer.stderr
+    script = "\n".join(
+        (
+            answer.stdout,
+            "elasticjob submit examples/digits.yaml",
+            "elasticjob wait digits --for=step=1 --timeout=120; status=$?",
+            "uid=$(kubectl get ej digits -o 'jsonpath={.metadata.uid}')",
+            "elasticjob delete digits && kubectl wait --for=delete pods --all --timeout=60s",
+            "rm -rf /tmp/elasticjob-digits/$uid; exit $status",
+        )
+    )
+    environ = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    told = subprocess.run(
+        ["bash", "-c", script], cwd=CHECKOUT, env=environ, capture_output=True, text=True, timeout=300
+    )
+    assert told.returncode == 0, told.stdout + told.stderr
+
+
 def kill(cluster: clusters.Cluster, name: str) -> None:
     """Kill one of a cluster's processes, whose id then belongs to somebody else: here, this test's own process."""
     cluster.children[name].kill()

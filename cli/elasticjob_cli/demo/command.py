@@ -17,9 +17,7 @@ from typing import Annotated
 import typer
 from elasticjob_kube.session import connect
 from elasticjob_localcluster import cluster as clusters
-from elasticjob_localcluster import daemons
 from elasticjob_localcluster.cluster import Cluster
-from elasticjob_localcluster.crds import apply_crds, apply_policies
 from elasticjob_localcluster.errors import LocalClusterError
 from elasticjob_localcluster.state_directory import state_dir
 from rich.console import Console
@@ -29,10 +27,9 @@ from elasticjob_cli.demo.observer import JobObserver, NotObserved
 from elasticjob_cli.demo.scenario import DemoScenario
 from elasticjob_cli.demo.timeline import Timeline
 from elasticjob_cli.dev_cluster import StateOption, reported_errors
+from elasticjob_cli.dev_operator import OPERATOR, apply_definitions, check_source, start_operator
 
 NAMESPACE, JOB = "default", "digits"
-_OPERATOR = "operator"
-"""The name of the operator's process among those of the cluster."""
 CHECKPOINTS = Path("/tmp/elasticjob-digits")  # noqa: S108 - as in examples/digits.yaml
 
 
@@ -50,11 +47,7 @@ def demo(
         logging.getLogger("elasticjob_kube").setLevel(logging.ERROR)
         directory = state or state_dir(os.environ).with_name("demo")
         timeline = Timeline(Console())
-        for needed in ("crds/elasticjobs.yaml", "policies", "examples/digits.yaml"):
-            if not (source / needed).exists():
-                raise LocalClusterError(
-                    f"{source.absolute()} has no {needed}: name a checkout of the project with --source"
-                )
+        check_source(source, "examples/digits.yaml")
         if clusters.find(directory) is not None:
             timeline.heading("An earlier demo's cluster is taken down")
             clusters.down(directory)
@@ -64,7 +57,7 @@ def demo(
             asyncio.run(_run(cluster, source, timeline, checkpoints))
             kept = keep
         except NotObserved as error:
-            detail = f"the end of the operator's log:\n{cluster.log_tail(_OPERATOR, 15)}"
+            detail = f"the end of the operator's log:\n{cluster.log_tail(OPERATOR, 15)}"
             raise LocalClusterError(f"not observed: {error}", detail=detail) from None
         finally:
             if not kept:
@@ -101,11 +94,10 @@ class _Checkpoints:
 async def _run(cluster: Cluster, source: Path, timeline: Timeline, checkpoints: _Checkpoints) -> None:
     timeline.heading("Definitions and operator")
     began = time.monotonic()
-    await apply_crds(cluster.kubeconfig, source / "crds")
-    await apply_policies(cluster.kubeconfig, source / "policies")
+    await apply_definitions(cluster, source)
     timeline.event("the definitions in crds/ are served")
-    _start_operator(cluster)
-    timeline.done("operator started", since=began, proof=f"its log: {cluster.log_file(_OPERATOR)}")
+    start_operator(cluster)
+    timeline.done("operator started", since=began, proof=f"its log: {cluster.log_file(OPERATOR)}")
     kubectl = Kubectl(cluster.bin / "kubectl", cluster.kubeconfig, timeline)
     async with connect(user_agent="elasticjob-demo", kubeconfig=cluster.kubeconfig) as kube:
         observer = JobObserver(kube, NAMESPACE, JOB, timeline)
@@ -121,12 +113,6 @@ async def _run(cluster: Cluster, source: Path, timeline: Timeline, checkpoints: 
             for task in (watching, running):
                 task.cancel()
             await asyncio.gather(watching, running, return_exceptions=True)
-
-
-def _start_operator(cluster: Cluster) -> None:
-    """Start the operator as a process of the cluster, so that `elasticjob dev down` ends it too."""
-    environ = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
-    daemons.start(_OPERATOR, [sys.executable, "-m", "elasticjob_operator.main"], state=cluster.state, environ=environ)
 
 
 def what_to_try(kubeconfig: Path, programs: Path, source: Path, job: str = JOB) -> list[str]:

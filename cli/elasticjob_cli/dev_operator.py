@@ -1,0 +1,41 @@
+"""The definitions of jobs and the operator on an embedded cluster, from a checkout of the project."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from elasticjob_localcluster import daemons
+from elasticjob_localcluster.cluster import Cluster
+from elasticjob_localcluster.crds import apply_crds, apply_policies
+from elasticjob_localcluster.errors import LocalClusterError
+
+OPERATOR = "operator"
+"""The name of the operator's process among those of the cluster."""
+
+
+def check_source(source: Path, *needed: str) -> None:
+    """Check that a folder has the project's definitions and policies, and what else is needed.
+
+    Raises:
+        LocalClusterError: it has not.
+    """
+    for path in ("crds/elasticjobs.yaml", "policies", *needed):
+        if not (source / path).exists():
+            raise LocalClusterError(f"{source.absolute()} has no {path}: name a checkout of the project with --source")
+
+
+async def apply_definitions(cluster: Cluster, source: Path) -> None:
+    """Apply definitions and policies; return when the API server serves jobs."""
+    await apply_crds(cluster.kubeconfig, source / "crds")
+    await apply_policies(cluster.kubeconfig, source / "policies")
+
+
+def start_operator(cluster: Cluster) -> None:
+    """Start the operator, unless it runs, as a process of the cluster, so that `elasticjob dev down` ends it too."""
+    present = daemons.recorded(cluster.state).get(OPERATOR)
+    if present is None or not present.alive():
+        environ = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+        command = [sys.executable, "-m", "elasticjob_operator.main"]
+        daemons.start(OPERATOR, command, state=cluster.state, environ=environ)
