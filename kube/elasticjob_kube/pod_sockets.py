@@ -62,7 +62,8 @@ async def _opened(
         raise NoAccess("exec and port-forward need the official client: install elasticjob[cli]") from error
     client = WsApiClient(Configuration(host=kube.host))
     client.rest_client.pool_manager = kube.http
-    headers = {**await kube.headers(), "sec-websocket-protocol": protocol}
+    # A kubelet answers 406 to who accepts JSON only.
+    headers = {**await kube.headers(accept="*/*"), "sec-websocket-protocol": protocol}
     request = await client.request("GET", kube.host + path, query_params=query, headers=headers, _preload_content=False)
     try:
         opened: aiohttp.ClientWebSocketResponse = await request

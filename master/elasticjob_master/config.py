@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +55,19 @@ class Config:
     state_file: Path | None = None
     log_level: str = "INFO"
     health: Health = field(default_factory=Health)
+
+    @property
+    def more_addresses(self) -> tuple[str, ...]:
+        """Where it listens besides: a forwarded port leads to localhost in the pod.
+
+        Nothing more where the address is of this machine's loopback, which pods of the embedded cluster share, or means
+        every address.
+        """
+        try:
+            address = ipaddress.ip_address(self.address)
+        except ValueError:  # a name of this machine
+            return ()
+        return () if address.is_loopback or address.is_unspecified else ("127.0.0.1",)
 
     @property
     def standalone(self) -> bool:

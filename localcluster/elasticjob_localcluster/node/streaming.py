@@ -51,6 +51,8 @@ class Streaming:
         async def handle(request: web.Request) -> web.StreamResponse:
             if request.headers.get("Upgrade", "").lower() != "websocket":
                 raise web.HTTPBadRequest(text="the process node speaks websockets only: use a client that does")
+            if "*/*" not in request.headers.get("Accept", "*/*"):  # as a kubelet, so that clients learn it here, too
+                raise web.HTTPNotAcceptable(text="the answer is no document: accept */*")
             if self._open >= _SESSIONS:
                 raise web.HTTPTooManyRequests(text=f"{_SESSIONS} execs and forwarded connections are open already")
             self._open += 1

@@ -152,11 +152,10 @@ class GrpcServer:
         """Listen and serve; return the port."""
         at = f"{self._config.address}:{self._config.grpc_port}"
         try:
-            if self._config.tls is None:
-                port = self._server.add_insecure_port(at)
-            else:
-                pair = (self._config.tls.key, self._config.tls.certificate)
-                port = self._server.add_secure_port(at, grpc.ssl_server_credentials([pair]))
+            port = self._listen(at)
+            for address in self._config.more_addresses:
+                at = f"{address}:{port}"
+                self._listen(at)
         except RuntimeError as error:
             raise CannotListen(
                 f"cannot listen on {at}: the port is in use, the address is not this host's, "
@@ -166,6 +165,12 @@ class GrpcServer:
         for service in ("", *_SERVICES):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
         return port
+
+    def _listen(self, at: str) -> int:
+        if self._config.tls is None:
+            return self._server.add_insecure_port(at)
+        pair = (self._config.tls.key, self._config.tls.certificate)
+        return self._server.add_secure_port(at, grpc.ssl_server_credentials([pair]))
 
     async def stop(self) -> None:
         """Refuse new calls, give the present ones a moment, and end."""

@@ -67,7 +67,7 @@ class HttpServer:
         try:
             self._listening = await asyncio.get_running_loop().create_server(
                 self._admit,
-                self._config.address,
+                [self._config.address, *self._config.more_addresses],
                 self._config.http_port,
                 ssl=context,
                 ssl_handshake_timeout=None if context is None else _HANDSHAKE_SECONDS,

@@ -52,6 +52,21 @@ def test_in_a_pod_it_is_the_elasticjob_that_says_so() -> None:
         load(("--on-stall=Restart",), environment)
 
 
+@pytest.mark.parametrize(
+    ("address", "more"),
+    [
+        ("10.244.0.7", ("127.0.0.1",)),
+        ("fd00::7", ("127.0.0.1",)),
+        ("127.3.4.5", ()),
+        ("0.0.0.0", ()),
+        ("::1", ()),
+        ("localhost", ()),
+    ],
+)
+def test_a_master_with_a_network_of_its_own_can_be_forwarded_to(address: str, more: tuple[str, ...]) -> None:
+    assert load((*ALONE, f"--address={address}"), {}).more_addresses == more
+
+
 @pytest.mark.parametrize("option", ["--grpc-port", "--http-port"])
 async def test_a_port_that_is_in_use_is_named(option: str) -> None:
     with socket.socket() as taken:
