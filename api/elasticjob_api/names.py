@@ -111,6 +111,8 @@ ENV_TERMINATION_LOG = "ELASTICJOB_TERMINATION_LOG"
 """Where the termination message goes; unset means the container's /dev/termination-log."""
 ENV_RANK_PREFIX = "ELASTICJOB_RANK_PREFIX"
 """Set where the output of all members comes together: the agent puts the rank in front of each line."""
+ENV_AGENT_FILES = "ELASTICJOB_AGENT_FILES"
+"""The folder for the agent's own small files; unset means that for temporary ones."""
 ENV_CONTAINER = "ELASTICJOB_CONTAINER"
 """Which container a process belongs to: in all processes of the embedded cluster's node, and of `elasticjob run`."""
 

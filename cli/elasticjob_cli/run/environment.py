@@ -87,7 +87,14 @@ def master_environment(run: Run, outer: Mapping[str, str]) -> dict[str, str]:
 
 
 def agent_environment(
-    run: Run, index: int, incarnation: int, outer: Mapping[str, str], *, last_words: str, gpus: Sequence[str]
+    run: Run,
+    index: int,
+    incarnation: int,
+    outer: Mapping[str, str],
+    *,
+    files: str,
+    last_words: str,
+    gpus: Sequence[str],
 ) -> dict[str, str]:
     """Return the environment of a worker's agent.
 
@@ -96,6 +103,7 @@ def agent_environment(
         index: of the worker.
         incarnation: of the worker.
         outer: the environment of the command.
+        files: the folder for the agent's own files, which is removed with the run.
         last_words: the file for what its process has said last.
         gpus: of this machine, as CUDA names them; empty: there are none, or they are not to be divided.
     """
@@ -122,6 +130,7 @@ def agent_environment(
         names.service_host_env(master): run.master_address,
         names.ENV_TOKEN: run.token,
         names.ENV_CA: run.authority,
+        names.ENV_AGENT_FILES: files,
         names.ENV_TERMINATION_LOG: last_words,
         names.ENV_RANK_PREFIX: "1",
         names.ENV_CONTAINER: run.worker_marker(index),

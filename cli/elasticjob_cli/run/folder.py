@@ -27,7 +27,8 @@ SOCKET = "control"
 _LOCK, _INFO, _BASE_LOCK = "lock", "run.json", ".lock"
 _LOCK_SECONDS = 30.0
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
-_MOST_SOCKET_CHARACTERS = 107
+_MOST_CHARACTERS = 107 - 30
+"""Of a folder: those of a socket's path, without the rest of it that an agent makes."""
 _MOST_RUNS = 1000
 
 
@@ -120,8 +121,8 @@ def claimed(base: Path, name: str, *, exact: bool) -> Iterator[Claim]:
                 )
             chosen = f"{name}-{number}"
         folder = base / chosen
-        if len(str(folder / SOCKET)) > _MOST_SOCKET_CHARACTERS:
-            raise ClientError(f"{folder} is too long for a socket in it; set {BASE_VARIABLE} to a shorter folder")
+        if len(str(folder)) > _MOST_CHARACTERS:
+            raise ClientError(f"{folder} is too long for the sockets in it; set {BASE_VARIABLE} to a shorter folder")
         folder.mkdir(mode=0o700)
         lock = _open_lock(folder / _LOCK)
         fcntl.flock(lock, fcntl.LOCK_EX)

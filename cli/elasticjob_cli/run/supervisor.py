@@ -169,7 +169,13 @@ class Supervisor:
         index = start.index
         words = self._folder / f"{self._name(index)}.termination"
         environment = agent_environment(
-            self._run, index, start.incarnation, os.environ, last_words=str(words), gpus=self._gpus
+            self._run,
+            index,
+            start.incarnation,
+            os.environ,
+            files=str(self._folder),
+            last_words=str(words),
+            gpus=self._gpus,
         )
         agent = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "elasticjob_agent.main", "run", "--", *self._run.command),

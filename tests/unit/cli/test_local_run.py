@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -36,6 +38,12 @@ RUN = Run(
     most=4,
     restart_limit=3,
 )
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="ej-") as folder:
+        yield Path(folder)
 
 
 def begun(size: int) -> Workers:
@@ -136,7 +144,7 @@ def test_an_agent_is_told_all_that_an_agent_in_a_pod_is_told() -> None:
     spec = {"framework": "pytorch", "replicaSpecs": {"worker": {"template": template}}}
     job = msgspec.convert({"metadata": {"name": "digits", "namespace": "n", "uid": "u"}, "spec": spec}, ElasticJob)
     in_a_pod = {each["name"]: each.get("value") for each in agent_variables(job, "worker", 2, 1, {"name": "train"})}
-    here = agent_environment(RUN, 2, 1, {}, last_words="/words", gpus=[])
+    here = agent_environment(RUN, 2, 1, {}, files="/f", last_words="/words", gpus=[])
     assert in_a_pod.keys() - here.keys() == {names.ENV_NODE_NAME}
     same = (names.ENV_ROLE, names.ENV_INDEX, names.ENV_INCARNATION, names.ENV_FRAMEWORK, names.ENV_DRAIN_SECONDS)
     assert [here[name] for name in same] == [in_a_pod[name] for name in same]
@@ -146,7 +154,7 @@ def test_an_agent_is_told_all_that_an_agent_in_a_pod_is_told() -> None:
 
 def test_what_a_run_around_this_one_has_set_is_not_passed_on_and_all_else_is() -> None:
     outer = {names.ENV_RANK: "7", names.ENV_SOCKET: "/outer", "PATH": "/bin", "PYTHONUNBUFFERED": ""}
-    here = agent_environment(RUN, 0, 0, outer, last_words="/words", gpus=[])
+    here = agent_environment(RUN, 0, 0, outer, files="/f", last_words="/words", gpus=[])
     assert {names.ENV_RANK, names.ENV_SOCKET}.isdisjoint(here)
     assert (here["PATH"], here["PYTHONUNBUFFERED"]) == ("/bin", "")
 
@@ -165,7 +173,9 @@ def test_gpus_are_divided_by_the_most_workers_there_may_be(gpus: list[str], most
 
 
 def test_workers_are_shown_their_gpus_only() -> None:
-    here = agent_environment(RUN, 1, 0, {"CUDA_VISIBLE_DEVICES": "2,3"}, last_words="/words", gpus=["2", "3"])
+    here = agent_environment(
+        RUN, 1, 0, {"CUDA_VISIBLE_DEVICES": "2,3"}, files="/f", last_words="/words", gpus=["2", "3"]
+    )
     assert here["CUDA_VISIBLE_DEVICES"] == "3"
 
 
@@ -196,9 +206,9 @@ def test_a_name_that_is_no_label_is_refused(name: str) -> None:
 
 
 def test_a_folder_is_found_while_it_is_held_and_removed_by_the_next_run_if_its_holders_were_killed(
-    tmp_path: Path,
+    short_path: Path,
 ) -> None:
-    base = tmp_path / "runs"
+    base = short_path / "runs"
     info = RunInfo("train", 1, 0.0, [], "jax", "127.1.1.1:1", "t", "a")
     with claimed(base, "train", exact=False) as first:
         write_info(first.folder, info)
@@ -217,8 +227,8 @@ def test_a_folder_is_found_while_it_is_held_and_removed_by_the_next_run_if_its_h
         assert not (base / "train-2").exists()
 
 
-def test_the_last_run_removes_the_folder_of_all(tmp_path: Path) -> None:
-    base = tmp_path / "runs"
+def test_the_last_run_removes_the_folder_of_all(short_path: Path) -> None:
+    base = short_path / "runs"
     with claimed(base, "train", exact=False) as first, claimed(base, "train", exact=False) as second:
         remove(first.folder)
         assert [path.name for path in base.glob("[a-z]*")] == ["train-2"]
@@ -226,20 +236,20 @@ def test_the_last_run_removes_the_folder_of_all(tmp_path: Path) -> None:
         assert not base.exists()
 
 
-def test_a_folder_that_others_can_enter_is_not_used(tmp_path: Path) -> None:
-    base = tmp_path / "runs"
+def test_a_folder_that_others_can_enter_is_not_used(short_path: Path) -> None:
+    base = short_path / "runs"
     base.mkdir()
     base.chmod(0o755)
     with pytest.raises(ClientError, match="not a folder of yours"), claimed(base, "train", exact=False):
         pass
-    (tmp_path / "link").symlink_to(tmp_path)
-    with pytest.raises(ClientError, match="not a folder of yours"), claimed(tmp_path / "link", "train", exact=False):
+    (short_path / "link").symlink_to(short_path)
+    with pytest.raises(ClientError, match="not a folder of yours"), claimed(short_path / "link", "train", exact=False):
         pass
     assert runs(base) == []
 
 
-def test_a_folder_too_long_for_a_socket_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ClientError, match="too long"), claimed(tmp_path / ("x" * 100), "train", exact=False):
+def test_a_folder_too_long_for_a_socket_is_refused(short_path: Path) -> None:
+    with pytest.raises(ClientError, match="too long"), claimed(short_path / ("x" * 100), "train", exact=False):
         pass
 
 
