@@ -15,7 +15,7 @@ from typing import Annotated, TypeVar
 
 import typer
 from elasticjob_client.cluster import Access
-from elasticjob_client.errors import ClientError, MasterUnavailable, MasterUnreachable, NoSuchObject
+from elasticjob_client.errors import ClientError, MasterUnavailable, NoSuchObject
 from elasticjob_client.master_queries import JobSnapshot, Master
 from elasticjob_client.report import StoredMaster, open_master_or_report
 from rich.console import RenderableType
@@ -120,25 +120,18 @@ async def _watch(connect: Connect, question: _Question) -> None:
     with Live(console=screen, auto_refresh=False) if redraw else nullcontext() as live:
         while True:
             try:
-                async with (
-                    connect() as master,
-                    aclosing(_answers(master, question.topic)) as answers,
-                ):
-                    if isinstance(master, StoredMaster):
-                        is_new = master.answers.time > shown_at
-                        if is_new or master.is_last:
-                            typer.echo(master.why, err=True)
-                        if not is_new or (answered and incremental):
-                            if master.is_last:
-                                return
-                            raise MasterUnreachable(master.why)
-                    async for answer in answers:
+                async with connect() as master, aclosing(_answers(master, question.topic)) as answers:
+                    stored = master if isinstance(master, StoredMaster) else None
+                    is_news = stored is None or (stored.answers.time > shown_at and not (answered and incremental))
+                    if stored is not None and (is_news or stored.is_last):
+                        typer.echo(stored.why, err=True)
+                    while is_news and (answer := await anext(answers, None)) is not None:
                         answered, shown_at = True, time.time()
                         if live is not None:
                             live.update(answer.text, refresh=True)
                         else:
                             _print(answer, question.output)
-                if isinstance(master, StoredMaster) and master.is_last:
+                if stored is not None and stored.is_last:
                     return
             except (MasterUnavailable, NoSuchObject) as error:
                 if not answered:

@@ -56,6 +56,18 @@ def test_a_role_that_is_added_counts_from_its_plan_on_and_one_that_is_removed_no
         assert job_spec.sizes(job(status=stored))["more"] == RoleSize(0, 0), "a master that comes later"
 
 
+def test_the_gpus_of_a_member_are_those_of_its_template_unless_a_plan_has_changed_them() -> None:
+    template = {"spec": {"containers": [{"name": "c", "resources": {"limits": {"amd.com/gpu": 4, "cpu": 2}}}]}}
+    assert job_spec.gpus(job()) == {}
+    assert job_spec.gpus(job(template=template)) == {"worker": 4}
+    status = {"replicaStatuses": {"worker": {"desired": 2, "resources": {"amd.com/gpu": "8", "cpu": "1"}}}}
+    assert job_spec.gpus(job(template=template, status=status)) == {"worker": 8}
+    no_containers: dict[str, Any] = {"spec": {"containers": "none"}}
+    no_limits: dict[str, Any] = {"spec": {"containers": [{"resources": {"limits": []}}]}}
+    for malformed in (no_containers, no_limits, {}):
+        assert job_spec.gpus(job(template=malformed)) == {}
+
+
 @pytest.mark.parametrize(
     ("worker", "limits", "maximum", "limit"),
     [
