@@ -14,7 +14,6 @@ from elasticjob_kube.resources import (
     SCALE_INS,
     SCALE_OUTS,
     SCALE_PLANS,
-    SECRETS,
     Resource,
 )
 
@@ -23,6 +22,8 @@ REVIEWS = Resource(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
 )
 Verb = Literal["get", "list", "watch", "create", "patch", "delete"]
+_SOCKET: tuple[Verb, ...] = ("get", "create")
+"""What websockets need: API servers ask for either, by their version."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +82,9 @@ NEEDS = (
         "edit",
     ),
     Need("logs", (Right("get", PODS, "log"),), "view"),
-    Need("exec", (Right("create", PODS, "exec"), Right("get", PODS, "exec")), "edit"),
+    Need("query, history, dashboard", (Right("get", CONFIG_MAPS),), "view"),
+    Need("exec", tuple(Right(verb, PODS, "exec") for verb in _SOCKET), "edit"),
     Need(
-        "query",
-        (Right("get", SECRETS), Right("create", PODS, "portforward"), Right("get", PODS, "portforward")),
-        "edit",
+        "query and dashboard by a forwarded port", tuple(Right(verb, PODS, "portforward") for verb in _SOCKET), "edit"
     ),
 )

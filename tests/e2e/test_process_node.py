@@ -301,6 +301,21 @@ def test_a_container_waits_for_a_secret_that_appears_late(space: Space) -> None:
 
 
 @pytest.mark.thorough
+def test_a_container_waits_for_a_config_map_whose_files_are_where_its_command_names_them(space: Space) -> None:
+    chosen = {"name": "files", "items": [{"key": "text", "path": "below/renamed"}, {"key": "bytes", "path": "bytes"}]}
+    volumes = [{"name": "late", "configMap": chosen}]
+    mounts = [{"name": "late", "mountPath": "/etc/late/"}]
+    script = "cat /etc/late/below/renamed; od -An -tx1 /etc/late/bytes; ls /etc/late"
+    space.shell("reader", script, spec={"volumes": volumes}, volumeMounts=mounts)
+    space.until("reader", lambda status: waiting(status) == "CreateContainerConfigError")
+    assert 'configmap "files" not found' in main(space.get("reader")["status"])["waiting"]["message"]
+    content = {"data": {"text": "hello\n", "other": "x"}, "binaryData": {"bytes": base64.b64encode(b"\xff").decode()}}
+    space.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "files"}, **content})
+    assert space.ended("reader")["exitCode"] == 0
+    assert space.logs("reader").split() == ["hello", "ff", "below", "bytes"]
+
+
+@pytest.mark.thorough
 def test_the_service_account_token_works_through_kubeconfig(space: Space) -> None:
     kubectl = space.cluster.bin / "kubectl"
     who = space.output("caller", f"{kubectl} auth whoami -o jsonpath='{{.status.userInfo.username}}'")
