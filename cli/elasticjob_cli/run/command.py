@@ -29,8 +29,8 @@ def run(
         str | None, typer.Option(help="For the other commands, such as scale; default: the script's.")
     ] = None,
     restart_limit: Annotated[
-        int, typer.Option(help="How often a worker that crashes is started again.", min=0, max=10_000)
-    ] = 3,
+        int, typer.Option(help="How often a program that crashes is started again.", min=0, max=10_000)
+    ] = 0,
 ) -> None:
     """Train on this machine, without a cluster.
 

@@ -32,7 +32,7 @@ class Run:
         key: of the certificate, in PEM.
         least: fewest workers.
         most: most workers.
-        restart_limit: how often a worker's process is started again that has crashed, and how often workers are.
+        restart_limit: how often a worker's process is started again that has crashed.
     """
 
     name: str

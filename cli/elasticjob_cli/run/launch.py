@@ -41,7 +41,7 @@ class Wanted:
         bounds: between which the run may be scaled.
         framework: whose variables the workers get.
         name: of the run; None: after the command.
-        restart_limit: how often a worker that crashes is started again.
+        restart_limit: how often a program that crashes is started again.
     """
 
     command: Sequence[str]

@@ -40,7 +40,7 @@ class Supervisor:
             gpus: of this machine, to be divided among the workers.
         """
         self._run, self._folder, self._gpus = run, folder, gpus
-        self._workers = Workers(restart_limit=run.restart_limit)
+        self._workers = Workers()
         self._size = 0
         self._agents: dict[int, asyncio.subprocess.Process] = {}
         self._master: asyncio.subprocess.Process | None = None
