@@ -29,6 +29,8 @@ REGISTER_SECONDS = 5.0
 HEARTBEAT_SECONDS, REPORT_SECONDS = 1.0, 0.2
 """Used if the master does not set others."""
 FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.05, 1.0
+_QUIET_SECONDS = 5.0
+"""How long a master may not answer before that is said: it starts together with the members, or its next one does."""
 
 Stream = grpc.aio.StreamStreamCall[pb.AgentMessage, pb.MasterMessage]
 
@@ -125,9 +127,12 @@ class MasterConnection:
             except grpc.aio.AioRpcError as error:
                 if self._connected:
                     delay, logged = FIRST_RETRY_SECONDS, ""
-                if (reason := f"{error.code().name}: {error.details()}") != logged:
+                    self._connected, self._disconnected_since = False, time.monotonic()
+                reason = f"{error.code().name}: {error.details()}"
+                starting = error.code() is grpc.StatusCode.UNAVAILABLE and self.disconnected_seconds < _QUIET_SECONDS
+                if reason != logged and not starting:
                     sys.stderr.write(f"elasticjob-agent: no connection to the master, trying on ({reason})\n")
-                logged = reason
+                    logged = reason
             if self._connected:
                 self._connected, self._disconnected_since = False, time.monotonic()
             if not self._closing:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import Self
+from typing import Any, Self
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, Phase, Progress
@@ -21,7 +21,7 @@ from elasticjob_client.jobs import read
 from elasticjob_client.logs import LogLine, LogOptions
 from elasticjob_client.members import Choice
 from elasticjob_client.milestones import wait_for
-from elasticjob_client.records import Records, history_records
+from elasticjob_client.records import Records, history_records, report_record
 from elasticjob_client.related import Event
 from elasticjob_client.report import open_master_or_report
 from elasticjob_client.scaling import SizeChange, parse_size, request_size, wait_for_end
@@ -170,6 +170,18 @@ class AsyncJob:
         """
         async with open_master_or_report(await self._cluster(), self.name) as master:
             return history_records(await master.get("History"))
+
+    async def report(self) -> dict[str, Any]:
+        """Return the job's account, also after its end: outcome, steps, samples, goodput, hours, failures, metrics.
+
+        Times are seconds since the epoch, durations seconds; a goodput below 0 is not known.
+
+        Raises:
+            MasterUnavailable: the job has no master now, and nothing is stored.
+            MasterUnreachable: it does not answer, and nothing is stored.
+        """
+        async with open_master_or_report(await self._cluster(), self.name) as master:
+            return report_record(await master.get("Report"))
 
     @asynccontextmanager
     async def dashboard(self, *, port: int = 0) -> AsyncIterator[str]:

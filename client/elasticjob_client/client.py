@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from os import PathLike
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, Phase, Progress
@@ -218,6 +218,10 @@ class Job:
     def events(self) -> list[Event]:
         """Return what was said of the job and its pods, the oldest first. Most clusters keep events for an hour."""
         return self._loop.run(self._job.events())
+
+    def report(self) -> dict[str, Any]:
+        """Return the job's account, also after its end; see `AsyncJob.report`."""
+        return self._loop.run(self._job.report())
 
     def history(self) -> Records:
         """Return the throughput over time: a DataFrame or a list of records; see `AsyncJob.history`."""

@@ -28,3 +28,20 @@ def _record(sample: Any) -> dict[str, Any]:
     fields = {field.name: getattr(sample, field.name) for field in sample.DESCRIPTOR.fields}
     metrics = dict(fields.pop("metrics", {}))  # masters of an earlier version have none
     return fields | {f"metric.{name}" if name in fields else name: value for name, value in metrics.items()}
+
+
+def report_record(message: Any) -> dict[str, Any]:
+    """Return a master's `Report` as dictionaries, lists and numbers, with the names of its fields."""
+    record: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        is_map = field.message_type is not None and field.message_type.GetOptions().map_entry
+        if is_map:
+            record[field.name] = dict(value)
+        elif field.message_type is None:
+            record[field.name] = value
+        elif field.is_repeated:
+            record[field.name] = [report_record(each) for each in value]
+        else:
+            record[field.name] = report_record(value)
+    return record

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from elasticjob_api.elasticjob import ElasticJob, Failure
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
 from elasticjob_api.v1.job_pb2 import Report
+from elasticjob_client.members import Ranks
 from elasticjob_client.related import Event
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -29,12 +31,13 @@ def describe(
     events: Sequence[Event],
     now: float,
     report: Report | None = None,
+    ranks: Ranks = MappingProxyType({}),
 ) -> RenderableType:
     """Return the page; of the events the last ones. `report`: what the job's master has last stored."""
     parts: list[RenderableType] = [_summary(job, now, report)]
     for title, table in (
         ("Roles", _roles(job)),
-        ("Pods", _pods(pods, now)),
+        ("Pods", _pods(pods, ranks, now)),
         ("Plans under way", _plans(plans)),
         ("Failures, the newest first", _failures(job.status.failures, now)),
         ("Conditions", _conditions(job, now)),
@@ -98,14 +101,15 @@ def _roles(job: ElasticJob) -> Table:
     return table
 
 
-def _pods(pods: Iterable[Json], now: float) -> Table:
-    table = plain_table("POD", "PHASE", "NODE", "AGE", "WHY")
+def _pods(pods: Iterable[Json], ranks: Ranks, now: float) -> Table:
+    table = plain_table("POD", "RANK", "PHASE", "NODE", "AGE", "WHY")
     for pod in pods:
         metadata = pod["metadata"]
         phase = "Terminating" if metadata.get("deletionTimestamp") else (pod.get("status") or {}).get("phase", UNKNOWN)
         node = pod["spec"].get("nodeName") or UNKNOWN
         age = format_age(metadata["creationTimestamp"], now)
-        table.add_row(*map(Text, (metadata["name"], phase, node, age, why_not_running(pod))))
+        rank = str(ranks.get(metadata.get("uid", ""), UNKNOWN))
+        table.add_row(*map(Text, (metadata["name"], rank, phase, node, age, why_not_running(pod))))
     table.columns[-1].no_wrap = False
     return table
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from asyncio import gather
+from asyncio import gather, timeout
 from contextlib import suppress
 from typing import Annotated
 
@@ -14,6 +14,7 @@ from elasticjob_api.v1.job_pb2 import Report
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs import Json, get_job, list_jobs
+from elasticjob_client.members import Ranks, ranks_of
 from elasticjob_client.milestones import parse_phase
 from elasticjob_client.related import Event, events_of, plans_of, pods_of
 from elasticjob_client.report import stored_answers
@@ -26,6 +27,8 @@ from elasticjob_cli.jobs.options import Context, Job, Kubeconfig, Namespace, run
 from elasticjob_cli.jobs.printing import TABLES, Output, console, print_objects, print_table, readable
 
 Format = Annotated[Output, typer.Option("--output", "-o", help="Format.")]
+_RANKS_SECONDS = 3.0
+"""How long a page waits for ranks, without which it is the same but for a column."""
 
 
 def list_(
@@ -98,12 +101,24 @@ def describe(job: Job, namespace: Namespace = None, context: Context = None, kub
 
     async def work(cluster: Cluster) -> RenderableType:
         found = await get_job(cluster, job)
-        pods, plans, said, report = await gather(
-            pods_of(cluster, found), plans_of(cluster, found), events_of(cluster, found), _report(cluster, found)
+        pods, plans, said, report, ranks = await gather(
+            pods_of(cluster, found),
+            plans_of(cluster, found),
+            events_of(cluster, found),
+            _report(cluster, found),
+            _ranks(cluster, found),
         )
-        return page(found, pods, readable(plans, ScalePlan), said, time.time(), report)
+        return page(found, pods, readable(plans, ScalePlan), said, time.time(), report, ranks)
 
     console().print(run(Access(kubeconfig, context, namespace), work))
+
+
+async def _ranks(cluster: Cluster, job: ElasticJob) -> Ranks:
+    """Return the ranks of the present world; none where the master does not tell them soon."""
+    with suppress(TimeoutError):
+        async with timeout(_RANKS_SECONDS):
+            return await ranks_of(cluster, job)
+    return {}
 
 
 async def _report(cluster: Cluster, job: ElasticJob) -> Report | None:

@@ -57,7 +57,8 @@ def job_view(snapshot: JobSnapshot, history: Sequence[job_pb2.Sample]) -> Render
         parts.append(Text(f"step {progress.step}"))
     rates = [sample.samples_per_second for sample in history]
     if rates:
-        now = f"  {progress.samples_per_second:.5g} samples/s, at most {max(rates[-SPARK_WIDTH:]):.5g}"
+        most = max(progress.samples_per_second, *rates[-SPARK_WIDTH:])
+        now = f"  {progress.samples_per_second:.5g} samples/s, at most {most:.5g}"
         parts.append(Text.assemble((sparkline(rates), "green"), now))
     if progress.metrics:
         parts.append(Text(", ".join(f"{name} {value:.4g}" for name, value in sorted(progress.metrics.items()))))

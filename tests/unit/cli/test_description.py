@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import pytest
@@ -83,7 +84,10 @@ def test_a_page_has_what_is_under_way_and_what_has_failed_and_happened() -> None
         Event(type="Warning", reason="BackOff", note=f"number {n}.", event_time=TIME, regarding=about)
         for n in range(30)
     ]
-    page = shown(describe(JOB, [pod(phase="Pending")], plans, events, NOW), width=120)
+    member = pod(phase="Pending")
+    member["metadata"]["uid"] = "u-1"
+    page = shown(describe(JOB, [member], plans, events, NOW, ranks={"u-1": 17}), width=120)
+    assert re.search(r"^a +17 +Pending", page, re.MULTILINE), page
     for text in ("ml/digits", "Running: waits for 1 worker", "120/1000, 35.1/s, 1m 01s to go", "loss 0.25", "1 to 4"):
         assert text in page, page
     for text in ("grow", "1 new pod", "faster", "no luck", "Error, exit code 1", "Restart", "number 29."):

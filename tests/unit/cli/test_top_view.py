@@ -53,7 +53,7 @@ def test_a_job_is_shown_with_progress_rate_and_its_members_by_rank() -> None:
     shown = lines(job_view(snapshot(2), history))
     assert shown[0] == "team/digits  Training, world of 2"
     assert shown[1] == f"{'█' * 15}{'░' * 15}  500/1000 (50 %)  1h 01m to go"
-    assert shown[2] == "▅█  1234.5 samples/s, at most 1200"
+    assert shown[2] == "▅█  1234.5 samples/s, at most 1234.5"
     assert shown[3].split() == ["RANK", "MEMBER", "STATE", "STEP", "STEP", "TIME", "CPU", "MEMORY", "GPU"]
     assert [line.split() for line in shown[4:]] == [
         [str(rank), f"worker-10{rank}", "Training", "500", "0.25", "s", "1.50", "3Gi", "87", "%"] for rank in (0, 1)
