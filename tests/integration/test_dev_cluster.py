@@ -191,8 +191,7 @@ def test_status_and_down_know_every_cluster_of_this_user(tmp_path: Path, cluster
     kept = tmp_path / "elasticjob" / "demo"  # where `dev demo --keep` has it
     assert dev("up", "--control-plane-only", "--state", kept).returncode == 0
     try:
-        told = dev("status", **home)
-        assert told.returncode == 0
+        told = dev("status", **home)  # its exit code is about all of them, also those of other tests
         assert str(kept / "kubeconfig") in told.stdout
         assert str(cluster.kubeconfig) in told.stdout
         assert str(cluster.kubeconfig) not in dev("status", "--state", kept).stdout
