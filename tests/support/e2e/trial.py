@@ -15,8 +15,11 @@ import psutil
 from elasticjob_api import names
 from elasticjob_api.v1 import job_pb2
 from elasticjob_cli.demo.observer import JobObserver
+from elasticjob_client.cluster import Cluster
+from elasticjob_client.master_queries import open_master
 
 from tests.support.e2e.sandbox import Sandbox
+from tests.support.wait import until
 
 SECONDS = 240.0
 
@@ -86,6 +89,14 @@ class Trial:
         await self.observer.until("a new master", lambda: self.observer.status.master_starts > starts, seconds=SECONDS)
         await self.trains(pods, beyond=step)
         assert self.observer.status.round == round_, "the world was formed anew although only the master had gone"
+        # A process that fails while an agent is still away is excused: the loss of that one may be the cause.
+        await until("reports of all agents", self._all_have_reported)
+
+    async def _all_have_reported(self) -> bool:
+        """Whether the present master knows what each of the members uses, which no earlier one tells it."""
+        async with open_master(Cluster(self.sandbox.kube, self.sandbox.namespace), self.name) as master:
+            found: job_pb2.MemberList = await master.get("Members")
+        return all(member.usage.memory_bytes for member in found.members)
 
     async def succeeds(self) -> None:
         """Wait until the job has succeeded."""
