@@ -89,15 +89,17 @@ def test_a_pod_that_has_failed_is_told_with_its_reason() -> None:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"", "damaged"),
-        (b"not gzip", "damaged"),
-        (gzip.compress(b"{}")[:-9], "damaged"),
-        (gzip.compress(b"1"), "damaged"),
-        (gzip.compress(b"\xff\xfe"), "damaged"),
-        (gzip.compress(b'{"time": "a"}'), "damaged"),
-        (gzip.compress(b'{"x":' * 2000), "damaged"),
-        (gzip.compress(b" " * (MOST_TEXT + 1)), "longer than"),
-        (gzip.compress(random.Random(1).randbytes(MOST_BYTES + 1)), "is the most that a master writes"),
+        pytest.param(b"", "damaged", id="nothing"),
+        pytest.param(b"not gzip", "damaged", id="no archive"),
+        pytest.param(gzip.compress(b"{}")[:-9], "damaged", id="cut"),
+        pytest.param(gzip.compress(b"1"), "damaged", id="a number"),
+        pytest.param(gzip.compress(b"\xff\xfe"), "damaged", id="no text"),
+        pytest.param(gzip.compress(b'{"time": "a"}'), "damaged", id="another type"),
+        pytest.param(gzip.compress(b'{"x":' * 2000), "damaged", id="deep"),
+        pytest.param(gzip.compress(b" " * (MOST_TEXT + 1)), "longer than", id="long"),
+        pytest.param(
+            gzip.compress(random.Random(1).randbytes(MOST_BYTES + 1)), "is the most that a master writes", id="large"
+        ),
     ],
 )
 def test_what_is_no_answer_is_refused_with_a_reason(data: bytes, why: str) -> None:
