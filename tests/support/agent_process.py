@@ -83,7 +83,8 @@ async def agents(master: str, folder: Path) -> AsyncIterator[Run]:
 
     async def start(*command: str, program: tuple[str, ...] = (AGENT, "run", "--"), **more: str) -> AgentProcess:
         defaults = {names.ENV_TERMINATION_LOG: str(folder / "termination"), names.ENV_DRAIN_SECONDS: "2"}
-        environment = agent_environment({**defaults, **more}, master=master)
+        # The address of the test's master, at which no agent of another test listens.
+        environment = agent_environment({**defaults, **more}, master=master, address=master)
         process = await asyncio.create_subprocess_exec(
             *program, *command, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )
