@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Self
@@ -26,6 +27,8 @@ from elasticjob_client.related import Event
 from elasticjob_client.report import open_master_or_report
 from elasticjob_client.scaling import SizeChange, parse_size, request_size, wait_for_end
 from elasticjob_client.stored_dashboard import MasterOrStored
+
+log = logging.getLogger("elasticjob.client")
 
 
 class AsyncJob:
@@ -145,7 +148,8 @@ class AsyncJob:
             ClientError: there is no such member, or its log cannot be read.
         """
         choice, options = Choice(ranks, role, every), LogOptions(tail)
-        async with aclosing(job_logs(await self._cluster(), self.name, choice, options, follow=follow)) as lines:
+        found = job_logs(await self._cluster(), self.name, choice, options, follow=follow, tell=log.info)
+        async with aclosing(found) as lines:
             async for line in lines:
                 yield line
 

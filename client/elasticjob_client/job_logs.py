@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from elasticjob_client.cluster import Cluster
@@ -12,13 +11,13 @@ from elasticjob_client.logs import LogLine, LogOptions, log_line, read_log
 from elasticjob_client.logs_follow import LogFollower
 from elasticjob_client.members import Choice, chosen_pods
 
-log = logging.getLogger("elasticjob.client")
-
 
 async def job_logs(
-    cluster: Cluster, name: str, choice: Choice, options: LogOptions, *, follow: bool
+    cluster: Cluster, name: str, choice: Choice, options: LogOptions, *, follow: bool, tell: Callable[[str], None]
 ) -> AsyncGenerator[LogLine, None]:
     """Yield the lines of the members that are meant, one member after the other; with `follow` as they are written.
+
+    `tell` is called with what a user should know of them, such as that no ranks are known.
 
     Raises:
         NoSuchObject: there is no such job.
@@ -26,13 +25,17 @@ async def job_logs(
     """
     job = await get_job(cluster, name)
     if follow:
-        async with aclosing(LogFollower(cluster, job, choice, options, log.info).lines()) as followed:
+        async with aclosing(LogFollower(cluster, job, choice, options, tell).lines()) as followed:
             async for each in followed:
                 yield each
         return
     pods, ranks = await chosen_pods(cluster, job, choice)
+    if choice.needs_ranks and not ranks:
+        tell(f"no ranks are known: {', '.join(pod.name for pod in pods[:8])} by index")
     for pod in pods:
-        if pod.has_begun:
-            async with aclosing(read_log(cluster, pod, options)) as lines:
-                async for text in lines:
-                    yield log_line(pod, ranks, text)
+        if not pod.has_begun and not options.previous:
+            tell(f"pod {pod.name} has not begun yet")
+            continue
+        async with aclosing(read_log(cluster, pod, options)) as lines:
+            async for text in lines:
+                yield log_line(pod, ranks, text)

@@ -17,7 +17,7 @@ from elasticjob_kube.resources import CONFIG_MAPS, SECRETS
 
 from elasticjob_client.cluster import Cluster, ask
 from elasticjob_client.errors import ClientError, MasterUnavailable, NoSuchObject
-from elasticjob_client.jobs import ENDED, get_job
+from elasticjob_client.jobs import ENDED, Json, get_job
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ async def _credentials(cluster: Cluster, job: str, *, own_token: bool) -> tuple[
         return await _of_secret(cluster, names.master_service(job))
     name = names.query_config_map(job)
     try:
-        found = await ask(cluster, CONFIG_MAPS, name, lambda: cluster.kube.get(CONFIG_MAPS, cluster.namespace, name))
+        found = await viewers_config_map(cluster, job)
         if names.SECRET_TOKEN in (data := found.get("data") or {}):
             return data[names.SECRET_TOKEN], data.get(names.SECRET_CA, "")
         raise NoSuchObject(f"ConfigMap {cluster.namespace}/{name} has no token")
@@ -96,6 +96,15 @@ async def _credentials(cluster: Cluster, job: str, *, own_token: bool) -> tuple[
                 return await _of_secret(cluster, secret)
         need = f"asking a job's master needs `get` on ConfigMap {name}, which has the token that reads"
         raise type(problem)(f"{problem}; {need}") from problem
+
+
+async def viewers_config_map(cluster: Cluster, job: str) -> Json:
+    """Return the ConfigMap of a job that its viewers may read: the token that reads, and what its master has stored.
+
+    Raises `NoSuchObject`, `ClientError`.
+    """
+    name = names.query_config_map(job)
+    return await ask(cluster, CONFIG_MAPS, name, lambda: cluster.kube.get(CONFIG_MAPS, cluster.namespace, name))
 
 
 async def _of_secret(cluster: Cluster, name: str) -> tuple[str, str]:

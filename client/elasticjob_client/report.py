@@ -13,11 +13,11 @@ from elasticjob_api.answers import UnreadableAnswers, outcome, unpack
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.times import format_time
 from elasticjob_api.v1 import agent_pb2, job_pb2
-from elasticjob_kube.resources import CONFIG_MAPS
 
-from elasticjob_client.cluster import Cluster, ask
+from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, MasterUnavailable, MasterUnreachable, NoSuchObject
 from elasticjob_client.jobs import ENDED, get_job
+from elasticjob_client.master import viewers_config_map
 from elasticjob_client.master_queries import JobSnapshot, Master, open_master
 
 _MOST_RANKS = 20_000
@@ -98,7 +98,7 @@ async def stored_answers(cluster: Cluster, job: ElasticJob) -> job_pb2.StoredAns
     """
     name = names.query_config_map(job.metadata.name)
     try:
-        found = await ask(cluster, CONFIG_MAPS, name, lambda: cluster.kube.get(CONFIG_MAPS, cluster.namespace, name))
+        found = await viewers_config_map(cluster, job.metadata.name)
     except NoSuchObject as error:
         raise NoReport(f"nothing is stored of it: {_EARLIER}") from error
     packed = (found.get("binaryData") or {}).get(names.REPORT_KEY)

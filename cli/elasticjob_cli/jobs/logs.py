@@ -7,15 +7,15 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Annotated
 
 import typer
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError
-from elasticjob_client.jobs import get_job
-from elasticjob_client.logs import LogLine, LogOptions, log_line, parse_duration, read_log
-from elasticjob_client.logs_follow import LogFollower
-from elasticjob_client.members import Choice, chosen_pods, parse_ranks
+from elasticjob_client.job_logs import job_logs
+from elasticjob_client.logs import LogLine, LogOptions, parse_duration
+from elasticjob_client.members import Choice, parse_ranks
 
 from elasticjob_cli.jobs.completion import complete_role
 from elasticjob_cli.jobs.options import Context, Job, Kubeconfig, Namespace, run
@@ -57,7 +57,7 @@ def logs(
         choice = Choice(parse_ranks(rank) if rank is not None else (), role, every)
         seconds = None if since is None else parse_duration(since)
         options = LogOptions(tail, seconds, previous, timestamps)
-        await (follow_logs if follow else _show)(cluster, job, choice, options)
+        await print_logs(cluster, job, choice, options, follow=follow)
 
     try:
         run(Access(kubeconfig, context, namespace), work)
@@ -65,28 +65,10 @@ def logs(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-async def _show(cluster: Cluster, name: str, choice: Choice, options: LogOptions) -> None:
-    """Print the logs one after the other."""
-    write = _writer()
-    pods, ranks = await chosen_pods(cluster, await get_job(cluster, name), choice)
-    if choice.needs_ranks and not ranks:
-        typer.echo(f"no ranks are known: {', '.join(pod.name for pod in pods[:8])} by index", err=True)
-    for pod in pods:
-        if not pod.has_begun and not options.previous:
-            typer.echo(f"pod {pod.name} has not begun yet", err=True)
-            continue
-        async with aclosing(read_log(cluster, pod, options)) as lines:
-            async for line in lines:
-                write(log_line(pod, ranks, line))
-
-
-async def follow_logs(cluster: Cluster, name: str, choice: Choice, options: LogOptions) -> None:
-    """Print the logs of those that are meant until the job has ended. Raises `ClientError`."""
-    follower = LogFollower(
-        cluster, await get_job(cluster, name), choice, options, lambda text: typer.echo(text, err=True)
-    )
-    write = _writer()
-    async with aclosing(follower.lines()) as lines:
+async def print_logs(cluster: Cluster, name: str, choice: Choice, options: LogOptions, *, follow: bool) -> None:
+    """Print the logs of those that are meant; with `follow` until the job has ended. Raises `ClientError`."""
+    write, tell = _writer(), partial(typer.echo, err=True)
+    async with aclosing(job_logs(cluster, name, choice, options, follow=follow, tell=tell)) as lines:
         async for line in lines:
             write(line)
 

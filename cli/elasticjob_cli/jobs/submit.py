@@ -19,7 +19,7 @@ from elasticjob_client.submission import Submission, in_namespace_of, of_job_fil
 from elasticjob_client.submission import submit as create
 from elasticjob_kube.resources import ELASTIC_JOBS
 
-from elasticjob_cli.jobs.logs import follow_logs
+from elasticjob_cli.jobs.logs import print_logs
 from elasticjob_cli.jobs.options import Context, Framework, Kubeconfig, Namespace, reported, run
 
 Json = dict[str, Any]
@@ -109,7 +109,7 @@ def submit(
 
 async def _follow(cluster: Cluster, name: str) -> None:
     """Print what the member with rank 0 writes until the job has ended. Raises `JobEnded` if it has not succeeded."""
-    await follow_logs(cluster, name, Choice(), LogOptions())
+    await print_logs(cluster, name, Choice(), LogOptions(), follow=True)
     await wait_for(cluster, name, "succeeded")
     typer.echo(f"job {name} is Succeeded", err=True)
 
