@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 Records = Any
 """A `pandas.DataFrame`, or a list of dictionaries where pandas is not installed."""
 
 
-def as_frame(records: Iterable[Mapping[str, Any]]) -> Records:
-    """Return records as what a program works with."""
-    found = list(map(dict, records))
+def history_records(history: Any) -> Records:
+    """Return the samples of a master's `History`; each metric is a field, `metric.NAME` where a sample has NAME."""
+    records = list(map(_record, history.samples))
     try:
         import pandas
     except ModuleNotFoundError:
-        return found
-    return pandas.DataFrame(found)
-
-
-def history_records(history: Any) -> Records:
-    """Return the samples of a master's `History`; each metric is a field, `metric.NAME` where a sample has NAME."""
-    return as_frame(map(_record, history.samples))
+        return records
+    # A job that has just begun has no samples, and its frame has the columns all the same.
+    fields = [field.name for field in history.DESCRIPTOR.fields_by_name["samples"].message_type.fields]
+    return pandas.DataFrame(records, columns=None if records else [name for name in fields if name != "metrics"])
 
 
 def _record(sample: Any) -> dict[str, Any]:
