@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from elasticjob_kube.access import pod_namespace, uses_service_account
 from elasticjob_kube.errors import Cause, KubeError, NoAccess, NotFound, TryLater
 from elasticjob_kube.resources import Resource
 from elasticjob_kube.retry import retry
@@ -27,7 +29,7 @@ _NO_FIELD = ("", "<nil>")
 
 @dataclass(frozen=True)
 class Access:
-    """How a cluster is reached; None: what kubectl would use.
+    """How a cluster is reached; None: what kubectl would use, which in a pod is its service account.
 
     Attributes:
         kubeconfig: path of the file.
@@ -61,7 +63,8 @@ async def open_cluster(access: Access) -> AsyncIterator[Cluster]:
         ) as kube:
             yield Cluster(kube, namespace)
     except NoAccess as error:
-        raise ClientError(f"no usable kubeconfig: {error}; set KUBECONFIG or give --kubeconfig") from error
+        what = "kubeconfig" if access.kubeconfig or not uses_service_account(os.environ) else "service account"
+        raise ClientError(f"no usable {what}: {error}; set KUBECONFIG or give --kubeconfig") from error
 
 
 @contextmanager
@@ -119,6 +122,8 @@ def _missing(error: NotFound, resource: Resource, cluster: Cluster) -> str:
 
 
 def _current_namespace(access: Access) -> str:
+    if access.kubeconfig is None and access.context is None and uses_service_account(os.environ):
+        return pod_namespace()
     from elasticjob_kube import kubeconfig  # imports the official client, which takes as long as all the rest
 
     return kubeconfig.namespace(access.kubeconfig, access.context)

@@ -63,7 +63,7 @@ class Token:
 
 def uses_service_account(environment: Mapping[str, str]) -> bool:
     """Return whether this is a pod that uses its service account: no kubeconfig is named."""
-    return "KUBERNETES_SERVICE_HOST" in environment and "KUBECONFIG" not in environment
+    return "KUBERNETES_SERVICE_HOST" in environment and not environment.get("KUBECONFIG")
 
 
 def pod_access(environment: Mapping[str, str]) -> Access:
@@ -79,6 +79,15 @@ def pod_access(environment: Mapping[str, str]) -> Access:
     except (OSError, ValueError) as error:
         raise NoAccess(f"token or ca.crt in {SERVICE_ACCOUNT} can't be used: {error}") from error
     return Access(host, context, token.authorization, proxy_for(host))
+
+
+def pod_namespace() -> str:
+    """Return the namespace of this pod. Raises `NoAccess` when its file is missing."""
+    path = SERVICE_ACCOUNT / "namespace"
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise NoAccess(f"{path} can't be read: {error.strerror}") from error
 
 
 def proxy_for(host: str) -> str | None:

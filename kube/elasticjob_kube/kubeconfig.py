@@ -5,6 +5,7 @@ It is a module of its own so that the client is imported only where there is a k
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,9 +24,8 @@ async def access(path: Path | None, context: str | None) -> Access:
     `context`: of its contexts; None: the current one.
     """
     configuration = client.Configuration()
-    file = str(path) if path else None
     with _usable(path):
-        await config.load_kube_config(config_file=file, context=context, client_configuration=configuration)
+        await config.load_kube_config(config_file=_files(path), context=context, client_configuration=configuration)
 
     async def authorization() -> str | None:
         header: str | None = await configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
@@ -39,18 +39,25 @@ async def access(path: Path | None, context: str | None) -> Access:
 def namespace(path: Path | None, context: str | None) -> str:
     """Return the namespace of a context, the one that kubectl would use. Raises `NoAccess`."""
     with _usable(path):
-        contexts, current = config.list_kube_config_contexts(str(path) if path else None)
+        contexts, current = config.list_kube_config_contexts(_files(path))
     chosen = current if context is None else next((each for each in contexts if each["name"] == context), None)
     if chosen is None:
         raise NoAccess(f"context {context} is not in the kubeconfig; it has {', '.join(c['name'] for c in contexts)}")
     return str(chosen["context"].get("namespace") or "default")
 
 
+def _files(path: Path | None) -> str:
+    """Return the files with a separator between them. An empty $KUBECONFIG is none, as for kubectl."""
+    return str(path or os.environ.get("KUBECONFIG") or Path.home() / ".kube/config")
+
+
 @contextmanager
 def _usable(path: Path | None) -> Iterator[None]:
     """Raise `NoAccess` for whatever is wrong with the file: the official client expects all of it to be right."""
-    if path is not None and not path.exists():
-        raise NoAccess(f"{path}: no such file")
+    # Of files that are missing the official client says that they have no current context.
+    files = _files(path).split(os.pathsep)
+    if not any(Path(file).expanduser().exists() for file in files):
+        raise NoAccess(f"{' and '.join(files)}: no such file")
     try:
         yield
     except config.ConfigException as error:

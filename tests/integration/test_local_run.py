@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,6 +62,16 @@ def test_a_killed_worker_and_a_killed_master_are_replaced_and_the_training_succe
     run.part(process, AGENT)[0].kill()
     run.wait_for_line(r"worker \d has failed \(ended by signal 9\) and is started again")
     wait_until("a world of 2 again", lambda: len(run.numbers(r"round \d+ size (2) ")) >= begun + 2, explain=run.log)
+    run.end.touch()
+    assert run.wait_for_end(process) == 0, run.log()
+
+
+def test_a_program_finds_the_library_in_whatever_python_it_runs(run: LocalRun) -> None:
+    other = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
+    missing = subprocess.run([other, "-c", "import elasticjob"], check=False, capture_output=True, text=True)
+    assert "No module named 'elasticjob'" in missing.stderr, "this interpreter has it anyway"
+    process = run.start("-n", "2", "--", str(other), run.program(TRAINING))
+    run.wait_for_line(r"\[1\] round 1 size 2 from step 0")
     run.end.touch()
     assert run.wait_for_end(process) == 0, run.log()
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from elasticjob_api import names
 from elasticjob_client.errors import ClientError
 from elasticjob_localcluster.node.process_tree import kill_marked
+from elasticjob_localcluster.training_library import with_training_library
 
 from elasticjob_cli.run import control, workers
 from elasticjob_cli.run.environment import Run, agent_environment, master_environment
@@ -172,7 +173,7 @@ class Supervisor:
             self._run,
             index,
             start.incarnation,
-            os.environ,
+            with_training_library(os.environ, self._folder / "library"),
             files=str(self._folder),
             last_words=str(words),
             gpus=self._gpus,

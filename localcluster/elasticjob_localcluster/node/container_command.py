@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,11 +15,10 @@ from elasticjob_localcluster.node.environment import MARKER, TERMINATION_LOG, co
 from elasticjob_localcluster.node.pod_model import Json, Pod
 from elasticjob_localcluster.node.service_account import KUBECONFIG
 from elasticjob_localcluster.node.volumes import volume_folder
+from elasticjob_localcluster.training_library import with_training_library
 
 _COPIED_PROGRAMS = f"{names.AGENT_DIRECTORY}/agent/bin/"
 """Where an init container puts the agent's programs: those of this machine are used instead."""
-_LIBRARY = ("elasticjob", "elasticjob_api", "elasticjob_shards")
-"""The packages that a training process imports."""
 
 
 async def container_command(
@@ -48,8 +45,7 @@ async def container_command(
     argv = command_line(container, variables)
     if argv[0].startswith(_COPIED_PROGRAMS):
         # The agent brings its library, for whatever Python the training has.
-        paths = [variables.get("PYTHONPATH", ""), str(_library(directory / "library"))]
-        variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        variables = with_training_library(variables, directory / "library")
     argv = with_folders(with_installed_programs(argv), _mounted_folders(pod, container, directory))
     return Command(argv, variables, where, owner), message_file
 
@@ -77,14 +73,3 @@ def _mounted_folders(pod: Pod, container: Json, directory: Path) -> dict[str, Pa
         for mount in container.get("volumeMounts") or ()
         if mount["name"] in volumes
     }
-
-
-def _library(folder: Path) -> Path:
-    """Return a folder from which another Python imports what a training needs, and nothing else of this one."""
-    folder.mkdir(exist_ok=True)
-    for name in _LIBRARY:
-        found = importlib.util.find_spec(name)
-        link = folder / name
-        if found is not None and found.submodule_search_locations and not link.is_symlink():
-            link.symlink_to(found.submodule_search_locations[0])
-    return folder

@@ -107,6 +107,18 @@ async def test_a_kubeconfig_that_is_not_there_is_reported_as_no_access(tmp_path:
             pass
 
 
+@pytest.mark.parametrize("value", ["", "/not/here:/nor/here"])
+async def test_a_kubeconfig_that_no_option_names_and_that_is_not_there_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, value: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KUBECONFIG", value)
+    expected = "/not/here and /nor/here" if value else f"{tmp_path}/.kube/config"
+    with pytest.raises(NoAccess, match=f"^{expected}: no such file"):
+        async with connect(user_agent="test"):
+            pass
+
+
 def test_a_master_in_a_pod_does_not_import_the_official_client(folder: Path) -> None:
     program = f"""
 import asyncio, os, sys
