@@ -8,7 +8,7 @@ of training: pauses for an evaluation, a checkpoint or the compilation of the fi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -202,17 +202,24 @@ class Progress:
 
     def steps_per_second(self, now: float) -> float:
         """Return how fast the step grows: the median over the members that report steps."""
-        return median([s.steps / s.seconds for s in self._reporting(now) if s.steps] or [0.0])
+        return _steps_per_second(self._reporting(now))
 
     def eta_seconds(self, now: float) -> float | None:
-        """Return the remaining seconds at the present rate, or None when they are not known."""
-        rate = self.steps_per_second(now)
+        """Return the remaining seconds at the present rate, or None when they are not known.
+
+        A member's first report in a world tells nothing of it: it contains the start-up.
+        """
+        rate = _steps_per_second([s for s in self._reporting(now) if s.reports > 1])
         if not self.total_steps or rate <= 0:
             return None
         return max(0, self.total_steps - self.step) / rate
 
     def _reporting(self, now: float) -> list[MemberSpeed]:
         return [s for s in self._speeds.values() if s.seconds > _LEAST_SECONDS and not s.silent(now)]
+
+
+def _steps_per_second(speeds: Iterable[MemberSpeed]) -> float:
+    return median([s.steps / s.seconds for s in speeds if s.steps] or [0.0])
 
 
 def format_rate(rate: float) -> str:
