@@ -22,6 +22,7 @@ from elasticjob_operator.core.members.reconcile_result import ReconcileResult
 from elasticjob_operator.core.members.terminations import is_done
 from elasticjob_operator.core.model.actions import DeletePod
 from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.scaling.deleted_plan import sizes_to_return_to
 from elasticjob_operator.core.scaling.member_selection import with_size
 from elasticjob_operator.core.scaling.plan_manifests import is_return_plan
 from elasticjob_operator.core.scaling.plan_membership import membership_of
@@ -105,11 +106,11 @@ def without_running_plan(observed: Observed, status: ElasticJobStatus) -> Elasti
 
 def _with_size_of_spec(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatus:
     """Return the job's status with as many members as its spec says, because the plan in progress was deleted."""
-    replicas = dict(status.replica_statuses)
+    replicas, sizes = dict(status.replica_statuses), sizes_to_return_to(observed)
     for role, replica in replicas.items():
         indices = parse_indices(replica.indices)
         used = indices | {pod.index for pod in observed.members(role)}
-        size = observed.job.spec.replica_specs[role].size
+        size = sizes.get(role, len(indices))
         chosen = with_size(indices, size, used=used, keep=frozenset(), first=frozenset())
         replicas[role] = keep_only_members(replica, chosen)
     return replace(status, replica_statuses=replicas)

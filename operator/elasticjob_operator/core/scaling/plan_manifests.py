@@ -98,13 +98,17 @@ def is_return_plan(job: ElasticJob, name: str) -> bool:
 
 def plan_for_sizes(job: ElasticJob, edits: Mapping[str, int], name: str, reason: str) -> Json:
     """Return the manifest of a plan that gives these roles the size their spec asks for."""
-    spec = ScalePlanSpec(
+    return manifest(job, name, spec_for_sizes(job, edits, reason), owner_reference(job))
+
+
+def spec_for_sizes(job: ElasticJob, sizes: Mapping[str, int], reason: str) -> ScalePlanSpec:
+    """Return the spec of such a plan."""
+    return ScalePlanSpec(
         job_name=job.metadata.name,
         source="Spec",
         reason=reason,
-        replica_resource_specs={role: RolePlan(replicas=size) for role, size in edits.items()},
+        replica_resource_specs={role: RolePlan(replicas=size) for role, size in sizes.items()},
     )
-    return manifest(job, name, spec, owner_reference(job))
 
 
 def edited_replicas(job: ElasticJob, status: ElasticJobStatus) -> dict[str, int]:

@@ -21,6 +21,7 @@ from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.plan import PlanRefused, ResolvedPlan, current_indices
 from elasticjob_operator.core.scaling import (
     completion_status,
+    deleted_plan,
     disruption,
     execution,
     node_conditions,
@@ -118,7 +119,7 @@ def _start_next(observed: Observed, result: ScalingResult, now: float, why_waits
     waiting, existing = _waiting(observed), {item.metadata.name for item in observed.plans}
     edits = plan_manifests.edited_replicas(observed.job, result.status)
     if result.status.current_plan is not None and result.status.current_plan not in existing:
-        return _after_plan_deleted(observed, result, edits)
+        return _after_plan_deleted(observed, result)
     if create := _plan_for_edit(observed, waiting, edits):
         return create
     actions, waiting = _supersede_auto_plans(waiting, now)
@@ -165,6 +166,8 @@ def _begin_plan(
     result.status = replace(result.status, current_plan=head.metadata.name)
     roles = observed.job.spec.replica_specs
     edited = [role for role, spec in roles.items() if _is_requested(later, role, spec.size)]
+    if plan_manifests.is_return_plan(observed.job, head.metadata.name):
+        edited += [role for role, indices in resolved.targets.items() if len(indices) != roles[role].size]
     return plan_phases.begin(observed, head, resolved, now, edited=edited)
 
 
@@ -222,27 +225,30 @@ def _edits_meanwhile(observed: Observed, active: ScalePlan) -> dict[str, int]:
     return edits | {role: size for role, size in unknown.items() if role not in sizes}
 
 
-def _after_plan_deleted(observed: Observed, result: ScalingResult, edits: dict[str, int]) -> list[Action]:
+def _after_plan_deleted(observed: Observed, result: ScalingResult) -> list[Action]:
     """After the plan that was being executed was deleted: create a plan that restores the size in the job's spec.
 
     The new plan's name is stored in the job's status first, so that it is created once and executed before all others.
     """
-    deleted = result.status.current_plan or ""
+    deleted, sizes = result.status.current_plan or "", deleted_plan.sizes_to_return_to(observed)
     result.status = completion_status.with_resources_by_index(result.status, resize.unrecorded_resources(observed))
-    if not edits:
+    if not sizes:
         result.status = replace(result.status, current_plan=None)
-    elif not plan_manifests.is_return_plan(observed.job, deleted):
-        result.status = replace(result.status, current_plan=plan_manifests.return_plan_name(observed.job))
+    else:
+        result.status = deleted_plan.with_sizes_of(result.status, observed.job.status)
+        if not plan_manifests.is_return_plan(observed.job, deleted):
+            result.status = replace(result.status, current_plan=plan_manifests.return_plan_name(observed.job))
     note = f"{deleted} was deleted while it was being executed"
-    if edits:
-        sizes = ", ".join(f"{role} {size}" for role, size in edits.items())
-        note += f"; the job goes back to {sizes}, the replicas of its spec"
+    if sizes:
+        text = ", ".join(f"{role} {size}" for role, size in sizes.items())
+        is_of_spec = all(observed.job.spec.replica_specs[role].size == size for role, size in sizes.items())
+        note += f"; the job goes back to {text}, the replicas {'of its spec' if is_of_spec else 'it had'}"
     actions: list[Action] = []
     if deleted != result.status.current_plan:
         actions.append(EmitEvent("ScalingCancelled", note, action="Scale", warning=True))
-    if edits:
+    if sizes:
         name = result.status.current_plan or ""
-        actions.append(CreatePlan(plan_manifests.plan_for_sizes(observed.job, edits, name, note)))
+        actions.append(CreatePlan(plan_manifests.plan_for_sizes(observed.job, sizes, name, note)))
     return actions
 
 
