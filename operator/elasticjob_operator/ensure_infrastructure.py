@@ -34,7 +34,7 @@ from elasticjob_operator.core.job_status import has_no_members_yet
 from elasticjob_operator.core.manifests import gang, infrastructure
 from elasticjob_operator.core.model.actions import EmitEvent
 from elasticjob_operator.errors import name_taken
-from elasticjob_operator.infrastructure_record import InfrastructureRecord
+from elasticjob_operator.infrastructure_record import InfrastructureRecord, ObjectVersion
 
 _RETRY_PAUSES_SECONDS = (0.1, 0.5)
 WATCHED = (SERVICES, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, NETWORK_POLICIES)
@@ -146,17 +146,23 @@ class _Ensure:
         return EmitEvent("MadeAnew", note, warning=True)
 
     async def object(self, manifest: Json) -> EmitEvent | None:
-        """Create an object, or correct it; return an event if a job that is not new did not have it as it should."""
+        """Create an object, or correct it; return an event if somebody else has changed what a job that is not new had.
+
+        What follows an edit of the job, such as the master's rights, is no such change.
+        """
         resource, name = _resource(manifest), manifest["metadata"]["name"]
+        known = self.record.objects.get((resource, name))
         if self.is_new:
             await self._create(manifest)
             return None
         try:
-            existing = await self._get(resource, name)
+            existing = await self.kube.get(resource, self.job.metadata.namespace, name)
         except NotFound:
             await self._create(manifest)
             return EmitEvent("Restored", f"{resource.kind} {name} was missing and is made again")
-        if await self._correct(resource, manifest, existing):
+        if not await self._correct(resource, manifest, existing):
+            self.record.observe(resource, existing)
+        elif not _is_as_known(resource, known, existing):
             return EmitEvent("Restored", f"{resource.kind} {name} had other contents and is corrected")
         return None
 
@@ -208,6 +214,15 @@ class _Ensure:
     def _check_owner(self, resource: Resource, existing: Json) -> None:
         if not infrastructure.belongs_to(existing, self.job):
             raise name_taken(self.job, resource, existing, "delete it, or rename the job")
+
+
+def _is_as_known(resource: Resource, known: ObjectVersion | None, found: Json) -> bool:
+    """Whether nobody else has changed an object since this process has found or made it."""
+    if known is None or known.uid != found["metadata"]["uid"]:
+        return False
+    if resource in POD_GROUPS:  # their schedulers write their status
+        return known.generation == found["metadata"].get("generation", 0)
+    return known.version == int(found["metadata"]["resourceVersion"])
 
 
 def _missing_kind_error(job: ElasticJob, resource: Resource, error: NotFound) -> KubeError:

@@ -172,6 +172,30 @@ async def test_the_pod_group_comes_before_the_pods_and_follows_min_replicas() ->
     assert (VOLCANO_POD_GROUPS, JOB) in cluster.kube.objects, "a suspended job keeps its PodGroup"
 
 
+async def test_rights_and_gang_that_follow_an_edit_of_the_job_are_not_said_to_be_restored_and_what_others_change_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(Events, "emit", lambda _self, _job, event: said.append(f"{event.reason} {event.note}"))
+    cluster, role = Cluster(replicas=3, least=2, **policy("volcano")), (ROLES, names.master_service(JOB))
+    await cluster.start()
+    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.update(autoscaling={"enabled": True}))
+    await cluster.settle()
+    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(minReplicas=1))
+    await cluster.settle()
+    rules = cluster.kube.objects[role]["rules"]
+    assert names.profile_config_map(JOB) in str(rules), "the master may write the profile now"
+    assert cluster.kube.objects[VOLCANO_POD_GROUPS, JOB]["spec"]["minMember"] == 2
+    assert [text for text in said if text.startswith("Restored")] == []
+    cluster.kube._store(ROLES, {**cluster.kube.objects[role], "rules": []})
+    cluster.operator.store.infrastructure(cluster.job()).invalidate()  # the watch has noticed it
+    await cluster.settle()
+    assert cluster.kube.objects[role]["rules"] == rules
+    assert [text for text in said if text.startswith("Restored")] == [
+        f"Restored Role {names.master_service(JOB)} had other contents and is corrected"
+    ]
+
+
 @pytest.mark.parametrize("kind", ["volcano", "coscheduling"])
 async def test_without_the_definition_the_job_says_which_one_and_starts_when_it_appears(
     kind: str, monkeypatch: pytest.MonkeyPatch
