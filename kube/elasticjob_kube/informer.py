@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from elasticjob_kube.errors import Expired, KubeError
+from elasticjob_kube.errors import Expired, KubeError, NotFound
 from elasticjob_kube.resources import Resource
 from elasticjob_kube.salvage import MAX_DEPTH, was_cut
 from elasticjob_kube.session import Kube
@@ -124,8 +124,11 @@ class Informer(Generic[T]):
         return self._objects.get(uid)
 
     async def run(self) -> None:
-        """List, then watch, for ever; a broken watch is resumed where it ended, an expired one is listed again."""
-        version, failures = "", 0
+        """List, then watch, for ever; a broken watch is resumed where it ended, an expired one is listed again.
+
+        Where the cluster does not serve the kind, it is looked for again and again; the log says so once.
+        """
+        version, failures, is_missing = "", 0, False
         while True:
             failure: object = None
             started = asyncio.get_running_loop().time()
@@ -133,6 +136,9 @@ class Informer(Generic[T]):
                 if not version:
                     version = await self._list()
                     self.synced.set()
+                    if is_missing:
+                        log.info("watch of %s: the cluster serves them again", self._resource.plural)
+                        is_missing = False
                 async for event in self._kube.watch(
                     self._resource, self._namespace, resource_version=version, **self._selectors
                 ):
@@ -141,14 +147,18 @@ class Informer(Generic[T]):
                 if asyncio.get_running_loop().time() - started < _SHORTEST_WATCH_SECONDS:
                     failure = "it ended at once"
             except KubeError as error:
-                version = "" if isinstance(error, Expired) else version
+                version = "" if isinstance(error, Expired | NotFound) else version
                 failure = error
             if asyncio.get_running_loop().time() - started >= _SHORTEST_WATCH_SECONDS:
                 failures = 0  # the watch was up, though nothing happened in it
             if failure is not None:
                 pause = _BACK_OFF_SECONDS[min(failures, len(_BACK_OFF_SECONDS) - 1)]
                 failures += 1
-                log.warning("watch of %s: %s; again in %g s", self._resource.plural, failure, pause)
+                if not isinstance(failure, NotFound):
+                    log.warning("watch of %s: %s; again in %g s", self._resource.plural, failure, pause)
+                elif not is_missing:  # said once: that can be so for days
+                    log.warning("watch of %s: the cluster does not serve them; trying again", self._resource.plural)
+                is_missing = isinstance(failure, NotFound)
                 await asyncio.sleep(pause)
 
     async def refresh(self) -> None:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from elasticjob_kube.errors import KubeError, Refused
+from elasticjob_kube.errors import KubeError, NotFound, Refused
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import LIMIT_RANGES, NODES
 from elasticjob_kube.session import Kube
@@ -58,7 +58,7 @@ async def run_if_allowed(
 ) -> None:
     """Run an informer; without the right to list its objects, log what is missing, and try again after a while.
 
-    `answered` is set when they are listed, or this is refused.
+    The same where the cluster does not serve their kind. `answered` is set when they are listed, or this is refused.
     """
     logged, answered = False, answered or asyncio.Event()
     while True:
@@ -71,7 +71,14 @@ async def run_if_allowed(
                 logged = True
             answered.set()
             await asyncio.sleep(_RETRY_SECONDS)
+        except NotFound:
+            if not logged:
+                log.warning("%s: the cluster does not serve %s; trying again", missing, grant)
+                logged = True
+            await asyncio.sleep(_AGAIN_SECONDS)
         except KubeError:
             await asyncio.sleep(_AGAIN_SECONDS)
+    if logged:
+        log.info("%s are found now", grant)
     answered.set()
     await informer.run()

@@ -221,8 +221,8 @@ def _is_as_known(resource: Resource, known: ObjectVersion | None, found: Json) -
     if known is None or known.uid != found["metadata"]["uid"]:
         return False
     if resource in POD_GROUPS:  # their schedulers write their status
-        return known.generation == found["metadata"].get("generation", 0)
-    return known.version == int(found["metadata"]["resourceVersion"])
+        return bool(known.generation == found["metadata"].get("generation", 0))
+    return bool(known.version == int(found["metadata"]["resourceVersion"]))
 
 
 def _missing_kind_error(job: ElasticJob, resource: Resource, error: NotFound) -> KubeError:

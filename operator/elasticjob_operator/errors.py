@@ -21,6 +21,10 @@ class StaleState(Exception):
     """The decision was made on a stale state; the store has been updated, so decide again."""
 
 
+class NotServed(Refused):
+    """The cluster does not serve a kind that an option of the operator needs. Its watch says so, once for all jobs."""
+
+
 def name_taken(job: ElasticJob, resource: Resource, existing: Mapping[str, Any], advice: str) -> KubeError:
     """Return the error for an object that is not the job's and has the name of one that it needs.
 

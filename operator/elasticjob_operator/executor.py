@@ -23,7 +23,7 @@ from elasticjob_operator.core.manifests.infrastructure import manifest_inputs
 from elasticjob_operator.core.model import actions as do
 from elasticjob_operator.core.model.patches import readable
 from elasticjob_operator.ensure_infrastructure import ensure_infrastructure
-from elasticjob_operator.errors import StaleState, name_taken
+from elasticjob_operator.errors import NotServed, StaleState, name_taken
 from elasticjob_operator.events import Events
 from elasticjob_operator.pod_executor import PodExecutor
 from elasticjob_operator.store import Store
@@ -71,6 +71,8 @@ class Executor:
                         due = 0.0  # nor delay the plan's next step
             if refused is not None:
                 raise refused
+        except NotServed as error:
+            raise Retry(error.message, due=due, is_known=True) from error
         except Refused as error:
             if self.store.record_refusal(job, error.message):
                 self.events.emit(job, do.EmitEvent("Refused", error.message, warning=True))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from elasticjob_api import names
-from elasticjob_kube.errors import KubeError
+from elasticjob_kube.errors import KubeError, NotFound, Refused
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import KUEUE_FLAVORS, KUEUE_WORKLOADS
 from elasticjob_kube.session import Kube
@@ -54,12 +54,14 @@ class QuotaWatch:
         for informer in (self._flavors, self.workloads):
             try:
                 await informer.refresh()
+            except (NotFound, Refused):
+                continue  # the watch says so
             except KubeError as error:
                 log.warning("Kueue: %s; jobs with a queue wait for it, and those that run go on", error)
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
         """Return the watches; they never return."""
-        missing = "jobs with a queue of Kueue do not start"
+        missing = "jobs with a queue of Kueue neither start nor grow"
         return [
             run_if_allowed(self.workloads, missing=missing, grant="workloads.kueue.x-k8s.io"),
             run_if_allowed(self._flavors, missing=missing, grant="resourceflavors.kueue.x-k8s.io"),

@@ -32,15 +32,23 @@ class Retry(Exception):
         after: the shortest pause, in seconds.
         longest: the longest pause, in seconds.
         due: seconds after which there is something to do that the pause must not delay; None for nothing.
+        is_known: whether the log has the reason already, from elsewhere.
     """
 
     def __init__(
-        self, message: str, *, after: float = 0.0, longest: float = LONGEST_PAUSE_SECONDS, due: float | None = None
+        self,
+        message: str,
+        *,
+        after: float = 0.0,
+        longest: float = LONGEST_PAUSE_SECONDS,
+        due: float | None = None,
+        is_known: bool = False,
     ) -> None:
         super().__init__(message)
         self.after = after
         self.longest = longest
         self.due = due
+        self.is_known = is_known
 
 
 def retry_after(error: KubeError, *, due: float | None = None) -> Retry:
@@ -136,7 +144,7 @@ class WorkQueue(Generic[K]):
         self._failures[key] = failures + 1
         pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 20))
         if isinstance(error, Retry):
-            log.warning("%s: %s", key, error)
+            log.log(logging.DEBUG if error.is_known else logging.WARNING, "%s: %s", key, error)
             pause = min(pause, error.longest)
             soon = pause if error.due is None else min(pause, max(error.due, FIRST_PAUSE_SECONDS))
             return max(soon, error.after)

@@ -17,7 +17,7 @@ from elasticjob_kube.session import Json, Kube
 from elasticjob_operator.core.model import actions as do
 from elasticjob_operator.core.model.workload import Workload, is_workload_of
 from elasticjob_operator.core.quota.priority import priority_class, with_priority
-from elasticjob_operator.errors import StaleState, name_taken
+from elasticjob_operator.errors import NotServed, StaleState, name_taken
 
 _CLASSES = {"WorkloadPriorityClass": KUEUE_PRIORITIES, "PriorityClass": PRIORITY_CLASSES}
 
@@ -34,7 +34,8 @@ class WorkloadExecutor:
 
         Raises:
             StaleState: the Workload has changed since.
-            KubeError: any other error of the API server, such as of a Kueue that is not there.
+            NotServed: Kueue is not there.
+            KubeError: any other error of the API server.
         """
         match action:
             case do.CreateWorkload(body):
@@ -51,6 +52,8 @@ class WorkloadExecutor:
         body = await self._with_priority(job, body)
         try:
             answer = await self.kube.create(KUEUE_WORKLOADS, job.metadata.namespace, body)
+        except NotFound as error:
+            raise _not_served(error) from error
         except AlreadyExists:
             answer = await self.kube.get(KUEUE_WORKLOADS, job.metadata.namespace, name)
         found = _readable(answer)
@@ -66,6 +69,8 @@ class WorkloadExecutor:
         try:
             found = await self.kube.get(_CLASSES[chosen.kind], None, chosen.name)
         except NotFound as error:
+            if chosen.name not in error.message:
+                raise _not_served(error) from error
             message = f"{chosen.field}: {chosen.kind} {chosen.name!r} does not exist; create it, or name another one"
             raise Refused(404, "NoSuchClass", message) from error
         return with_priority(body, chosen, int(found["value"]))
@@ -92,6 +97,10 @@ class WorkloadExecutor:
             self.workloads.forget(action.uid)
         else:
             self.workloads.observe(found)
+
+
+def _not_served(error: NotFound) -> NotServed:
+    return NotServed(error.status, error.reason, f"Kueue is not there: {error.message.strip()}")
 
 
 def _readable(answer: Json) -> Workload | None:

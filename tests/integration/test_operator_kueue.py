@@ -234,4 +234,8 @@ async def test_a_running_job_goes_on_when_kueue_is_gone_and_gets_a_workload_when
         await install_definitions(cluster.kubeconfig)
         await settled(kube, namespace, 2)
         await settled(kube, namespace, 1, "new")
-        assert len(await workloads(kube, namespace)) == 2
+        await until("both have a Workload", lambda: workloads(kube, namespace), lambda found: len(found) == 2)
+        log = (tmp_path / "log").read_text()
+        assert "404" not in log, "the jobs that wait for it are not in the log"
+        for once in ("the cluster does not serve them; trying again", "the cluster serves them again"):
+            assert log.count(f"watch of workloads: {once}") == 1

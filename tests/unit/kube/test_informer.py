@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from elasticjob_kube import informer as informers
-from elasticjob_kube.errors import Expired, KubeError, Refused
+from elasticjob_kube.errors import Expired, KubeError, NotFound, Refused
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import PODS
 from elasticjob_kube.session import WatchEvent
@@ -39,10 +39,14 @@ class Collection:
         self.version = "1"
         self.watches = list(watches)
         self.lists = 0
+        self.refusals: list[KubeError] = []
+        """What the lists after the first one are answered with, before any other is answered well."""
         self.all_read = asyncio.Event()
 
     async def list(self, *_: Any, as_type: type[Any], **__: Any) -> Any:
         self.lists += 1
+        if self.lists > 1 and self.refusals:
+            raise self.refusals.pop(0)
         page = {"metadata": {"resourceVersion": self.version}, "items": self.items}
         return msgspec.json.decode(msgspec.json.encode(page), type=as_type)
 
@@ -119,6 +123,19 @@ async def test_a_broken_watch_goes_on_and_an_expired_one_lists_again(monkeypatch
     collection.version = "9"
     assert await informer_versions(collection, monkeypatch) == {}
     assert collection.lists > 1
+
+
+async def test_that_a_kind_is_not_served_any_more_is_said_once_and_it_is_found_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    gone = NotFound(404, "", "404 page not found")
+    collection = Collection([event("ADDED", "a", 2), gone], [event("ADDED", "c", 8), gone], [event("ADDED", "d", 11)])
+    collection.refusals, collection.items, collection.version = [gone] * 4, [thing("b", 7)], "8"
+    assert await informer_versions(collection, monkeypatch) == {"b": 7, "d": 11}
+    said = [record.getMessage().partition(": ")[2] for record in caplog.records if "serve" in record.getMessage()]
+    once = ["the cluster does not serve them; trying again", "the cluster serves them again"]
+    assert said == [*once, *once], "each time that it goes, and that it comes back"
 
 
 @pytest.mark.parametrize("end", [[], [Expired(410, "Expired", "")]], ids=["ended", "expired"])

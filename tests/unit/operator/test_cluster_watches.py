@@ -1,4 +1,4 @@
-"""What the operator knows of nodes when it decides for the first time."""
+"""What the operator knows of nodes when it decides for the first time, and of kinds that the cluster does not serve."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from elasticjob_kube.errors import KubeError, Refused, TryLater
-from elasticjob_kube.resources import NODES
+from elasticjob_kube.errors import KubeError, NotFound, Refused, TryLater
+from elasticjob_kube.resources import KUEUE_FLAVORS, NODES
 from elasticjob_operator import cluster_watches
+from elasticjob_operator.quota_watch import QuotaWatch
 from elasticjob_operator.store import Store
 
 from tests.support.simulator.fake_kube import FakeKube
@@ -53,3 +54,29 @@ async def test_a_new_operator_waits_for_the_nodes_unless_it_may_not_list_them(
         assert kube.lists > len(errors) - (not known)
     finally:
         watch.cancel()
+
+
+async def test_an_operator_for_kueue_says_once_that_it_is_not_there_and_finds_it_when_it_is_installed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr(cluster_watches, "_AGAIN_SECONDS", 0.0)
+    kube, store = Lister(*[NotFound(404, "", "404 page not found\n")] * 20), Store()
+    session: Any = kube
+    quota = QuotaWatch(session, store, None, lambda _: None)
+    await quota.first()
+    watches = [asyncio.create_task(work) for work in quota.tasks()]
+    try:
+        await until("it is looked for again and again", lambda: not kube.errors)
+        await kube.create(KUEUE_FLAVORS, None, {"metadata": {"name": "fast"}, "spec": {}})
+        await until("both are watched", lambda: quota.workloads.synced.is_set() and quota._flavors.synced.is_set())
+    finally:
+        for watch in watches:
+            watch.cancel()
+    said = sorted(record.getMessage() for record in caplog.records)
+    missing = "jobs with a queue of Kueue neither start nor grow: the cluster does not serve"
+    kinds = ("resourceflavors.kueue.x-k8s.io", "workloads.kueue.x-k8s.io")
+    assert said == [
+        *(f"{missing} {kind}; trying again" for kind in kinds),
+        *(f"{kind} are found now" for kind in kinds),
+    ]

@@ -15,8 +15,12 @@ from elasticjob_kube.resources import (
     SCALE_INS,
     SCALE_OUTS,
     SCALE_PLANS,
+    Resource,
 )
 from elasticjob_operator.core.model.workload import KUEUE_QUEUE, workload_name
+from elasticjob_operator.reconcile import Reconciler
+from elasticjob_operator.store import JobKey
+from elasticjob_operator.work_queue import WorkQueue
 
 from tests.support.job_cluster import (
     condition,
@@ -28,7 +32,8 @@ from tests.support.job_cluster import (
     status_of,
 )
 from tests.support.played_kueue import FLAVOR, PlayedKueue, queued_cluster
-from tests.support.simulator.cluster import JOB, NAMESPACE, Cluster, Operator
+from tests.support.simulator.cluster import DEFAULTS, JOB, NAMESPACE, Cluster, Operator
+from tests.support.wait import until
 
 Json = dict[str, Any]
 
@@ -403,6 +408,47 @@ async def test_a_running_job_goes_on_when_kueue_is_gone(monkeypatch: pytest.Monk
     await kueue.settle()
     assert status_of(cluster)["phase"] == "Running"
     assert len(kueue.workloads()) == 1
+
+
+async def test_jobs_that_wait_for_a_kueue_that_is_not_there_are_not_in_the_log_and_start_when_it_is_installed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr("elasticjob_operator.work_queue.FIRST_PAUSE_SECONDS", 0.001)
+    cluster, kueue = queued_cluster(3, replicas=2)
+    cluster._body["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "high"
+
+    monkeypatch.setattr("elasticjob_operator.work_queue.LONGEST_PAUSE_SECONDS", 0.01)
+    operator, served = cluster.operator, False
+    create, get = cluster.kube.create, cluster.kube.get
+
+    def check(resource: Resource) -> None:
+        if resource.group == KUEUE_WORKLOADS.group and not served:
+            raise NotFound(404, "", "404 page not found\n")
+
+    async def creating(resource: Resource, namespace: str | None, body: Json) -> Json:
+        check(resource)
+        return await create(resource, namespace, body)
+
+    async def getting(resource: Resource, namespace: str, name: str) -> Json:
+        check(resource)
+        return await get(resource, namespace, name)
+
+    monkeypatch.setattr(cluster.kube, "create", creating)
+    monkeypatch.setattr(cluster.kube, "get", getting)
+    await cluster.create(ELASTIC_JOBS, cluster._body)
+    await operator.watch()
+    queue = WorkQueue(Reconciler(operator.session, operator.store, operator.executor, DEFAULTS).reconcile)
+    try:
+        queue.add(JobKey(NAMESPACE, JOB))
+        await until("some attempts", lambda: queue.results["failed"] > 5)
+        assert [record.getMessage() for record in caplog.records] == []
+        assert (status_of(cluster)["phase"], cluster.kube.pods()) == ("Suspended", [])
+        served = True
+        await cluster.create(KUEUE_PRIORITIES, {"metadata": {"name": "high"}, "value": 7})
+        await until("a Workload", lambda: len(kueue.workloads()) == 1)
+    finally:
+        await queue.abort()
 
 
 async def test_a_new_operator_goes_on_with_the_workloads_that_it_finds() -> None:
