@@ -203,6 +203,11 @@ class SimulatedJob:
             self._known_best[key] = self.world.best(self.now, self._served)
         return self._known_best[key]
 
+    def allow(self, minimum: int, maximum: int) -> None:
+        """Edit the sizes that the job allows."""
+        self.world, self._known_best = replace(self.world, minimum=minimum, maximum=maximum), {}
+        self._scaling = replace(self._scaling, bounds=Bounds(minimum, maximum))
+
     @property
     def scaling(self) -> JobScaling:
         """How the job may be scaled at present."""

@@ -158,6 +158,16 @@ def test_a_settled_size_is_not_left_soon_nor_for_a_finish_time_that_could_not_be
     assert size_for(settled(needed=900.0), 950.0) is None
 
 
+def test_a_larger_maximum_is_used_for_a_finish_time_that_could_not_be_made_with_the_former_one_and_for_no_other() -> (
+    None
+):
+    assert (size_for(replace(settled(needed=900.0), bounded=True), 900.0) or 0) > 8
+    assert size_for(replace(settled(needed=900.0), bounded=True), 900.0, bounds=Bounds(1, 8)) is None
+    made = replace(settled(), bounded=True)
+    assert size_for(made, 700.0) is None
+    assert decide(made, inputs(8, until(10.0, 700.0 * 10 * HOUR))).memory.settled == 8
+
+
 def test_a_size_that_was_measured_too_slow_is_not_tried_for_a_finish_time_whatever_the_curves_say() -> None:
     """Five members share a node with nobody: they are slower than four."""
     objective = until(10.0, 350.0 * 10 * HOUR)

@@ -14,6 +14,7 @@ from bench.autoscale_worlds import (
     HOUR,
     KINDS,
     UNSEEN,
+    Curve,
     Servers,
     World,
     drawn,
@@ -108,6 +109,53 @@ def test_a_neighbour_that_stays_for_half_an_hour_changes_nothing_once_the_size_i
     world = World("disturbed", "for 30 minutes", linear, 8, 16, factor=lambda t: 0.5 if 7200 < t < 9000 else 1.0)
     outcome = SimulatedJob(world).run()
     assert outcome.sizes == [[8, 16]], outcome
+
+
+@pytest.mark.parametrize(("maximum", "size"), [(24, 24), (64, 64), (17, 17)])
+def test_where_the_largest_size_was_the_best_one_a_larger_maximum_is_searched_once(maximum: int, size: int) -> None:
+    job = SimulatedJob(World("raised", f"to {maximum}", linear, 2, 16))
+    assert job.run().sizes == [[2, 4, 8, 16]]
+    job.allow(1, maximum)
+    outcome = job.run(hours=12.0)
+    assert outcome.sizes[-1][-1] == size, outcome
+    assert outcome.most_plans <= 3 + 2, outcome
+    assert job.autoscaler.memory.settled == size
+
+
+@pytest.mark.parametrize(
+    "curve", [linear, input_bound(1600.0), saturating(0.06)], ids=["linear", "bound", "saturating"]
+)
+def test_each_raise_begins_one_search_at_most_and_no_harm_comes_of_it(curve: Curve) -> None:
+    world = World("raised", "again and again", curve, 2, 16)
+    job, steps = SimulatedJob(world), (16, 20, 20, 32, 16, 32, 64)
+    for hour, maximum in enumerate(steps, 1):
+        job.allow(1, max(maximum, job.scaling.desired))
+        job.run(hours=4.0 * hour)
+    outcome = job.outcome
+    assert sum(map(len, outcome.plans)) <= MOST_PLANS, outcome
+    assert outcome.ratio >= 0.95, outcome
+    assert outcome.excess <= 0.4, outcome
+
+
+@pytest.mark.parametrize(
+    ("curve", "edits"),
+    [
+        (linear, [(1, 16)]),
+        (linear, [(4, 16), (2, 16)]),
+        (linear, [(1, 8), (1, 12), (1, 16)]),
+        (saturating(0.2), [(1, 64), (1, 100)]),
+    ],
+    ids=["as before", "minimum", "lowered and set back", "the best size is below the maximum"],
+)
+def test_an_edit_of_the_bounds_that_cannot_matter_begins_no_search(curve: Curve, edits: list[tuple[int, int]]) -> None:
+    job = SimulatedJob(World("edited", "bounds", curve, 2, 16))
+    plans, settled = len(job.run().plans[0]), job.autoscaler.memory.settled
+    assert settled is not None
+    for hour, (minimum, maximum) in enumerate(edits, 5):
+        job.allow(minimum, maximum)
+        job.run(hours=float(hour))
+        assert job.autoscaler.memory.settled == settled
+    assert [len(each) for each in job.outcome.plans] == [plans], job.outcome
 
 
 @pytest.mark.parametrize("hours", [0.5, 2.0, 4.0])

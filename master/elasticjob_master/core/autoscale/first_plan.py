@@ -81,5 +81,6 @@ def compared(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | Sca
     memory = structs.replace(memory, expected=None)
     if abs(memory.rates[now.size] / expected.rate - 1) > _SAME:
         return memory
-    settled = structs.replace(with_settled(memory, now.size), inherited=expected.inherited + 1)
+    bounded = now.size >= now.bounds.maximum
+    settled = structs.replace(with_settled(memory, now.size, bounded=bounded), inherited=expected.inherited + 1)
     return ScalingDecision(f"{facts}: it is the same; settled at {now.size}", settled)

@@ -63,7 +63,7 @@ def settle(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, facts: str
         returned = go_back(memory, now, bounds, found, facts)
         if not returned.changes_nothing:
             return returned
-    after = with_settled(memory, now.size, needed=now.objective.needed)
+    after = with_settled(memory, now.size, bounded=now.size >= bounds.maximum, needed=now.objective.needed)
     bound = f"; {bounds.limit} allows no more than {bounds.maximum}" if now.size == bounds.maximum else ""
     return ScalingDecision(f"{facts}{bound}; settled at {now.size}{_outlook(memory, now)}", after)
 

@@ -1,4 +1,6 @@
-"""When a size is chosen again although the job is as it was: the objective was changed, or its finish time needs it.
+"""When a size is chosen again although the job is as it was.
+
+The objective was changed, its finish time needs it, or the size was the largest one allowed and larger ones are now.
 
 What was measured is kept. So the search begins where the measurements point to, and does not climb once more past sizes
 that are known. The windows that pass between two looks at a finish time are counted, not timed: a clock that is wrong,
@@ -32,6 +34,9 @@ def reopened(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds) -> Scali
         changed, memory = bool(memory.objective), replace(memory, objective=key)
         return _search_again(memory, now, bounds) if changed else memory
     enough = now.objective.enough
+    may_be_too_small = enough is None or memory.rates[now.size] < enough
+    if memory.bounded and memory.settled == now.size < bounds.maximum and may_be_too_small:
+        return begin_search(memory, now.size, heading=1)
     if enough is None:
         return memory
     if memory.settled is None:

@@ -147,6 +147,7 @@ class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
         setting: what else the rates depend on, such as the parameter servers' CPU.
         asked: the size that the auto-scaler requested last, or that the job had when the search began.
         settled: the size found; None while the search goes on.
+        bounded: it is the largest size that was allowed then; larger ones may be better.
         reference: the rate of the settled size, from its first windows.
         needed: the rate that the finish time needed when the search settled; 0: there was none.
         waited: for how many windows since then the size was looked at because of a finish time.
@@ -181,6 +182,7 @@ class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     setting: str = ""
     asked: int | None = None
     settled: int | None = None
+    bounded: bool = False
     reference: float = 0.0
     needed: float = 0.0
     waited: int = 0
@@ -303,13 +305,15 @@ def without_rates_since(memory: ScalingMemory, since: float, size: int) -> Scali
     return memory if len(before) == len(rates) else begin_search(memory.with_rates(before), size)
 
 
-def with_settled(memory: ScalingMemory, size: int, *, needed: float | None = None) -> ScalingMemory:
-    """Return the memory when a search has settled at a size that was measured; see `ScalingMemory.needed`."""
+def with_settled(
+    memory: ScalingMemory, size: int, *, bounded: bool = False, needed: float | None = None
+) -> ScalingMemory:
+    """Return the memory when a search has settled at a size that was measured; see `ScalingMemory`."""
     origin, fruitless = memory.drifted_from, memory.fruitless
     if origin is not None:
         fruitless = fruitless + 1 if abs(size / origin - 1) <= _SAME_SIZE else 0
     memory = replace(memory, drifted_from=None, fruitless=fruitless, needed=needed or 0.0, waited=0)
-    return replace(memory, settled=size, reference=memory.rates[size], strays=())
+    return replace(memory, settled=size, bounded=bounded, reference=memory.rates[size], strays=())
 
 
 def _drift_windows(memory: ScalingMemory, *, faster: bool, settled: bool) -> int:
