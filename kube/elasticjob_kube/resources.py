@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from elasticjob_api import names
+
+from elasticjob_kube.errors import Refused
 
 
 @dataclass(frozen=True)
@@ -23,13 +26,32 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """Return the URL path of the collection, of one object, or of its subresource."""
+        """Return the URL path of the collection, of one object, or of its subresource.
+
+        Args:
+            namespace: None or empty: all namespaces.
+            name: of the object; None: the collection.
+            subresource: None or empty: the object itself.
+
+        Raises:
+            Refused: no object can have this name, as with an empty one, whose path would be that of the collection.
+        """
         parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
         if self.namespaced and namespace:
-            parts += ["namespaces", namespace]
+            parts += ["namespaces", _segment(namespace)]
         parts.append(self.plural)
-        parts += [part for part in (name, subresource) if part]
+        if name is not None:
+            parts.append(_segment(name))
+        if subresource:
+            parts.append(subresource)
         return "/".join(parts)
+
+
+def _segment(name: str) -> str:
+    """Return a name as a part of a path, which leads to no other object, whatever a user has written."""
+    if name in ("", ".", "..") or "/" in name or "%" in name:
+        raise Refused(0, "NoName", f"{name[:80]!r} is no name: give letters, digits and dashes")
+    return quote(name, safe="")
 
 
 PODS = Resource("", "v1", "pods", "Pod")

@@ -1,0 +1,30 @@
+"""Paths of objects: a name leads to the object of this name, or nowhere."""
+
+from __future__ import annotations
+
+import pytest
+from elasticjob_kube.errors import Refused
+from elasticjob_kube.resources import ELASTIC_JOBS, PODS
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "job/status", "nope%0a", "%2e%2e"])
+def test_a_name_that_no_object_can_have_leads_nowhere_and_never_to_the_collection(name: str) -> None:
+    with pytest.raises(Refused, match="is no name"):
+        ELASTIC_JOBS.path("ns", name)
+
+
+def test_a_name_cannot_begin_a_query_nor_be_cut() -> None:
+    assert PODS.path("ns", "a?x=1").endswith("/pods/a%3Fx%3D1")
+    assert PODS.path("ns", "a#b").endswith("/pods/a%23b")
+    assert PODS.path("ns", "a\nb").endswith("/pods/a%0Ab")
+
+
+def test_a_namespace_leads_to_no_other_path() -> None:
+    with pytest.raises(Refused, match="is no name"):
+        PODS.path("../../nodes", "a")
+
+
+def test_paths_are_those_of_the_api() -> None:
+    assert PODS.path() == "/api/v1/pods"
+    assert PODS.path("ns", "a", "log") == "/api/v1/namespaces/ns/pods/a/log"
+    assert ELASTIC_JOBS.path("ns", "a") == "/apis/elasticjob.dev/v1alpha1/namespaces/ns/elasticjobs/a"
