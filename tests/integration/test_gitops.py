@@ -49,10 +49,11 @@ async def test_kstatus_and_argo_cd_see_when_a_job_is_as_git_asks_and_when_it_wil
             await becomes("job", "Current", "Suspended")
             await set_suspend(kube, namespace, False)
             await becomes("job", "Current", "Healthy")
-            for name in await workers(kube, namespace):
+            both = await until("both workers", partial(workers, kube, namespace), lambda names: len(names) == 2)
+            for name in both:
                 await end(kube, namespace, name, 0)
-            await becomes("job", "Current", "Healthy")
-            assert (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]["phase"] == "Succeeded"
+            await phase(kube, namespace, ELASTIC_JOBS, "job", "Succeeded")
+            assert await seen("job") == ("Current", "Healthy")
             failing = job("failing", replicas=1)
             failing["spec"]["replicaSpecs"]["worker"]["restartLimit"] = 0
             await kube.create(ELASTIC_JOBS, namespace, failing)
@@ -78,7 +79,7 @@ async def test_a_manifest_without_replicas_that_is_applied_again_undoes_no_scale
     apply()
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
-        assert len(await workers(kube, namespace)) == 2
+        await until("both workers", partial(workers, kube, namespace), lambda names: len(names) == 2)
         await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=2))
         await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
         await until("the size is written back", partial(replicas, kube, namespace), lambda size: size == 4)

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from elasticjob_api.v1 import agent_pb2 as pb
+from elasticjob_api.v1 import job_pb2
+from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
 
 from tests.support.grpc_agent import Agent
@@ -69,6 +71,13 @@ async def test_a_straggler_becomes_one_plan_and_the_next_master_knows_whom_it_ha
         await set_plan_status(setting, "Executing", "Starting")
         await until("the master knows that", lambda: "standing by: worker 3" in master.log.read_text())
         agents.append(await Agent(3).join(channel))
+
+        async def states() -> list[int]:
+            found = await JobServiceStub(channel).GetMembers(job_pb2.GetMembersRequest())
+            return [member.state for member in found.members]
+
+        joined = [*3 * [pb.MEMBER_STATE_TRAINING], pb.MEMBER_STATE_WAITING]
+        await until("the replacement is there and waits", states, lambda current: current == joined)
         await set_plan_status(setting, "Draining", "Draining", draining=[agents[2].name])
         await until("the straggler's end", agents[2].ended.is_set)
         await until("a world with the new member", lambda: agents[3].running == 2)

@@ -204,7 +204,7 @@ async def test_at_rest_nothing_is_written(cluster: Cluster, kube: Kube, namespac
             await kube.create(ELASTIC_JOBS, namespace, job())
             await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=1))
             await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
-            await until("counted", lambda: _workers_are(kube, namespace, "3/3"))
+            await until("all is done", lambda: _is_at_rest(kube, namespace, "3/3"))
         before, lease = await versions(), (await kube.get(LEASES, namespace, names.OPERATOR))["metadata"]
 
         async def renewed() -> bool:
@@ -223,9 +223,12 @@ async def _names_are(kube: Kube, namespace: str, expected: list[str]) -> bool:
     return await workers(kube, namespace) == expected
 
 
-async def _workers_are(kube: Kube, namespace: str, expected: str) -> bool:
-    status: Json = (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]
-    return bool(status["workers"] == expected and status["phase"] == "Running")
+async def _is_at_rest(kube: Kube, namespace: str, expected: str) -> bool:
+    """Whether the status has all that is to come: of the members, the master, the plan and the last change."""
+    job: Json = await kube.get(ELASTIC_JOBS, namespace, "job")
+    status = job["status"]
+    is_done = status["observedGeneration"] == job["metadata"]["generation"] and "currentPlan" not in status
+    return is_done and (status["workers"], status["phase"]) == (expected, "Running") and "masterAddress" in status
 
 
 async def _quota_is_counted(kube: Kube, quota: Resource, namespace: str) -> Any:

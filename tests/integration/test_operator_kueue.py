@@ -139,7 +139,7 @@ async def test_a_job_starts_when_it_has_quota_and_its_quota_is_free_when_it_has_
             await end(kube, namespace, name, 0)
         await phase(kube, namespace, ELASTIC_JOBS, "first", "Succeeded")
         await settled(kube, namespace, 2, "second")
-        assert await usage(kube, namespace) == "300m"
+        await until("the quota of the second", lambda: usage(kube, namespace), lambda found: found == "300m")
 
 
 @pytest.mark.parametrize(("cpu", "gates"), [("600m", ELASTIC), ("800m", {})], ids=["elastic", "others"])

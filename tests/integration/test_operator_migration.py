@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.fake_kubelet import kubelet
-from tests.support.operator_process import Json, job, made, operator, phase, workers
+from tests.support.operator_process import Json, job, made, operator, phase, status_of, workers
 from tests.support.wait import until
 
 pytestmark = pytest.mark.thorough
@@ -98,7 +99,8 @@ async def test_deleting_a_scale_out_that_is_executed_brings_the_job_back(
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"):
         async with kubelet(kube, namespace):
             await kube.create(ELASTIC_JOBS, namespace, job())
-            await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+            status = partial(status_of, kube, namespace, ELASTIC_JOBS, "job")
+            await until("both workers are ready", status, lambda found: found.get("workers") == "2/2")
         await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=2))
 
         async def grown() -> bool:
