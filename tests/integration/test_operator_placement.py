@@ -125,7 +125,7 @@ async def test_members_on_sick_nodes_are_replaced_by_pods_that_may_run_on_none_o
             await until("both are replaced", lambda: workers(kube, namespace), replaced, seconds=120)
             plans = await disruptions(kube, namespace)
             assert {plan["status"]["phase"] for plan in plans} == {"Succeeded"}, plans
-            last = plans[-1]["status"]["createdPods"][-1]
+            last = (await workers(kube, namespace))[-1]  # by its index: the one that was made when both were known
             affinity = (await kube.get(PODS, namespace, last))["spec"]["affinity"]["nodeAffinity"]
             (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
             assert [field["values"] for field in term["matchFields"]] == [[node] for node in sorted(nodes)]

@@ -56,11 +56,14 @@ async def test_pods_whose_labels_or_owners_are_edited_are_replaced_whether_an_op
         names_of_one_order = ("job-master-2", "job-worker-0-3", "job-worker-1-4")
         await pods_are(*names_of_one_order, or_else=("job-master-2", "job-worker-0-4", "job-worker-1-3"))
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
-        notes = " ".join(
-            each["note"] for each in (await kube.list(EVENTS, namespace))["items"] if each["reason"] == "PodTampered"
-        )
-    for name in ("job-worker-0 ", "job-worker-1 ", "job-master ", "job-worker-1-2 ", "job-worker-0-1 "):
-        assert f"{name}is deleted, since" in notes
+
+        async def missing() -> set[str]:
+            events = (await kube.list(EVENTS, namespace))["items"]
+            notes = " ".join(each["note"] for each in events if each["reason"] == "PodTampered")
+            return {name for name in tampered if f"{name} is deleted, since" not in notes}
+
+        tampered = ("job-worker-0", "job-worker-1", "job-master", "job-worker-1-2", "job-worker-0-1")
+        await until("an event for each", missing, lambda left: not left)
     assert not (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"].get("restarts")
 
 

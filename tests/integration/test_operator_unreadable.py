@@ -88,9 +88,14 @@ def conditions(cluster: Cluster, namespace: str, resource: Resource, name: str) 
     return read
 
 
-async def reasons_of_events(kube: Kube, namespace: str, name: str) -> list[str]:
-    listed = (await kube.list(EVENTS, namespace))["items"]
-    return [event["reason"] for event in listed if event["regarding"]["name"] == name]
+async def one_event(kube: Kube, namespace: str, name: str, reason: str) -> None:
+    """Wait until there is an event about an object, which is the only one."""
+
+    async def reasons() -> list[str]:
+        listed = (await kube.list(EVENTS, namespace))["items"]
+        return [event["reason"] for event in listed if event["regarding"]["name"] == name]
+
+    assert await until(f"an event about {name}", reasons) == [reason]
 
 
 async def test_an_object_nested_too_deeply_is_set_aside_with_a_condition_and_all_others_go_on(
@@ -122,7 +127,7 @@ async def test_an_object_nested_too_deeply_is_set_aside_with_a_condition_and_all
             ]
             assert found["reason"] == "CannotBeDecoded"
             assert "levels deep" in found["message"]
-            assert await reasons_of_events(kube, namespace, name) == ["Unreadable"]
+            await one_event(kube, namespace, name, "Unreadable")
         assert conditions(cluster, namespace, ELASTIC_JOBS, "listed")()["Reviewed"] == foreign
         await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="bystander", count=1))
         await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
@@ -153,7 +158,7 @@ async def test_a_job_that_the_operator_fails_on_says_so_until_it_does_not_and_ot
         ]
         assert found["reason"] == "TypeError"
         assert "the operator cannot work on this job" in found["message"]
-        assert await reasons_of_events(kube, namespace, "odd") == ["ReconcileFailed"]
+        await one_event(kube, namespace, "odd", "ReconcileFailed")
         await phase(kube, namespace, ELASTIC_JOBS, "bystander", "Running")
         assert "phase" not in await status_of(kube, namespace, ELASTIC_JOBS, "odd")
 
