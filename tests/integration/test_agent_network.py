@@ -99,7 +99,7 @@ async def job(tmp_path: Path) -> AsyncIterator[Job]:
         agents = []
         for index in range(2):
             more = {names.ENV_TOKEN: TOKEN, names.ENV_CA: certificates()[0], names.ENV_DRAIN_SECONDS: "5"}
-            environment = agent_environment(more, index=index, master=host)
+            environment = agent_environment(more, index=index, master=host, address=host)
             with (tmp_path / f"agent-{index}.log").open("wb") as log:
                 command = [AGENT, "run", "--", sys.executable, str(script), str(tmp_path / f"started-{index}")]
                 process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=log, stderr=log)

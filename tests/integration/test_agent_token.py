@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 from elasticjob_api import names
 
-from tests.support.agent_process import AGENT, SECONDS, agent_environment
+from tests.support.agent_process import AGENT, agent_environment
 from tests.support.master_process import TOKEN, certificates, run_master
+from tests.support.wait import SECONDS
 
 SEARCH = """
 import ctypes, json, os, sys
@@ -77,7 +78,7 @@ _subnets = itertools.count()
 
 async def search(folder: Path, agent: str, python: str, *before: str) -> dict[str, Any]:
     """Run an agent below the given command, and in its training process the search; return what that has found."""
-    address = f"127.{200 + next(_subnets)}.{os.getpid() % 250}.{os.getpid() // 250 % 250 + 1}"
+    address = f"127.{67 + next(_subnets)}.{os.getpid() % 250}.{os.getpid() // 250 % 250 + 1}"
     credentials = {names.ENV_TOKEN: TOKEN, names.ENV_CA: certificates()[0]}
     options = ("--standalone", "--framework=jax", "--min=1", "--workers=1")
     async with run_master(folder, *options, ports=(names.GRPC_PORT, 0), address=address):

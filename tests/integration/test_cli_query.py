@@ -6,7 +6,6 @@ import asyncio
 import base64
 import json
 import os
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,6 +22,7 @@ from elasticjob_api.v1 import agent_pb2, agent_pb2_grpc, shards_pb2, shards_pb2_
 from elasticjob_kube.resources import CONFIG_MAPS, ELASTIC_JOBS, ROLE_BINDINGS, ROLES, SECRETS, SERVICE_ACCOUNTS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
+from elasticjob_localcluster.controlplane.ports import free_port
 from elasticjob_operator.certificates import new_job_secrets
 from elasticjob_operator.core.manifests.infrastructure import query_config_map
 
@@ -97,11 +97,6 @@ async def running_master(namespace: str, secrets: dict[str, bytes], port: int) -
         if process.returncode is None:
             process.terminate()
         await asyncio.wait_for(process.wait(), SECONDS)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 async def one_member(channel: grpc.aio.Channel, secrets: dict[str, bytes]) -> None:

@@ -148,7 +148,7 @@ def test_the_overlay_in_the_documentation_sets_both_images(tools: Tools, tmp_pat
 
 def test_the_manifests_are_what_the_chart_renders() -> None:
     command = [sys.executable, "-m", "tools.render_deploy", "--check"]
-    done = subprocess.run(command, cwd=DEPLOY.parent, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=DEPLOY.parent, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import CONFIG_MAPS
 from elasticjob_kube.session import Json, Kube, connect
 from elasticjob_localcluster.cluster import Cluster
+from elasticjob_localcluster.controlplane.ports import free_port
 
 from tests.support.tcp_proxy import CuttableProxy, cuttable_proxy
 from tests.support.wait import until
@@ -32,9 +32,7 @@ class Thing(msgspec.Struct):
 @asynccontextmanager
 async def session_through_proxy(cluster: Cluster, directory: Path) -> AsyncIterator[tuple[CuttableProxy, Kube]]:
     """A session whose connections go through a proxy, and whose watches are short."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     config: Json = yaml.safe_load(cluster.kubeconfig.read_text())
     config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
     path = directory / "through-proxy.kubeconfig"

@@ -20,6 +20,7 @@ from elasticjob_api import names
 from elasticjob_api.times import format_time
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import job_pb2
+from elasticjob_api.v1.agent_pb2_grpc import AgentServiceStub
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_kube.errors import TryLater
 from elasticjob_kube.resources import (
@@ -42,14 +43,16 @@ from tests.support.wait import until
 
 
 async def train(agents: list[Agent], rate: Callable[[int], float]) -> None:
-    """Report steps for ever, as fast as the curve says for the present world."""
-    step = 0
+    """Report steps for ever, as fast as the curve says for the present world, also where a step takes longer."""
+    step, last = 0, time.monotonic() - 0.1
     while True:
         step += 1
         here = [agent for agent in agents if agent.running and not agent.ended.is_set()]
+        now = time.monotonic()
+        seconds, last = now - last, now
         for agent in here:
-            share = rate(len(here)) * 0.1 / len(here)
-            report = pb.StepReport(round=agent.running, step=step, total_steps=10_000, samples=share, seconds=0.1)
+            share = rate(len(here)) * seconds / len(here)
+            report = pb.StepReport(round=agent.running, step=step, total_steps=10_000, samples=share, seconds=seconds)
             await agent.send(step=report)
         await asyncio.sleep(0.1)
 
@@ -315,10 +318,16 @@ async def test_a_killed_master_goes_on_from_its_config_map(setting: Setting) -> 
         assert [len(agent.started) for agent in agents] == [1, 1], "training was not touched"
 
 
+async def make_it_write(channel: grpc.aio.Channel) -> None:
+    """Give a master something to write, by which it finds another one; it may end before it has answered."""
+    with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        await AgentServiceStub(channel).Register(Agent(0).registration(), timeout=20)
+
+
 async def test_a_second_master_makes_the_first_one_end(setting: Setting) -> None:
     async with setting.master() as first, first.channel() as channel, setting.master():
         first.ends_with = 1
-        await Agent(0).join(channel)
+        await make_it_write(channel)
         async with asyncio.timeout(20):
             await first.process.wait()
         assert b"was written by another master" in first.log.read_bytes()
@@ -415,7 +424,7 @@ async def test_the_second_master_survives_the_first_one_also_when_the_state_is_m
         async with setting.master() as second:
             first.ends_with = 1
             await make_config_map_anew(setting)
-            await Agent(0).join(channel)
+            await make_it_write(channel)
             async with asyncio.timeout(40):
                 await first.process.wait()
             assert b"was written by another master" in first.log.read_bytes()

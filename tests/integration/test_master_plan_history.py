@@ -13,8 +13,7 @@ from elasticjob_kube.resources import CONFIG_MAPS, SCALE_PLANS
 from elasticjob_master.core.stored_state import decode
 
 from tests.support.master_on_kubernetes import JOB, Setting
-from tests.support.master_process import SECONDS
-from tests.support.wait import until
+from tests.support.wait import SECONDS, until
 
 KIND = {"apiVersion": SCALE_PLANS.api_version, "kind": SCALE_PLANS.kind}
 

@@ -27,8 +27,8 @@ from elasticjob_master.server.services.job import MOST_WATCHES
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from tests.support.grpc_agent import Agent, world_of_two
-from tests.support.master_process import SECONDS, STANDALONE, TOKEN, Master, certificates, run_master
-from tests.support.wait import until
+from tests.support.master_process import STANDALONE, TOKEN, Master, certificates, run_master
+from tests.support.wait import SECONDS, until
 
 
 async def report(agent: Agent, step: int) -> None:
@@ -99,6 +99,11 @@ async def test_progress_has_steps_per_second_and_the_remaining_time(channel: grp
         for agent in (first, second):
             await report(agent, step)
     stub = JobServiceStub(channel)
+
+    async def steps() -> list[int]:
+        return [member.step for member in (await stub.GetMembers(job_pb2.GetMembersRequest())).members]
+
+    await until("the last report of both", steps, lambda found: found == [3, 3])
     async for progress in stub.WatchProgress(job_pb2.WatchProgressRequest(), timeout=SECONDS):
         if progress.step == 3 and progress.samples_per_second > 19:
             break
@@ -123,16 +128,15 @@ async def test_the_history_names_who_joined_failed_and_left(channel: grpc.aio.Ch
     last = first.running
     await replacement.send(leaving=pb.Leaving())
     await until("a world of one again", lambda: first.running > last)
-    found = await events(channel)
-    for expected in (
+    expected = {
         ("MemberRegistered", f"{second.name} at 127.0.1.2"),
         ("WorldFormed", "round 1 with 2 members"),
         ("ProcessFailed", f"{second.name} in round 1: exit code 7"),
         ("MemberLeft", f"{second.name}: ended with its process"),
         ("MemberLeft", f"{replacement.name}: drained"),
         ("WorldFormed", f"round {first.running} with 1 members"),
-    ):
-        assert expected in found, found
+    }
+    found = await until("all events", lambda: events(channel), lambda found: expected <= set(found))
     [lost] = [message for reason, message in found if reason == "MemberLost"]
     assert lost.startswith(f"{third.name}: last heard of")
 

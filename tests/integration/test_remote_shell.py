@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import grpc.aio
-import psutil
 import pytest
 import pytest_asyncio
 from elasticjob_agent.remote_shell import ssh
@@ -24,6 +23,9 @@ from elasticjob_api.v1.discovery_pb2_grpc import DiscoveryServiceServicer, add_D
 from elasticjob_api.v1.remote_shell_pb2_grpc import RemoteShellServiceStub, add_RemoteShellServiceServicer_to_server
 from elasticjob_master.controller import Controller
 from elasticjob_master.server.services.remote_shell import RemoteShellService
+
+from tests.support.agent_process import alive
+from tests.support.wait import until
 
 SECONDS = 60.0
 HOST = "job-worker-0"
@@ -139,9 +141,7 @@ async def first_line(process: asyncio.subprocess.Process) -> bytes:
 
 
 async def gone(pid: int) -> None:
-    async with asyncio.timeout(SECONDS):
-        while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-            await asyncio.sleep(0.05)
+    await until("the process is gone", lambda: not alive(pid))
 
 
 async def test_output_exit_code_and_an_empty_standard_input_are_those_of_the_command(job: Job) -> None:

@@ -15,8 +15,9 @@ from typing import Any
 
 from elasticjob_api import names
 
+from tests.support.wait import SECONDS
+
 AGENT = str(Path(sys.executable).with_name("elasticjob-agent"))
-SECONDS = 20
 Run = Callable[..., Any]
 """Starts an agent with a command; the options `program` and more environment variables go by name."""
 
@@ -112,6 +113,6 @@ def alive(pid: int) -> bool:
     """Whether a process is there and has not ended."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter where it ends between opening and reading
         return False
     return state != "Z"

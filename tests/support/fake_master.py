@@ -14,7 +14,7 @@ from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import agent_pb2_grpc, discovery_pb2, discovery_pb2_grpc, shards_pb2, shards_pb2_grpc
 
-SECONDS = 20
+from tests.support.wait import SECONDS
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Received:
             return await asyncio.wait_for(found(), SECONDS)
         except TimeoutError:
             kinds = [m for m in self.messages if m.WhichOneof("message") != "heartbeat"]
-            pytest.fail(f"the agent has not sent what was waited for; it sent {kinds}")
+            pytest.fail(f"within {SECONDS:g} s the agent has not sent what was waited for; it sent {kinds}")
 
 
 class FakeMaster(

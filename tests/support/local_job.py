@@ -27,7 +27,8 @@ class LocalJob:
         self.folder = folder
         self.name = name
         self.framework = framework
-        self.subnet = f"127.{78 + os.getpid() % 100}.{os.getpid() // 100 % 250}"
+        # Below those of the fake masters, and of other tests with agents.
+        self.subnet = f"127.{8 + os.getpid() % 50}.{os.getpid() // 50 % 250}"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start_master(self, least: int = 2, *options: str) -> None:

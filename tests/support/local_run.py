@@ -113,18 +113,19 @@ class LocalRun:
 
     def left(self) -> list[str]:
         """Return the commands of all processes that a run of this test has begun, and folders of runs."""
-        found = [" ".join(process.cmdline()) for process in psutil.process_iter() if self._is_ours(process)]
+        found = [command for process in psutil.process_iter() if (command := self._command(process))]
         return found + [path.name for path in self.runs.glob("[a-z]*")]
 
     def wait_until_nothing_is_left(self) -> None:
         """Wait until neither processes nor folders of runs are left."""
         wait_until("nothing is left", self.left, lambda left: not left, seconds=SECONDS, explain=self.log)
 
-    def _is_ours(self, process: psutil.Process) -> bool:
+    def _command(self, process: psutil.Process) -> str:
+        """Return the command of a process that a run of this test has begun; empty for any other, and once it ends."""
         try:
-            return process.environ().get(_MARK) == str(self.folder)
+            return " ".join(process.cmdline()) if process.environ().get(_MARK) == str(self.folder) else ""
         except (psutil.NoSuchProcess, psutil.AccessDenied):
-            return False
+            return ""
 
 
 @contextmanager

@@ -18,9 +18,9 @@ import grpc.aio
 from elasticjob_api import names
 
 from tests.support.self_signed import self_signed
+from tests.support.wait import SECONDS
 
 TOKEN = "a-token-of-these-tests"
-SECONDS = 20.0
 STANDALONE = ("--standalone", "--framework=jax", "--min=1", "--workers=2")
 """Options of a master without Kubernetes whose first world has two members."""
 
