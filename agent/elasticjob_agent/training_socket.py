@@ -80,7 +80,7 @@ class TrainingSocket:
         self._proxy = MasterProxy(channel, pod_uid)
         self._on_report = on_report
         self._on_world_taken = on_world_taken
-        self._folder = Path(tempfile.mkdtemp(prefix="elasticjob-", dir=writable_directory.path()))
+        self._folder = Path(tempfile.mkdtemp(prefix="elasticjob-", dir=writable_directory.path_for_sockets()))
         self._connections: set[_Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None

@@ -54,6 +54,17 @@ async def test_a_command_that_is_not_there_is_named_before_anything_starts(fake_
     assert fake_master.registered == []
 
 
+async def test_a_long_path_of_the_directory_for_temporary_files_leaves_room_for_the_socket(
+    fake_master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
+    (long := tmp_path / ("x" * 100)).mkdir()
+    agent = await run(*python(tmp_path, "import elasticjob; print(elasticjob.may_commit())"), TMPDIR=str(long))
+    await fake_master.begin(1)
+    assert (await fake_master.exited(1)).exit_code == 0
+    await fake_master.order(exit=pb.Exit())
+    assert (await agent.end())[1] == "True\n"
+
+
 async def test_a_command_that_is_not_executable_is_named(run: Run, tmp_path: Path) -> None:
     (tmp_path / "plain").write_text("text")
     agent = await run(str(tmp_path / "plain"))
