@@ -67,11 +67,16 @@ async def forward(cluster: Cluster, pod: str, port: int, *, local_port: int = 0)
     """
     forwarding = Forwarding()
     connections: set[asyncio.Task[None]] = set()
+    over = False
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if over:  # it was accepted just before
+            writer.close()
+            return
         task = asyncio.create_task(forwarding.carry(cluster, pod, port, reader, writer))
         connections.add(task)
         task.add_done_callback(connections.discard)
+        task.add_done_callback(lambda _: writer.close())  # also of one that is cancelled before it has begun
 
     try:
         server = await asyncio.start_server(connected, "127.0.0.1", local_port)
@@ -81,6 +86,7 @@ async def forward(cluster: Cluster, pod: str, port: int, *, local_port: int = 0)
     try:
         yield forwarding
     finally:
+        over = True
         server.close()
         for task in connections:
             task.cancel()
