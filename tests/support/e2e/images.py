@@ -15,6 +15,8 @@ TRAINER = os.environ.get("ELASTICJOB_TRAINER_IMAGE", MASTER)
 """For the tests' own small trainings: `python` and `elasticjob-agent` on the PATH is all that they need."""
 DIGITS = os.environ.get("ELASTICJOB_DIGITS_IMAGE", "localhost/elasticjob-digits:dev")
 """The digits example, from examples/digits/Dockerfile."""
+PYTHON = os.environ.get("ELASTICJOB_PYTHON_IMAGE", "localhost/python:3.11-slim")
+"""Python, and nothing of this project, as what is submitted needs it."""
 PLAIN = os.environ.get("ELASTICJOB_PLAIN_IMAGE", "localhost/busybox:1")
 """Any image with a shell and without our programs."""
 EMPTY = os.environ.get("ELASTICJOB_EMPTY_IMAGE", "localhost/pause:1")
