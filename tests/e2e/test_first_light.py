@@ -10,6 +10,7 @@ from elasticjob_api.v1 import job_pb2
 from elasticjob_cli.demo.observer import JobObserver
 
 from tests.support.e2e.sandbox import Sandbox, digits
+from tests.support.wait import until
 
 pytestmark = pytest.mark.thorough
 
@@ -47,10 +48,10 @@ async def test_training_goes_on_through_kill_9_of_the_operator_and_of_the_master
         step = await training(observer, 2)
         sandbox.operator.kill()
         step = await training(observer, 2, beyond=step)
+        starts = observer.status.master_starts
         master = sandbox.processes("digits-master")[0]
         master.send_signal(signal.SIGKILL)
         sandbox.operator.start()
-        starts = observer.status.master_starts
         await observer.until("a new master", lambda: observer.status.master_starts > starts, seconds=SECONDS)
         assert observer.status.round == 1, "the world was formed anew although only the master had gone"
         await training(observer, 2, beyond=step)
@@ -58,9 +59,14 @@ async def test_training_goes_on_through_kill_9_of_the_operator_and_of_the_master
         assert observer.job is not None
         progress = observer.job.status.progress
         assert progress is not None
-        assert progress.step == progress.total_steps, "a step was lost or done twice"
-        assert progress.metrics["accuracy"] >= 0.95
         total = progress.total_steps
+
+        # What the master writes and sends last comes after the job's phase, and apart from the end of its pod.
+        def last_status_written() -> bool:
+            last = observer.job.status.progress if observer.job else None
+            return last is not None and last.step == total and last.metrics["accuracy"] >= 0.95
+
+        await observer.until(f"step {total}, so that none was lost or done twice", last_status_written, seconds=30)
         await observer.until(
             "every shard done", lambda: [d.done for d in observer.status.datasets] == [total], seconds=30
         )
@@ -82,7 +88,11 @@ async def test_a_killed_worker_is_replaced_under_its_index_by_a_new_name_and_tra
 
 async def test_deleting_a_job_in_the_middle_of_training_leaves_no_object_behind(sandbox: Sandbox, folder: Path) -> None:
     kinds = "ej,sp,scalein,scaleout,pods,services,secrets,configmaps,serviceaccounts,roles,rolebindings,endpointslices"
-    before = set(sandbox.kubectl("get", kinds, "-o", "name").split())
+
+    def present() -> set[str]:
+        return set(sandbox.kubectl("get", kinds, "-o", "name").split())
+
+    before = present()
     sandbox.apply(digits(epochs=1000, checkpoints=folder))
     async with sandbox.observe("digits") as observer:
         await training(observer, 2)
@@ -97,16 +107,5 @@ async def test_deleting_a_job_in_the_middle_of_training_leaves_no_object_behind(
         await training(observer, 3)
         sandbox.kubectl("delete", "ej", "digits")
         await observer.until("all pods gone", lambda: not observer.pods, seconds=SECONDS)
-        sandbox.kubectl("wait", "--for=delete", "scaleout/more", "--timeout=60s")
-        sandbox.kubectl("wait", "--for=delete", "sp", "--all", "--timeout=60s")
-        for name in ("service/digits-master", "secret/digits-master", "configmap/digits-master-state"):
-            sandbox.kubectl("wait", "--for=delete", name, "--timeout=60s")
-        for name in (
-            "role/digits-master",
-            "rolebinding/digits-master",
-            "serviceaccount/digits-master",
-            "service/digits",
-        ):
-            sandbox.kubectl("wait", "--for=delete", name, "--timeout=60s")
-    left = set(sandbox.kubectl("get", kinds, "-o", "name").split()) - before
-    assert not {name for name in left if not name.startswith("endpointslice")}
+        # The garbage collector takes the objects one by one, in no order.
+        await until("nothing left", present, lambda found: found <= before)

@@ -70,8 +70,8 @@ def test_a_quota_used_up_in_mid_scale_out_ends_the_plan_with_its_message_and_the
     user.request("ScalePlan", "kept", createPods=[{"role": "worker"}] * 2, timeoutSeconds=8)
     assert "1 of 2 new members are not ready" in partly(user, "kept")
     assert "exceeded quota: few, requested: pods=1, used: pods=5, limited: pods=5" in partly(user, "kept")
-    assert user.status()["workers"] == "4/5"
-    assert "exceeded quota: few" in user.status()["message"]
+    user.wait("ej/counted", ".status.workers", "4/5")
+    user.until("the reason in the job's message", lambda: "exceeded quota: few" in user.status()["message"])
     wait_for_progress(user)
     user.kubectl("delete", "quota", "few")
     user.until("the other one, as soon as there is room", lambda: user.at_rest(5))

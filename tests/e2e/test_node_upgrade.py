@@ -58,6 +58,7 @@ def test_another_operator_other_definitions_and_another_master_take_over_and_no_
 ) -> None:
     user = KubectlUser(sandbox, "kept", folder)
     training = job("kept", folder, replicas=2, image=images.EARLIER_MASTER or "none")
+    training["spec"]["runPolicy"]["startPolicy"] = "AllReady"  # the first world is of two, however late one of them is
     with without_operator(sandbox):
         define(sandbox, earlier / "crds")
         with operator_of(earlier, sandbox):

@@ -45,8 +45,9 @@ def volumes(sandbox: Sandbox, folder: Path, count: int) -> Iterator[str]:
 
 async def test_a_member_finds_its_own_data_again_when_its_pod_is_replaced(sandbox: Sandbox, folder: Path) -> None:
     script = """
-        echo "$(hostname) found $(cat /data/mine)"
+        found=$(cat /data/mine)
         hostname > /data/mine
+        echo "$(hostname) found $found"
         until [ -e /data/end ]; do sleep 0.1; done
     """
     made = plain_job(images.PLAIN, ["sh", "-c", script])

@@ -76,13 +76,13 @@ def user(user_of: KubectlUserOf) -> KubectlUser:
 
 
 def test_kubectl_scale_becomes_a_plan_and_the_spec_and_the_pods_agree(user: KubectlUser) -> None:
-    before = user.begin(2)
+    before, plans = user.begin(2), plan_names(user)
     user.kubectl("scale", "ej/sized", "--replicas=3")
     user.runs_with(3)
     assert before.items() < user.pods().items(), "a worker that stays was replaced"
-    last = max(user.items("sp"), key=lambda plan: plan["status"]["startTime"])
-    assert (last["spec"]["source"], last["status"]["phase"]) == ("Spec", "Succeeded")
-    assert last["status"]["createdPods"] == [*(set(user.pods()) - set(before))]
+    (plan,) = plans_since(user, plans)
+    assert (plan["spec"]["source"], plan["status"]["phase"]) == ("Spec", "Succeeded")
+    assert plan["status"]["createdPods"] == [*(set(user.pods()) - set(before))]
 
 
 @pytest.mark.thorough
@@ -127,7 +127,7 @@ def test_a_scale_in_by_name_takes_that_worker_and_no_other_and_the_training_goes
 
 
 def test_a_role_without_an_agent_comes_and_goes_while_the_workers_train_on_untouched(user: KubectlUser) -> None:
-    before, worlds = user.begin(2), user.worlds()
+    before, worlds, plans = user.begin(2), user.worlds(), plan_names(user)
     container = {"name": "store", "image": images.TRAINER, "command": ["sleep", "600"], "resources": RESOURCES}
     store = {"agent": "None", "replicas": 2, "template": {"spec": {"containers": [container]}}}
     with_roles(user, store=store)
@@ -136,8 +136,11 @@ def test_a_role_without_an_agent_comes_and_goes_while_the_workers_train_on_untou
     user.until("the store is gone", lambda: not role_status(user, "store") and not role_pods(user, "store"))
     assert user.pods() == before, "a worker was replaced"
     assert user.worlds() == worlds, "the world has changed"
-    plans = sorted(user.items("sp"), key=lambda plan: str(plan["status"].get("startTime")))[-2:]
-    assert [(plan["spec"]["source"], plan["status"]["phase"]) for plan in plans] == [("Spec", "Succeeded")] * 2
+
+    def done() -> list[tuple[str, str]]:
+        return [(plan["spec"]["source"], plan["status"].get("phase", "")) for plan in plans_since(user, plans)]
+
+    user.until("the end of both plans", lambda: done() == [("Spec", "Succeeded")] * 2)
 
 
 def test_a_role_with_an_agent_joins_the_world_and_leaves_it_with_its_work_saved(user: KubectlUser) -> None:
@@ -559,6 +562,15 @@ def scale_out(user: KubectlUser, name: str) -> None:
     user.request("ScaleOut", name, count=1)
     user.wait(f"scaleout/{name}", ".status.phase", "Scaling")
     user.until("a pod that waits for a node", lambda: len(user.pods()) == 2)
+
+
+def plan_names(user: KubectlUser) -> set[str]:
+    return {plan["metadata"]["name"] for plan in user.items("sp")}
+
+
+def plans_since(user: KubectlUser, before: set[str]) -> list[Json]:
+    """Return the plans that were not there before."""
+    return [plan for plan in user.items("sp") if plan["metadata"]["name"] not in before]
 
 
 def index(pod: str) -> int:

@@ -9,6 +9,7 @@ import elasticjob
 def main() -> None:
     """Count to N."""
     total = int(sys.argv[1])
+    print("begins", flush=True)
     for step in range(1, total + 1):
         time.sleep(0.05)
         elasticjob.report_step(step, total=total, samples=1, metrics={"loss": 1 / step})

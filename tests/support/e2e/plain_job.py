@@ -10,7 +10,7 @@ _RESOURCES = {"cpu": "200m", "memory": "128Mi"}
 
 
 def plain_job(image: str, command: list[str], **spec: object) -> Json:
-    """Return a job of two workers that says nothing of the agent."""
+    """Return a job that says nothing of the agent, and begins with two workers however late one of them is."""
     container = {
         "name": "train",
         "image": image,
@@ -25,7 +25,7 @@ def plain_job(image: str, command: list[str], **spec: object) -> Json:
         "metadata": {"name": "plain"},
         "spec": {
             "framework": "custom",
-            "runPolicy": {"cleanPodPolicy": "None"},
+            "runPolicy": {"cleanPodPolicy": "None", "startPolicy": "AllReady"},
             "replicaSpecs": {"worker": {**worker, "template": {"spec": {"containers": [container], **spec}}}},
         },
     }

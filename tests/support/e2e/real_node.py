@@ -15,6 +15,7 @@ from tests.support.e2e import images
 from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.scaling_jobs import of_workers
+from tests.support.wait import wait_until
 
 Json = dict[str, Any]
 COUNTING = Path(__file__).with_name("counting_training.py")
@@ -90,10 +91,6 @@ class PodRecorder:
             if "terminated" in status["state"]
         }
 
-    def first(self, job: str, holds: Callable[[str, Json], bool]) -> int | None:
-        """Return the position of the first event for which a condition holds."""
-        return next((at for at, (kind, pod) in enumerate(self.states(job)) if holds(kind, pod)), None)
-
     def assert_one_pod_per_index(self, job: str) -> None:
         """Assert that each index got its next pod only after the last one had ended or was deleted."""
         alive: dict[str, set[str]] = {}
@@ -106,24 +103,32 @@ class PodRecorder:
 
 @contextmanager
 def record_pods(sandbox: Sandbox, folder: Path) -> Iterator[PodRecorder]:
-    """Watch the pods of a test's namespace while in the block."""
-    record = folder / "pods.json"
-    with recorded(sandbox, record, "get", "pods", "--watch", "--output-watch-events", "-o", "json"):
+    """Watch the pods of a test's namespace while in the block, from its beginning on, however late kubectl starts."""
+    record, path = folder / "pods.json", f"/api/v1/namespaces/{sandbox.namespace}/pods"
+    there = json.loads(sandbox.kubectl("get", "--raw", path))
+    record.write_text("".join(json.dumps({"type": "ADDED", "object": pod}) + "\n" for pod in there["items"]))
+    since = f"{path}?watch=true&resourceVersion={there['metadata']['resourceVersion']}"
+    with recorded(sandbox, record, "get", "--raw", since):
         yield PodRecorder(record)
 
 
 @contextmanager
 def follow_logs(sandbox: Sandbox, folder: Path, pod: str) -> Iterator[Callable[[], str]]:
-    """Follow a pod's log, to be read after the pod was deleted; yields a function that returns all of it."""
+    """Follow the log of a pod that has written something, to be read after the pod was deleted.
+
+    Yields a function that returns all of it.
+    """
     record = folder / f"{pod}.log"
+    record.touch()
     with recorded(sandbox, record, "logs", "--follow", pod):
+        wait_until(f"the log of {pod} is followed", record.read_text)
         yield record.read_text
 
 
 @contextmanager
 def recorded(sandbox: Sandbox, record: Path, *arguments: str) -> Iterator[None]:
-    """Write what kubectl prints to a file while in the block."""
-    with record.open("wb") as output:
+    """Append what kubectl prints to a file while in the block."""
+    with record.open("ab") as output:
         following = subprocess.Popen(sandbox.command(*arguments), stdout=output)
         try:
             yield

@@ -93,9 +93,13 @@ async def new_sandbox(cluster: TargetCluster) -> AsyncIterator[Sandbox]:
 
 
 def digits(*, epochs: int, checkpoints: Path, **spec: object) -> Json:
-    """Return the job of examples/digits.yaml, shorter, with its checkpoints in a directory of the test."""
+    """Return the job of examples/digits.yaml, shorter, with its checkpoints in a directory of the test.
+
+    It begins with both workers, however late one of them is.
+    """
     job: Json = yaml.safe_load((EXAMPLES / "digits.yaml").read_text())
     job["spec"].update(spec)
+    job["spec"]["runPolicy"]["startPolicy"] = "AllReady"
     pod = job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
     container = pod["containers"][0]
     container["image"] = images.DIGITS
