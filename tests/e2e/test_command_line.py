@@ -77,6 +77,7 @@ def test_a_job_is_watched_scaled_suspended_resumed_and_stopped_by_the_command_li
         f"{source} worker {before} to {after} Succeeded"
         for source, before, after in (("Manual", 1, 3), ("ScaleIn", 3, 2), ("ScaleOut", 2, 3), ("ScaleIn", 3, 2))
     ]
+    kubectl.until("an event of the last plan", lambda: "ScalingSucceeded" in user.out("events", "digits"))
     page = user.out("describe", "digits")
     for text in (f"{sandbox.namespace}/digits", "Running", *kubectl.pods(), "1 to 6", "ScalingSucceeded"):
         assert text in page
@@ -92,7 +93,7 @@ def test_a_job_is_watched_scaled_suspended_resumed_and_stopped_by_the_command_li
     user.out("stop", "digits", "--wait", "--timeout=60")
     assert user.run("wait", "digits").code == 3, "a job that has failed does not succeed any more"
     assert user.run("suspend", "digits").err == f"error: job {sandbox.namespace}/digits has ended, as Failed\n"
-    assert "Stopped" in user.out("events", "digits")
+    kubectl.until("an event of the stop", lambda: "Stopped" in user.out("events", "digits"))
     user.out("delete", "digits")
     assert user.run("describe", "digits").code == 1
 

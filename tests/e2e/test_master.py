@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import time
 from collections import Counter
@@ -212,7 +213,7 @@ class CuttableProxy:
 @pytest.mark.thorough
 @pytest.mark.embedded_only("the proxy that is cut has an address of the loopback range")
 async def test_a_network_that_is_cut_for_twenty_seconds_costs_nothing(sandbox: Sandbox, folder: Path) -> None:
-    proxy = CuttableProxy("127.255.0.7")
+    proxy = CuttableProxy(f"127.255.{os.getpid() // 250 % 250}.{os.getpid() % 250 + 1}")
     host = {"name": names.service_host_env(names.master_service(NAME)), "value": proxy.address}
     async with proxy.run(), sandbox.observe(NAME) as observer:
         proxy.connected.clear()

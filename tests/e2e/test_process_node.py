@@ -328,10 +328,12 @@ def test_the_service_account_token_works_through_kubeconfig(space: Space) -> Non
 
 
 @pytest.mark.thorough
-def test_readiness_follows_its_probe_and_liveness_restarts(space: Space) -> None:
+def test_readiness_follows_its_probe_and_liveness_restarts(space: Space, tmp_path: Path) -> None:
     probe = {"exec": {"command": ["test", "-e", "ready"]}, "periodSeconds": 1, "failureThreshold": 1}
-    space.shell("probed", "sleep 1; touch ready; sleep 60", readinessProbe=probe)
+    gate = tmp_path / "gate"
+    space.shell("probed", f"until [ -e {gate} ]; do sleep 0.05; done; touch ready; sleep 60", readinessProbe=probe)
     space.until("probed", lambda status: condition(status, "Ready").get("reason") == "ContainersNotReady")
+    gate.touch()
     space.until("probed", lambda status: condition(status, "Ready").get("status") == "True")
     alive = {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1}
     space.shell("dying", "sleep 60", livenessProbe=alive, spec={"restartPolicy": "OnFailure"})
@@ -392,7 +394,9 @@ def message_of_event(space: Space, name: str, reason: str, text: str) -> str:
 
 def test_deletion_lets_the_container_end_by_itself(space: Space, tmp_path: Path) -> None:
     said = tmp_path / "said"
-    space.shell("polite", f"trap 'echo farewell > {said}; exit 0' TERM; touch up; while :; do sleep 0.05; done")
+    up = tmp_path / "up"
+    space.shell("polite", f"trap 'echo farewell > {said}; exit 0' TERM; touch {up}; while :; do sleep 0.05; done")
+    wait_until("it takes signals", up.exists)
     space.until("polite", lambda status: main(status).get("running"))
     with watching(space, "polite") as seen:
         space.kubectl("delete", "pod", "polite")
@@ -528,10 +532,13 @@ def test_a_resize_that_asks_for_a_restart_gets_one_whatever_the_exit_code(space:
 
 
 @pytest.mark.thorough
-def test_a_resize_that_the_node_has_no_room_for_now_is_done_when_there_is(space: Space) -> None:
-    cores = int(space.get("process-node", "node")["status"]["allocatable"]["cpu"])
-    space.shell("large", "sleep 60", resources={"requests": {"cpu": f"{cores * 500}m"}})
-    space.shell("modest", "sleep 60", resources={"requests": {"cpu": "10m"}})
+def test_a_resize_that_the_node_has_no_room_for_now_is_done_when_there_is(space: Space, mortal: SecondNode) -> None:
+    for state in ("create", "condition=Ready"):
+        space.kubectl("wait", f"node/{mortal.name}", f"--for={state}", "--timeout=50s")
+    cores = int(space.get(mortal.name, "node")["status"]["allocatable"]["cpu"])
+    here = {"nodeName": mortal.name}  # not the node that other tests count on
+    space.shell("large", "sleep 60", spec=here, resources={"requests": {"cpu": f"{cores * 500}m"}})
+    space.shell("modest", "sleep 60", spec=here, resources={"requests": {"cpu": "10m"}})
     space.phase("large", "Running")
     space.phase("modest", "Running")
     resize(space, "modest", requests={"cpu": f"{cores * 600}m"})

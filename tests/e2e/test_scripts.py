@@ -33,7 +33,7 @@ def test_the_launcher_runs_the_script_of_a_request_once_through_the_death_of_the
 ) -> None:
     sandbox.apply(scripted_job(folder))
     user = KubectlUser(sandbox, NAME, folder)
-    user.wait(f"ej/{NAME}", ".status.phase", "Running")
+    user.until("both workers", lambda: user.at_rest(2))
     before = user.pods()
 
     script = f'echo "$1 $A" >> {folder}/runs; until [ -e {folder}/go ]; do sleep 0.1; done; echo done; exit 0'

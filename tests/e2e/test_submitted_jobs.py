@@ -108,7 +108,7 @@ def test_a_script_is_submitted_scaled_by_python_and_ends_and_its_history_is_told
     assert following.wait(60) == 0
     # The master stores its last one a moment after the end.
     report = wait_until("the report", job.report, lambda found: found["outcome"]["phase"] == "Succeeded")
-    assert {2, 3} <= {each["world_size"] for each in samples(job.history())}, "nothing is told of a job that has ended"
+    wait_until("its history", lambda: {each["world_size"] for each in samples(job.history())}, {2, 3}.issubset)
     assert report["step"] > 5
     assert 0 < report["goodput"] <= 1
     assert "] rank 0 of 3\n" in (tmp_path / "out").read_text()
