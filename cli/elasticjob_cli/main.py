@@ -6,12 +6,13 @@ are missing, as a worker needs few of them, it says which extra has them.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
 from collections.abc import Collection
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     import typer
@@ -46,6 +47,7 @@ _SIGNED = {"scale"}
 _WITH_A_COMMAND = {"run"}
 """Commands whose arguments are a command with options of its own."""
 _INSTALL = "pip install 'elasticjob[cli]'"
+_NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF)
 GROUPS = {"dev": ("dev:dev", "A Kubernetes cluster on this machine, for trying out.")}
 
 
@@ -75,6 +77,9 @@ def command_line(called: Collection[str]) -> typer.Typer:
 
 def main() -> None:
     """Run the command that the arguments name."""
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:  # closed by who called this, as by >&-
+            setattr(sys, name, _nowhere(number))
     completing = any(name.endswith("_COMPLETE") for name in os.environ)
     if completing:
         logging.disable()  # it would be written in the middle of the user's line
@@ -88,6 +93,21 @@ def main() -> None:
             raise
         sys.stderr.write(f"error: {package} is not installed, which the command line needs: {_INSTALL}\n")
         raise SystemExit(1) from error
+    except OSError as error:
+        if error.errno not in _NOT_WRITTEN:
+            raise
+        sys.stderr.write(f"error: the output cannot be written: {error.strerror}\n")
+        sys.stdout = _nowhere(1)  # where Python writes what is left when it ends
+        raise SystemExit(1) from error
+
+
+def _nowhere(descriptor: int) -> TextIO:
+    """Return a file that keeps nothing, in place of a standard one, so that no connection gets its number."""
+    opened = os.open(os.devnull, os.O_WRONLY)
+    if opened != descriptor:
+        os.dup2(opened, descriptor)
+        os.close(opened)
+    return open(descriptor, "w", encoding="utf-8", closefd=False)
 
 
 def _imported(place: str) -> Any:

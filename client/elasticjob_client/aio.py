@@ -150,7 +150,10 @@ class AsyncClient:
 
 
 def _workers(number: int | tuple[int, int]) -> Workers:
-    return manifests.workers(*number) if isinstance(number, tuple) else manifests.workers(number)
+    given = number if isinstance(number, tuple) else (number,)
+    if len(given) not in (1, 2) or any(type(each) is not int for each in given):
+        raise ClientError(f"workers: {number!r:.40} is none; give a number, or the fewest and the most: (2, 8)")
+    return manifests.workers(*given)
 
 
 def _submission(

@@ -8,7 +8,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from typing import Any, TypeVar
+from concurrent.futures import CancelledError
+from typing import Any, Never, TypeVar
+
+from elasticjob_client.errors import ClientError
 
 T = TypeVar("T")
 
@@ -22,10 +25,15 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of work, or raise its error; Ctrl-C cancels it."""
+        """Return the result of work, or raise its error; Ctrl-C cancels it. Raises `ClientError` once stopped."""
+        if self._loop.is_closed():
+            work.close()
+            raise ClientError("the client is closed; make another one")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except CancelledError as error:
+            raise ClientError("the client was closed meanwhile, in another thread") from error
         except BaseException:
             future.cancel()
             raise
@@ -40,7 +48,8 @@ class LoopThread:
                     return
                 yield item
         finally:
-            self.run(items.aclose())
+            if not self._loop.is_closed():
+                self.run(items.aclose())
 
     def stop(self, last: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Do a last work, and end the thread. Does nothing where it has ended."""
@@ -55,9 +64,22 @@ class LoopThread:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
 
+    def __reduce__(self) -> Never:
+        raise TypeError("a client of jobs, and its jobs, can be neither copied nor pickled; get the job by its name")
+
     def _run(self) -> None:
         self._loop.run_forever()
+        self._loop.run_until_complete(_end_the_rest())
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
+
+
+async def _end_the_rest() -> None:
+    """End what other threads wait for: nobody would drive it any more, and they would wait for ever."""
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
 
 
 async def _next(items: AsyncGenerator[T, None]) -> T:

@@ -118,6 +118,8 @@ async def ask(
 def _missing(error: NotFound, resource: Resource, cluster: Cluster) -> str:
     if not error.reason:  # the server knows no such path
         return f"this cluster has no {resource.plural}; is the operator installed? (docs/install.md)"
+    if error.message.startswith("namespaces "):
+        return f"{error.message}; `kubectl get namespaces` lists what there is"
     return f"{error.message}; `kubectl get {resource.plural} -n {cluster.namespace}` lists what there is"
 
 

@@ -68,8 +68,9 @@ async def serve_dashboard(source: Source, *, port: int = 0) -> AsyncIterator[str
     try:
         try:
             await web.TCPSite(runner, "127.0.0.1", port).start()
-        except OSError as error:
-            raise ClientError(f"port {port} of this machine cannot be used: {error.strerror}") from error
+        except (OSError, OverflowError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise ClientError(f"port {port} of this machine cannot be used: {why}") from error
         port = runner.addresses[0][1]
         hosts.update((f"127.0.0.1:{port}", f"localhost:{port}"))
         yield f"http://127.0.0.1:{port}/"

@@ -36,8 +36,13 @@ def pack(function: Callable[..., object], arguments: Sequence[object] = ()) -> d
         arguments: with what.
 
     Raises:
-        ClientError: cloudpickle is not installed, or something of the function cannot be pickled.
+        ClientError: cloudpickle is not installed, the function is asynchronous, or something of it cannot be pickled.
     """
+    name = getattr(function, "__qualname__", function)
+    if inspect.iscoroutinefunction(function):
+        raise ClientError(f"function {name} is asynchronous, so a call would do nothing; give one that runs it")
+    if isinstance(arguments, str | bytes) or not isinstance(arguments, Sequence):
+        raise ClientError(f"fn_args: {arguments!r:.40} is no sequence; give such as (10,)")
     try:
         import cloudpickle
         from cloudpickle import cloudpickle as implementation
@@ -47,7 +52,6 @@ def pack(function: Callable[..., object], arguments: Sequence[object] = ()) -> d
         with _own_modules_by_value(function):
             pickled: bytes = cloudpickle.dumps((function, tuple(arguments)))
     except Exception as error:  # whatever a user's object raises when it is pickled
-        name = getattr(function, "__qualname__", function)
         raise ClientError(
             f"function {name} cannot be pickled: {error}; open files, locks and connections inside of it, or submit a "
             "script"
@@ -105,4 +109,5 @@ def _source(function: Any) -> dict[str, str]:
     except (OSError, TypeError):  # such as of a function that was typed into an interpreter
         return {}
     text = "".join(lines)
-    return {function.__code__.co_filename: text} if len(text.encode()) <= _MAX_SOURCE_BYTES else {}
+    code = getattr(function, "__code__", None)  # a class has none
+    return {code.co_filename: text} if code is not None and len(text.encode()) <= _MAX_SOURCE_BYTES else {}

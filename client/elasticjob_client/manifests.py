@@ -24,6 +24,8 @@ SCRIPT_DIRECTORY = "/elasticjob-script"
 MAX_FILES_BYTES = 768 * 1024
 """Of all files of a job together: in a ConfigMap, which has at most 1 MiB, they may be a third longer."""
 MAX_JOB_NAME = 40
+MAX_GPUS = 64
+"""Of each worker."""
 CONTAINER = "train"
 _VOLUME = "script"
 _WORKERS = re.compile(r"([0-9]{1,5})(?::([0-9]{1,5}))?")
@@ -42,6 +44,8 @@ class Workers:
 @dataclass(frozen=True)
 class Training:
     """What each worker runs, and with what.
+
+    Raises `ClientError` where a value has another type, or is out of bounds.
 
     Attributes:
         command: and its arguments.
@@ -64,6 +68,19 @@ class Training:
     memory: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     restart_rules: Sequence[Json] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what a program can give and the API server would take, or not name. Raises `ClientError`."""
+        if isinstance(self.command, str | bytes) or not isinstance(self.command, Sequence):
+            raise ClientError(f"args: {self.command!r:.40} is no sequence; give such as ['--epochs', '10']")
+        if not isinstance(self.image, str) or not self.image.strip():
+            raise ClientError(f"image: {self.image!r:.40} is none; give the image of the containers")
+        if not isinstance(self.framework, str):
+            raise ClientError(f"framework: {self.framework!r:.40} is none; there are {', '.join(FRAMEWORKS)}")
+        if type(self.gpus) is not int or not 0 <= self.gpus <= MAX_GPUS:
+            raise ClientError(f"gpus: {self.gpus!r:.40} is not a whole number from 0 to {MAX_GPUS}")
+        if not isinstance(self.env, Mapping):
+            raise ClientError(f"env: {self.env!r:.40} is no mapping; give such as {{'NAME': 'value'}}")
 
 
 def parse_workers(text: str) -> Workers:

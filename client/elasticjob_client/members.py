@@ -136,8 +136,14 @@ class Choice:
         if known:
             return [each for each in in_order if known.get(each.metadata.uid) in chosen]
         if not self.ranks:
-            return in_order[:1]
+            return _last_of_first(in_order)
         return [each for each in in_order if each.index in chosen]
+
+
+def _last_of_first(in_order: Sequence[JobPod]) -> list[JobPod]:
+    """Return the pod of the first member that runs, or else its last one: those before have failed."""
+    same = [each for each in in_order if (each.role, each.index) == (in_order[0].role, in_order[0].index)]
+    return [max(same, key=lambda pod: (pod.runs, pod.metadata.creation_timestamp))] if same else []
 
 
 def parse_ranks(text: str) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ job is deleted again: nothing is left of what is refused.
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -37,6 +38,8 @@ MAX_JOB_FILE_BYTES = 1024 * 1024
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """Of Kubernetes' generated names, which can be no words."""
 _SUFFIX_CHARACTERS = 5
+_FILE_NAME = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+"""Of the keys of a ConfigMap."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +111,10 @@ def of_script(path: Path, training: Training, *, name: str | None = None) -> Sub
         name: of the job; None: one that begins with the script's name.
 
     Raises:
-        ClientError: it cannot be read, or is too large.
+        ClientError: it cannot be read, is too large, or its name cannot be that of a file in a ConfigMap.
     """
+    if not _FILE_NAME.fullmatch(path.name):
+        raise ClientError(f"{path.name[:80]!r}: a script's name has only letters, digits, -, _ and .; rename it")
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -81,7 +81,7 @@ def submit(
             training = Training(
                 command=args or (),
                 image=_needed(image),
-                workers=parse_workers(workers) if workers else Workers(1),
+                workers=parse_workers(workers) if workers is not None else Workers(1),
                 framework=framework.value if framework else "custom",
                 gpus=gpus or 0,
                 cpu=cpu,

@@ -37,3 +37,27 @@ def test_a_command_that_does_not_exist_is_a_usage_error() -> None:
     result = CliRunner().invoke(command_line(["lst"]), ["lst"])
     assert result.exit_code == 2
     assert "Did you mean 'list'" in result.output
+
+
+def elasticjob(redirection: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that prints a table, in a shell."""
+    script = f'"$0" -m elasticjob_cli.main submit "$1" --image i --dry-run client -o yaml {redirection}'
+    command = ["sh", "-c", script, sys.executable, __file__]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_output_that_cannot_be_written_is_one_line_and_no_traceback() -> None:
+    done = elasticjob(">/dev/full")
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == ["error: the output cannot be written: No space left on device"]
+
+
+def test_closed_output_is_no_error() -> None:
+    done = elasticjob(">&-")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_doctor_says_what_is_missing_also_to_nobody() -> None:
+    command = ["sh", "-c", '"$0" -m elasticjob_cli.main doctor --kubeconfig /nonexistent >&-', sys.executable]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (1, "")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import gc
+import pickle
 import threading
 from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 from elasticjob_client.blocking import LoopThread
+from elasticjob_client.errors import ClientError
 
 
 @pytest.fixture
@@ -73,3 +77,38 @@ def test_it_ends_once_after_a_last_work_also_when_garbage_is_collected_in_its_th
     second.run(stop_itself())
     second._thread.join(20)
     assert (done, second._thread.is_alive()) == (["elasticjob-client"] * 2, False)
+
+
+def test_a_stopped_loop_is_named_and_leaves_no_work_behind(recwarn: pytest.WarningsRecorder) -> None:
+    stopped = LoopThread()
+    stopped.stop(nothing)
+    with pytest.raises(ClientError, match="the client is closed"):
+        stopped.run(nothing())
+    gc.collect()
+    assert not recwarn.list
+
+
+def test_who_waits_in_another_thread_is_told_when_the_client_is_closed() -> None:
+    made, begun, told = LoopThread(), threading.Event(), []
+
+    async def wait_for_ever() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    def wait() -> None:
+        with pytest.raises(ClientError, match="was closed") as caught:
+            made.run(wait_for_ever())
+        told.append(caught.value)
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    assert begun.wait(10)
+    made.stop(nothing)
+    waiting.join(10)
+    assert told
+
+
+def test_it_can_be_neither_copied_nor_pickled(loop: LoopThread) -> None:
+    for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="get the job by its name"):
+            attempt(loop)

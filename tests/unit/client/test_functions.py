@@ -95,3 +95,20 @@ def test_a_module_of_the_user_goes_along_and_an_installed_one_does_not(tmp_path:
 def test_a_job_is_named_after_the_function() -> None:
     assert function_name(helper) == "helper"
     assert function_name(lambda: None) == "function"
+
+
+def test_what_would_not_be_called_as_meant_is_refused() -> None:
+    async def train() -> None: ...
+
+    with pytest.raises(ClientError, match="is asynchronous"):
+        pack(train)
+    for arguments in (5, "ab"):
+        with pytest.raises(ClientError, match="is no sequence"):
+            pack(print, arguments)  # type: ignore[arg-type]
+
+
+def test_a_class_can_be_what_is_called() -> None:
+    class Trainer:
+        pass
+
+    assert "function.pickle" in pack(Trainer)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from elasticjob_client.aio import AsyncClient
 from elasticjob_client.errors import ClientError
 from elasticjob_client.manifests import (
     MAX_FILES_BYTES,
@@ -18,7 +20,7 @@ from elasticjob_client.manifests import (
     parse_workers,
     script_command,
 )
-from elasticjob_client.submission import MAX_JOB_FILE_BYTES, of_files, of_job_file
+from elasticjob_client.submission import MAX_JOB_FILE_BYTES, of_files, of_job_file, of_script
 
 
 def worker(**options: Any) -> dict[str, Any]:
@@ -131,3 +133,34 @@ def test_variables_have_a_name_and_a_value() -> None:
 def test_what_is_no_job_file_is_refused(text: str, why: str) -> None:
     with pytest.raises(ClientError, match=f"job.yaml.*{why}"):
         of_job_file(text, source="job.yaml")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("gpus", -1),
+        ("gpus", 65),
+        ("gpus", 1.5),
+        ("gpus", True),
+        ("image", ""),
+        ("image", None),
+        ("framework", None),
+        ("env", "A=1"),
+        ("env", ["A"]),
+    ],
+)
+def test_a_value_of_another_type_is_refused_with_its_field(field: str, value: object) -> None:
+    given: dict[str, Any] = {"command": ["python"], "image": "i", field: value}
+    with pytest.raises(ClientError, match=rf"^{field}: "):
+        Training(**given)
+
+
+@pytest.mark.parametrize("workers", ["2", "2:4", (1, 2, 3), (), [1, 2], 2.0, True, None, ("1", "2"), (1, None)])
+async def test_workers_of_a_program_are_a_number_or_two(workers: Any) -> None:
+    with pytest.raises(ClientError, match=r"^workers: "):
+        await AsyncClient().train("train.py", image="i", workers=workers)
+
+
+def test_a_script_whose_name_cannot_travel_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(ClientError, match="rename it"):
+        of_script(tmp_path / "my script.py", Training(command=(), image="i"))

@@ -110,3 +110,12 @@ def test_how_a_command_has_ended_is_read_from_the_kubelets_status() -> None:
         exit_code(b'{"status": "Failure", "message": "no such file"}', "pod p")
     with pytest.raises(ClientError, match="pod p: garbage"):
         exit_code(b"garbage", "pod p")
+
+
+def test_without_ranks_the_last_pod_of_a_member_counts_and_not_one_that_has_failed() -> None:
+    def made(name: str, time: str) -> JobPod:
+        labels = {names.LABEL_ROLE: "worker", names.LABEL_INDEX: "0"}
+        return JobPod(metadata=ObjectMeta(name=name, uid=name, creation_timestamp=time, labels=labels))
+
+    pods = [made("a-worker-0", "2026-01-01T00:00:00Z"), made("a-worker-0-1", "2026-01-01T00:00:09Z"), pod("worker", 1)]
+    assert [each.name for each in Choice().of(pods, {})] == ["a-worker-0-1"]
