@@ -21,6 +21,8 @@ class LoopThread:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._iterated: set[AsyncGenerator[Any, None]] = set()
         self._thread = threading.Thread(target=self._run, name="elasticjob-client", daemon=True)
         self._thread.start()
 
@@ -29,7 +31,7 @@ class LoopThread:
         if self._loop.is_closed():
             work.close()
             raise ClientError("the client is closed; make another one")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = asyncio.run_coroutine_threadsafe(self._noted(work), self._loop)
         try:
             return future.result()
         except CancelledError as error:
@@ -40,6 +42,7 @@ class LoopThread:
 
     def iterate(self, items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
         """Yield what an asynchronous generator does; it is closed when the caller stops before its end."""
+        self._iterated.add(items)
         try:
             while True:
                 try:
@@ -48,18 +51,19 @@ class LoopThread:
                     return
                 yield item
         finally:
+            self._iterated.discard(items)
             if not self._loop.is_closed():
                 self.run(items.aclose())
 
     def stop(self, last: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Do a last work, and end the thread. Does nothing where it has ended."""
+        """End what other threads wait for, do a last work, and end the thread. Does nothing where it has ended."""
         if self._loop.is_closed():
             return
         if threading.current_thread() is self._thread:  # garbage is collected in whatever thread
-            self._loop.create_task(last()).add_done_callback(lambda _: self._loop.stop())
+            self._loop.create_task(self._end(last)).add_done_callback(lambda _: self._loop.stop())
             return
         try:
-            self.run(last())
+            self.run(self._end(last))
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
@@ -67,19 +71,30 @@ class LoopThread:
     def __reduce__(self) -> Never:
         raise TypeError("a client of jobs, and its jobs, can be neither copied nor pickled; get the job by its name")
 
+    async def _noted(self, work: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            return await work
+        finally:
+            self._tasks.discard(task)
+
+    async def _end(self, last: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """End what nobody would drive any more, so that no thread waits for ever, and do the last work."""
+        try:
+            rest = [task for task in self._tasks if task is not asyncio.current_task()]
+            for task in rest:
+                task.cancel()
+            await asyncio.gather(*rest, return_exceptions=True)
+            for items in tuple(self._iterated):
+                await items.aclose()
+        finally:
+            await last()
+
     def _run(self) -> None:
         self._loop.run_forever()
-        self._loop.run_until_complete(_end_the_rest())
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
-
-
-async def _end_the_rest() -> None:
-    """End what other threads wait for: nobody would drive it any more, and they would wait for ever."""
-    rest = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in rest:
-        task.cancel()
-    await asyncio.gather(*rest, return_exceptions=True)
 
 
 async def _next(items: AsyncGenerator[T, None]) -> T:

@@ -9,7 +9,7 @@ from elasticjob_client.cluster import Cluster
 from elasticjob_client.jobs import get_job
 from elasticjob_client.logs import LogLine, LogOptions, log_line, read_log
 from elasticjob_client.logs_follow import LogFollower
-from elasticjob_client.members import Choice, chosen_pods
+from elasticjob_client.members import Choice, chosen_pods, job_pods
 
 
 async def job_logs(
@@ -25,6 +25,7 @@ async def job_logs(
     """
     job = await get_job(cluster, name)
     if follow:
+        await job_pods(cluster, job)  # so that a missing right is said once
         async with aclosing(LogFollower(cluster, job, choice, options, tell).lines()) as followed:
             async for each in followed:
                 yield each

@@ -59,6 +59,7 @@ class LogFollower:
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._passed: set[tuple[str, int]] = set()
         self._job_ended = False
+        self._closing = False
         self._changed = asyncio.Event()
         self._lines: asyncio.Queue[LogLine | None] = asyncio.Queue(_LINES_AHEAD)
 
@@ -85,6 +86,7 @@ class LogFollower:
                 yield line
             await steering
         finally:
+            self._closing = True
             everything = [*helpers, *self._tasks.values()]
             for task in everything:
                 task.cancel()
@@ -133,7 +135,8 @@ class LogFollower:
             self._introduce()
             await self._follow_until_the_end()
         finally:
-            await self._lines.put(None)
+            if not self._closing:  # else nobody takes the lines that wait, and there may be no room
+                await self._lines.put(None)
 
     async def _follow_until_the_end(self) -> None:
         deadline: float | None = None

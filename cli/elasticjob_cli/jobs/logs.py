@@ -75,7 +75,7 @@ async def print_logs(cluster: Cluster, name: str, choice: Choice, options: LogOp
 
 def _writer() -> Callable[[LogLine], None]:
     """Return what prints a line; what was printed is seen at once on a terminal, elsewhere a moment later."""
-    colored, waiting = sys.stdout.isatty(), False
+    colored, waiting = sys.stdout.isatty() and not os.environ.get("NO_COLOR"), False
 
     def flush() -> None:
         nonlocal waiting

@@ -112,3 +112,21 @@ def test_it_can_be_neither_copied_nor_pickled(loop: LoopThread) -> None:
     for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError, match="get the job by its name"):
             attempt(loop)
+
+
+def test_what_is_still_iterated_is_closed_when_the_client_is() -> None:
+    made, closed = LoopThread(), []
+
+    async def numbers() -> AsyncGenerator[int, None]:
+        try:
+            yield 1
+            yield 2
+        finally:
+            await asyncio.sleep(0)
+            closed.append(True)
+
+    items = made.iterate(numbers())
+    assert next(items) == 1
+    made.stop(nothing)
+    assert closed
+    items.close()
