@@ -48,6 +48,8 @@ def jobs_table(jobs: Iterable[ElasticJob], now: float, *, all_namespaces: bool, 
             *([status.current_plan or UNKNOWN, status.message] if wide else []),
         ]
         table.add_row(*map(Text, row))
+    if wide:
+        table.columns[-1].no_wrap = False  # the message gives way, not the names
     return table
 
 
