@@ -131,7 +131,7 @@ EXIT_UNFIT = 201
 KILLED_FOR_MEMORY = "the kernel has killed it for the memory it used"
 """In the termination message of an agent whose process was: the node does not always report it itself."""
 EXIT_DRAINED = 143
-"""Exit code of an agent that left because it was asked to: as if ended by SIGTERM, never counted as a failure."""
+"""Exit code of an agent or master that was asked to end: as if ended by SIGTERM, never counted as a failure."""
 
 
 def master_service(job: str) -> str:

@@ -155,9 +155,12 @@ async def _signals() -> AsyncIterator[asyncio.Event]:
     yield stop
 
 
-async def _run(config: Config) -> None:
+async def _run(config: Config) -> int:
+    """Run until it is asked to end; return the exit code."""
     async with _signals() as stop:
         await serve(config, stop)
+    # A pod that is deleted, evicted or fails a probe ends so; with 0 it would count as a failure of the master.
+    return 0 if config.standalone else names.EXIT_DRAINED
 
 
 def _raise_file_limit() -> None:
@@ -179,7 +182,7 @@ def main() -> None:
     gc.freeze()
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     try:
-        uvloop.run(_run(config))
+        sys.exit(uvloop.run(_run(config)))
     except (TakenOver, CredentialsRefused, CannotListen, NoAccess) as error:
         sys.exit(f"elasticjob-master: {error}")
 

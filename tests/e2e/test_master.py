@@ -144,6 +144,22 @@ async def test_a_master_killed_in_mid_training_costs_no_step_and_no_shard_is_los
 
 
 @pytest.mark.thorough
+async def test_a_master_that_is_asked_to_end_is_replaced_and_not_counted_as_failed(
+    sandbox: Sandbox, folder: Path
+) -> None:
+    sandbox.apply(steady(folder, workers=2))
+    chosen = f"{names.LABEL_JOB_NAME}={NAME},{names.LABEL_ROLE}=master"
+    async with sandbox.observe(NAME) as observer:
+        await training(observer, 2, beyond=10)
+        for starts in (2, 3):
+            sandbox.kubectl("delete", "pod", "-l", chosen)  # as in an eviction, or when a probe has failed
+            await observer.until("a new master", lambda n=starts: observer.status.master_starts == n, seconds=SECONDS)
+            await members(sandbox, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
+    master = json.loads(sandbox.kubectl("get", f"ej/{NAME}", "-o", "json"))["status"]["master"]
+    assert (master.get("restarts", 0), master["uncountedRestarts"]) == (0, 2), master
+
+
+@pytest.mark.thorough
 @pytest.mark.embedded_only("the master's process is stopped by its number")
 async def test_a_master_that_hangs_is_replaced_and_training_never_stops(sandbox: Sandbox, folder: Path) -> None:
     counting = str(Path(__file__).parents[1] / "support" / "e2e" / "counting_training.py")
