@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,11 @@ async def members(sandbox: Sandbox, *states: agent_pb2.MemberState.ValueType) ->
             return [member.state for member in sorted(answer.members, key=lambda member: member.index)]
 
         await until(f"members in the states {states}", present, lambda found: found == list(states), seconds=SECONDS)
+
+
+def has_started(observer: JobObserver, often: int) -> bool:
+    """Return whether this is the job's so many-th master."""
+    return observer.status.master_starts == often
 
 
 def workers(sandbox: Sandbox) -> Json:
@@ -153,7 +159,7 @@ async def test_a_master_that_is_asked_to_end_is_replaced_and_not_counted_as_fail
         await training(observer, 2, beyond=10)
         for starts in (2, 3):
             sandbox.kubectl("delete", "pod", "-l", chosen)  # as in an eviction, or when a probe has failed
-            await observer.until("a new master", lambda n=starts: observer.status.master_starts == n, seconds=SECONDS)
+            await observer.until("a new master", partial(has_started, observer, starts), seconds=SECONDS)
             await members(sandbox, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
     master = json.loads(sandbox.kubectl("get", f"ej/{NAME}", "-o", "json"))["status"]["master"]
     assert (master.get("restarts", 0), master["uncountedRestarts"]) == (0, 2), master
