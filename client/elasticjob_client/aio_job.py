@@ -25,7 +25,7 @@ from elasticjob_client.milestones import wait_for
 from elasticjob_client.records import Records, history_records, report_record
 from elasticjob_client.related import Event
 from elasticjob_client.report import open_master_or_report
-from elasticjob_client.scaling import SizeChange, parse_size, request_size, wait_for_end
+from elasticjob_client.scaling import SizeChange, removal, request_size, size_change, wait_for_end
 from elasticjob_client.stored_dashboard import MasterOrStored
 
 log = logging.getLogger("elasticjob.client")
@@ -104,11 +104,11 @@ class AsyncJob:
             NotInTime: it is not done within `timeout`.
             ClientError: it is refused, or has failed.
         """
-        return await self._change(parse_size(str(size), role=role), wait=wait, seconds=timeout)
+        return await self._change(size_change(size, role=role), wait=wait, seconds=timeout)
 
     async def remove(self, *pods: str, role: str = names.ROLE_WORKER, wait: bool = False) -> str:
         """Request that these pods leave, after they have saved; as `scale` does."""
-        return await self._change(SizeChange(role, pods=pods), wait=wait, seconds=None)
+        return await self._change(removal(pods, role=role), wait=wait, seconds=None)
 
     async def suspend(self) -> None:
         """Let its members save and its pods go. Raises `JobEnded` if it has ended."""

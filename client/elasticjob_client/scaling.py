@@ -73,6 +73,21 @@ def parse_size(text: str, *, role: str) -> SizeChange:
     return SizeChange(role, add=count) if sign == "+" else SizeChange(role, remove=count)
 
 
+def size_change(size: int | str, *, role: str) -> SizeChange:
+    """Return the change that a program means: 8, "+2" or "-1". Raises `ClientError`."""
+    if not isinstance(size, str) and (type(size) is not int or size < 0):
+        # A computed number below 0 is a mistake; taken as a text it would remove so many members.
+        raise ClientError(f'size: {size!r:.40} is none; give a whole number, or "+2" or "-1" for so many more or less')
+    return parse_size(str(size), role=role)
+
+
+def removal(pods: Sequence[str], *, role: str) -> SizeChange:
+    """Return the change that removes these pods. Raises `ClientError`."""
+    if not pods or not all(isinstance(pod, str) and pod for pod in pods):
+        raise ClientError(f"pods: {pods!r:.80}: give the name of each pod that is to leave")
+    return SizeChange(role, pods=pods)
+
+
 async def request_size(cluster: Cluster, job: str, change: SizeChange) -> ScaleRequest:
     """Request a change of size; it is carried out after those that were requested before.
 

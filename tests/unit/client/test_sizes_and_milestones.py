@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobSpec, ElasticJobStatus, Progress
 from elasticjob_api.meta import ObjectMeta
 from elasticjob_client.errors import ClientError
 from elasticjob_client.milestones import parse_milestone
-from elasticjob_client.scaling import SizeChange, parse_size
+from elasticjob_client.scaling import SizeChange, parse_size, removal, size_change
 
 
 @pytest.mark.parametrize(
@@ -25,7 +27,7 @@ def test_a_size_is_a_plan_and_a_difference_is_a_request(text: str, kind: str, sp
 
 
 def test_pods_to_remove_are_named() -> None:
-    change = SizeChange("worker", pods=["a-worker-3"])
+    change = removal(["a-worker-3"], role="worker")
     assert (change.resource.kind, change.spec("a")["podNames"]) == ("ScaleIn", ["a-worker-3"])
 
 
@@ -33,6 +35,23 @@ def test_pods_to_remove_are_named() -> None:
 def test_what_is_no_size_is_refused_with_what_would_be_one(text: str) -> None:
     with pytest.raises(ClientError, match=r"give the new size \(8\), or how many more \(\+2\) or less \(-1\)"):
         parse_size(text, role="worker")
+
+
+def test_a_program_gives_a_size_as_a_number_or_a_difference_as_a_text() -> None:
+    assert size_change(4, role="worker") == SizeChange("worker", replicas=4)
+    assert size_change("-1", role="worker") == SizeChange("worker", remove=1)
+
+
+@pytest.mark.parametrize("size", [-1, 1.5, True, None, [4]])
+def test_a_computed_number_below_zero_removes_nobody(size: Any) -> None:
+    with pytest.raises(ClientError, match=r"size: .* is none; give a whole number"):
+        size_change(size, role="worker")
+
+
+@pytest.mark.parametrize("pods", [(), ("",), ("a-worker-1", None)])
+def test_to_remove_pods_each_is_named(pods: Any) -> None:
+    with pytest.raises(ClientError, match="give the name of each pod that is to leave"):
+        removal(pods, role="worker")
 
 
 def job(phase: str | None, step: int | None = None) -> ElasticJob:
