@@ -158,7 +158,7 @@ class Informer(Generic[T]):
                     log.warning("watch of %s: %s; again in %g s", self._resource.plural, failure, pause)
                 elif not is_missing:  # said once: that can be so for days
                     log.warning("watch of %s: the cluster does not serve them; trying again", self._resource.plural)
-                is_missing = isinstance(failure, NotFound)
+                    is_missing = True
                 await asyncio.sleep(pause)
 
     async def refresh(self) -> None:

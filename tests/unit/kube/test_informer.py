@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from elasticjob_kube import informer as informers
-from elasticjob_kube.errors import Expired, KubeError, NotFound, Refused
+from elasticjob_kube.errors import Expired, KubeError, NotFound, Refused, TryLater
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import PODS
 from elasticjob_kube.session import WatchEvent
@@ -131,7 +131,8 @@ async def test_that_a_kind_is_not_served_any_more_is_said_once_and_it_is_found_w
     caplog.set_level("INFO")
     gone = NotFound(404, "", "404 page not found")
     collection = Collection([event("ADDED", "a", 2), gone], [event("ADDED", "c", 8), gone], [event("ADDED", "d", 11)])
-    collection.refusals, collection.items, collection.version = [gone] * 4, [thing("b", 7)], "8"
+    starting = TryLater(429, "TooManyRequests", "storage is (re)initializing")
+    collection.refusals, collection.items, collection.version = [gone, starting, gone, starting], [thing("b", 7)], "8"
     assert await informer_versions(collection, monkeypatch) == {"b": 7, "d": 11}
     said = [record.getMessage().partition(": ")[2] for record in caplog.records if "serve" in record.getMessage()]
     once = ["the cluster does not serve them; trying again", "the cluster serves them again"]
