@@ -26,12 +26,12 @@ from collections.abc import Iterator
 from importlib.metadata import distribution
 from pathlib import Path
 
+from elasticjob_api import names
+
 from elasticjob_agent import LIBRARY
 from elasticjob_agent.elf_launcher import MACHINES, launcher
 
-_SOURCES = ("elasticjob", "elasticjob_api", "elasticjob_shards")
-"""The packages that a training process imports, with its own Python: copied as source."""
-_PACKAGES = ("elasticjob_agent", *_SOURCES)
+_PACKAGES = ("elasticjob_agent", *names.LIBRARY_PACKAGES)
 _DEPENDENCIES = ("grpcio", "protobuf", "psutil", "typing_extensions")
 _EXCLUDED = re.compile(
     r"__phello__|__pycache__|config-.*|curses|dbm|dist-packages|distutils|ensurepip|idlelib|lib2to3|pydoc_data|"
@@ -84,7 +84,7 @@ def _fill(part: Path, target: Path) -> None:
     interpreter = Path(sys.executable).resolve()
     modules = part / sys.platlibdir / f"python{sys.version_info.major}.{sys.version_info.minor}"
     _copy_modules(modules)
-    for package in _SOURCES:
+    for package in names.LIBRARY_PACKAGES:
         _copy_tree(_folder(package), part / LIBRARY / package)
     native = part / "lib"
     native.mkdir(exist_ok=True)

@@ -66,6 +66,8 @@ HOST_FILES_DIRECTORY = "/etc/edl"
 """Where that volume is in a launcher; scripts that were written for et-operator name this folder."""
 AGENT_DIRECTORY = "/elasticjob"
 """Mount path of that volume; no image is expected to have files there."""
+LIBRARY_PACKAGES = ("elasticjob", "elasticjob_api", "elasticjob_shards")
+"""What a training program imports, in whatever Python it runs; they need nothing but Python's own library."""
 
 TLS_SERVER_NAME = "elasticjob-master"
 """A name in every master's certificate, so that agents can verify it whatever address they connect to."""

@@ -63,7 +63,7 @@ async def open_cluster(access: Access) -> AsyncIterator[Cluster]:
         ) as kube:
             yield Cluster(kube, namespace)
     except NoAccess as error:
-        what = "kubeconfig" if access.kubeconfig or not uses_service_account(os.environ) else "service account"
+        what = "service account" if _in_a_pod(access) else "kubeconfig"
         raise ClientError(f"no usable {what}: {error}; set KUBECONFIG or give --kubeconfig") from error
 
 
@@ -123,8 +123,13 @@ def _missing(error: NotFound, resource: Resource, cluster: Cluster) -> str:
     return f"{error.message}; `kubectl get {resource.plural} -n {cluster.namespace}` lists what there is"
 
 
+def _in_a_pod(access: Access) -> bool:
+    """Return whether the access is that of the pod in which this runs."""
+    return uses_service_account(os.environ, access.kubeconfig, access.context)
+
+
 def _current_namespace(access: Access) -> str:
-    if access.kubeconfig is None and access.context is None and uses_service_account(os.environ):
+    if _in_a_pod(access):
         return pod_namespace()
     from elasticjob_kube import kubeconfig  # imports the official client, which takes as long as all the rest
 

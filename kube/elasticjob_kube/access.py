@@ -61,9 +61,12 @@ class Token:
         return self._header
 
 
-def uses_service_account(environment: Mapping[str, str]) -> bool:
-    """Return whether this is a pod that uses its service account: no kubeconfig is named."""
-    return "KUBERNETES_SERVICE_HOST" in environment and not environment.get("KUBECONFIG")
+def uses_service_account(
+    environment: Mapping[str, str], kubeconfig: Path | None = None, context: str | None = None
+) -> bool:
+    """Return whether this is a pod that uses its service account: neither a kubeconfig nor a context is named."""
+    is_named = kubeconfig is not None or context is not None or bool(environment.get("KUBECONFIG"))
+    return "KUBERNETES_SERVICE_HOST" in environment and not is_named
 
 
 def pod_access(environment: Mapping[str, str]) -> Access:

@@ -426,7 +426,7 @@ async def connect(
 
 
 async def _access(path: Path | None, context: str | None) -> Access:
-    if path is None and context is None and uses_service_account(os.environ):
+    if uses_service_account(os.environ, path, context):
         return pod_access(os.environ)
     try:
         from elasticjob_kube import kubeconfig  # only where it is needed: it imports the official client

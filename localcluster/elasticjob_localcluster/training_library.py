@@ -11,8 +11,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-_PACKAGES = ("elasticjob", "elasticjob_api", "elasticjob_shards")
-"""What a training program imports; it needs nothing but Python's own library."""
+from elasticjob_api import names
 
 
 def with_training_library(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
@@ -23,7 +22,7 @@ def with_training_library(environment: Mapping[str, str], folder: Path) -> dict[
         folder: for links to the library, and to nothing else of this Python; it is made if it is not there.
     """
     folder.mkdir(exist_ok=True)
-    for name in _PACKAGES:
+    for name in names.LIBRARY_PACKAGES:
         found = importlib.util.find_spec(name)
         link = folder / name
         if found is not None and found.submodule_search_locations and not link.is_symlink():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("the processes use
 
 
 def test_an_unchanged_script_is_scaled_while_it_trains_without_a_cluster_and_no_batch_is_lost(tmp_path: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="ej-") as runs, local_run(tmp_path, Path(runs)) as run:
+    with local_run(tmp_path) as run:
         run.environment |= {"FINISH": str(run.end), "STEP_SECONDS": "0.1"}
         command = [horovod_python(), str(SCRIPT)]
         process = run.start("-n", "2", "--workers", "1:3", "--framework", "horovod", "--name", "hvd", "--", *command)
@@ -23,8 +22,7 @@ def test_an_unchanged_script_is_scaled_while_it_trains_without_a_cluster_and_no_
         for size in (3, 2):
             code, said = run.call("scale", "hvd", str(size), "--wait", "--timeout=60")
             assert code == 0, f"{said}\n{run.log()}"
-            before = len(run.log())
-            run.wait_for_line(rf"(?s)^.{{{before}}}.*step \d+ size {size} ")
+            run.wait_for_line(rf"step \d+ size {size} ", after=len(run.log()))
         run.end.touch()
         assert run.wait_for_end(process) == 0, run.log()
         log = re.sub(r"^\[\d+\] ", "", run.log(), flags=re.MULTILINE)

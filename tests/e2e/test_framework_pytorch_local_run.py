@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,17 +15,15 @@ from tests.support.local_run import local_run
 
 pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("PyTorch is that of this machine")]
 EPOCHS = 600
-LOG_OPTIONS = ("-r", "1", "-t", "1")
-"""Debian's torchrun, of 1.13 with Python 3.11, does not start without them."""
 
 
 @pytest.mark.parametrize("torchrun", [False, True], ids=["ddp", "torchrun"])
 def test_a_ddp_program_is_scaled_while_it_trains_without_a_cluster_and_no_step_is_lost(
     tmp_path: Path, torchrun: bool
 ) -> None:
-    launcher = ["-m", "torch.distributed.run", *LOG_OPTIONS, "--log_dir", str(tmp_path)] if torchrun else []
-    command = [pytorch_job.python(), *launcher, str(SCRIPT)]
-    with tempfile.TemporaryDirectory(prefix="ej-") as runs, local_run(tmp_path, Path(runs)) as run:
+    python = pytorch_job.python()
+    command = [*(pytorch_job.torchrun(python, tmp_path) if torchrun else [python]), str(SCRIPT)]
+    with local_run(tmp_path) as run:
         run.environment |= pytorch_job.variables(tmp_path, epochs=EPOCHS)
         del run.environment["PYTHONPATH"]  # the run brings the library to whatever Python its command names
         process = run.start("-n", "2", "--workers", "1:3", "--framework", "pytorch", "--name", "ddp", "--", *command)

@@ -19,15 +19,13 @@ from tests.support.e2e.trial import Trial, check_worlds, worlds
 
 pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("PyTorch is that of this machine")]
 EPOCHS, KILLS = 300, 2
-LOG_OPTIONS = ("-r", "1", "-t", "1")
-"""Debian's torchrun, of 1.13 with Python 3.11, does not start without them."""
 
 
 async def test_torchrun_trains_on_through_2_3_2_pods_a_killed_process_and_a_killed_master(
     sandbox: Sandbox, folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     logs = tmp_path_factory.mktemp("torchrun")
-    command = [pytorch_job.python(), "-m", "torch.distributed.run", *LOG_OPTIONS, "--log_dir", str(logs)]
+    command = pytorch_job.torchrun(pytorch_job.python(), logs)
     sandbox.apply(pytorch_job.pytorch_job("torchrun", folder, epochs=EPOCHS, command=command))
     async with sandbox.observe("torchrun") as observer:
         trial = Trial(sandbox, observer, "torchrun", pytorch_job.python())
@@ -89,7 +87,7 @@ def _with_torchrun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the `torchrun` of the PyTorch under test."""
     folder = tmp_path_factory.mktemp("programs")
     logs = tmp_path_factory.mktemp("torchrun")
-    command = [pytorch_job.python(), "-m", "torch.distributed.run", *LOG_OPTIONS, "--log_dir", str(logs)]
+    command = pytorch_job.torchrun(pytorch_job.python(), logs)
     program = folder / "torchrun"
     program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
     program.chmod(0o755)

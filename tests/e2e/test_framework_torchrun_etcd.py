@@ -10,6 +10,7 @@ import pytest
 from elasticjob_localcluster.controlplane.ports import free_port
 
 from tests.support.convert import sample
+from tests.support.e2e import pytorch_job
 from tests.support.e2e.converted import create_converted, set_environment
 from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.sandbox import Sandbox
@@ -49,9 +50,8 @@ def test_torchruns_that_meet_in_etcd_train_on_from_their_step_when_the_converted
     (container,) = pod["containers"]
     del container["volumeMounts"], container["resources"]  # this machine has neither a GPU nor volumes in memory
     logs = tmp_path_factory.mktemp("torchrun")
-    # Debian's torchrun, of 1.13 with Python 3.11, does not start without the options of logs.
-    torchrun = [str(programs / "python"), "-m", "torch.distributed.run", "-r", "1", "-t", "1", "--log_dir", str(logs)]
-    torchrun.append("--max_restarts=3")  # as TorchElastic's own starter has it by default
+    # That many restarts as TorchElastic's own starter has by default.
+    torchrun = [*pytorch_job.torchrun(str(programs / "python"), logs), "--max_restarts=3"]
     container["args"][0] = _replaced(
         container["args"][0],
         ("python -m torchelastic.distributed.launch", f"exec {shlex.join(torchrun)}"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +25,7 @@ time.sleep(3600)
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[LocalRun]:
-    with tempfile.TemporaryDirectory(prefix="ej-") as runs, local_run(tmp_path, Path(runs)) as found:
+    with local_run(tmp_path) as found:
         yield found
 
 

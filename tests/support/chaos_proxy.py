@@ -21,6 +21,8 @@ from aiohttp import web
 from elasticjob_localcluster.cluster import Cluster
 from yarl import URL
 
+from tests.support.kubeconfig import write_kubeconfig
+
 Fault = Literal["none", "lost before", "lost after", "429", "500", "503", "slow", "410"]
 REQUESTS: dict[Fault, int] = {"none": 42, "lost before": 2, "lost after": 2, "429": 1, "500": 1, "503": 1, "slow": 1}
 """How many of 50 requests meet each fault; "after" means that the server has done what it was asked to."""
@@ -177,7 +179,7 @@ async def chaos_proxy(cluster: Cluster, directory: Path, seed: int | None = None
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         host, port = runner.addresses[0][:2]
-        proxy.kubeconfig.write_text(_kubeconfig(f"http://{host}:{port}"))
+        write_kubeconfig(proxy.kubeconfig, f"http://{host}:{port}")
         try:
             yield proxy
         finally:
@@ -190,19 +192,6 @@ def _tls(cluster: Cluster) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=pki / "ca.crt")
     context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
     return context
-
-
-def _kubeconfig(server: str) -> str:
-    return json.dumps(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "proxy", "cluster": {"server": server}}],
-            "users": [{"name": "nobody", "user": {}}],
-            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "nobody"}}],
-            "current-context": "proxy",
-        }
-    )
 
 
 def _lost(request: web.BaseRequest) -> web.Response:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -98,9 +99,10 @@ class LocalRun:
         """Return the number of each match in the log."""
         return [int(number) for number in re.findall(pattern, self.log())]
 
-    def wait_for_line(self, pattern: str) -> None:
-        """Wait until something is printed."""
-        wait_until(f"a line {pattern!r}", lambda: re.search(pattern, self.log()), seconds=SECONDS, explain=self.log)
+    def wait_for_line(self, pattern: str, *, after: int = 0) -> None:
+        """Wait until something is printed, after so many characters of the log."""
+        found = re.compile(pattern).search
+        wait_until(f"a line {pattern!r}", lambda: found(self.log(), after), seconds=SECONDS, explain=self.log)
 
     def wait_for_end(self, process: subprocess.Popen[bytes]) -> int:
         """Wait for the end of a run and return its exit code."""
@@ -129,16 +131,20 @@ class LocalRun:
 
 
 @contextmanager
-def local_run(folder: Path, runs: Path) -> Iterator[LocalRun]:
-    """Yield what begins runs; those that still run at the end are killed."""
-    run = LocalRun(folder, runs)
-    try:
-        yield run
-    finally:
-        for process in run.processes:
-            process.kill()  # the guard ends the rest
-            process.wait()
-        run.wait_until_nothing_is_left()
+def local_run(folder: Path) -> Iterator[LocalRun]:
+    """Yield what begins runs; those that still run at the end are killed.
+
+    Their folders are in one of their own, as those of tests have long paths, which leave no room for sockets.
+    """
+    with tempfile.TemporaryDirectory(prefix="ej-") as runs:
+        run = LocalRun(folder, Path(runs))
+        try:
+            yield run
+        finally:
+            for process in run.processes:
+                process.kill()  # the guard ends the rest
+                process.wait()
+            run.wait_until_nothing_is_left()
 
 
 def size_and_step(log: str) -> Sequence[tuple[int, int]]:

@@ -12,7 +12,7 @@ import yaml
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.logs import LogOptions
-from elasticjob_client.manifests import Training, Workers, parse_env, parse_workers
+from elasticjob_client.manifests import MAX_GPUS, Training, Workers, parse_env, parse_workers
 from elasticjob_client.members import Choice
 from elasticjob_client.milestones import wait_for
 from elasticjob_client.submission import Submission, in_namespace_of, of_job_file, of_script, read_job_file
@@ -49,7 +49,7 @@ def submit(
     ] = None,
     framework: Annotated[Framework | None, typer.Option(help="Default: custom.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the job; default: the script's and some letters.")] = None,
-    gpus: Annotated[int | None, typer.Option(help="GPUs of each worker.", min=0, max=64)] = None,
+    gpus: Annotated[int | None, typer.Option(help="GPUs of each worker.", min=0, max=MAX_GPUS)] = None,
     cpu: Annotated[str | None, typer.Option(help="CPU that each worker requests, such as 500m.")] = None,
     memory: Annotated[str | None, typer.Option(help="Memory of each worker, such as 4Gi.")] = None,
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; may be given more than once.")] = None,

@@ -41,6 +41,7 @@ class Supervisor:
             gpus: of this machine, to be divided among the workers.
         """
         self._run, self._folder, self._gpus = run, folder, gpus
+        self._environment = with_training_library(os.environ, folder / "library")
         self._workers = Workers()
         self._size = 0
         self._agents: dict[int, asyncio.subprocess.Process] = {}
@@ -173,7 +174,7 @@ class Supervisor:
             self._run,
             index,
             start.incarnation,
-            with_training_library(os.environ, self._folder / "library"),
+            self._environment,
             files=str(self._folder),
             last_words=str(words),
             gpus=self._gpus,

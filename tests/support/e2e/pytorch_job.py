@@ -32,6 +32,11 @@ def python() -> str:
     return program
 
 
+def torchrun(python: str, logs: Path) -> list[str]:
+    """Return the command of a Python's torchrun; Debian's, of 1.13 with Python 3.11, needs the options of logs."""
+    return [python, "-m", "torch.distributed.run", "-r", "1", "-t", "1", "--log_dir", str(logs)]
+
+
 def variables(folder: Path, *, epochs: int) -> dict[str, str]:
     """Return what the script reads from its environment on this machine."""
     digits = importlib.util.find_spec("sklearn")

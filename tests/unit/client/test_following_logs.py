@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from aiohttp import web
 from elasticjob_api import names
 from elasticjob_client.cluster import Access, open_cluster
@@ -16,6 +15,8 @@ from elasticjob_client.errors import ClientError
 from elasticjob_client.job_logs import job_logs
 from elasticjob_client.logs import LogOptions
 from elasticjob_client.members import Choice
+
+from tests.support.kubeconfig import write_kubeconfig
 
 LINES = 5000
 JOB = {
@@ -70,17 +71,7 @@ class ApiServer:
 
 def access(directory: Path, url: str) -> Access:
     """Return access to a server, by a kubeconfig."""
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    path = directory / "kubeconfig"
-    path.write_text(yaml.safe_dump(config))
-    return Access(path, namespace="ns")
+    return Access(write_kubeconfig(directory / "kubeconfig", url), namespace="ns")
 
 
 async def test_a_reader_that_has_enough_ends_it_although_many_lines_wait(tmp_path: Path) -> None:

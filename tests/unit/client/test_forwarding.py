@@ -9,27 +9,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.forwarding import forward
 from elasticjob_kube.session import connect
+
+from tests.support.kubeconfig import write_kubeconfig
 
 
 @pytest.fixture
 def silent(tmp_path: Path) -> Iterator[Path]:
     """The kubeconfig of a server that takes connections and answers nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        cluster = {"server": f"http://127.0.0.1:{server.getsockname()[1]}"}
-        context = {"cluster": "c", "user": "u", "namespace": "default"}
-        text = {
-            "clusters": [{"name": "c", "cluster": cluster}],
-            "users": [{"name": "u", "user": {}}],
-            "contexts": [{"name": "x", "context": context}],
-            "current-context": "x",
-        }
-        path = tmp_path / "kubeconfig"
-        path.write_text(yaml.safe_dump(text))
-        yield path
+        yield write_kubeconfig(tmp_path / "kubeconfig", f"http://127.0.0.1:{server.getsockname()[1]}")
 
 
 @pytest.mark.parametrize("turns", range(8))

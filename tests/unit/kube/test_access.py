@@ -99,6 +99,8 @@ def test_a_kubeconfig_that_is_named_goes_before_the_pods_service_account() -> No
     assert uses_service_account(POD)
     assert not uses_service_account({**POD, "KUBECONFIG": "/somewhere"})
     assert not uses_service_account({})
+    assert not uses_service_account(POD, Path("/somewhere"))
+    assert not uses_service_account(POD, context="other")
 
 
 async def test_a_kubeconfig_that_is_not_there_is_reported_as_no_access(tmp_path: Path) -> None:

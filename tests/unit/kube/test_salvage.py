@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from aiohttp import web
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.informer import Identity, Informer
@@ -21,6 +20,7 @@ from elasticjob_kube.session import Kube, connect
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.kubeconfig import write_kubeconfig
 from tests.support.wait import until
 
 
@@ -97,15 +97,7 @@ async def session(server: Server, directory: Path) -> AsyncIterator[Kube]:
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    cluster = {"server": f"http://127.0.0.1:{runner.addresses[0][1]}"}
-    config = {
-        "clusters": [{"name": "c", "cluster": cluster}],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    path = directory / "kubeconfig"
-    path.write_text(yaml.safe_dump(config))
+    path = write_kubeconfig(directory / "kubeconfig", f"http://127.0.0.1:{runner.addresses[0][1]}")
     try:
         async with connect(user_agent="test", kubeconfig=path) as kube:
             yield kube

@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import yaml
 from aiohttp import web
 from elasticjob_kube.resources import PODS, SERVICES
 from elasticjob_kube.session import Kube, connect
+
+from tests.support.kubeconfig import write_kubeconfig
 
 
 @asynccontextmanager
@@ -28,18 +29,8 @@ async def server(asked: list[str], answer: asyncio.Event, directory: Path) -> As
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{runner.addresses[0][1]}"}}],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    path = directory / "kubeconfig"
-    path.write_text(yaml.safe_dump(config))
     try:
-        yield path
+        yield write_kubeconfig(directory / "kubeconfig", f"http://127.0.0.1:{runner.addresses[0][1]}")
     finally:
         answer.set()
         await runner.cleanup()
