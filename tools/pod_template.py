@@ -91,7 +91,7 @@ def render(document: Json) -> bytes:
 def _definition(name: str, schema: Json) -> Json:
     made = _structural(schema)
     if name == "PodSpec":
-        del made["required"]  # a master's template has no containers; what a member's need, the operator says
+        del made["required"]  # a master's template has no containers; a member's must have one (ReplicaSpec)
         made["properties"] = {key: value for key, value in made["properties"].items() if key not in _LEFT_OUT}
         made["properties"]["restartPolicy"] = _RESTART_POLICY
     return made

@@ -387,6 +387,11 @@ class ReplicaSpec(Object, frozen=True):
             "template is immutable; create a new job to change it",
             field=".template",
         ),
+        Rule(
+            "has(self.template.spec) && has(self.template.spec.containers) && self.template.spec.containers.size() > 0",
+            "template.spec.containers must have at least one container",
+            field=".template.spec.containers",
+        ),
     )
 
 

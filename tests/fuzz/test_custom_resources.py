@@ -11,11 +11,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import psutil
 import pytest
+from elasticjob_api.elasticjob import Phase
 from elasticjob_kube.errors import KubeError, NotFound, Refused
 from elasticjob_kube.resources import ELASTIC_JOBS, NAMESPACES, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 from elasticjob_kube.session import Kube, connect
@@ -115,6 +116,8 @@ class Tenant:
             name = rng.choice(names)
             if await self._send("POST", resource.path(self._namespace), self.random.body(resource, name)):
                 present.append(name)
+                if resource == ELASTIC_JOBS and rng.random() < 0.3:
+                    await self._call_active(name)
             if len(present) > MOST_OBJECTS:
                 await self._delete(resource, present.pop(0))
             return
@@ -127,6 +130,13 @@ class Tenant:
         path = resource.path(self._namespace, name, "status" if part == "status" else None)
         kind = rng.choice(("merge-patch+json", "merge-patch+json", "apply-patch+yaml"))
         await self._send("PATCH", path, self.random.change(resource, part), f"application/{kind}")
+
+    async def _call_active(self, name: str) -> None:
+        """Write the status of a new job, before the operator has checked its spec."""
+        body = msgspec.json.encode({"status": {"phase": self.random.rng.choice(get_args(Phase))}})
+        await self._send(
+            "PATCH", ELASTIC_JOBS.path(self._namespace, name, "status"), body, "application/merge-patch+json"
+        )
 
     async def _send(self, method: str, path: str, body: bytes, content_type: str = "application/json") -> bool:
         params = {"fieldManager": "tenant", "force": "true"} if "apply" in content_type else None

@@ -174,6 +174,16 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
         "at most 8 items",
     ),
     "no roles": (job(roles={}), "spec.replicaSpecs", "at least 1"),
+    "an empty template": (
+        job(roles={"worker": {"template": {}}}),
+        "spec.replicaSpecs[worker].template.spec.containers",
+        "at least one container",
+    ),
+    "no container": (
+        job(roles={"worker": {"template": {"spec": {"containers": []}}}}),
+        "spec.replicaSpecs[worker].template.spec.containers",
+        "at least one container",
+    ),
     "unknown role to scale": (
         job(autoscaling={"enabled": True, "role": "ps"}),
         "spec.autoscaling.role",

@@ -128,3 +128,12 @@ async def test_a_refused_order_fails_the_job_without_a_pod() -> None:
     status = cluster.job().status
     assert (status.phase, cluster.kube.all(PODS)) == ("Failed", [])
     assert "dependsOn" in str(status.message)
+
+
+async def test_a_refused_order_makes_no_pod_although_somebody_writes_that_the_job_is_active() -> None:
+    cluster = await created({"worker": {"dependsOn": ["ps"]}})
+    await cluster.run_operator()
+    cluster.kube.set_status(ELASTIC_JOBS, JOB, phase="Running")
+    await cluster.run_operator()
+    assert cluster.kube.pods("worker") == []
+    assert cluster.job().status.message.endswith("worker waits for ps")
