@@ -17,7 +17,7 @@ import msgspec
 import psutil
 import pytest
 from elasticjob_api.elasticjob import Phase
-from elasticjob_kube.errors import KubeError, NotFound, Refused
+from elasticjob_kube.errors import KubeError
 from elasticjob_kube.resources import ELASTIC_JOBS, NAMESPACES, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster.cluster import Cluster
@@ -154,8 +154,8 @@ class Tenant:
     async def _delete(self, resource: Resource, name: str) -> None:
         try:
             await self._kube.delete(resource, self._namespace, name)
-        except (NotFound, Refused):
-            return
+        except KubeError as error:
+            self.answers[f"DELETE {error.status}"] += 1
 
     async def delete_all(self) -> None:
         for kind in KINDS:
