@@ -26,7 +26,7 @@ from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import CredentialsRefused, FileStore, NoStore, Store, StoreFailed, TakenOver
 from elasticjob_master.server.answers import stored_answers
 from elasticjob_master.server.connection_guard import ConnectionGuard
-from elasticjob_master.server.grpc_server import CannotListen, GrpcServer
+from elasticjob_master.server.grpc_server import CannotListen, GrpcServer, leave_gone_callers_out_of_the_log
 from elasticjob_master.server.http_server import HttpServer
 from elasticjob_master.server.metrics import Metrics
 
@@ -178,6 +178,7 @@ def main() -> None:
     logging.basicConfig(
         level=config.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
+    leave_gone_callers_out_of_the_log()
     _raise_file_limit()
     gc.freeze()
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -120,6 +121,18 @@ async def _refuse_stranger(_messages: Any, context: Any) -> None:
 
 async def _refuse_reader(_messages: Any, context: Any) -> None:
     await context.abort(grpc.StatusCode.PERMISSION_DENIED, "this token only reads; the job's own token may do more")
+
+
+def leave_gone_callers_out_of_the_log() -> None:
+    """Keep grpc from logging an error, with a traceback, for each answer that nobody waits for any more.
+
+    It means to be silent about them, but often learns only after the failed write that the caller has gone.
+    """
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_is_no_gone_caller)
+
+
+def _is_no_gone_caller(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith("ExecuteBatchError raised in core")
 
 
 class CannotListen(Exception):
