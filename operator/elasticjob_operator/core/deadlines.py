@@ -6,6 +6,7 @@ ready members than it needs. For members that a plan adds beyond that, the plan'
 
 from __future__ import annotations
 
+from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.times import parse_time
 
@@ -64,4 +65,4 @@ def _check_pending_deadline(observed: Observed, status: ElasticJobStatus, now: f
 
 
 def _is_needed(job: ElasticJob, status: ElasticJobStatus, pod: Pod) -> bool:
-    return pod.role not in status.replica_statuses or has_too_few_members(job, status, pod.role)
+    return pod.role == names.ROLE_MASTER or has_too_few_members(job, status, pod.role)

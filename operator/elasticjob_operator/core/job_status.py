@@ -265,8 +265,13 @@ def has_no_members_yet(status: ElasticJobStatus) -> bool:
 
 
 def has_too_few_members(job: ElasticJob, status: ElasticJobStatus, role: str) -> bool:
-    """Whether a role has fewer ready members than the job needs to start or, once it has started, to go on."""
-    replica = status.replica_statuses[role]
+    """Whether a role has fewer ready members than the job needs to start or, once it has started, to go on.
+
+    So has a role that is not there: `dependsOn` names one in an invalid job that somebody else's status calls active.
+    """
+    replica = status.replica_statuses.get(role)
+    if replica is None:
+        return True
     started = has_started(status)
     needed = job.spec.replica_specs[role].min_replicas if started else _start_size(job, role, replica)
     return _ready_or_succeeded(replica) < needed

@@ -20,15 +20,8 @@ def waiting_roles(observed: Observed, status: ElasticJobStatus) -> dict[str, lis
     counted = job_status.with_counts(observed, status)
     if job_status.has_started(counted):
         return {}
-    # A role that is not there is waited for, too: a status written by somebody else can call an invalid job active.
-    missing = {
-        role
-        for spec in job.spec.replica_specs.values()
-        for role in spec.depends_on
-        if role not in counted.replica_statuses or job_status.has_too_few_members(job, counted, role)
-    }
     waiting = {
-        role: [needed for needed in spec.depends_on if needed in missing]
+        role: [needed for needed in spec.depends_on if job_status.has_too_few_members(job, counted, needed)]
         for role, spec in job.spec.replica_specs.items()
     }
     return {role: needed for role, needed in waiting.items() if needed}
