@@ -136,3 +136,21 @@ def test_a_long_message_is_shortened_and_many_notes_are_not_all_written() -> Non
     assert len(found["message"]) == 32_768
     assert found["conditions"] == []
     assert len(notes) == 10
+
+
+@pytest.mark.parametrize(
+    ("odd", "note"),
+    [
+        (
+            {"migrations": [{**HONEST[ScalePlanStatus]["migrations"][0], "role": ""}]},
+            "status.migrations[0].role is not",
+        ),
+        ({"targets": {"": "0-3"}}, "status.targets. is not"),
+    ],
+)
+def test_a_role_without_a_name_is_left_out_and_named(odd: Json, note: str) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(odd, ScalePlanStatus)
+    found, notes = conform(odd, ScalePlanStatus, "status")
+    assert msgspec.convert(found, ScalePlanStatus) == ScalePlanStatus()
+    assert any(note in each for each in notes), notes

@@ -148,8 +148,9 @@ def _is_exactly(value: Any, info: mi.Type) -> bool:
         case mi.LiteralType():
             return value in info.values
         case mi.StrType():
-            short = isinstance(value, str) and (info.max_length is None or len(value) <= info.max_length)
-            return short and (info.pattern is None or _pattern(info.pattern).search(value) is not None)
+            fits = isinstance(value, str) and (info.max_length is None or len(value) <= info.max_length)
+            fits = fits and (info.min_length is None or len(value) >= info.min_length)
+            return fits and (info.pattern is None or _pattern(info.pattern).search(value) is not None)
     return True
 
 
